@@ -1,0 +1,49 @@
+# Every target does its own set-up; `make` alone lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint types format lock bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+# uv where it is installed, since it is fast; venv and pip do the same everywhere
+$(READY): requirements.lock pyproject.toml
+	@echo "Setting up $(VENV) (once, from the package index) ..."
+	@if command -v uv >/dev/null 2>&1; then \
+	    uv venv --quiet --allow-existing --python $(PYTHON) $(VENV) \
+	    && uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock \
+	    && uv pip install --quiet --python $(BIN)/python --no-deps -e . ; \
+	else \
+	    $(PYTHON) -m venv $(VENV) \
+	    && $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock \
+	    && $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e . ; \
+	fi
+	@touch $@
+
+demo: $(READY) ## run the main job on real MCP servers, and end
+	@$(BIN)/toolscale demo
+
+test: $(READY) ## all tests; those that need Redis start it, where redis-server is installed
+	@$(BIN)/python -m pytest
+
+check: $(READY) lint types ## linters, types, import directions, docs that match the code
+
+lint:
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports --no-cache
+
+types:
+	@$(BIN)/mypy && $(BIN)/pyright
+
+format: $(READY) ## format the code
+	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
+
+lock: ## resolve the dependencies again
+	uv pip compile --quiet pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
+	    --generate-hashes --no-emit-index-url --no-header --upgrade -o requirements.lock
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

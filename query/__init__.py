@@ -1,0 +1,1 @@
+"""The read side: an MCP service that finds tools and says what that saved."""

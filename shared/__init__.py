@@ -1,0 +1,1 @@
+"""What the write side and the read side agree on: values, events, tokens, embedding, index."""

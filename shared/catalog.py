@@ -1,0 +1,214 @@
+"""The values both sides speak of: tools, servers, scopes, hits. No I/O here.
+
+Identity and change are decided here too: a point's id and a definition's digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Encoding = Literal["cl100k_base", "o200k_base", "heuristic"]
+ENCODINGS: tuple[Encoding, ...] = ("cl100k_base", "o200k_base", "heuristic")
+
+Status = Literal["running", "stopped", "quarantined"]
+Transport = Literal["streamable-http", "sse", "stdio"]
+
+NAMESPACE = uuid.UUID("5f0a2b1e-7d0c-5f6e-9a53-0c1f6f2f7a11")
+
+# Part of every digest: raise it when counting or embedding of the same definition changes.
+RECIPE = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """One tool as its server declares it.
+
+    `wire` is the JSON a client would receive from `tools/list`, which is what tokens are counted over.
+    """
+
+    name: str
+    wire: str
+    description: str = ""
+    parameters: tuple[str, ...] = ()
+
+    @classmethod
+    def from_wire(cls, wire: str) -> ToolDefinition:
+        """Read the fields that search needs out of a tool's wire JSON.
+
+        Raises:
+            ValueError: it is not a JSON object with a string `name`.
+        """
+        tool = _object(json.loads(wire))
+        if not isinstance(tool.get("name"), str):
+            raise ValueError("expected a JSON object with a string 'name'")  # one error for bad JSON
+        return cls(
+            name=tool["name"],
+            wire=wire,
+            description=str(tool.get("description") or tool.get("title") or ""),
+            parameters=tuple(_object(_object(tool.get("inputSchema")).get("properties"))),
+        )
+
+    def as_object(self) -> dict[str, Any]:
+        """Return the definition as the JSON object it is on the wire."""
+        decoded: dict[str, Any] = json.loads(self.wire)
+        return decoded
+
+
+def _object(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def digest(definition: ToolDefinition, declared_name: str) -> str:
+    """Return 32 hex digits that change when anything counted or embedded of the tool would.
+
+    The server's declared name is part of it, since it is part of the embedded text; the server's id is not,
+    so that replicas of one server share their digests.
+    """
+    material = "\x00".join((RECIPE, declared_name, definition.wire))
+    return hashlib.sha256(material.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def point_id(server_id: str, tool_name: str) -> str:
+    """Return the tool's point id: the same pair always gives the same UUID, different pairs never share one.
+
+    Nested, because joining the two with any separator would let two pairs collide.
+    """
+    return str(uuid.uuid5(uuid.uuid5(NAMESPACE, server_id), tool_name))
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedTool:
+    """A tool as the index holds it. An encoding absent from `token_counts` could not be counted."""
+
+    server_id: str
+    definition: ToolDefinition
+    digest: str
+    token_counts: Mapping[Encoding, int]
+    groups: frozenset[str] = frozenset()
+    status: Status = "running"
+
+    @property
+    def qualified_name(self) -> str:
+        """Return `server:tool`, the name by which agents and people refer to it."""
+        return f"{self.server_id}:{self.definition.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedTool:
+    """A tool ready to be written: `vector` is float32, one unit-length row of the collection's dimension."""
+
+    tool: IndexedTool
+    vector: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A tool found by a search; `score` is the cosine similarity, higher is closer."""
+
+    tool: IndexedTool
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a caller may see. Search and baseline take the same scope, so savings never count a hidden tool.
+
+    `None` means no restriction; an empty set means nothing matches. `groups` matches a tool that has any of them.
+    """
+
+    groups: frozenset[str] | None = None
+    servers: frozenset[str] | None = None
+    status: Status = "running"
+
+    def admits(self, server: ServerRecord) -> bool:
+        """Return whether this server's tools lie within the scope."""
+        return (
+            server.status == self.status
+            and (self.groups is None or not self.groups.isdisjoint(server.groups))
+            and (self.servers is None or server.server_id in self.servers)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSum:
+    """The tokens of all counted tools in a scope, and how many tools could not be counted."""
+
+    tokens: int
+    counted: int
+    uncounted: int
+
+
+class Endpoint(BaseModel):
+    """Where a server listens. A stdio server has no URL: its command comes from the operator's own file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    transport: Transport = "streamable-http"
+    url: str | None = None
+    credential_ref: str | None = None
+
+
+class RejectedTool(BaseModel):
+    """A tool that a server offers and that cannot be indexed, with the reason."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    reason: str
+
+
+class ServerRecord(BaseModel):
+    """What the index remembers of one server, written in the same reconcile as its tools.
+
+    `tokens` are the sums over its counted tools; `uncounted` names those without a count, per encoding.
+    `revision` is the number of the reconcile that wrote it, ever increasing over all servers.
+    Times are seconds since the epoch.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    server_id: str
+    endpoint: Endpoint
+    declared_name: str = ""
+    protocol_version: str | None = None
+    groups: frozenset[str] = frozenset()
+    labels: dict[str, str] = {}
+    status: Status = "running"
+    tool_count: int = 0
+    tokens: dict[Encoding, int] = {}
+    uncounted: dict[Encoding, tuple[str, ...]] = {}
+    rejected: tuple[RejectedTool, ...] = ()
+    generation: int = 0
+    revision: int = 0
+    last_listed_at: float | None = None
+    stale_since: float | None = None
+    last_error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolPage:
+    """A page of tools in a stable order; `next_after` continues it, None at the end."""
+
+    tools: Sequence[IndexedTool]
+    next_after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All tools a server offered in one complete walk over its pages, and those that had to be left out."""
+
+    declared_name: str
+    protocol_version: str
+    tools: tuple[ToolDefinition, ...]
+    rejected: tuple[RejectedTool, ...] = field(default=())

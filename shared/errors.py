@@ -1,0 +1,109 @@
+"""Every error Toolscale raises on purpose, split by what a caller does about it.
+
+    ToolscaleError
+    ├── Retryable                 the same attempt may succeed later
+    │   ├── ServerUnreachable     no connection, or it broke
+    │   ├── ServerTimeout         no complete answer before the deadline
+    │   ├── ServerFailed          the server answered with an error of its own (5xx, 429, -32603)
+    │   ├── IndexUnavailable      Qdrant did not answer
+    │   ├── IntentsUnavailable    the intent store (Redis or the data directory) did not answer
+    │   └── LeaseHeld             another run is looking at this server right now
+    └── Permanent                 it needs a change by someone
+        ├── EventInvalid          an event that does not follow the contract; names the field
+        ├── ServerRefused         401 or 403: credentials are missing or wrong
+        ├── ServerMisbehaved      not MCP: broken JSON, a repeated cursor, no common protocol version
+        ├── ListingTooLarge       a guard on bytes, pages or tools was hit
+        ├── AddressForbidden      the endpoint is outside what the operator allows
+        ├── ConfigInvalid         a setting or an mcp.json that cannot be used
+        ├── AssetInvalid          a bundled file is missing or is not the one it should be
+        └── CountFailed           a text whose tokens could not be counted
+
+Errors about one server carry its `server_id` and begin with it.
+"""
+
+
+class ToolscaleError(Exception):
+    """The root of the tree above."""
+
+
+class Retryable(ToolscaleError):
+    """The same attempt may succeed later."""
+
+
+class Permanent(ToolscaleError):
+    """It needs a change by someone; trying again unchanged cannot help."""
+
+
+class ServerError(ToolscaleError):
+    """An error about one server, named in `server_id` and at the front of the message."""
+
+    def __init__(self, server_id: str, reason: str) -> None:
+        super().__init__(f"{server_id}: {reason}")
+        self.server_id = server_id
+        self.reason = reason
+
+    @property
+    def kind(self) -> str:
+        """Return the error's class name, the short form that records and logs carry."""
+        return type(self).__name__
+
+
+class ServerUnreachable(ServerError, Retryable):
+    """No connection to the server, or it broke."""
+
+
+class ServerTimeout(ServerError, Retryable):
+    """No complete answer from the server before the deadline."""
+
+
+class ServerFailed(ServerError, Retryable):
+    """The server answered with an error of its own."""
+
+
+class ServerRefused(ServerError, Permanent):
+    """The server wants other credentials (401 or 403)."""
+
+
+class ServerMisbehaved(ServerError, Permanent):
+    """The server does not speak MCP as it should."""
+
+
+class ListingTooLarge(ServerError, Permanent):
+    """The server's list exceeds a guard on bytes, pages or tools."""
+
+
+class AddressForbidden(ServerError, Permanent):
+    """The endpoint is outside what the operator allows."""
+
+
+class LeaseHeld(ServerError, Retryable):
+    """Another run is looking at this server right now."""
+
+
+class IndexUnavailable(Retryable):
+    """Qdrant did not answer."""
+
+
+class IntentsUnavailable(Retryable):
+    """The intent store did not answer."""
+
+
+class EventInvalid(Permanent):
+    """An event does not follow the contract; `field` is the path of the first offending field."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}")
+        self.field = field
+        self.reason = reason
+
+
+class ConfigInvalid(Permanent):
+    """A setting or a configuration file cannot be used."""
+
+
+class AssetInvalid(Permanent):
+    """A bundled file is missing or is not the one it should be."""
+
+
+class CountFailed(Permanent):
+    """A text whose tokens could not be counted."""

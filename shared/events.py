@@ -1,0 +1,127 @@
+"""The event contract: CloudEvents 1.0 in structured JSON mode, three types.
+
+An event says "look at this server", not what it offers: the worker reads the truth from the server itself.
+No event carries a command or a credential. A stdio server is started from the operator's own `mcp.json`,
+and `credential_ref` names a secret that the worker resolves when it dials.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+
+from shared.catalog import Endpoint
+from shared.errors import EventInvalid
+
+ServerId = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/@-]*$")]
+Group = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/@-]*$")]
+Label = Annotated[str, StringConstraints(max_length=200)]
+CredentialRef = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_-]+$")]
+
+TYPE_PREFIX = "dev.toolscale.server"
+EventType = Literal["dev.toolscale.server.up", "dev.toolscale.server.down", "dev.toolscale.server.changed"]
+
+
+class Strict(BaseModel):
+    """Frozen; unknown fields are refused, so that a misspelt one is noticed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ServerRef(Strict):
+    """The data of `down` and `changed`: the server they speak of."""
+
+    server_id: ServerId
+
+
+class ServerAnnouncement(ServerRef):
+    """The data of `up`: which server, where it listens, and who may see it."""
+
+    transport: Literal["streamable-http", "sse", "stdio"] = "streamable-http"
+    url: Annotated[str, StringConstraints(max_length=2000, pattern=r"^https?://")] | None = None
+    groups: frozenset[Group] = frozenset()
+    labels: dict[Label, Label] = {}
+    credential_ref: CredentialRef | None = None
+
+    @model_validator(mode="after")
+    def _url_fits_transport(self) -> Self:
+        if (self.url is None) != (self.transport == "stdio"):
+            raise ValueError(f"a {self.transport} server {'has no url' if self.url else 'needs a url'}")
+        return self
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Return where the announced server listens."""
+        return Endpoint(transport=self.transport, url=self.url, credential_ref=self.credential_ref)
+
+
+class CloudEvent(BaseModel):
+    """The CloudEvents 1.0 attributes. Extension attributes, `traceparent` among them, are accepted and ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    specversion: Literal["1.0"] = "1.0"
+    id: Annotated[str, StringConstraints(min_length=1, max_length=200)] = Field(
+        default_factory=lambda: str(uuid.uuid4())
+    )
+    source: Annotated[str, StringConstraints(min_length=1, max_length=500)] = "toolscale"
+    time: AwareDatetime = Field(default_factory=lambda: datetime.fromtimestamp(time.time(), UTC))
+    datacontenttype: Literal["application/json"] = "application/json"
+
+
+class ServerUp(CloudEvent):
+    """A server runs (again): list its tools and make them findable."""
+
+    type: Literal["dev.toolscale.server.up"] = "dev.toolscale.server.up"
+    data: ServerAnnouncement
+
+
+class ServerDown(CloudEvent):
+    """A server stopped: its tools are no longer found or counted, and are kept for its return."""
+
+    type: Literal["dev.toolscale.server.down"] = "dev.toolscale.server.down"
+    data: ServerRef
+
+
+class ServerChanged(CloudEvent):
+    """A known server may offer other tools now: list them again."""
+
+    type: Literal["dev.toolscale.server.changed"] = "dev.toolscale.server.changed"
+    data: ServerRef
+
+
+ServerEvent = ServerUp | ServerDown | ServerChanged
+
+_by_type: TypeAdapter[ServerEvent] = TypeAdapter(Annotated[ServerEvent, Field(discriminator="type")])
+
+
+def parse_event(raw: str | bytes | dict[str, Any]) -> ServerEvent:
+    """Return the event that this JSON text or object is.
+
+    Raises:
+        EventInvalid: it does not follow the contract; the message names the first offending field.
+    """
+    try:
+        return _by_type.validate_python(raw) if isinstance(raw, dict) else _by_type.validate_json(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        raise EventInvalid(_field(first["loc"]), first["msg"]) from error
+
+
+def _field(location: tuple[int | str, ...]) -> str:
+    """Return the dotted path of a field, without the discriminator's tag that pydantic puts in front."""
+    parts = [str(part) for part in location if not str(part).startswith(TYPE_PREFIX)]
+    return ".".join(parts) or "event"

@@ -1,0 +1,94 @@
+"""What every index can do; one test suite holds all implementations to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from shared.catalog import (
+        EmbeddedTool,
+        Encoding,
+        Hit,
+        Scope,
+        ServerRecord,
+        Status,
+        TokenSum,
+        ToolPage,
+    )
+
+
+class ToolIndex(Protocol):
+    """Tools and servers, kept in Qdrant. Safe to call from several threads.
+
+    Every write is visible to the next read, from any process, when the call returns, and survives a crash
+    of the caller. Writing the same thing twice changes nothing; deleting what is not there is no error.
+    Every method raises IndexUnavailable when Qdrant does not answer.
+    """
+
+    def upsert(self, tools: Sequence[EmbeddedTool]) -> None:
+        """Write these tools whole, replacing those of the same server and name."""
+        ...
+
+    def delete(self, server_id: str, tool_names: Collection[str]) -> None:
+        """Remove these tools of a server."""
+        ...
+
+    def digests(self, server_id: str) -> dict[str, str]:
+        """Return the digest of every tool held of a server, by tool name, whatever its status."""
+        ...
+
+    def assign(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:
+        """Set status and groups of all of a server's tools without touching anything else of them."""
+        ...
+
+    def search(self, vector: NDArray[np.float32], scope: Scope, limit: int) -> list[Hit]:
+        """Return at most `limit` tools of the scope, closest first; `vector` has shape (dimension,), unit length.
+
+        The scope is applied inside the search, so a small scope still fills the limit.
+        """
+        ...
+
+    def token_sum(self, scope: Scope, encoding: Encoding) -> TokenSum:
+        """Return the exact sum of the scope's token counts, and how many tools have none."""
+        ...
+
+    def uncounted(self, scope: Scope, encoding: Encoding, limit: int) -> list[str]:
+        """Return at most `limit` qualified names of the scope's tools without a count in this encoding."""
+        ...
+
+    def tools(self, scope: Scope, *, limit: int, after: str | None = None) -> ToolPage:
+        """Return a page of the scope's tools in an order that stays the same while others are written.
+
+        `after` is the `next_after` of the page before.
+        """
+        ...
+
+    def put_server(self, record: ServerRecord) -> None:
+        """Write a server's record, replacing the one before."""
+        ...
+
+    def server(self, server_id: str) -> ServerRecord | None:
+        """Return a server's record, or None when it was never written."""
+        ...
+
+    def servers(self, *, newer_than: int = 0) -> list[ServerRecord]:
+        """Return all records whose revision is above `newer_than`, in no particular order."""
+        ...
+
+    def close(self) -> None:
+        """Flush what is held in memory and release the store; the index cannot be used afterwards."""
+        ...
+
+
+def collection_name(model: str, dimension: int) -> str:
+    """Return the name of the tools' collection: another model or dimension never meets this one's vectors."""
+    slug = re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")
+    return f"tools__{slug}__{dimension}"
+
+
+SERVERS_COLLECTION = "servers"

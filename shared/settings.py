@@ -1,0 +1,112 @@
+"""All settings: read once at the edge of a process, then passed on as plain values.
+
+`.env.example` lists them with their defaults; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AliasChoices, Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from shared.catalog import Encoding
+from shared.embedding import BUNDLED_MODEL
+from shared.errors import ConfigInvalid
+
+
+def _plain(name: str) -> AliasChoices:
+    """Accept a setting by the name the field uses everywhere, as well as by ours."""
+    return AliasChoices(name, f"TOOLSCALE_{name}")
+
+
+class Settings(BaseSettings):
+    """Every setting, its unit and its bounds. Without REDIS_URL and QDRANT_URL everything runs in one process."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="TOOLSCALE_", frozen=True, extra="ignore", populate_by_name=True, env_ignore_empty=True
+    )
+
+    redis_url: str | None = Field(None, validation_alias=_plain("REDIS_URL"))
+    """Redis for Celery and the intents; unset: in-memory broker, intents in `data_dir`."""
+    qdrant_url: str | None = Field(None, validation_alias=_plain("QDRANT_URL"))
+    """Qdrant server; unset: Qdrant Edge in `data_dir`."""
+    qdrant_api_key: str | None = Field(None, validation_alias=_plain("QDRANT_API_KEY"), repr=False)
+    """Key for the Qdrant server."""
+    data_dir: Path = Path("~/.local/share/toolscale")
+    """Where the embedded composition keeps its index and intents."""
+    config: Path | None = None
+    """The operator's `mcp.json`; the only place stdio servers come from."""
+    credentials_dir: Path | None = None
+    """Directory of secrets named by `credential_ref`; beside it, `TOOLSCALE_CREDENTIAL_<NAME>` is looked up."""
+
+    embedding_model: str = BUNDLED_MODEL
+    """The bundled model, or any that fastembed supports."""
+    embedding_threads: Annotated[int, Field(ge=1, le=64)] | None = None
+    """Threads of ONNX Runtime; unset: one a core."""
+    token_encoding: Encoding = "cl100k_base"
+    """The encoding of answers: cl100k_base, o200k_base, or heuristic (an estimate)."""
+
+    allowed_hosts: Annotated[frozenset[str], NoDecode] = frozenset({"127.0.0.1", "localhost", "::1"})
+    """Hosts (`*.example.org` too) and networks (10.0.0.0/8) that events may point to, separated by commas; `*`: any."""
+    listing_timeout_s: Annotated[float, Field(gt=0, le=600)] = 30.0
+    """Seconds for the whole walk over a server's pages, connecting included."""
+    listing_max_tools: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
+    """Tools a server may offer."""
+    listing_max_pages: Annotated[int, Field(ge=1, le=100_000)] = 1_000
+    """Pages a server may spread them over."""
+    listing_max_message_bytes: Annotated[int, Field(ge=65_536, le=1 << 30)] = 16 << 20
+    """Bytes of one response, event or line, refused before it is parsed."""
+    tool_max_bytes: Annotated[int, Field(ge=1_024, le=1 << 26)] = 2 << 20
+    """Bytes of one tool's definition; a larger tool is left out, its siblings are kept."""
+
+    worker_concurrency: Annotated[int, Field(ge=1, le=256)] = 8
+    """Servers looked at at the same time by one worker process."""
+    sweep_interval_s: Annotated[float, Field(ge=0.1, le=3600)] = 5.0
+    """Seconds between two sweeps for events that were recorded and not acted upon."""
+    retry_after_s: Annotated[float, Field(ge=0.1, le=3600)] = 15.0
+    """Seconds after which a recorded event without a run is sent again; doubles with each failed look."""
+    retry_max_s: Annotated[float, Field(ge=1, le=86_400)] = 900.0
+    """The longest wait between two looks at a server that keeps failing, in seconds."""
+    lease_s: Annotated[float, Field(ge=1, le=600)] = 10.0
+    """Seconds until a dead worker's hold on a server expires; a living one renews it."""
+    dead_letter_limit: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
+    """Refused events that are kept."""
+
+    host: str = "127.0.0.1"
+    """Address the query service listens on."""
+    port: Annotated[int, Field(ge=0, le=65_535)] = 8765
+    """Port the query service listens on; 0: any free one."""
+    log_level: str = "INFO"
+    """DEBUG, INFO, WARNING or ERROR."""
+
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return frozenset(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("data_dir", "config", "credentials_dir")
+    @classmethod
+    def _expand(cls, value: Path | None) -> Path | None:
+        return value.expanduser() if value else None
+
+    @property
+    def is_embedded(self) -> bool:
+        """Return whether events, intents and worker live in this process."""
+        return self.redis_url is None
+
+
+def load_settings(**overrides: object) -> Settings:
+    """Return the settings from the environment, `overrides` first.
+
+    Raises:
+        ConfigInvalid: a value is out of bounds; the message names the setting.
+    """
+    given = {name: value for name, value in overrides.items() if value is not None}
+    try:
+        return Settings(**given)  # type: ignore[arg-type]  # pydantic validates what mypy cannot see
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = ".".join(str(part) for part in first["loc"])
+        raise ConfigInvalid(f"setting {name}: {first['msg']}") from error

@@ -1,0 +1,143 @@
+"""Count tokens: two tiktoken encodings from the bundled vocabularies, and a labelled heuristic.
+
+Nothing is ever downloaded: a vocabulary's SHA-256 is checked before tiktoken sees it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.resources
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from shared.catalog import ENCODINGS, Encoding
+from shared.errors import AssetInvalid, CountFailed
+
+if TYPE_CHECKING:
+    import tiktoken
+
+Counter = Callable[[str], int]
+"""Return the number of tokens of a text, whatever it holds. Raises CountFailed where it cannot."""
+
+# File name (SHA-1 of the address tiktoken knows the file by) and SHA-256, as tiktoken itself pins them.
+VOCABULARIES: Mapping[str, tuple[str, str]] = {
+    "cl100k_base": (
+        "9b5ad71b2ce5302211f9c61530b329a4922fc6a4",
+        "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
+    ),
+    "o200k_base": (
+        "fb374d419588a4632f3f557e76b4b70aebbca790",
+        "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
+    ),
+}
+
+_WORD = re.compile(r"\S+")
+_loading = threading.Lock()
+_log = structlog.get_logger()
+
+
+def bundled_vocabularies() -> Path:
+    """Return the directory of the vocabularies that ship with Toolscale."""
+    return Path(str(importlib.resources.files("shared") / "assets" / "tiktoken"))
+
+
+def counter(encoding: Encoding, vocabularies: Path | None = None) -> Counter:
+    """Return the counter of an encoding; `heuristic` needs no vocabulary.
+
+    Raises:
+        AssetInvalid: the vocabulary is missing or is not the file that tiktoken expects.
+    """
+    if encoding == "heuristic":
+        return estimate
+    return functools.partial(_count, _load(encoding, vocabularies or bundled_vocabularies()))
+
+
+def count_all(texts: Iterable[str], counters: Mapping[Encoding, Counter]) -> list[dict[Encoding, int]]:
+    """Return for each text its count per encoding; a count that failed is absent from its mapping, never 0.
+
+    A plain loop on purpose: for texts of a tool's size tiktoken's own batch threads are slower.
+    """
+    return [_counts(text, counters) for text in texts]
+
+
+def counters(vocabularies: Path | None = None) -> dict[Encoding, Counter]:
+    """Return a counter for every encoding; one whose vocabulary is unusable fails each count instead."""
+    return {encoding: _counter_or_failing(encoding, vocabularies) for encoding in ENCODINGS}
+
+
+def estimate(text: str) -> int:
+    """Estimate the tokens of a text from its words' lengths, in characters.
+
+    1 to 3: one token; 4 to 7: a fifth of the length, rounded up; 8 and more: a quarter, rounded up.
+    """
+    return sum(_word_tokens(len(word.group())) for word in _WORD.finditer(text))
+
+
+def is_estimate(encoding: Encoding) -> bool:
+    """Return whether counts in this encoding are estimates and must be labelled so."""
+    return encoding == "heuristic"
+
+
+def _word_tokens(length: int) -> int:
+    if length <= 3:  # noqa: PLR2004  # the bounds are the definition
+        return 1
+    return -(-length // 5) if length <= 7 else -(-length // 4)  # noqa: PLR2004
+
+
+def _counts(text: str, available: Mapping[Encoding, Counter]) -> dict[Encoding, int]:
+    counts: dict[Encoding, int] = {}
+    for encoding, count in available.items():
+        try:
+            counts[encoding] = count(text)
+        except CountFailed as error:
+            _log.warning("count_failed", encoding=encoding, reason=str(error))
+    return counts
+
+
+def _count(encoding: tiktoken.Encoding, text: str) -> int:
+    # encode() raises on text such as <|endoftext|>; a tool's description is plain text, whatever it says
+    try:
+        return len(encoding.encode_ordinary(text))
+    except Exception as error:  # tiktoken raises ValueError, OverflowError or its Rust side's panics
+        raise CountFailed(f"{encoding.name}: {error}") from error
+
+
+def _counter_or_failing(encoding: Encoding, vocabularies: Path | None) -> Counter:
+    try:
+        return counter(encoding, vocabularies)
+    except AssetInvalid as error:
+        _log.error("vocabulary_unusable", encoding=encoding, reason=str(error))
+        return functools.partial(_always_fail, str(error))
+
+
+def _always_fail(reason: str, _text: str) -> int:
+    raise CountFailed(reason)
+
+
+@functools.lru_cache(maxsize=8)
+def _load(name: str, directory: Path) -> tiktoken.Encoding:
+    import tiktoken  # noqa: PLC0415  # 45 to 70 MB a vocabulary: only for a process that counts
+
+    _check(name, directory)
+    with _loading:
+        # tiktoken reads its cache directory from the environment alone
+        os.environ["TIKTOKEN_CACHE_DIR"] = str(directory)
+        return tiktoken.get_encoding(name)
+
+
+def _check(name: str, directory: Path) -> None:
+    """Refuse a wrong file before tiktoken would delete it and fetch another from the network."""
+    file_name, expected = VOCABULARIES[name]
+    path = directory / file_name
+    if not path.is_file():
+        raise AssetInvalid(f"vocabulary {name}: expected the file {path}, found none")
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    if found != expected:
+        raise AssetInvalid(f"vocabulary {name}: expected SHA-256 {expected} for {path}, found {found}")

@@ -1,0 +1,1 @@
+"""Where server events come from."""
