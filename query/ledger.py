@@ -1,0 +1,104 @@
+"""The baseline's hot path: the servers' own token sums, kept in memory and brought up to date on each use.
+
+Every reconcile writes a server's sums to its record together with a revision, in microseconds since the
+epoch, which only grows. So a refresh reads what is newer than the highest revision seen: mostly nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from query.savings import UNCOUNTED_SHOWN, Baseline
+from shared.catalog import Encoding, Scope, ServerRecord, TokenSum
+from shared.index.contract import ToolIndex
+
+# A revision is assigned before its record is written, so a lower one may become visible after a higher one.
+OVERLAP_US = 60_000_000
+# Reading the overlap costs as much as there were reconciles in it: too much for each call.
+OVERLAP_EVERY_S = 1.0
+# Finds what was written later than the overlap reaches back.
+EVERYTHING_EVERY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """The ledger's baseline beside the exact sum over the tools themselves, for one scope and encoding."""
+
+    ledger: Baseline
+    index: TokenSum
+
+    @property
+    def agrees(self) -> bool:
+        """Return whether both know the same tokens and as many tools without a count."""
+        return (self.ledger.tokens, self.ledger.uncounted_total) == (self.index.tokens, self.index.uncounted)
+
+
+class Ledger:
+    """The server records of an index, as sums for any scope. Safe to call from several threads.
+
+    A record is in the next baseline; one that was overtaken by a higher revision, within OVERLAP_EVERY_S;
+    one that came more than the overlap late, within EVERYTHING_EVERY_S.
+    """
+
+    def __init__(self, index: ToolIndex, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._index = index
+        self._clock_s = clock_s
+        self._refreshing = threading.Lock()
+        self._records: Mapping[str, ServerRecord] = {}
+        self._highest = 0
+        self._overlap_read_at_s = self._everything_read_at_s = -math.inf
+
+    def baseline(self, scope: Scope, encoding: Encoding) -> Baseline:
+        """Return what all tools of the scope cost.
+
+        Raises:
+            IndexUnavailable: the records could not be read.
+        """
+        self._refresh()
+        return _baseline([record for record in self._records.values() if scope.admits(record)], encoding)
+
+    def stale_since(self, server_id: str) -> float | None:
+        """Return since when a server's list could not be renewed, in seconds since the epoch; None: it is fresh.
+
+        As of the last baseline.
+        """
+        record = self._records.get(server_id)
+        return record.stale_since if record else None
+
+    def audit(self, scope: Scope, encoding: Encoding) -> Audit:
+        """Compare the baseline with the index's exact sum, which defines it; they agree once writes pause."""
+        return Audit(self.baseline(scope, encoding), self._index.token_sum(scope, encoding))
+
+    def _refresh(self) -> None:
+        with self._refreshing:
+            now_s = self._clock_s()
+            if now_s - self._everything_read_at_s >= EVERYTHING_EVERY_S:
+                self._read(newer_than=0)
+                self._everything_read_at_s = self._overlap_read_at_s = now_s
+            elif now_s - self._overlap_read_at_s >= OVERLAP_EVERY_S:
+                self._read(newer_than=max(self._highest - OVERLAP_US, 0))
+                self._overlap_read_at_s = now_s
+            else:
+                self._read(newer_than=self._highest)
+
+    def _read(self, newer_than: int) -> None:
+        fresh = {record.server_id: record for record in self._index.servers(newer_than=newer_than)}
+        if fresh:
+            # replaced, never changed in place: another thread may be summing it
+            self._records = {**self._records, **fresh}
+            self._highest = max(self._highest, *(record.revision for record in fresh.values()))
+
+
+def _baseline(records: Sequence[ServerRecord], encoding: Encoding) -> Baseline:
+    names = (f"{record.server_id}:{name}" for record in records for name in record.uncounted.get(encoding, ()))
+    return Baseline(
+        tokens=sum(record.tokens.get(encoding, 0) for record in records),
+        tools=sum(record.tool_count for record in records),
+        uncounted=tuple(islice(names, UNCOUNTED_SHOWN)),
+        uncounted_total=sum(len(record.uncounted.get(encoding, ())) for record in records),
+    )

@@ -1,0 +1,60 @@
+"""Logs on stderr, one format for ours and for every library's: stdout may be carrying MCP."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+from structlog.types import Processor
+
+from shared.errors import ConfigInvalid
+
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+def configure_logging(level: str) -> None:
+    """Send every log line of this process to stderr, as JSON, or readable when stderr is a terminal.
+
+    Repeating it replaces the level and the stream.
+
+    Raises:
+        ConfigInvalid: the level is none of LEVELS, whatever its case.
+    """
+    if level.upper() not in LEVELS:
+        raise ConfigInvalid(f"setting log_level: expected one of {', '.join(LEVELS)}, got {level!r}")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_formatter(readable=sys.stderr.isatty()))
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level.upper())
+    to_handler = structlog.stdlib.ProcessorFormatter.wrap_for_formatter
+    structlog.configure(
+        processors=[structlog.stdlib.filter_by_level, *_stamps(), to_handler],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+
+
+def _stamps() -> list[Processor]:
+    """Return what every line gets, whoever wrote it."""
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+
+
+def _formatter(*, readable: bool) -> structlog.stdlib.ProcessorFormatter:
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=_stamps(),
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_renderers(readable=readable)],
+    )
+
+
+def _renderers(*, readable: bool) -> list[Processor]:
+    # tracebacks without local variables: those may hold credentials
+    if readable:
+        return [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
+    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
