@@ -10,12 +10,15 @@ from shared.errors import Permanent, Retryable
 
 TIMEOUT_S = 300
 
+# Installers spread their reason over several lines, and the last one alone seldom says it.
+SHOWN_CHARACTERS = 600
+
 
 def run(command: Sequence[str], cwd: Path) -> None:
     """Return when the program ended well; its output is not shown.
 
     Raises:
-        Retryable: it failed, or did not end within TIMEOUT_S; the message ends with its own last line.
+        Retryable: it failed, or did not end within TIMEOUT_S; the message ends with its own last lines.
         Permanent: it cannot be started.
     """
     try:
@@ -24,7 +27,7 @@ def run(command: Sequence[str], cwd: Path) -> None:
             timeout=TIMEOUT_S,
         )  # fmt: skip
     except subprocess.CalledProcessError as error:
-        raise Retryable(f"{_shown(command)} failed: {_last_line(error.stderr)}") from error
+        raise Retryable(f"{_shown(command)} failed: {error.stderr.strip()[-SHOWN_CHARACTERS:]}") from error
     except subprocess.TimeoutExpired as error:
         raise Retryable(f"{_shown(command)} did not end within {TIMEOUT_S} s") from error
     except OSError as error:
@@ -33,7 +36,3 @@ def run(command: Sequence[str], cwd: Path) -> None:
 
 def _shown(command: Sequence[str]) -> str:
     return f"{Path(command[0]).name} {' '.join(command[1:4])}"
-
-
-def _last_line(text: str) -> str:
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no reason given")
