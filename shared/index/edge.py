@@ -1,0 +1,205 @@
+"""The index in this process, on disk, with no server: Qdrant Edge.
+
+Every call into Qdrant Edge holds the GIL (measured for 0.9: a thread that only ticks stands still), so a thread
+in the background would stop everybody else as well. Hence no HNSW graph, whose construction takes 1.5 s at
+10,000 tools and 24 s at 50,000: searches compare all vectors in scope, which takes 1 and 4 ms there, and are exact.
+For more tools than that there is the Qdrant server.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qdrant_edge import (
+    CountRequest,
+    Distance,
+    EdgeConfig,
+    EdgeOptimizersConfig,
+    EdgeShard,
+    EdgeSparseVectorParams,
+    EdgeVectorParams,
+    FacetRequest,
+    FieldCondition,
+    Filter,
+    IsEmptyCondition,
+    MatchAny,
+    PayloadSchemaType,
+    Query,
+    QueryRequest,
+    RangeFloat,
+    ScrollRequest,
+    UpdateOperation,
+)
+from qdrant_edge import Point as EdgePoint
+
+from shared.errors import ConfigInvalid, IndexUnavailable
+from shared.index.contract import SERVERS_COLLECTION
+from shared.index.payload import SERVER_INDEXES, TOOL_INDEXES
+from shared.index.points import Above, AnyOf, Condition, Indexes, Payload, Point, Where
+from shared.index.qdrant import QdrantIndex
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+DENSE = "dense"
+
+# Points between two flushes. What is not flushed is replayed from the log after a crash: 0.3 s for this many.
+FLUSH_EVERY = 5_000
+
+_SCHEMA = {"keyword": PayloadSchemaType.Keyword, "integer": PayloadSchemaType.Integer}
+
+
+def open_edge(directory: Path, collection: str, dimension: int) -> QdrantIndex:
+    """Return the index kept below `directory`, created on first use.
+
+    Raises:
+        ConfigInvalid: another process uses the directory, or it cannot be created.
+    """
+    _make(directory)
+    with ExitStack() as opened:
+        # this one has the same name for every model, so two processes always meet here
+        servers = EdgeCollection(directory / SERVERS_COLLECTION, _without_vectors(), SERVER_INDEXES)
+        opened.callback(servers.close)
+        tools = EdgeCollection(directory / collection, _with_vectors(dimension), TOOL_INDEXES)
+        opened.pop_all()
+    return QdrantIndex(tools, servers)
+
+
+class EdgeCollection:
+    """One shard on disk. Its write-ahead log keeps what a call has confirmed when the process is killed."""
+
+    def __init__(self, path: Path, config: EdgeConfig, indexes: Indexes) -> None:
+        self._path = path
+        self._unflushed = 0
+        with self._translated():
+            if not path.exists():
+                _create(path, config)
+            self._shard = EdgeShard.load(str(path), config)
+            self._create_indexes(indexes)
+            self._shard.optimize()  # gives back the space of deleted points, while nobody waits for an answer
+
+    def upsert(self, points: Sequence[Point]) -> None:
+        """Write these points."""
+        self._update(UpdateOperation.upsert_points([_edge_point(point) for point in points]), len(points))
+
+    def delete(self, ids: Sequence[str]) -> None:
+        """Remove these points."""
+        self._update(UpdateOperation.delete_points(list(ids)), len(ids))
+
+    def set_payload(self, payload: Payload, where: Where) -> None:
+        """Set keys on matching points."""
+        self._update(UpdateOperation.set_payload_by_filter(_filter(where), payload), 1)
+
+    def retrieve(self, point_id: str) -> Payload | None:
+        """Return a point's payload."""
+        with self._translated():
+            found = self._shard.retrieve([point_id], with_payload=True, with_vector=False)
+        return found[0].payload if found else None
+
+    def nearest(self, vector: NDArray[np.float32], where: Where, limit: int) -> list[tuple[Payload, float]]:
+        """Return the closest matching points."""
+        query = Query.Nearest(vector.tolist(), using=DENSE)
+        with self._translated():
+            found = self._shard.query(QueryRequest(limit, query=query, filter=_filter(where), with_payload=True))
+        return [(point.payload or {}, point.score) for point in found]
+
+    def facet(self, key: str, where: Where, limit: int) -> dict[int, int]:
+        """Return how many points have each value."""
+        with self._translated():
+            response = self._shard.facet(FacetRequest(key, limit, exact=True, filter=_filter(where)))
+        return {int(hit.value): hit.count for hit in response.hits}
+
+    def count(self, where: Where) -> int:
+        """Return the number of matching points."""
+        with self._translated():
+            return self._shard.count(CountRequest(exact=True, filter=_filter(where)))
+
+    def scroll(
+        self, where: Where, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
+    ) -> tuple[list[Payload], str | None]:
+        """Return a page of points."""
+        wanted = True if keys is None else list(keys)
+        request = ScrollRequest(offset=offset, limit=limit, filter=_filter(where), with_payload=wanted)
+        with self._translated():
+            records, following = self._shard.scroll(request)
+        return [record.payload or {} for record in records], None if following is None else str(following)
+
+    def close(self) -> None:
+        """Flush and release the shard."""
+        with self._translated():
+            self._shard.close()
+
+    def _update(self, operation: UpdateOperation, points: int) -> None:
+        with self._translated():
+            self._shard.update(operation)
+            self._unflushed += points
+            if self._unflushed >= FLUSH_EVERY:
+                self._unflushed = 0
+                self._shard.flush()
+
+    def _create_indexes(self, indexes: Indexes) -> None:
+        for key in indexes.keys() - self._shard.info().payload_schema.keys():
+            self._shard.update(UpdateOperation.create_field_index(key, _SCHEMA[indexes[key]]))
+
+    @contextmanager
+    def _translated(self) -> Generator[None]:
+        try:
+            yield
+        except Exception as error:
+            if type(error) is not Exception:  # Qdrant Edge raises the bare class; any other is a mistake of ours
+                raise
+            if "failed to open WAL" in str(error):
+                raise ConfigInvalid(f"another Toolscale process uses {self._path.parent}") from error
+            raise IndexUnavailable(f"{self._path}: {error}") from error
+
+
+def _make(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigInvalid(f"data_dir: cannot create {directory}: {error.strerror}") from error
+
+
+def _create(path: Path, config: EdgeConfig) -> None:
+    """Make the shard elsewhere and rename it into place, so that a crash leaves either none or a whole one."""
+    with tempfile.TemporaryDirectory(prefix=".new-", dir=path.parent) as temporary:
+        made = Path(temporary) / "shard"
+        EdgeShard.create(str(made), config).close()
+        try:
+            made.rename(path)
+        except OSError:
+            if not path.exists():  # another process may have been faster; loading tells which of us has it
+                raise
+
+
+def _with_vectors(dimension: int) -> EdgeConfig:
+    no_graph = EdgeOptimizersConfig(indexing_threshold=0)
+    return EdgeConfig(vectors={DENSE: EdgeVectorParams(dimension, Distance.Cosine)}, optimizers=no_graph)
+
+
+def _without_vectors() -> EdgeConfig:
+    # a shard must declare some vector; a sparse one costs nothing while no point has it
+    return EdgeConfig(sparse_vectors={"none": EdgeSparseVectorParams()})
+
+
+def _edge_point(point: Point) -> EdgePoint:
+    return EdgePoint(point.id, {} if point.vector is None else {DENSE: point.vector.tolist()}, point.payload)
+
+
+def _filter(where: Where) -> Filter:
+    return Filter(must=[_condition(each) for each in where])
+
+
+def _condition(condition: Condition) -> FieldCondition | IsEmptyCondition:
+    match condition:
+        case AnyOf(key, values):
+            return FieldCondition(key, match=MatchAny(list(values)))
+        case Above(key, bound):
+            return FieldCondition(key, range=RangeFloat(gt=float(bound)))
+        case _:
+            return IsEmptyCondition(condition.key)

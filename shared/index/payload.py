@@ -1,0 +1,96 @@
+"""How tools and servers look as payloads, and how a scope looks as conditions on them."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from shared.catalog import ENCODINGS, IndexedTool, Scope, ServerRecord, ToolDefinition
+from shared.index.points import AnyOf, Condition, Indexes, Payload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from shared.catalog import Encoding
+
+COUNT_KEYS: Mapping[Encoding, str] = {
+    "cl100k_base": "token_count",
+    "o200k_base": "token_count_o200k",
+    "heuristic": "token_estimate",
+}
+
+TOOL_INDEXES: Indexes = {
+    "server_id": "keyword",
+    "groups": "keyword",
+    "status": "keyword",
+    "token_count": "integer",
+    "token_count_o200k": "integer",
+    "token_estimate": "integer",
+}
+SERVER_INDEXES: Indexes = {"revision": "integer"}
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def tool_payload(tool: IndexedTool) -> Payload:
+    """Return what is stored of a tool; an encoding without a count has no key."""
+    counts = {COUNT_KEYS[encoding]: count for encoding, count in tool.token_counts.items()}
+    return {
+        "server_id": tool.server_id,
+        "groups": sorted(tool.groups),
+        "status": tool.status,
+        "tool_name": tool.definition.name,
+        "digest": tool.digest,
+        "definition": _escape_surrogates(tool.definition.wire),
+        **counts,
+    }
+
+
+def tool_from(payload: Payload) -> IndexedTool:
+    """Return the tool a payload was made of; lone surrogates come back as escapes in `wire`."""
+    return IndexedTool(
+        server_id=payload["server_id"],
+        definition=ToolDefinition.from_wire(payload["definition"]),
+        digest=payload["digest"],
+        token_counts={each: payload[COUNT_KEYS[each]] for each in ENCODINGS if COUNT_KEYS[each] in payload},
+        groups=frozenset(payload["groups"]),
+        status=payload["status"],
+    )
+
+
+def server_payload(record: ServerRecord) -> Payload:
+    """Return what is stored of a server: its record as JSON, and what is filtered beside it."""
+    # not model_dump_json, which refuses the lone surrogates a server's error text may hold
+    stored = json.dumps(record.model_dump(mode="python"), default=list)
+    return {"server_id": record.server_id, "revision": record.revision, "record": stored}
+
+
+def server_from(payload: Payload) -> ServerRecord:
+    """Return the record a payload was made of."""
+    return ServerRecord.model_validate(json.loads(payload["record"]))
+
+
+def matches_nothing(scope: Scope) -> bool:
+    """Return whether a scope admits no tool at all, whatever the index holds."""
+    return scope.groups == frozenset() or scope.servers == frozenset()
+
+
+def scope_conditions(scope: Scope) -> list[Condition]:
+    """Return the conditions a tool's payload meets when it lies within the scope."""
+    conditions: list[Condition] = [AnyOf("status", (scope.status,))]
+    if scope.groups is not None:
+        conditions.append(_any_of("groups", scope.groups))
+    if scope.servers is not None:
+        conditions.append(_any_of("server_id", scope.servers))
+    return conditions
+
+
+def _any_of(key: str, values: Iterable[str]) -> AnyOf:
+    # a caller may ask for any text; no engine takes a lone surrogate, and no stored name holds one
+    return AnyOf(key, sorted({_LONE_SURROGATE.sub("\ufffd", value) for value in values}))
+
+
+def _escape_surrogates(wire: str) -> str:
+    """Return the same JSON document in a form that UTF-8 can carry: lone surrogates only occur within strings."""
+    return _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found.group()):04x}", wire)

@@ -1,0 +1,196 @@
+"""The index on a Qdrant server, shared by any number of processes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from qdrant_client import QdrantClient, models
+from qdrant_client.common.client_exceptions import QdrantException
+from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
+
+from shared.errors import ConfigInvalid, IndexUnavailable
+from shared.index.contract import SERVERS_COLLECTION
+from shared.index.payload import SERVER_INDEXES, TOOL_INDEXES
+from shared.index.points import Above, AnyOf, Condition, Indexes, Payload, Point, Where
+from shared.index.qdrant import QdrantIndex
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+DENSE = "dense"
+TIMEOUT_S = 30
+
+# One request stays well below the 32 MB that a server accepts by default, at up to four bytes a character.
+BATCH_POINTS = 256
+BATCH_CHARACTERS = 4_000_000
+
+_SCHEMA = {"keyword": models.PayloadSchemaType.KEYWORD, "integer": models.PayloadSchemaType.INTEGER}
+
+
+def open_server(url: str, api_key: str | None, collection: str, dimension: int) -> QdrantIndex:
+    """Return the index on the server at `url`; what is missing of its collections is created.
+
+    Raises:
+        IndexUnavailable: the server does not answer.
+        ConfigInvalid: the server refuses the key.
+    """
+    # comparing versions would cost a request and only warn
+    client = QdrantClient(url=url, api_key=api_key, timeout=TIMEOUT_S, check_compatibility=False)
+    return index_on(client, collection, dimension)
+
+
+def index_on(client: QdrantClient, collection: str, dimension: int, prefix: str = "") -> QdrantIndex:
+    """Return the index reached through this client; `prefix` begins the names of its collections.
+
+    A client in local mode, which is not thread-safe, is called by one thread at a time.
+    """
+    is_local = client.init_options["location"] == ":memory:"
+    guard = threading.RLock() if is_local else nullcontext()
+    dense = {DENSE: models.VectorParams(size=dimension, distance=models.Distance.COSINE)}
+    tools = ServerCollection(client, prefix + collection, guard)
+    servers = ServerCollection(client, prefix + SERVERS_COLLECTION, guard)
+    tools.ensure(dense, {} if is_local else TOOL_INDEXES)  # local mode has no payload indexes and warns of each
+    servers.ensure({}, {} if is_local else SERVER_INDEXES)
+    return QdrantIndex(tools, servers)
+
+
+class ServerCollection:
+    """One collection of a server. `guard` is held around every call of the client."""
+
+    def __init__(self, client: QdrantClient, name: str, guard: AbstractContextManager[object]) -> None:
+        self._client = client
+        self._name = name
+        self._guard = guard
+
+    def ensure(self, vectors: dict[str, models.VectorParams], indexes: Indexes) -> None:
+        """Create the collection and its payload indexes as far as they are missing; others may do so meanwhile."""
+        with self._asking():
+            if not self._client.collection_exists(self._name):
+                self._create(vectors)
+            existing = self._client.get_collection(self._name).payload_schema
+            for key in indexes.keys() - existing.keys():
+                self._client.create_payload_index(self._name, key, _SCHEMA[indexes[key]], wait=True)
+
+    def upsert(self, points: Sequence[Point]) -> None:
+        """Write these points, a bounded batch at a time."""
+        for batch in batches(points):
+            with self._asking():
+                self._client.upsert(self._name, [_struct(point) for point in batch], wait=True)
+
+    def delete(self, ids: Sequence[str]) -> None:
+        """Remove these points."""
+        if ids:
+            with self._asking():
+                self._client.delete(self._name, models.PointIdsList(points=list(ids)), wait=True)
+
+    def set_payload(self, payload: Payload, where: Where) -> None:
+        """Set keys on matching points."""
+        with self._asking():
+            self._client.set_payload(self._name, payload, _filter(where), wait=True)
+
+    def retrieve(self, point_id: str) -> Payload | None:
+        """Return a point's payload."""
+        with self._asking():
+            found = self._client.retrieve(self._name, [point_id], with_payload=True)
+        return found[0].payload if found else None
+
+    def nearest(self, vector: NDArray[np.float32], where: Where, limit: int) -> list[tuple[Payload, float]]:
+        """Return the closest matching points."""
+        with self._asking():
+            response = self._client.query_points(
+                self._name, vector.tolist(), using=DENSE, query_filter=_filter(where), limit=limit, with_payload=True
+            )
+        return [(point.payload or {}, point.score) for point in response.points]
+
+    def facet(self, key: str, where: Where, limit: int) -> dict[int, int]:
+        """Return how many points have each value."""
+        with self._asking():
+            response = self._client.facet(self._name, key, _filter(where), limit, exact=True)
+        return {int(hit.value): hit.count for hit in response.hits}
+
+    def count(self, where: Where) -> int:
+        """Return the number of matching points."""
+        with self._asking():
+            return self._client.count(self._name, _filter(where), exact=True).count
+
+    def scroll(
+        self, where: Where, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
+    ) -> tuple[list[Payload], str | None]:
+        """Return a page of points."""
+        wanted = True if keys is None else list(keys)
+        with self._asking():
+            records, following = self._client.scroll(
+                self._name, _filter(where), limit, offset=offset, with_payload=wanted
+            )
+        return [record.payload or {} for record in records], None if following is None else str(following)
+
+    def close(self) -> None:
+        """Close the client, which both collections share."""
+        with self._asking():
+            self._client.close()
+
+    def _create(self, vectors: dict[str, models.VectorParams]) -> None:
+        try:
+            self._client.create_collection(self._name, vectors_config=vectors)
+        except UnexpectedResponse:
+            if not self._client.collection_exists(self._name):  # another process may have been faster
+                raise
+
+    @contextmanager
+    def _asking(self) -> Generator[None]:
+        with self._guard:
+            try:
+                yield
+            except UnexpectedResponse as error:
+                raise _refusal(error) from error
+            except (ApiException, QdrantException) as error:
+                raise IndexUnavailable(f"Qdrant, collection {self._name}: {error}") from error
+
+
+def batches(points: Sequence[Point]) -> Iterator[list[Point]]:
+    """Split points into requests of bounded count and size, in order; a point larger than that goes alone."""
+    batch: list[Point] = []
+    characters = 0
+    for point in points:
+        size = _characters(point)
+        if batch and (len(batch) == BATCH_POINTS or characters + size > BATCH_CHARACTERS):
+            yield batch
+            batch, characters = [], 0
+        batch.append(point)
+        characters += size
+    if batch:
+        yield batch
+
+
+def _characters(point: Point) -> int:
+    return sum(len(value) for value in point.payload.values() if isinstance(value, str))
+
+
+def _refusal(error: UnexpectedResponse) -> ConfigInvalid | IndexUnavailable:
+    if error.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return ConfigInvalid(f"QDRANT_API_KEY: Qdrant refuses it ({error.status_code})")
+    return IndexUnavailable(f"Qdrant answered {error}")
+
+
+def _struct(point: Point) -> models.PointStruct:
+    vector: dict[str, models.Vector] = {} if point.vector is None else {DENSE: point.vector.tolist()}
+    return models.PointStruct(id=point.id, vector=vector, payload=point.payload)
+
+
+def _filter(where: Where) -> models.Filter:
+    return models.Filter(must=[_condition(each) for each in where])
+
+
+def _condition(condition: Condition) -> models.Condition:
+    match condition:
+        case AnyOf(key, values):
+            return models.FieldCondition(key=key, match=models.MatchAny(any=list(values)))
+        case Above(key, bound):
+            return models.FieldCondition(key=key, range=models.Range(gt=bound))
+        case _:
+            return models.IsEmptyCondition(is_empty=models.PayloadField(key=condition.key))
