@@ -79,6 +79,11 @@ def digest(definition: ToolDefinition, declared_name: str) -> str:
     return hashlib.sha256(material.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
+def catalog_digest(digests: Mapping[str, str]) -> str:
+    """Return 32 hex digits that stand for a server's whole set of tools, given their digests by name."""
+    return hashlib.sha256(json.dumps(sorted(digests.items())).encode()).hexdigest()[:32]
+
+
 def point_id(server_id: str, tool_name: str) -> str:
     """Return the tool's point id: the same pair always gives the same UUID, different pairs never share one.
 
@@ -172,6 +177,7 @@ class ServerRecord(BaseModel):
     """What the index remembers of one server, written in the same reconcile as its tools.
 
     `tokens` are the sums over its counted tools; `uncounted` names those without a count, per encoding.
+    `catalog_digest` stands for the very set of definitions that the sums were taken over.
     `revision` is the number of the reconcile that wrote it, ever increasing over all servers.
     Times are seconds since the epoch.
     """
@@ -189,6 +195,7 @@ class ServerRecord(BaseModel):
     tokens: dict[Encoding, int] = {}
     uncounted: dict[Encoding, tuple[str, ...]] = {}
     rejected: tuple[RejectedTool, ...] = ()
+    catalog_digest: str = ""
     generation: int = 0
     revision: int = 0
     last_listed_at: float | None = None

@@ -7,10 +7,11 @@ and `credential_ref` names a secret that the worker resolves when it dials.
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import (
     AwareDatetime,
@@ -105,6 +106,8 @@ class ServerChanged(CloudEvent):
 
 ServerEvent = ServerUp | ServerDown | ServerChanged
 
+REQUIRED_ATTRIBUTES = ("specversion", "id", "source", "type")
+
 _by_type: TypeAdapter[ServerEvent] = TypeAdapter(Annotated[ServerEvent, Field(discriminator="type")])
 
 
@@ -114,11 +117,25 @@ def parse_event(raw: str | bytes | dict[str, Any]) -> ServerEvent:
     Raises:
         EventInvalid: it does not follow the contract; the message names the first offending field.
     """
+    document = raw if isinstance(raw, dict) else _decoded(raw)
+    for name in REQUIRED_ATTRIBUTES:
+        if name not in document:
+            raise EventInvalid(name, "missing; CloudEvents 1.0 requires it")
     try:
-        return _by_type.validate_python(raw) if isinstance(raw, dict) else _by_type.validate_json(raw)
+        return _by_type.validate_python(document)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise EventInvalid(_field(first["loc"]), first["msg"]) from error
+        raise EventInvalid(_field(first["loc"]), first["msg"].removeprefix("Value error, ")) from error
+
+
+def _decoded(raw: str | bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(raw)
+    except ValueError as error:
+        raise EventInvalid("event", f"not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise EventInvalid("event", f"expected a JSON object, got {type(document).__name__}")
+    return cast("dict[str, Any]", document)
 
 
 def _field(location: tuple[int | str, ...]) -> str:

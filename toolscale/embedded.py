@@ -1,0 +1,122 @@
+"""The embedded composition: both sides in one process, with nothing to install beside it.
+
+Celery runs on its in-memory broker with a worker thread, Qdrant Edge and the intents live in the data directory.
+What is recorded survives a kill; messages do not, and need not.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+from celery import Celery
+from celery.worker import WorkController
+
+from shared.errors import IntentsUnavailable
+from shared.events import ServerChanged, ServerDown, ServerEvent, ServerRef
+from shared.settings import Settings
+from workers.app import build_app
+from workers.dependencies import Dependencies, open_dependencies
+from workers.emit import emit
+from workers.intents.contract import Intent
+from workers.sources.mcp_json import SOURCE, Config
+from workers.tasks import SWEEP_LIMIT, send_reconcile
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """A running worker and what it shares with the query service in this process."""
+
+    settings: Settings
+    deps: Dependencies
+    app: Celery
+
+    def emit(self, event: ServerEvent) -> Intent:
+        """Record an event and wake the worker thread."""
+        wake = partial(send_reconcile, self.app)
+        return emit(event, self.deps.intents, wake, due_in_s=self.settings.retry_after_s)
+
+    def announce(self, config: Config) -> list[Intent]:
+        """Make the catalogue follow the operator's file, and look again at every other server that should be running.
+
+        The file is the truth for what came from it: a server that it no longer names is taken down.
+        """
+        intents = [self.emit(event) for event in config.events()]
+        configured = {intent.server_id for intent in intents}
+        others = [intent for intent in self.deps.intents.intents() if intent.server_id not in configured]
+        return intents + [self.emit(event) for event in _follow_ups(others)]
+
+    def pending(self) -> list[Intent]:
+        """Return the servers that were never looked at since they were last asked for."""
+        return [intent for intent in self.deps.intents.intents() if intent.is_lagging and intent.attempts == 0]
+
+
+@contextmanager
+def run_embedded(settings: Settings) -> Generator[Embedded]:
+    """Run a worker thread and the sweep until the block ends; a task that is under way is finished first.
+
+    Raises:
+        IndexUnavailable: another process holds the data directory.
+    """
+    deps = open_dependencies(settings)
+    app = build_app(settings, deps)
+    app.set_default()  # without it the pool's threads would use Celery's default app
+    try:
+        with _worker(app, settings), _sweeper(app, deps, min(1.0, settings.sweep_interval_s)):
+            yield Embedded(settings, deps, app)
+    finally:
+        deps.close()
+
+
+def _follow_ups(others: Iterable[Intent]) -> Generator[ServerEvent]:
+    for intent in others:
+        ref = ServerRef(server_id=intent.server_id)
+        if intent.status == "stopped":
+            continue
+        yield ServerDown(source=SOURCE, data=ref) if intent.source == SOURCE else ServerChanged(data=ref)
+
+
+@contextmanager
+def _worker(app: Celery, settings: Settings) -> Generator[None]:
+    worker = WorkController(
+        app=app,
+        hostname="toolscale@localhost",
+        pool="threads",
+        concurrency=settings.worker_concurrency,
+        without_gossip=True,
+        without_mingle=True,
+        without_heartbeat=True,
+    )
+    thread = threading.Thread(target=worker.start, name="toolscale worker", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        worker.stop()
+        thread.join(timeout=10)
+
+
+@contextmanager
+def _sweeper(app: Celery, deps: Dependencies, interval_s: float) -> Generator[None]:
+    """Wake the worker for what was recorded and not acted upon, `toolscale emit` from another terminal included."""
+    stopped = threading.Event()
+
+    def sweep() -> None:
+        while not stopped.wait(interval_s):
+            try:
+                for server_id in deps.intents.claim_due(SWEEP_LIMIT):
+                    send_reconcile(app, server_id)
+            except IntentsUnavailable as error:
+                structlog.get_logger().warning("sweep_failed", reason=str(error))
+
+    thread = threading.Thread(target=sweep, name="toolscale sweep", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join(timeout=10)

@@ -1,0 +1,75 @@
+"""The `toolscale emit` commands."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated, Any
+
+import typer
+
+from shared.catalog import Transport
+from shared.events import TYPE_PREFIX
+from shared.settings import load_settings
+from toolscale.console import JsonOption, out, print_json
+
+emit_app = typer.Typer(no_args_is_help=True, help="Tell the catalogue that a server came up, went down or changed.")
+
+ServerArgument = Annotated[str, typer.Argument(metavar="SERVER", help="The server's id.", show_default=False)]
+
+
+@emit_app.command()
+def up(
+    server: ServerArgument,
+    url: Annotated[str | None, typer.Option(help="Where it listens; none for stdio.", show_default=False)] = None,
+    transport: Annotated[Transport, typer.Option(help="How it speaks MCP.")] = "streamable-http",
+    group: Annotated[list[str] | None, typer.Option(help="Who may see it; repeat it for several.")] = None,
+    label: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Repeat it for several.")] = None,
+    credential_ref: Annotated[str | None, typer.Option(help="Name of the secret that workers send.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """A server runs (again): list its tools and make them findable."""
+    labels = {key: value for key, _, value in (pair.partition("=") for pair in label or [])}
+    data = {"server_id": server, "url": url, "transport": transport, "groups": group or [], "labels": labels}
+    _emit(_document("up", {**data, "credential_ref": credential_ref}), as_json)
+
+
+@emit_app.command()
+def down(server: ServerArgument, as_json: JsonOption = False) -> None:
+    """A server stopped: its tools are no longer found or counted, and are kept for its return."""
+    _emit(_document("down", {"server_id": server}), as_json)
+
+
+@emit_app.command()
+def changed(server: ServerArgument, as_json: JsonOption = False) -> None:
+    """A known server may offer other tools now: list them again."""
+    _emit(_document("changed", {"server_id": server}), as_json)
+
+
+@emit_app.command()
+def event(
+    file: Annotated[typer.FileText, typer.Argument(help="A CloudEvent as JSON; - for standard input.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Send a CloudEvent as it is."""
+    _emit(file.read(), as_json)
+
+
+def _document(kind: str, data: dict[str, Any]) -> dict[str, Any]:
+    event_id = str(uuid.uuid4())
+    return {
+        "specversion": "1.0",
+        "id": event_id,
+        "source": "toolscale/cli",
+        "type": f"{TYPE_PREFIX}.{kind}",
+        "data": data,
+    }
+
+
+def _emit(raw: str | dict[str, Any], as_json: bool) -> None:
+    from toolscale.emitting import emit_from_outside  # noqa: PLC0415  # loads the broker's client
+
+    emitted = emit_from_outside(raw, load_settings())
+    if as_json:
+        print_json(emitted.model_dump(mode="json"))
+    else:
+        out.print(emitted.sentence, highlight=False)

@@ -1,0 +1,67 @@
+"""`toolscale emit`: record an event's intent durably, then wake a worker."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import structlog
+from kombu.exceptions import OperationalError
+from pydantic import BaseModel, ConfigDict
+
+from shared.settings import Settings
+from workers.emit import accept
+from workers.intents import open_intents
+from workers.intents.contract import Intent
+
+
+class Emitted(BaseModel):
+    """What became of an event: it is recorded; `woken` says whether a worker was told at once."""
+
+    model_config = ConfigDict(frozen=True)
+
+    server_id: str
+    status: str
+    generation: int
+    woken: bool
+
+    @property
+    def sentence(self) -> str:
+        """Return the outcome for people."""
+        wait = "a worker was woken" if self.woken else "the sweep of a running worker will find it"
+        return f"{self.server_id}: recorded as generation {self.generation} ({self.status}); {wait}."
+
+
+def emit_from_outside(raw: str | dict[str, Any], settings: Settings) -> Emitted:
+    """Accept a CloudEvent, given as JSON text or as an object.
+
+    Raises:
+        EventInvalid: it was refused, and is among the dead letters now.
+        IntentsUnavailable: nothing was recorded.
+    """
+    intents = open_intents(settings)
+    told: list[str] = []
+    try:
+        # without a broker that another process reads, the event is due at once for that process's sweep
+        due_in_s = 0.0 if settings.is_embedded else settings.retry_after_s
+        intent = accept(raw, intents, partial(_wake, settings, told), due_in_s=due_in_s)
+    finally:
+        intents.close()
+    return _emitted(intent, woken=bool(told))
+
+
+def _emitted(intent: Intent, *, woken: bool) -> Emitted:
+    return Emitted(server_id=intent.server_id, status=intent.status, generation=intent.desired, woken=woken)
+
+
+def _wake(settings: Settings, told: list[str], server_id: str) -> None:
+    if settings.is_embedded:
+        return
+    from workers.app import app  # noqa: PLC0415  # reads the environment, and loads Celery
+    from workers.tasks import send_reconcile  # noqa: PLC0415
+
+    try:
+        send_reconcile(app, server_id)
+        told.append(server_id)
+    except OperationalError as error:
+        structlog.get_logger().warning("wake_failed", server=server_id, reason=str(error))

@@ -1,0 +1,82 @@
+"""`toolscale serve`: the catalogue of an mcp.json, and find_tool over it, in one process."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import sys
+from pathlib import Path
+
+import structlog
+
+from query.http import HttpServer
+from query.ledger import Ledger
+from query.server import build_server
+from query.stdio import serve_stdio
+from shared.errors import ConfigInvalid
+from shared.settings import Settings
+from toolscale.console import err
+from toolscale.embedded import Embedded, run_embedded
+from workers.sources.mcp_json import Config, read_config
+
+
+def serve_embedded(settings: Settings, *, stdio: bool) -> None:
+    """Announce the configured servers and answer until a signal, or the client, ends it.
+
+    Raises:
+        ConfigInvalid: the file cannot be used, or none of its servers can.
+        IndexUnavailable: another Toolscale process uses the data directory.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # unwinds as Ctrl-C does, so all is closed
+    config = read_config(settings.config, os.environ) if settings.config else Config()
+    _report(config, settings)
+    with run_embedded(settings) as embedded:
+        embedded.announce(config)
+        _answer(embedded, stdio=stdio)
+
+
+def _report(config: Config, settings: Settings) -> None:
+    for problem in config.problems:
+        structlog.get_logger().warning("server_left_out", config=str(settings.config), reason=problem)
+    if config.problems and not config.announcements:
+        raise ConfigInvalid(f"{settings.config}: no usable server; {config.problems[0]}")
+
+
+def _answer(embedded: Embedded, *, stdio: bool) -> None:
+    index, settings = embedded.deps.index, embedded.settings
+    server = build_server(
+        index=index, embedder=embedded.deps.embedder, ledger=Ledger(index), encoding=settings.token_encoding
+    )
+    if stdio:
+        serve_stdio(server)
+        return
+    http = HttpServer(server, index=index, settings=settings)
+    err.print(connection_help(http.url, settings.config), highlight=False, soft_wrap=True, markup=False)
+    http.run()
+
+
+def connection_help(url: str, config: Path | None) -> str:
+    """Return what to type or paste so that a client uses this catalogue."""
+    over_http = {"mcpServers": {"toolscale": {"type": "http", "url": url}}}
+    command = ["toolscale", "serve", "--stdio", *(["--config", str(config.resolve())] if config else [])]
+    return "\n".join(
+        (
+            f"Toolscale answers at {url}",
+            "",
+            "Claude Code:",
+            f"  claude mcp add --transport http toolscale {url}",
+            "or, started by the client over stdio:",
+            f"  claude mcp add toolscale -- {shlex.join([_program(), *command[1:]])}",
+            "",
+            "Claude Desktop, Cursor and others, in their mcp.json:",
+            json.dumps(over_http, indent=2),
+            "",
+        )
+    )
+
+
+def _program() -> str:
+    """Return the path of this command, since a client's PATH seldom has the environment it is installed in."""
+    return str(Path(sys.argv[0]).resolve())

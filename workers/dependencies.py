@@ -1,0 +1,67 @@
+"""What a look at a server works with, opened once per process and passed on as arguments."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from shared.catalog import Encoding, Listing
+from shared.embedding import Embedder, FastEmbedder
+from shared.index import open_index
+from shared.index.contract import ToolIndex
+from shared.settings import Settings
+from shared.tokens import Counter, counters
+from workers.intents import open_intents
+from workers.intents.contract import Intent, IntentStore
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """The neighbours of the write path; `list_server` returns a complete listing or raises a ServerError."""
+
+    intents: IntentStore
+    index: ToolIndex
+    embedder: Embedder
+    counters: Mapping[Encoding, Counter]
+    list_server: Callable[[Intent], Listing]
+
+    def close(self) -> None:
+        """Release index and intents, in the reverse order of opening."""
+        self.index.close()
+        self.intents.close()
+
+
+def open_dependencies(settings: Settings) -> Dependencies:
+    """Open everything a worker needs; the model is loaded when the first text is embedded."""
+    embedder = FastEmbedder(settings.embedding_model, settings.embedding_threads)
+    return Dependencies(
+        intents=open_intents(settings),
+        index=open_index(settings, embedder.model, embedder.dimension),
+        embedder=embedder,
+        counters=counters(),
+        list_server=lister(settings),
+    )
+
+
+def lister(settings: Settings) -> Callable[[Intent], Listing]:
+    """Return the function that dials a server and lists its tools, within the operator's guards."""
+    from workers.dial import Dialler  # noqa: PLC0415  # the MCP SDK takes half a second to import
+    from workers.fetch import Limits, fetch_tools_blocking  # noqa: PLC0415
+    from workers.sources.mcp_json import read_config  # noqa: PLC0415
+
+    configured = read_config(settings.config, os.environ).targets if settings.config else {}
+    dialler = Dialler(configured, settings.allowed_hosts, settings.credentials_dir, os.environ)
+    limits = Limits(
+        timeout_s=settings.listing_timeout_s,
+        max_tools=settings.listing_max_tools,
+        max_pages=settings.listing_max_pages,
+        max_message_bytes=settings.listing_max_message_bytes,
+        max_tool_bytes=settings.tool_max_bytes,
+    )
+
+    def list_server(intent: Intent) -> Listing:
+        target = dialler.target(intent.server_id, intent.announcement.endpoint)
+        return fetch_tools_blocking(intent.server_id, target, limits)
+
+    return list_server

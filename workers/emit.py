@@ -1,0 +1,50 @@
+"""Tell the workers about a server: write the intent down first, then send the message that wakes one up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from shared.errors import EventInvalid
+from shared.events import ServerEvent, parse_event
+from workers.intents.contract import Intent, IntentStore
+
+Wake = Callable[[str], None]
+"""Ask a worker to look at this server. May fail or be lost: the sweep looks at what was recorded."""
+
+
+def emit(event: ServerEvent, intents: IntentStore, wake: Wake, *, due_in_s: float) -> Intent:
+    """Record what the event asks, durably, then wake a worker; returns the intent after it.
+
+    `due_in_s` is how long the sweep leaves the message time to be acted upon.
+
+    Raises:
+        EventInvalid: it speaks of a server that was never announced.
+        IntentsUnavailable: nothing was recorded.
+    """
+    intent = intents.record(event, due_in_s=due_in_s)
+    structlog.get_logger().info(
+        "event_recorded", server=intent.server_id, event=event.type, event_id=event.id, generation=intent.desired
+    )
+    wake(intent.server_id)
+    return intent
+
+
+def accept(raw: str | bytes | dict[str, Any], intents: IntentStore, wake: Wake, *, due_in_s: float) -> Intent:
+    """Emit an event that came from outside; one that is refused is kept among the dead letters.
+
+    Raises:
+        EventInvalid: it does not follow the contract; the message names the field.
+    """
+    try:
+        return emit(parse_event(raw), intents, wake, due_in_s=due_in_s)
+    except EventInvalid as error:
+        intents.bury(str(error), _text(raw))
+        structlog.get_logger().warning("event_refused", field=error.field, reason=error.reason)
+        raise
+
+
+def _text(raw: str | bytes | dict[str, Any]) -> str:
+    return raw.decode("utf-8", "replace") if isinstance(raw, bytes) else str(raw)

@@ -1,0 +1,115 @@
+"""The main write path: make the index equal to what one server offers now.
+
+    event ─▶ intent ─▶ reconcile ─▶ list every page ─▶ compare digests ─▶ count ─▶ embed ─▶ write
+
+An event only says "look". What is found is compared with what the index holds, and work grows with the difference:
+an unchanged server costs one listing; nothing is counted, nothing embedded, no tool written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import structlog
+
+from shared.catalog import EmbeddedTool, IndexedTool, Listing, ToolDefinition, digest
+from shared.embedding import passage
+from shared.errors import ServerError
+from shared.tokens import count_all
+from workers.dependencies import Dependencies
+from workers.intents.contract import Intent, Lease
+from workers.records import listed_record, stale_record, stopped_record
+
+# Tools counted, embedded and written at a time, so that a large server needs no more memory than a small one.
+BATCH = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """What one look at a server took: tools offered, written (each counted and embedded), removed, left out."""
+
+    offered: int = 0
+    written: int = 0
+    removed: int = 0
+    rejected: int = 0
+
+
+def reconcile(server_id: str, deps: Dependencies) -> Ingested | None:
+    """Make the index equal to this server as it is now; None when no event asks for a look.
+
+    Safe to repeat and to interrupt anywhere: the intent is committed last, and until then the sweep comes back.
+
+    Raises:
+        ServerError: the server could not be listed; its last good tools stay and are marked stale.
+        LeaseHeld: another run is at it, and will see that it was asked again.
+    """
+    with deps.intents.lease(server_id) as lease:
+        intent = deps.intents.begin(server_id)
+        if intent is None or not intent.is_lagging:
+            return None
+        ingested = _hide(intent, deps) if intent.status == "stopped" else _look(intent, lease, deps)
+        deps.intents.commit(server_id, intent.desired)
+        return ingested
+
+
+def ingest(listing: Listing, intent: Intent, lease: Lease, deps: Dependencies) -> Ingested:
+    """Make the index hold exactly these tools of the server; a second run with the same listing writes no tool."""
+    server_id, groups = intent.server_id, intent.announcement.groups
+    before = deps.index.server(server_id)
+    held = deps.index.digests(server_id)
+    wanted = {tool.name: digest(tool, listing.declared_name) for tool in listing.tools}
+    changed = [tool for tool in listing.tools if held.get(tool.name) != wanted[tool.name]]
+    gone = held.keys() - wanted.keys()
+
+    for start in range(0, len(changed), BATCH):
+        prepared = _count_and_embed(changed[start : start + BATCH], wanted, listing.declared_name, intent, deps)
+        lease.assert_held()
+        deps.index.upsert(prepared)
+    lease.assert_held()
+    deps.index.delete(server_id, gone)
+    if before is None or before.status != "running" or before.groups != groups:
+        deps.index.assign(server_id, status="running", groups=groups)
+    deps.index.put_server(listed_record(listing, wanted, intent, before, deps))
+    return Ingested(len(wanted), len(changed), len(gone), len(listing.rejected))
+
+
+def _look(intent: Intent, lease: Lease, deps: Dependencies) -> Ingested:
+    log = structlog.get_logger().bind(server=intent.server_id, generation=intent.desired, attempt=intent.attempts)
+    started = time.monotonic()
+    try:
+        listing = deps.list_server(intent)
+    except ServerError as error:
+        lease.assert_held()
+        deps.index.put_server(stale_record(error, intent, deps))
+        log.warning("server_not_listed", error=error.kind, reason=error.reason)
+        raise
+    ingested = ingest(listing, intent, lease, deps)
+    took_ms = round((time.monotonic() - started) * 1000)
+    log.info("server_indexed", took_ms=took_ms, **asdict(ingested))
+    return ingested
+
+
+def _hide(intent: Intent, deps: Dependencies) -> Ingested:
+    """Make the server's tools unfindable and uncounted, and keep them, so that its return embeds nothing."""
+    deps.index.assign(intent.server_id, status="stopped", groups=intent.announcement.groups)
+    deps.index.put_server(stopped_record(intent, deps))
+    structlog.get_logger().info("server_stopped", server=intent.server_id, generation=intent.desired)
+    return Ingested()
+
+
+def _count_and_embed(
+    definitions: Sequence[ToolDefinition],
+    digests: Mapping[str, str],
+    declared_name: str,
+    intent: Intent,
+    deps: Dependencies,
+) -> list[EmbeddedTool]:
+    counts = count_all((tool.wire for tool in definitions), deps.counters)
+    vectors = deps.embedder.passages([passage(tool, declared_name) for tool in definitions])
+    tools = (
+        IndexedTool(intent.server_id, tool, digests[tool.name], token_counts, intent.announcement.groups)
+        for tool, token_counts in zip(definitions, counts, strict=True)
+    )
+    return [EmbeddedTool(tool, vector) for tool, vector in zip(tools, vectors, strict=True)]

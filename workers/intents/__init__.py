@@ -1,0 +1,22 @@
+"""Durable intents: what every server should be, written down before any message is sent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from workers.intents.contract import Backoff, IntentStore
+
+if TYPE_CHECKING:
+    from shared.settings import Settings
+
+
+def open_intents(settings: Settings) -> IntentStore:
+    """Open the intent store: Redis where REDIS_URL is set, else a file in the data directory."""
+    backoff = Backoff(settings.retry_after_s, settings.retry_max_s)
+    if settings.redis_url:
+        from workers.intents.redis_store import RedisIntents, connect  # noqa: PLC0415
+
+        return RedisIntents(connect(settings.redis_url), backoff, settings.lease_s, settings.dead_letter_limit)
+    from workers.intents.sqlite_store import SqliteIntents  # noqa: PLC0415
+
+    return SqliteIntents(settings.data_dir / "intents.sqlite3", backoff, settings.dead_letter_limit)

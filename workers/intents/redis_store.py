@@ -1,0 +1,225 @@
+"""Intents in Redis, for the scaled composition. Redis must run with AOF and `noeviction`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import redis
+from redis.exceptions import LockError, RedisError
+from redis.lock import Lock
+
+from shared.errors import IntentsUnavailable, LeaseHeld
+from shared.events import ServerEvent
+from workers.intents.contract import LETTER_CHARACTERS, Backoff, DeadLetter, Intent, Lease, apply_event
+
+if TYPE_CHECKING:
+    from redis.client import Pipeline
+
+SERVERS = "toolscale:servers"
+DUE = "toolscale:due"
+DEAD_LETTERS = "toolscale:dead-letters"
+REVISION = "toolscale:revision"
+
+# Redis's own clock, so that workers whose clocks differ still number upwards, and a wiped Redis starts above the past.
+_NEXT_REVISION = """
+local now = redis.call('TIME')
+local revision = math.max(now[1] * 1000000 + now[2], (tonumber(redis.call('GET', KEYS[1])) or 0) + 1)
+redis.call('SET', KEYS[1], string.format('%.0f', revision))
+return revision
+"""
+
+
+def connect(url: str) -> redis.Redis:
+    """Return a client that gives up on a silent Redis within seconds instead of hanging."""
+    return redis.Redis.from_url(
+        url, decode_responses=True, socket_timeout=5, socket_connect_timeout=3, health_check_interval=10
+    )
+
+
+class RedisIntents:
+    """An IntentStore shared by any number of producers and workers."""
+
+    def __init__(
+        self, client: redis.Redis, backoff: Backoff, lease_s: float = 10.0, dead_letter_limit: int = 10_000
+    ) -> None:
+        self._redis = client
+        self._backoff = backoff
+        self._lease_s = lease_s
+        self._dead_letter_limit = dead_letter_limit
+        self._next_revision = client.register_script(_NEXT_REVISION)
+
+    def record(self, event: ServerEvent, *, due_in_s: float) -> Intent:
+        """Write down what the event asks and raise the desired generation; durable on return."""
+        due_at = time.time() + due_in_s
+        return self._update(
+            event.data.server_id,
+            lambda before: apply_event(before, event).model_copy(update={"due_at": due_at}),
+        )
+
+    def intent(self, server_id: str) -> Intent | None:
+        """Return a server's intent, or None when it was never announced."""
+        with _translated():
+            stored = self._redis.get(_key(server_id))
+        return _parse(stored)
+
+    def intents(self) -> Iterator[Intent]:
+        """Return the intents of all announced servers."""
+        with _translated():
+            server_ids = sorted(str(member) for member in self._redis.smembers(SERVERS))
+        return (intent for server_id in server_ids if (intent := self.intent(server_id)))
+
+    def begin(self, server_id: str) -> Intent | None:
+        """Count an attempt and put the next one off."""
+        if self.intent(server_id) is None:
+            return None
+        return self._update(server_id, lambda before: self._put_off(_known(before, server_id), attempt=1))
+
+    def commit(self, server_id: str, generation: int) -> Intent:
+        """Note that the index reflects this generation; never lowers it."""
+
+        def committed(before: Intent | None) -> Intent:
+            known = _known(before, server_id)
+            return known.model_copy(update={"committed": max(known.committed, generation), "attempts": 0})
+
+        return self._update(server_id, committed)
+
+    def claim_due(self, limit: int) -> list[str]:
+        """Return lagging servers whose time has come, and put each off by its backoff."""
+        with _translated():
+            due = self._redis.zrangebyscore(DUE, "-inf", time.time(), start=0, num=limit)
+        return [str(server_id) for server_id in due if self._claim(str(server_id))]
+
+    @contextmanager
+    def lease(self, server_id: str) -> Generator[Lease]:
+        """Hold the server for this run, renewing it in the background; it expires when the process dies."""
+        lock = Lock(self._redis, f"toolscale:lease:{server_id}", timeout=self._lease_s, thread_local=False)
+        with _translated():
+            if not lock.acquire(blocking=False):
+                raise LeaseHeld(server_id, "another run is looking at it")
+        held = _RenewedLease(server_id, lock, self._lease_s / 3)
+        try:
+            yield held
+        finally:
+            held.release()
+
+    def next_revision(self) -> int:
+        """Return microseconds since the epoch, always more than any revision before."""
+        with _translated():
+            return int(self._next_revision(keys=[REVISION]))
+
+    def bury(self, reason: str, body: str) -> None:
+        """Keep a refused message for people to see; the oldest beyond the limit go."""
+        body = body[:LETTER_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
+        letter = DeadLetter(at=time.time(), reason=reason, body=body)
+        with _translated(), self._redis.pipeline() as pipe:
+            pipe.lpush(DEAD_LETTERS, letter.model_dump_json())
+            pipe.ltrim(DEAD_LETTERS, 0, self._dead_letter_limit - 1)
+            pipe.execute()
+
+    def dead_letters(self, limit: int) -> list[DeadLetter]:
+        """Return the latest refused messages, newest first."""
+        with _translated():
+            rows = self._redis.lrange(DEAD_LETTERS, 0, limit - 1)
+        return [DeadLetter.model_validate_json(row) for row in rows]
+
+    def close(self) -> None:
+        """Release the connections."""
+        self._redis.close()
+
+    def _claim(self, server_id: str) -> bool:
+        """Return whether this sweep is the one that put the server off."""
+        claimed = False
+
+        def put_off(before: Intent | None) -> Intent:
+            nonlocal claimed
+            known = _known(before, server_id)
+            claimed = known.is_lagging and known.due_at <= time.time()
+            return self._put_off(known, attempt=0) if claimed else known
+
+        self._update(server_id, put_off)
+        return claimed
+
+    def _put_off(self, intent: Intent, *, attempt: int) -> Intent:
+        attempts = intent.attempts + attempt
+        return intent.model_copy(update={"attempts": attempts, "due_at": time.time() + self._backoff.after(attempts)})
+
+    def _update(self, server_id: str, change: Callable[[Intent | None], Intent]) -> Intent:
+        """Replace a server's intent by what `change` makes of it, again when another process came between."""
+        changed: list[Intent] = []
+
+        def attempt(pipe: Pipeline) -> None:
+            after = change(_parse(pipe.get(_key(server_id))))
+            changed.append(after)
+            pipe.multi()
+            pipe.set(_key(server_id), after.model_dump_json())
+            pipe.sadd(SERVERS, server_id)
+            if after.is_lagging:
+                pipe.zadd(DUE, {server_id: after.due_at})
+            else:
+                pipe.zrem(DUE, server_id)
+
+        with _translated():
+            self._redis.transaction(attempt, _key(server_id))
+        return changed[-1]
+
+
+class _RenewedLease:
+    """A Redis lock that a thread renews until it is released or found lost."""
+
+    def __init__(self, server_id: str, lock: Lock, interval_s: float) -> None:
+        self._server_id = server_id
+        self._lock = lock
+        self._interval_s = interval_s
+        self._released = threading.Event()
+        self._renewer = threading.Thread(target=self._renew, name=f"lease {server_id}", daemon=True)
+        self._renewer.start()
+
+    def assert_held(self) -> None:
+        """Raise LeaseHeld when the lease expired and may be another's."""
+        with _translated():
+            if not self._lock.owned():
+                raise LeaseHeld(self._server_id, "the lease was lost: this run was suspended for too long")
+
+    def release(self) -> None:
+        """Stop renewing and let the next run in; a lease that was lost is left to its new holder."""
+        self._released.set()
+        self._renewer.join()
+        try:
+            self._lock.release()
+        except (LockError, RedisError):
+            return  # it expires by itself
+
+    def _renew(self) -> None:
+        while not self._released.wait(self._interval_s):
+            try:
+                self._lock.reacquire()
+            except LockError:
+                return  # lost; assert_held tells the run
+            except RedisError:
+                continue  # Redis may be back before the lease expires
+
+
+def _key(server_id: str) -> str:
+    return f"toolscale:intent:{server_id}"
+
+
+def _known(intent: Intent | None, server_id: str) -> Intent:
+    if intent is None:
+        raise IntentsUnavailable(f"{server_id}: its intent is gone")
+    return intent
+
+
+def _parse(stored: object) -> Intent | None:
+    return Intent.model_validate_json(stored) if isinstance(stored, str) else None
+
+
+@contextmanager
+def _translated() -> Generator[None]:
+    try:
+        yield
+    except RedisError as error:
+        raise IntentsUnavailable(f"Redis: {error}") from error

@@ -1,0 +1,90 @@
+"""What the index remembers of a server after each kind of look."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from shared.catalog import ENCODINGS, Encoding, Listing, Scope, ServerRecord, catalog_digest
+from shared.errors import ServerError
+from shared.index.contract import ToolIndex
+from workers.dependencies import Dependencies
+from workers.intents.contract import Intent
+
+
+def listed_record(
+    listing: Listing, digests: Mapping[str, str], intent: Intent, before: ServerRecord | None, deps: Dependencies
+) -> ServerRecord:
+    """Return the record after a complete listing whose tools the index already holds.
+
+    Sums are taken from the index again unless the record before was taken over this very set of definitions,
+    so a run that was killed between writing tools and writing the record leaves no wrong sum behind.
+    """
+    now_held = catalog_digest(digests)
+    known = before if before and before.catalog_digest == now_held else None
+    tokens, uncounted = (known.tokens, known.uncounted) if known else _sums(deps.index, intent.server_id)
+    return _announced(intent, deps).model_copy(
+        update={
+            "declared_name": listing.declared_name,
+            "protocol_version": listing.protocol_version,
+            "status": "running",
+            "tool_count": len(digests),
+            "tokens": tokens,
+            "uncounted": uncounted,
+            "rejected": listing.rejected,
+            "catalog_digest": now_held,
+            "last_listed_at": time.time(),
+        }
+    )
+
+
+def stale_record(error: ServerError, intent: Intent, deps: Dependencies) -> ServerRecord:
+    """Return the record after a failed look: what was known, since when it is stale, and why."""
+    before = deps.index.server(intent.server_id)
+    known = before or _announced(intent, deps)
+    return known.model_copy(
+        update={
+            "generation": intent.desired,
+            "revision": deps.intents.next_revision(),
+            "stale_since": known.stale_since or time.time(),
+            "last_error": str(error),
+        }
+    )
+
+
+def stopped_record(intent: Intent, deps: Dependencies) -> ServerRecord:
+    """Return the record of a server that is down: what was known, and that it is not counted."""
+    known = deps.index.server(intent.server_id) or _announced(intent, deps)
+    return known.model_copy(
+        update={
+            "status": "stopped",
+            "groups": intent.announcement.groups,
+            "generation": intent.desired,
+            "revision": deps.intents.next_revision(),
+        }
+    )
+
+
+def _announced(intent: Intent, deps: Dependencies) -> ServerRecord:
+    """Return a record of what the event said, with a revision of its own."""
+    return ServerRecord(
+        server_id=intent.server_id,
+        endpoint=intent.announcement.endpoint,
+        groups=intent.announcement.groups,
+        labels=intent.announcement.labels,
+        generation=intent.desired,
+        revision=deps.intents.next_revision(),
+    )
+
+
+def _sums(index: ToolIndex, server_id: str) -> tuple[dict[Encoding, int], dict[Encoding, tuple[str, ...]]]:
+    scope = Scope(servers=frozenset({server_id}))
+    tokens: dict[Encoding, int] = {}
+    uncounted: dict[Encoding, tuple[str, ...]] = {}
+    for encoding in ENCODINGS:
+        total = index.token_sum(scope, encoding)
+        tokens[encoding] = total.tokens
+        if total.uncounted:
+            names = index.uncounted(scope, encoding, total.uncounted)
+            uncounted[encoding] = tuple(name.removeprefix(f"{server_id}:") for name in names)
+    return tokens, uncounted

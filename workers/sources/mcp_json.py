@@ -1,0 +1,156 @@
+"""Read the operator's `mcp.json`, the format of Claude Desktop and Code, Cursor and VS Code.
+
+    {"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]},
+                    "docs": {"url": "https://example.org/mcp", "headers": {"Authorization": "Bearer ${DOCS_TOKEN}"}}}}
+
+VS Code writes `servers` for `mcpServers`, and comments. `${VAR}`, `${VAR:-default}` and `${env:VAR}` are replaced from
+the environment. An entry may carry `groups` and `labels` of ours; `disabled: true` leaves it out.
+It is the only place that a command comes from: no event can carry one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import json5
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
+
+from shared.errors import ConfigInvalid
+from shared.events import Group, Label, ServerAnnouncement, ServerUp
+from workers.dial import HttpTarget, StdioTarget, Target
+
+SOURCE = "toolscale/mcp.json"
+
+_VARIABLE = re.compile(r"\$\{(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
+_ANY_LIST = TypeAdapter(list[Any])
+_ANY_OBJECT = TypeAdapter(dict[str, Any])
+_LEFTOVER = re.compile(r"\$\{[^}]*\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The usable servers of a file, where to dial them, and what is wrong with the others."""
+
+    announcements: tuple[ServerAnnouncement, ...] = ()
+    targets: Mapping[str, Target] = field(default_factory=dict[str, Target])
+    problems: tuple[str, ...] = ()
+
+    def events(self) -> list[ServerUp]:
+        """Return a server-up event for each usable server."""
+        return [ServerUp(source=SOURCE, data=announcement) for announcement in self.announcements]
+
+
+class Entry(BaseModel):
+    """One server as the file describes it; keys that only a client understands are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    type: Literal["stdio", "http", "streamable-http", "streamableHttp", "sse"] | None = None
+    command: Annotated[str, StringConstraints(min_length=1)] | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    cwd: str | None = None
+    url: Annotated[str, StringConstraints(pattern=r"^https?://")] | None = Field(
+        None, validation_alias=AliasChoices("url", "serverUrl")
+    )
+    headers: dict[str, str] = {}
+    disabled: bool = False
+    groups: frozenset[Group] = frozenset()
+    labels: dict[Label, Label] = {}
+
+
+def read_config(path: Path, environ: Mapping[str, str]) -> Config:
+    """Return the servers of an `mcp.json`; one bad entry is listed in `problems` and does not cost the others.
+
+    Raises:
+        ConfigInvalid: the file cannot be read, is not JSON, or has neither `mcpServers` nor `servers`.
+    """
+    announcements: list[ServerAnnouncement] = []
+    targets: dict[str, Target] = {}
+    problems: list[str] = []
+    for name, raw in _entries(path).items():
+        try:
+            entry = Entry.model_validate(_expand(raw, environ, name))
+            if not entry.disabled:
+                announcement, target = _server(server_id(name), entry)
+                if announcement.server_id in targets:
+                    raise ConfigInvalid(f"{name}: a server {announcement.server_id!r} is there already")
+                announcements.append(announcement)
+                targets[announcement.server_id] = target
+        except ValidationError as error:
+            problems.append(f"{name}: {_first(error)}")
+        except ConfigInvalid as error:
+            problems.append(str(error))
+    return Config(tuple(announcements), targets, tuple(problems))
+
+
+def server_id(name: str) -> str:
+    """Return the id of a configured server: its name, with `-` for what an id cannot hold."""
+    return re.sub(r"[^A-Za-z0-9._/@-]+", "-", name).strip("-._/@") or "server"
+
+
+def _entries(path: Path) -> dict[str, Any]:
+    try:
+        document = json5.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise ConfigInvalid(f"{path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ConfigInvalid(f"{path}: not JSON: {error}") from error
+    for key in ("mcpServers", "servers"):
+        if isinstance(document, dict) and isinstance(document.get(key), dict):
+            return cast("dict[str, Any]", document[key])
+    raise ConfigInvalid(f"{path}: expected an object 'mcpServers' (Claude, Cursor) or 'servers' (VS Code)")
+
+
+def _server(server_id: str, entry: Entry) -> tuple[ServerAnnouncement, Target]:
+    if entry.command is not None and entry.type in (None, "stdio"):
+        target: Target = StdioTarget(entry.command, entry.args, entry.env, entry.cwd)
+        announced = ServerAnnouncement(server_id=server_id, transport="stdio", groups=entry.groups, labels=entry.labels)
+        return announced, target
+    if entry.url is None:
+        raise ConfigInvalid(f"{server_id}: expected a 'command' (stdio) or a 'url' (HTTP)")
+    transport: Literal["sse", "streamable-http"] = "sse" if entry.type == "sse" else "streamable-http"
+    announced = ServerAnnouncement(
+        server_id=server_id, transport=transport, url=_bare(entry.url), groups=entry.groups, labels=entry.labels
+    )
+    return announced, HttpTarget(entry.url, transport, entry.headers, trusted=True)
+
+
+def _bare(url: str) -> str:
+    """Return the URL without user, password and query, which may hold secrets: records and events are shown around."""
+    scheme, rest = url.split("://", 1)
+    authority, slash, path = rest.partition("/")
+    return f"{scheme}://{authority.rpartition('@')[2]}{slash}{path.split('?')[0].split('#')[0]}"
+
+
+def _expand(value: Any, environ: Mapping[str, str], server: str) -> Any:
+    if isinstance(value, str):
+        return _expand_text(value, environ, server)
+    if isinstance(value, list):
+        return [_expand(item, environ, server) for item in _ANY_LIST.validate_python(value)]
+    if isinstance(value, dict):
+        return {key: _expand(item, environ, server) for key, item in _ANY_OBJECT.validate_python(value).items()}
+    return value
+
+
+def _expand_text(text: str, environ: Mapping[str, str], server: str) -> str:
+    def replacement(match: re.Match[str]) -> str:
+        default: str | None = match["default"]
+        value = environ.get(match["name"], default)
+        if value is None:
+            raise ConfigInvalid(f"{server}: the environment variable {match['name']} is not set")
+        return value
+
+    expanded = _VARIABLE.sub(replacement, text)
+    if leftover := _LEFTOVER.search(_VARIABLE.sub("", text)):
+        raise ConfigInvalid(f"{server}: {leftover.group()} is not supported; use ${{VAR}} and the environment")
+    return expanded
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'entry'}: {first['msg']}"

@@ -1,0 +1,79 @@
+"""The Celery tasks. Any producer can send `toolscale.accept_event` by name, with one CloudEvent object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import structlog
+from celery import Celery
+
+from shared.errors import EventInvalid, LeaseHeld, ServerError
+from workers.dependencies import Dependencies
+from workers.emit import accept
+from workers.ingest import reconcile
+
+ACCEPT_EVENT = "toolscale.accept_event"
+RECONCILE_SERVER = "toolscale.reconcile_server"
+SWEEP_INTENTS = "toolscale.sweep_intents"
+
+SWEEP_LIMIT = 500
+
+
+class Tasks:
+    """What the workers do; `dependencies` opens what they work with on first use, after any fork.
+
+    `message_time_s` is how long the sweep leaves a message before it asks again.
+    """
+
+    def __init__(self, app: Celery, dependencies: Callable[[], Dependencies], message_time_s: float) -> None:
+        self._app = app
+        self._dependencies = dependencies
+        self._message_time_s = message_time_s
+
+    def register(self) -> None:
+        """Make the app offer these tasks under their public names."""
+        self._app.task(name=ACCEPT_EVENT, typing=False)(self.accept_event)
+        self._app.task(name=RECONCILE_SERVER, throws=(ServerError,))(self.reconcile_server)
+        self._app.task(name=SWEEP_INTENTS)(self.sweep_intents)
+
+    def accept_event(self, *args: Any, **kwargs: Any) -> None:
+        """Record a CloudEvent and wake a worker; one that is refused becomes a dead letter, not a failure."""
+        try:
+            accept(_only_object(args, kwargs), self._dependencies().intents, self._wake, due_in_s=self._message_time_s)
+        except EventInvalid:
+            return  # told where people look: the dead letters and the log
+
+    def reconcile_server(self, server_id: str) -> None:
+        """Look at one server and make the index equal to what it offers."""
+        deps = self._dependencies()
+        try:
+            reconcile(server_id, deps)
+        except LeaseHeld:
+            return  # the run that holds it looks again when it ends
+        intent = deps.intents.intent(server_id)
+        if intent and intent.is_lagging:
+            self._wake(server_id)  # asked again while this run was under way
+
+    def sweep_intents(self) -> None:
+        """Wake a worker for every server whose recorded event was not acted upon in time."""
+        due = self._dependencies().intents.claim_due(SWEEP_LIMIT)
+        for server_id in due:
+            self._wake(server_id)
+        if due:
+            structlog.get_logger().info("intents_swept", servers=len(due))
+
+    def _wake(self, server_id: str) -> None:
+        send_reconcile(self._app, server_id)
+
+
+def _only_object(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | str:
+    """Return the one object a producer should have sent, or a text of what it sent, which no event is."""
+    if len(args) == 1 and not kwargs and isinstance(args[0], dict):
+        return cast("dict[str, Any]", args[0])
+    return repr((args, kwargs))
+
+
+def send_reconcile(app: Celery, server_id: str) -> None:
+    """Ask a worker to look at this server; its id is the only argument, so Flower shows it."""
+    app.send_task(RECONCILE_SERVER, args=[server_id])
