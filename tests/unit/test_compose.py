@@ -1,0 +1,252 @@
+"""The scaled composition, checked without Docker: its schema, its promises, and the commands it can run here."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import yaml
+from redis import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from shared.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = ROOT / "docker-compose.yml"
+DOCKERFILE = ROOT / "deploy" / "Dockerfile"
+
+OURS = ("worker", "beat", "query", "flower")
+# Read by Compose, Flower and Qdrant themselves, so no settings of ours.
+FOREIGN = {"MCP_JSON", "FLOWER_BASIC_AUTH", "QDRANT__TELEMETRY_DISABLED"}
+
+
+def services() -> dict[str, dict[str, Any]]:
+    document: dict[str, dict[str, dict[str, Any]]] = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))
+    return document["services"]
+
+
+SERVICES = services()
+each_service = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES)
+
+
+@pytest.mark.parametrize(
+    ("schema", "path"),
+    [("vendor.compose-spec", COMPOSE), ("vendor.github-workflows", ROOT / ".github/workflows/ci.yml")],
+    ids=["compose", "workflow"],
+)
+def test_the_file_follows_its_published_schema(schema: str, path: Path) -> None:
+    checked = subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_composition_has_the_services_of_the_design() -> None:
+    assert set(SERVICES) == {"redis", "qdrant", *OURS}
+
+
+@each_service
+def test_every_image_is_pinned_to_an_exact_version(service: dict[str, Any]) -> None:
+    assert re.search(r":v?\d+\.\d+\.\d+", service["image"]), service["image"]
+
+
+@each_service
+def test_every_service_has_a_health_check_limits_and_no_privileges(service: dict[str, Any]) -> None:
+    assert service["healthcheck"]["test"]
+    assert set(service["deploy"]["resources"]["limits"]) == {"cpus", "memory"}
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+
+
+@each_service
+def test_every_published_port_is_on_loopback(service: dict[str, Any]) -> None:
+    assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+
+
+@pytest.mark.parametrize("store", ["redis", "qdrant"])
+def test_the_stores_are_reached_by_the_services_alone(store: str) -> None:
+    networks = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))["networks"]
+
+    assert "ports" not in SERVICES[store]
+    assert SERVICES[store]["networks"] == ["backend"]
+    assert networks["backend"]["internal"] is True
+
+
+@pytest.mark.parametrize(
+    ("name", "stores"),
+    [
+        ("worker", {"redis", "qdrant"}),
+        ("beat", {"redis"}),
+        ("query", {"qdrant"}),
+        ("flower", {"redis"}),
+    ],
+)
+def test_a_service_waits_until_its_stores_are_healthy(name: str, stores: set[str]) -> None:
+    assert SERVICES[name]["depends_on"] == {store: {"condition": "service_healthy"} for store in stores}
+
+
+@each_service
+def test_every_variable_is_a_known_setting(service: dict[str, Any]) -> None:
+    assert set(service.get("environment", {})) <= known_settings() | FOREIGN
+
+
+def test_every_variable_that_compose_fills_in_is_known_and_none_is_required() -> None:
+    text = COMPOSE.read_text(encoding="utf-8")
+    filled_in = re.findall(r"(?<!\$)\$\{(\w+)(\S*?)\}", text)
+
+    assert {name for name, _ in filled_in} <= known_settings() | FOREIGN
+    # a required one would make the whole file unusable for those who do not need it
+    assert all(rule.startswith(":-") for _, rule in filled_in)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_the_module_that_a_command_names_exists(name: str) -> None:
+    words = shlex.split(" ".join(SERVICES[name]["command"]))
+    module = words[words.index("-A") + 1] if "-A" in words else f"{words[words.index('-m') + 1]}.__main__"
+
+    assert importlib.util.find_spec(module) is not None, module
+
+
+def test_the_operators_file_has_a_default_that_exists() -> None:
+    (mount,) = SERVICES["worker"]["volumes"]
+    default = re.fullmatch(r"\$\{MCP_JSON:-(.+)\}", mount["source"])
+
+    assert default is not None
+    assert (ROOT / default[1]).is_file()
+    assert SERVICES["worker"]["environment"]["TOOLSCALE_CONFIG"] == mount["target"]
+
+
+@pytest.mark.redis
+@pytest.mark.skipif(not shutil.which("redis-server"), reason="redis-server is not installed")
+def test_redis_started_by_its_command_appends_every_write_and_evicts_nothing(tmp_path: Path) -> None:
+    with running_redis(SERVICES["redis"]["command"], tmp_path) as redis:
+        config = cast("dict[str, str]", redis.config_get("append*", "maxmemory*"))
+
+    assert config["appendonly"] == "yes"
+    assert config["appendfsync"] == "everysec"
+    assert config["maxmemory-policy"] == "noeviction"
+    assert int(config["maxmemory"]) < 512 << 20
+
+
+@pytest.mark.parametrize("name", ["qdrant", "query", "flower"])
+@pytest.mark.parametrize(("status", "healthy"), [(200, True), (503, False)])
+def test_a_health_check_passes_on_200_alone(name: str, status: int, healthy: bool) -> None:
+    with answering(status) as port:
+        command = [re.sub(r"6333|8765|5555", str(port), word) for word in SERVICES[name]["healthcheck"]["test"][1:]]
+        command = [sys.executable if word == "python" else word for word in command]
+
+        checked = subprocess.run(command, capture_output=True, timeout=20, check=False)
+
+    assert (checked.returncode == 0) is healthy, checked.stderr
+
+
+def test_beat_is_unhealthy_once_its_schedule_is_no_longer_written(tmp_path: Path) -> None:
+    check = SERVICES["beat"]["healthcheck"]["test"][1].replace("/tmp", str(tmp_path))
+    (tmp_path / "schedule.db").touch()
+
+    fresh = subprocess.run(["sh", "-c", check], check=False).returncode
+    subprocess.run(["touch", "-d", "10 minutes ago", str(tmp_path / "schedule.db")], check=True)
+    stale = subprocess.run(["sh", "-c", check], check=False).returncode
+
+    assert fresh == 0
+    assert stale != 0
+
+
+def test_flower_does_not_start_without_a_password() -> None:
+    command = [word.replace("$$", "$") for word in SERVICES["flower"]["command"]]
+
+    started = subprocess.run(command, env={"PATH": ""}, executable="/bin/sh", capture_output=True, check=False)
+
+    assert started.returncode != 0
+    assert b"set FLOWER_BASIC_AUTH" in started.stderr
+
+
+def test_the_image_is_built_on_an_exact_version_and_runs_as_nobody_special() -> None:
+    text = DOCKERFILE.read_text(encoding="utf-8")
+
+    assert re.search(r"^ARG PYTHON_IMAGE=python:3\.11\.\d+-slim-\w+$", text, re.MULTILINE)
+    assert set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) == {"${PYTHON_IMAGE}"}
+    assert re.search(r"^USER [1-9]\d+:[1-9]\d+$", text, re.MULTILINE)
+
+
+def test_everything_that_the_image_copies_is_there_and_let_in() -> None:
+    copied = [
+        source
+        for line in re.findall(r"^COPY (?!--from)(.+)$", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)
+        for source in line.split()[:-1]
+    ]
+    let_in = (ROOT / "deploy" / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
+
+    assert copied
+    assert [source for source in copied if not (ROOT / source).exists()] == []
+    assert [source for source in copied if f"!{source}" not in let_in] == []
+
+
+def known_settings() -> set[str]:
+    """Return the names by which the environment may give a setting."""
+    plain = {"REDIS_URL", "QDRANT_URL", "QDRANT_API_KEY"}
+    return plain | {f"TOOLSCALE_{name.upper()}" for name in Settings.model_fields}
+
+
+@contextmanager
+def running_redis(command: list[str], directory: Path) -> Generator[Redis]:
+    """Start Redis by this command in `directory`, on a socket of its own, and stop it at the end."""
+    socket = directory / "redis.sock"
+    arguments = [*command, "--port", "0", "--unixsocket", str(socket), "--dir", str(directory)]
+    with subprocess.Popen(arguments, stdout=subprocess.DEVNULL) as process:
+        try:
+            with Redis(unix_socket_path=str(socket), decode_responses=True) as redis:
+                wait_until_it_answers(redis)
+                yield redis
+        finally:
+            process.terminate()
+
+
+def wait_until_it_answers(redis: Redis) -> None:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            redis.ping()
+        except RedisConnectionError:
+            threading.Event().wait(0.02)
+        else:
+            return
+    pytest.fail("Redis did not answer within 10 s")
+
+
+@contextmanager
+def answering(status: int) -> Generator[int]:
+    """Answer every GET with this status; yields the port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+
+        def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+            """Stay silent."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
