@@ -1,0 +1,221 @@
+"""One suite for both intent stores: the embedded file and a real Redis."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import redis
+
+from shared.errors import EventInvalid, LeaseHeld
+from tests.builders import changed, down, up
+from tests.waiting import eventually
+from workers.intents.contract import Backoff, IntentStore
+from workers.intents.redis_store import RedisIntents, connect
+from workers.intents.sqlite_store import SqliteIntents
+
+BACKOFF = Backoff(first_s=0.05, longest_s=0.2)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.redis)])
+def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Callable[[], IntentStore]]:
+    """Return a function that opens the same store once more, as another process would."""
+    opened: list[IntentStore] = []
+    url = _emptied(request.getfixturevalue("redis_url")) if request.param == "redis" else None
+
+    def open_store() -> IntentStore:
+        if url:
+            opened.append(RedisIntents(connect(url), BACKOFF, lease_s=1.0, dead_letter_limit=3))
+        else:
+            opened.append(SqliteIntents(tmp_path / "intents.sqlite3", BACKOFF, dead_letter_limit=3))
+        return opened[-1]
+
+    yield open_store
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def store(reopen: Callable[[], IntentStore]) -> IntentStore:
+    return reopen()
+
+
+def test_an_intent_is_there_for_the_next_process(reopen: Callable[[], IntentStore]) -> None:
+    reopen().record(up("s", groups=["dev"]), due_in_s=60)
+
+    intent = reopen().intent("s")
+
+    assert intent is not None
+    assert (intent.desired, intent.committed, intent.status) == (1, 0, "running")
+    assert intent.announcement.groups == {"dev"}
+
+
+def test_every_event_raises_the_desired_generation(store: IntentStore) -> None:
+    store.record(up(), due_in_s=60)
+    store.record(changed(), due_in_s=60)
+    intent = store.record(down(), due_in_s=60)
+
+    assert (intent.desired, intent.status, intent.is_lagging) == (3, "stopped", True)
+
+
+def test_a_server_that_came_up_again_runs_with_what_was_announced_last(store: IntentStore) -> None:
+    store.record(up(groups=["dev"]), due_in_s=60)
+    store.record(down(), due_in_s=60)
+
+    intent = store.record(up(groups=["ops"]), due_in_s=60)
+
+    assert (intent.status, intent.announcement.groups) == ("running", {"ops"})
+
+
+@pytest.mark.parametrize("event", [down("unknown"), changed("unknown")])
+def test_an_event_for_a_server_that_was_never_announced_is_refused(store: IntentStore, event: object) -> None:
+    with pytest.raises(EventInvalid, match=r"data\.server_id: no server 'unknown' was ever announced"):
+        store.record(event, due_in_s=60)  # type: ignore[arg-type]
+
+    assert store.intent("unknown") is None
+    assert list(store.intents()) == []
+
+
+def test_a_commit_never_lowers_the_generation(store: IntentStore) -> None:
+    for _ in range(3):
+        store.record(up(), due_in_s=60)
+
+    store.commit("s", 3)
+    intent = store.commit("s", 1)
+
+    assert (intent.committed, intent.is_lagging) == (3, False)
+
+
+def test_looks_that_did_not_end_in_a_commit_are_counted_and_put_off_further(store: IntentStore) -> None:
+    store.record(up(), due_in_s=0)
+
+    first = store.begin("s")
+    second = store.begin("s")
+    after = store.commit("s", 1)
+
+    assert first is not None
+    assert second is not None
+    assert (first.attempts, second.attempts, after.attempts) == (1, 2, 0)
+    assert second.due_at > first.due_at
+
+
+def test_a_server_is_due_only_after_its_time_and_for_one_sweep(store: IntentStore) -> None:
+    store.record(up("later"), due_in_s=60)
+    store.record(up("now"), due_in_s=0)
+    store.record(up("done"), due_in_s=0)
+    store.commit("done", 1)
+
+    assert store.claim_due(10) == ["now"]
+    assert store.claim_due(10) == []
+    eventually(lambda: store.claim_due(10) == ["now"])
+
+
+def test_two_sweeps_at_the_same_time_never_get_the_same_server(reopen: Callable[[], IntentStore]) -> None:
+    stores = [reopen(), reopen()]
+    for number in range(20):
+        stores[0].record(up(f"s{number}"), due_in_s=0)
+    claimed: list[str] = []
+
+    def claim(store: IntentStore) -> None:
+        claimed.extend(store.claim_due(20))
+
+    _in_threads([partial(claim, store) for store in stores])
+
+    assert sorted(claimed) == sorted(f"s{number}" for number in range(20))
+
+
+def test_a_lease_lets_one_run_in_and_the_next_when_it_ends(store: IntentStore) -> None:
+    with store.lease("s") as lease:
+        lease.assert_held()
+        with pytest.raises(LeaseHeld, match=r"^s: another run"), store.lease("s"):
+            pass
+        with store.lease("other"):
+            pass
+
+    with store.lease("s"):
+        pass
+
+
+def test_revisions_rise_without_gaps_in_order_over_processes_and_threads(reopen: Callable[[], IntentStore]) -> None:
+    stores = [reopen(), reopen()]
+    drawn: list[int] = []
+    before_us = time.time() * 1_000_000
+
+    def draw(store: IntentStore) -> None:
+        drawn.extend(store.next_revision() for _ in range(50))
+
+    _in_threads([partial(draw, store) for store in stores])
+
+    assert len(set(drawn)) == 100
+    assert min(drawn) >= before_us - 1_000_000
+    assert stores[1].next_revision() > max(drawn)
+
+
+def test_the_latest_dead_letters_are_kept_newest_first(store: IntentStore) -> None:
+    for number in range(5):
+        store.bury(f"reason {number}", "\ud800" + "x" * 20_000)
+
+    letters = store.dead_letters(10)
+
+    assert [letter.reason for letter in letters] == ["reason 4", "reason 3", "reason 2"]
+    assert len(letters[0].body) == 10_000
+    assert len(store.dead_letters(1)) == 1
+
+
+def test_events_recorded_at_the_same_time_are_all_counted(reopen: Callable[[], IntentStore]) -> None:
+    stores = [reopen(), reopen()]
+
+    def record(store: IntentStore) -> None:
+        for _ in range(25):
+            store.record(up(), due_in_s=60)
+
+    _in_threads([partial(record, store) for store in stores])
+
+    intent = stores[0].intent("s")
+    assert intent is not None
+    assert intent.desired == 50
+
+
+@pytest.mark.redis
+def test_a_lease_on_redis_is_renewed_beyond_its_first_term_and_expires_with_its_process(redis_url: str) -> None:
+    client = connect(_emptied(redis_url))
+    store = RedisIntents(client, BACKOFF, lease_s=1.0)
+    with store.lease("s") as lease:
+        client.pexpire("toolscale:lease:s", 700)
+        eventually(lambda: client.pttl("toolscale:lease:s") > 800, what="a renewal")
+        lease.assert_held()
+        client.set("toolscale:lease:s", "another run's token", px=1000)
+        with pytest.raises(LeaseHeld):
+            lease.assert_held()
+    eventually(lambda: not client.exists("toolscale:lease:s"))
+    store.close()
+
+
+@pytest.mark.redis
+def test_revisions_stay_above_the_past_when_redis_is_wiped(redis_url: str) -> None:
+    client = connect(_emptied(redis_url))
+    store = RedisIntents(client, BACKOFF)
+    before = store.next_revision()
+
+    client.flushall()
+
+    assert store.next_revision() > before
+    store.close()
+
+
+def _emptied(url: str) -> str:
+    with redis.Redis.from_url(url) as client:
+        client.flushall()
+    return url
+
+
+def _in_threads(work: list[Callable[[], object]]) -> None:
+    threads = [threading.Thread(target=each) for each in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)

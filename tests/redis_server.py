@@ -1,0 +1,55 @@
+"""A real Redis of a test's own, on a free loopback port, with the settings that Toolscale asks for."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import redis
+
+PROGRAM = shutil.which("redis-server")
+
+
+@contextmanager
+def redis_server(directory: Path) -> Generator[str]:
+    """Yield the URL of a Redis that keeps an append-only file in `directory`; skips where there is no redis-server."""
+    if PROGRAM is None:
+        pytest.skip("redis-server is not installed: apt-get install redis-server")
+    port = free_port()
+    settings = {"appendonly": "yes", "maxmemory-policy": "noeviction", "save": "", "bind": "127.0.0.1"}
+    options = [part for key, value in settings.items() for part in (f"--{key}", value)]
+    process = subprocess.Popen(
+        [PROGRAM, "--port", str(port), "--dir", str(directory), *options], stdout=subprocess.DEVNULL
+    )
+    try:
+        url = f"redis://127.0.0.1:{port}/0"
+        _wait_until_up(url)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def free_port() -> int:
+    """Return a loopback port that nobody listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def _wait_until_up(url: str) -> None:
+    deadline = time.monotonic() + 10
+    with redis.Redis.from_url(url) as client:
+        while True:
+            try:
+                client.ping()
+            except redis.ConnectionError:
+                assert time.monotonic() < deadline, "redis-server did not come up within 10 s"
+                time.sleep(0.02)
+            else:
+                return
