@@ -11,6 +11,8 @@ from structlog.types import Processor
 from shared.errors import ConfigInvalid
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+# At INFO these narrate each start, stop and request, for which we have a line of our own.
+TALKATIVE = ("httpx2", "mcp", "uvicorn")
 
 
 def configure_logging(level: str) -> None:
@@ -28,6 +30,8 @@ def configure_logging(level: str) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
+    for name in TALKATIVE:
+        logging.getLogger(name).setLevel("WARNING" if level.upper() == "INFO" else level.upper())
     to_handler = structlog.stdlib.ProcessorFormatter.wrap_for_formatter
     structlog.configure(
         processors=[structlog.stdlib.filter_by_level, *_stamps(), to_handler],

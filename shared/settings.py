@@ -80,8 +80,12 @@ class Settings(BaseSettings):
     """Port the query service listens on; 0: any free one."""
     log_level: str = "INFO"
     """DEBUG, INFO, WARNING or ERROR."""
+    allow_unauthenticated_bind: bool = False
+    """Let the query service listen outside loopback, where whoever reaches the port reads the catalogue."""
+    allowed_http_hosts: Annotated[frozenset[str], NoDecode] = frozenset()
+    """Names clients may reach the query service by, beside loopback's and `host`, separated by commas."""
 
-    @field_validator("allowed_hosts", mode="before")
+    @field_validator("allowed_hosts", "allowed_http_hosts", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return frozenset(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -29,7 +29,7 @@ def anyio_backend() -> str:
 
 
 @asynccontextmanager
-async def client_of(index: FakeIndex, mode: str = "auto") -> AsyncIterator[Client]:
+async def client_of(index: FakeIndex, mode: str = "auto") -> AsyncGenerator[Client]:
     server = build_server(index=index, embedder=FakeEmbedder(), ledger=Ledger(index), encoding="cl100k_base")
     async with Client(server, mode=mode) as client:
         yield client

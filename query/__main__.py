@@ -1,0 +1,65 @@
+"""Run the query service: `python -m query`, or `python -m query --stdio` as a client's child."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from contextlib import closing
+
+import structlog
+
+from query.http import HttpServer
+from query.ledger import Ledger
+from query.server import build_server
+from query.stdio import serve_stdio
+from shared.embedding import FastEmbedder
+from shared.errors import ToolscaleError
+from shared.index import open_index
+from shared.logging import configure_logging
+from shared.settings import Settings, load_settings
+
+_log = structlog.get_logger()
+
+
+def main() -> int:
+    """Serve until a signal or the client ends it; return the exit code, 1 when it could not start."""
+    configure_logging("INFO")
+    # SIGTERM unwinds as Ctrl-C does, so that what was opened is closed
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        serve(load_settings(), stdio=_arguments().stdio)
+    except ToolscaleError as error:
+        _log.error("query_service_failed", kind=type(error).__name__, reason=str(error))
+        return 1
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+def serve(settings: Settings, *, stdio: bool) -> None:
+    """Open the index and the model, serve, and close the index at the end, however it comes.
+
+    Raises:
+        ConfigInvalid: a setting cannot be used.
+        IndexUnavailable: the index cannot be opened.
+    """
+    configure_logging(settings.log_level)
+    embedder = FastEmbedder(settings.embedding_model, settings.embedding_threads)
+    embedder.query("ready")  # loads the model now: seconds that the first caller would wait
+    with closing(open_index(settings, embedder.model, embedder.dimension)) as index:
+        server = build_server(index=index, embedder=embedder, ledger=Ledger(index), encoding=settings.token_encoding)
+        if stdio:
+            serve_stdio(server)
+        else:
+            HttpServer(server, index=index, settings=settings).run()
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m query", description="Find tools over MCP, and say what it saved.")
+    parser.add_argument("--stdio", action="store_true", help="serve one client over stdin and stdout instead of HTTP")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,21 @@
+"""The query service over stdin and stdout, for a client that starts it as its child."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from mcp.server.stdio import stdio_server
+
+if TYPE_CHECKING:
+    from mcp.server import Server
+
+
+def serve_stdio(server: Server[Any]) -> None:
+    """Serve one client until it closes our stdin."""
+    anyio.run(_serve, server)
+
+
+async def _serve(server: Server[Any]) -> None:
+    async with stdio_server() as (received, sent):
+        await server.run(received, sent, server.create_initialization_options())

@@ -1,0 +1,219 @@
+"""The token metrics equal a recount by brute force, and stay sane while tools and records are being written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from query.find import FindAnswer, FindRequest, find_tool
+from query.ledger import EVERYTHING_EVERY_S, OVERLAP_EVERY_S, OVERLAP_US, Ledger
+from query.savings import UNCOUNTED_SHOWN
+from shared.catalog import Encoding, Endpoint, IndexedTool, Scope, ServerRecord, Status
+from tests.fakes import FakeEmbedder, FakeIndex, embedded, make_tool
+
+ENCODING: Encoding = "cl100k_base"
+MOST = 50  # the largest limit
+STATUSES: tuple[Status, ...] = ("running", "stopped", "quarantined")
+group_sets = st.frozensets(st.sampled_from(["dev", "ops", "office"]))
+counts = st.one_of(st.none(), st.integers(0, 10**6))
+scopes = st.builds(
+    Scope,
+    groups=st.none() | group_sets,
+    servers=st.none() | st.frozensets(st.sampled_from(["server0", "server1", "server2", "server9"])),
+)
+
+
+@dataclass(frozen=True)
+class World:
+    """One server's state: what a reconcile makes true of its tools and of its record."""
+
+    status: Status
+    groups: frozenset[str]
+    counts: Sequence[int | None]
+
+    def tools(self, server_id: str) -> list[IndexedTool]:
+        return [
+            make_tool(
+                server_id,
+                f"tool{i}",
+                tokens={} if count is None else {ENCODING: count},
+                groups=self.groups,
+                status=self.status,
+            )
+            for i, count in enumerate(self.counts)
+        ]
+
+    def record(self, server_id: str, revision: int) -> ServerRecord:
+        counted = [count for count in self.counts if count is not None]
+        return ServerRecord(
+            server_id=server_id,
+            endpoint=Endpoint(),
+            groups=self.groups,
+            status=self.status,
+            tool_count=len(self.counts),
+            tokens={ENCODING: sum(counted)},
+            uncounted={ENCODING: tuple(f"tool{i}" for i, count in enumerate(self.counts) if count is None)},
+            revision=revision,
+        )
+
+
+worlds = st.builds(World, st.sampled_from(STATUSES), group_sets, st.lists(counts, max_size=8))
+
+
+def write_tools(index: FakeIndex, server_id: str, world: World) -> None:
+    index.delete(server_id, index.digests(server_id))
+    index.upsert([embedded(tool, seed=i) for i, tool in enumerate(world.tools(server_id))])
+
+
+def find(index: FakeIndex, ledger: Ledger, scope: Scope, limit: int) -> FindAnswer:
+    request = FindRequest(tool_description="anything", limit=limit)
+    return find_tool(request, scope=scope, index=index, embedder=FakeEmbedder(), ledger=ledger, encoding=ENCODING)
+
+
+def visible(index: FakeIndex, scope: Scope) -> list[IndexedTool]:
+    return list(index.tools(scope, limit=1_000).tools)
+
+
+def check_always(answer: FindAnswer) -> None:
+    """Hold what must be true of every answer, whatever is being written meanwhile."""
+    metrics = answer.token_metrics
+    assert min(metrics.baseline_tokens, metrics.returned_tokens, metrics.tokens_saved) >= 0
+    assert metrics.tokens_saved == metrics.baseline_tokens - metrics.returned_tokens
+    assert 0 <= metrics.savings_percentage <= 100
+    assert metrics.returned_tokens == sum(tool.token_count or 0 for tool in answer.tools)
+    uncounted = {f"{tool.server}:{tool.name}" for tool in answer.tools if tool.token_count is None}
+    assert len(metrics.uncounted) <= min(metrics.uncounted_total, UNCOUNTED_SHOWN)
+    assert uncounted <= set(metrics.uncounted) or len(metrics.uncounted) == UNCOUNTED_SHOWN
+
+
+def check_exactly(answer: FindAnswer, tools: Sequence[IndexedTool]) -> None:
+    """Hold the metrics to a recount over the tools themselves."""
+    metrics = answer.token_metrics
+    assert metrics.baseline_tokens == sum(tool.token_counts.get(ENCODING, 0) for tool in tools)
+    uncounted = {tool.qualified_name for tool in tools if ENCODING not in tool.token_counts}
+    assert metrics.uncounted_total == len(uncounted)
+    assert set(metrics.uncounted) <= uncounted
+    if len(answer.tools) == len(tools):
+        assert (metrics.tokens_saved, metrics.savings_percentage) == (0, 0)
+
+
+@given(st.lists(worlds, max_size=6), scopes, st.integers(1, MOST))
+def test_the_metrics_equal_a_recount_by_brute_force(catalog: list[World], scope: Scope, limit: int) -> None:
+    index = FakeIndex()
+    for i, world in enumerate(catalog):
+        write_tools(index, f"server{i}", world)
+        index.put_server(world.record(f"server{i}", revision=i + 1))
+    ledger = Ledger(index)
+
+    answer = find(index, ledger, scope, limit)
+
+    check_always(answer)
+    check_exactly(answer, visible(index, scope))
+    assert ledger.audit(scope, ENCODING).agrees
+
+
+@given(scopes, st.integers(1, MOST))
+def test_without_servers_everything_is_zero(scope: Scope, limit: int) -> None:
+    index = FakeIndex()
+
+    metrics = find(index, Ledger(index), scope, limit).token_metrics
+
+    assert metrics.model_dump(exclude={"encoding", "estimated"}) == {
+        "baseline_tokens": 0,
+        "returned_tokens": 0,
+        "tokens_saved": 0,
+        "savings_percentage": 0,
+        "uncounted": [],
+        "uncounted_total": 0,
+    }
+
+
+@dataclass
+class Reconcile:
+    """One look at a server, taken apart: a revision first, then the tools, then the record, whenever each comes."""
+
+    server_id: str
+    world: World
+    revision: int
+
+
+@dataclass
+class Site:
+    """An index, a ledger with a clock that the test turns, and the reconciles that are under way in it."""
+
+    index: FakeIndex = field(default_factory=FakeIndex)
+    now_s: float = 1_000.0
+    revision: int = 0
+    longest_write_s: float = 0.0
+    running: dict[str, Reconcile] = field(default_factory=dict[str, Reconcile])
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger(self.index, clock_s=lambda: self.now_s)
+
+    def start(self, server_id: str, world: World) -> None:
+        """Begin a reconcile; a server has at most one at a time, as its lease makes sure."""
+        if server_id not in self.running:
+            self.revision = max(self.revision + 1, int(self.now_s * 1e6))
+            self.running[server_id] = Reconcile(server_id, world, self.revision)
+
+    def write_tools(self, server_id: str) -> None:
+        if server_id in self.running:
+            write_tools(self.index, server_id, self.running[server_id].world)
+
+    def finish(self, server_id: str) -> None:
+        if server_id in self.running:
+            done = self.running.pop(server_id)
+            write_tools(self.index, server_id, done.world)
+            self.index.put_server(done.world.record(server_id, done.revision))
+            self.longest_write_s = max(self.longest_write_s, self.now_s - done.revision / 1e6)
+
+
+server_ids = st.sampled_from(["server0", "server1", "server2"])
+steps = st.one_of(
+    st.tuples(st.just("start"), server_ids, worlds),
+    st.tuples(st.just("write_tools"), server_ids),
+    st.tuples(st.just("finish"), server_ids),
+    st.tuples(st.just("pass"), st.sampled_from([0.001, 0.5, 1.0, 30.0, 90.0])),
+    st.tuples(st.just("ask"), scopes, st.integers(1, MOST)),
+)
+
+
+def take(site: Site, step: tuple[object, ...]) -> None:
+    match step:
+        case ("start", str(server_id), World() as world):
+            site.start(server_id, world)
+        case ("write_tools", str(server_id)):
+            site.write_tools(server_id)
+        case ("finish", str(server_id)):
+            site.finish(server_id)
+        case ("pass", float(seconds)):
+            site.now_s += seconds
+        case ("ask", Scope() as scope, int(limit)):
+            check_always(find(site.index, site.ledger, scope, limit))
+        case _:
+            raise AssertionError(step)
+
+
+@given(st.lists(steps, max_size=30), scopes, st.sampled_from([OVERLAP_EVERY_S, EVERYTHING_EVERY_S]))
+def test_the_metrics_hold_while_writes_are_in_flight_and_are_exact_once_they_pause(
+    taken: list[tuple[object, ...]], scope: Scope, pause_s: float
+) -> None:
+    site = Site()
+    for step in taken:
+        take(site, step)
+
+    # the last to start is the first to be done: each of the others becomes visible behind a higher revision
+    for server_id in reversed(list(site.running)):
+        site.finish(server_id)
+        check_always(find(site.index, site.ledger, scope, MOST))
+    # the overlap finds records that were written in time, reading everything finds the others
+    site.now_s += pause_s if site.longest_write_s < OVERLAP_US / 1e6 - OVERLAP_EVERY_S else EVERYTHING_EVERY_S
+
+    for asked in (scope, Scope()):
+        answer = find(site.index, site.ledger, asked, MOST)
+        check_always(answer)
+        check_exactly(answer, visible(site.index, asked))
+        assert site.ledger.audit(asked, ENCODING).agrees

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from query.ledger import EVERYTHING_EVERY_S, OVERLAP_EVERY_S, OVERLAP_US, Ledger
+from query.savings import UNCOUNTED_SHOWN
+from shared.catalog import Endpoint, Scope, ServerRecord
+from shared.errors import IndexUnavailable
+from tests.fakes import FakeIndex, embedded, make_tool
+
+NOW_US = 1_700_000_000_000_000
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class WatchedIndex(FakeIndex):
+    """Remembers how many records each read returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[int] = []
+
+    def servers(self, *, newer_than: int = 0) -> list[ServerRecord]:
+        records = super().servers(newer_than=newer_than)
+        self.read.append(len(records))
+        return records
+
+
+def record(server_id: str, revision: int, tokens: int = 10, uncounted: tuple[str, ...] = ()) -> ServerRecord:
+    return ServerRecord(
+        server_id=server_id,
+        endpoint=Endpoint(),
+        tool_count=1,
+        tokens={"cl100k_base": tokens},
+        uncounted={"cl100k_base": uncounted},
+        revision=revision,
+    )
+
+
+def tokens(ledger: Ledger) -> int:
+    return ledger.baseline(Scope(), "cl100k_base").tokens
+
+
+def test_a_record_is_in_the_next_baseline() -> None:
+    index = FakeIndex()
+    ledger = Ledger(index)
+    index.put_server(record("a", NOW_US, tokens=10))
+    assert tokens(ledger) == 10
+
+    index.put_server(record("a", NOW_US + 1, tokens=30))
+
+    assert tokens(ledger) == 30
+
+
+def test_only_what_is_new_is_read_once_all_is_known() -> None:
+    index = WatchedIndex()
+    ledger = Ledger(index, clock_s=Clock())
+    for i in range(100):
+        index.put_server(record(f"s{i}", NOW_US + i))
+    tokens(ledger)
+
+    index.put_server(record("s7", NOW_US + 200))
+    tokens(ledger)
+    tokens(ledger)
+
+    assert index.read == [100, 1, 0]
+
+
+def test_a_record_overtaken_by_a_higher_revision_is_found_by_the_overlap() -> None:
+    index, clock = FakeIndex(), Clock()
+    ledger = Ledger(index, clock_s=clock)
+    index.put_server(record("fast", NOW_US))
+    tokens(ledger)
+
+    index.put_server(record("slow", NOW_US - OVERLAP_US + 1))
+    clock.now_s += OVERLAP_EVERY_S
+
+    assert tokens(ledger) == 20
+
+
+def test_a_record_later_than_the_overlap_is_found_by_reading_everything() -> None:
+    index, clock = FakeIndex(), Clock()
+    ledger = Ledger(index, clock_s=clock)
+    index.put_server(record("fast", NOW_US))
+    tokens(ledger)
+
+    index.put_server(record("very slow", NOW_US - OVERLAP_US))
+    clock.now_s += EVERYTHING_EVERY_S
+
+    assert tokens(ledger) == 20
+
+
+def test_a_read_of_everything_that_failed_is_made_again_at_the_next_call() -> None:
+    index = FakeIndex()
+    ledger = Ledger(index, clock_s=Clock())
+    index.put_server(record("a", NOW_US))
+    index.is_down = True
+    with pytest.raises(IndexUnavailable):
+        tokens(ledger)
+
+    index.is_down = False
+
+    assert tokens(ledger) == 10
+
+
+def test_the_names_of_uncounted_tools_are_bounded_and_their_number_is_not() -> None:
+    index = FakeIndex()
+    index.put_server(record("a", NOW_US, uncounted=tuple(f"t{i}" for i in range(30))))
+
+    baseline = Ledger(index).baseline(Scope(), "cl100k_base")
+
+    assert baseline.uncounted == tuple(f"a:t{i}" for i in range(UNCOUNTED_SHOWN))
+    assert baseline.uncounted_total == 30
+
+
+def test_an_audit_shows_both_sums_when_record_and_tools_differ() -> None:
+    index = FakeIndex()
+    index.upsert([embedded(make_tool("a", tokens=7))])
+    index.put_server(record("a", NOW_US, tokens=10))
+
+    audit = Ledger(index).audit(Scope(), "cl100k_base")
+
+    assert not audit.agrees
+    assert (audit.ledger.tokens, audit.index.tokens) == (10, 7)
+
+
+def test_threads_that_ask_while_records_are_written_never_see_less_than_was_there_before() -> None:
+    index = FakeIndex()
+    ledger = Ledger(index)
+    written = threading.Event()
+    seen: list[list[int]] = [[], []]
+
+    def ask(into: list[int]) -> None:
+        while not written.is_set():
+            into.append(tokens(ledger))
+
+    askers = [threading.Thread(target=ask, args=(into,)) for into in seen]
+    for asker in askers:
+        asker.start()
+    for i in range(500):
+        index.put_server(record(f"s{i}", NOW_US + i, tokens=1))
+    written.set()
+    for asker in askers:
+        asker.join(timeout=10)
+
+    assert all(sums == sorted(sums) for sums in seen)
+    assert tokens(ledger) == 500
