@@ -40,7 +40,7 @@ from shared.errors import ConfigInvalid, IndexUnavailable
 from shared.index.contract import SERVERS_COLLECTION
 from shared.index.payload import SERVER_INDEXES, TOOL_INDEXES
 from shared.index.points import Above, AnyOf, Condition, Indexes, Payload, Point, Where
-from shared.index.qdrant import QdrantIndex
+from shared.index.qdrant import FACET_LIMIT, QdrantIndex
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,7 +54,7 @@ FLUSH_EVERY = 5_000
 _SCHEMA = {"keyword": PayloadSchemaType.Keyword, "integer": PayloadSchemaType.Integer}
 
 
-def open_edge(directory: Path, collection: str, dimension: int) -> QdrantIndex:
+def open_edge(directory: Path, collection: str, dimension: int, facet_limit: int = FACET_LIMIT) -> QdrantIndex:
     """Return the index kept below `directory`, created on first use.
 
     Raises:
@@ -67,7 +67,7 @@ def open_edge(directory: Path, collection: str, dimension: int) -> QdrantIndex:
         opened.callback(servers.close)
         tools = EdgeCollection(directory / collection, _with_vectors(dimension), TOOL_INDEXES)
         opened.pop_all()
-    return QdrantIndex(tools, servers)
+    return QdrantIndex(tools, servers, facet_limit)
 
 
 class EdgeCollection:

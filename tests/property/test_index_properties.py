@@ -1,0 +1,79 @@
+"""For any fleet and any scope, sums, gaps and hits are those of counting one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.catalog import ENCODINGS, Encoding, IndexedTool, Scope, Status, TokenSum
+from shared.index.edge import open_edge
+from shared.index.qdrant import QdrantIndex
+from tests.fakes import DIMENSION, embedded, make_tool, unit_vector
+
+SERVERS, GROUPS = ("a", "b", "c"), ("x", "y", "z")
+STATUSES: tuple[Status, ...] = ("running", "stopped", "quarantined")
+MORE_THAN_ANY_FLEET = 100
+
+statuses = st.sampled_from(STATUSES)
+groups = st.frozensets(st.sampled_from(GROUPS))
+counts = st.dictionaries(st.sampled_from(ENCODINGS), st.integers(0, 9))
+tools = st.builds(
+    make_tool,
+    server_id=st.sampled_from(SERVERS),
+    name=st.sampled_from([f"t{i}" for i in range(12)]),
+    tokens=counts,
+    groups=groups,
+    status=statuses,
+)
+fleets = st.lists(tools, max_size=30, unique_by=lambda tool: tool.qualified_name)
+scopes = st.builds(
+    Scope,
+    groups=st.none() | st.frozensets(st.sampled_from([*GROUPS, "unknown"])),
+    servers=st.none() | st.frozensets(st.sampled_from([*SERVERS, "unknown"])),
+    status=statuses,
+)
+
+
+# with two values a facet, most sums have to be taken the long way
+@pytest.fixture(scope="module", params=[2, 4_096], ids=["tool by tool", "by facet"])
+def index(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[QdrantIndex]:
+    with closing(open_edge(tmp_path_factory.mktemp("index"), "tools", DIMENSION, int(request.param))) as index:
+        yield index
+
+
+@settings(max_examples=60, deadline=None)
+@given(fleet=fleets, scope=scopes, encoding=st.sampled_from(ENCODINGS))
+def test_answers_equal_a_recount(
+    index: QdrantIndex, fleet: list[IndexedTool], scope: Scope, encoding: Encoding
+) -> None:
+    _replace_all(index, fleet)
+    within = [tool for tool in fleet if _is_within(scope, tool)]
+    counted = [tool.token_counts[encoding] for tool in within if encoding in tool.token_counts]
+    uncounted = {tool.qualified_name for tool in within if encoding not in tool.token_counts}
+
+    summed = index.token_sum(scope, encoding)
+    hits = index.search(unit_vector(0), scope, MORE_THAN_ANY_FLEET)
+    page = index.tools(scope, limit=MORE_THAN_ANY_FLEET)
+
+    assert summed == TokenSum(sum(counted), len(counted), len(uncounted))
+    assert set(index.uncounted(scope, encoding, MORE_THAN_ANY_FLEET)) == uncounted
+    assert sorted(hit.tool.qualified_name for hit in hits) == sorted(tool.qualified_name for tool in within)
+    assert {tool.qualified_name: tool for tool in page.tools} == {tool.qualified_name: tool for tool in within}
+
+
+def _replace_all(index: QdrantIndex, fleet: list[IndexedTool]) -> None:
+    for server_id in SERVERS:
+        index.delete(server_id, index.digests(server_id))
+    index.upsert([embedded(tool, seed) for seed, tool in enumerate(fleet)])
+
+
+def _is_within(scope: Scope, tool: IndexedTool) -> bool:
+    if tool.status != scope.status:
+        return False
+    if scope.groups is not None and not any(group in scope.groups for group in tool.groups):
+        return False
+    return scope.servers is None or tool.server_id in scope.servers

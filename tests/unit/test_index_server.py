@@ -1,0 +1,126 @@
+"""What a Qdrant server may answer at bad moments, from one that is scripted to."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from shared.errors import ConfigInvalid, IndexUnavailable
+from shared.index.points import Point
+from shared.index.server import BATCH_CHARACTERS, BATCH_POINTS, batches, open_server
+
+Answer = Callable[[str, str], tuple[int, object]]
+"""From method and path to status and result."""
+
+
+@contextmanager
+def scripted_qdrant(answer: Answer) -> Generator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length") or 0))
+            status, result = answer(self.command, self.path.split("?")[0])
+            body = json.dumps({"result": result, "status": "ok", "time": 0.0}).encode()
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_PUT = do_POST = _answer  # noqa: N815  # the names http.server looks for
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name http.server gives it
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_server_that_is_not_there_is_unavailable() -> None:
+    with pytest.raises(IndexUnavailable, match="tools"):
+        open_server("http://127.0.0.1:1", None, "tools", 4)
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_server_in_trouble_is_unavailable(status: int) -> None:
+    with scripted_qdrant(lambda _method, _path: (status, None)) as url, pytest.raises(IndexUnavailable):
+        open_server(url, None, "tools", 4)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_key_needs_the_operator(status: int) -> None:
+    with scripted_qdrant(lambda _method, _path: (status, None)) as url, pytest.raises(ConfigInvalid, match="API_KEY"):
+        open_server(url, None, "tools", 4)
+
+
+def test_a_collection_that_another_worker_made_in_the_same_moment_is_used() -> None:
+    refused: set[str] = set()
+    indexed: list[str] = []
+
+    def answer(method: str, path: str) -> tuple[int, object]:
+        if path.endswith("/exists"):
+            return 200, {"exists": path.removesuffix("/exists") in refused}
+        if path.endswith("/index"):
+            indexed.append(path)
+            return 200, {"operation_id": 1, "status": "completed"}
+        if method == "PUT":
+            refused.add(path)
+            return 409, None
+        return 200, COLLECTION
+
+    with scripted_qdrant(answer) as url:
+        open_server(url, None, "tools", 4).close()
+
+    assert refused == {"/collections/tools", "/collections/servers"}
+    assert indexed.count("/collections/tools/index") == 6
+    assert indexed.count("/collections/servers/index") == 1
+
+
+def test_a_collection_that_cannot_be_made_is_an_error() -> None:
+    def answer(method: str, path: str) -> tuple[int, object]:
+        return (400, None) if method == "PUT" else (200, {"exists": False})
+
+    with scripted_qdrant(answer) as url, pytest.raises(IndexUnavailable, match="400"):
+        open_server(url, None, "tools", 4)
+
+
+def test_a_request_is_bounded_in_points_and_in_characters() -> None:
+    small = [Point(f"small-{i}", {"definition": "x"}) for i in range(2 * BATCH_POINTS + 1)]
+    large = [Point(f"large-{i}", {"definition": "x" * (BATCH_CHARACTERS // 2)}) for i in range(3)]
+    giant = [Point("giant", {"definition": "x" * (2 * BATCH_CHARACTERS)})]
+
+    assert [len(batch) for batch in batches(small)] == [BATCH_POINTS, BATCH_POINTS, 1]
+    assert [len(batch) for batch in batches(large)] == [2, 1]
+    assert [[point.id for point in batch] for batch in batches(giant + small[:2])] == [
+        ["giant"],
+        ["small-0", "small-1"],
+    ]
+    assert list(batches([])) == []
+
+
+COLLECTION: dict[str, object] = {
+    "status": "green",
+    "optimizer_status": "ok",
+    "segments_count": 1,
+    "payload_schema": {},
+    "config": {
+        "params": {"vectors": {"dense": {"size": 4, "distance": "Cosine"}}},
+        "hnsw_config": {"m": 16, "ef_construct": 100, "full_scan_threshold": 10_000},
+        "optimizer_config": {
+            "deleted_threshold": 0.2,
+            "vacuum_min_vector_number": 1_000,
+            "default_segment_number": 0,
+            "flush_interval_sec": 5,
+        },
+    },
+}
