@@ -1,0 +1,137 @@
+"""What went wrong with one server, told in the errors that the rest of Toolscale knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+import anyio
+import httpx2
+from mcp import MCPError
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    REQUEST_TIMEOUT,
+    UNSUPPORTED_PROTOCOL_VERSION,
+)
+from pydantic import ValidationError
+
+from shared.errors import ServerError, ServerFailed, ServerMisbehaved, ServerRefused, ServerTimeout, ServerUnreachable
+from workers.transport_evidence import Evidence
+
+FOREIGN_ERRORS = (
+    ExceptionGroup,
+    MCPError,
+    httpx2.HTTPError,
+    httpx2.InvalidURL,
+    anyio.BrokenResourceError,
+    anyio.ClosedResourceError,
+    OSError,
+    ValueError,
+    RuntimeError,
+    ServerError,
+)
+"""What an attempt to list a server's tools may end in; the SDK raises some of the built-in ones bare."""
+
+_NOT_MCP = (INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, UNSUPPORTED_PROTOCOL_VERSION)
+_SERVER_ERROR, _TOO_MANY_REQUESTS, _REQUEST_TIMEOUT = 500, 429, 408
+_CREDENTIALS_WANTED = (401, 403)
+
+
+def explain(evidence: Evidence, error: Exception) -> ServerError | None:
+    """Return our error for what came out of the SDK, None when it is no error of the server's.
+
+    A verdict of the transport's counts first, then the most telling of the errors in a group.
+    """
+    if evidence.verdict:
+        return evidence.verdict
+    found = [ours for leaf in leaves(error) if (ours := _explain_leaf(evidence, leaf))]
+    return min(found, key=lambda ours: isinstance(ours, ServerUnreachable), default=None)
+
+
+def out_of_time(evidence: Evidence, timeout_s: float) -> ServerError:
+    """Return our error for an attempt that had to be ended."""
+    if evidence.verdict:
+        return evidence.verdict
+    if evidence.oddity:
+        return ServerMisbehaved(evidence.server_id, evidence.oddity)
+    return ServerTimeout(evidence.server_id, f"no complete list of tools within {timeout_s:g} s{_last_words(evidence)}")
+
+
+def by_status(evidence: Evidence, status: int) -> ServerError:
+    """Return our error for an HTTP status of 400 and above."""
+    server_id = evidence.server_id
+    if status in _CREDENTIALS_WANTED:
+        return ServerRefused(server_id, f"HTTP {status}: credentials are missing, wrong, or not enough")
+    if status >= _SERVER_ERROR or status in (_TOO_MANY_REQUESTS, _REQUEST_TIMEOUT):
+        return ServerFailed(server_id, f"HTTP {status}")
+    return ServerMisbehaved(server_id, f"HTTP {status} from its MCP endpoint")
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield the single errors in a group of groups."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in cast("BaseExceptionGroup[BaseException]", error).exceptions:
+            yield from leaves(inner)
+    else:
+        yield error
+
+
+def _explain_leaf(evidence: Evidence, error: BaseException) -> ServerError | None:
+    match error:
+        case ServerError():
+            return error
+        case MCPError():
+            return _explain_answer(evidence, error)
+        case httpx2.HTTPError() | httpx2.InvalidURL():
+            return _explain_http(evidence, error)
+        case OSError():
+            return ServerUnreachable(evidence.server_id, f"cannot be started: {error.strerror or type(error).__name__}")
+        case ValidationError():
+            return ServerMisbehaved(evidence.server_id, f"answers with an invalid result: {first_problem(error)}")
+        case anyio.BrokenResourceError() | anyio.ClosedResourceError():
+            return ServerUnreachable(evidence.server_id, "the connection broke")
+        case RuntimeError() | ValueError():  # the SDK's way to say: no common version, a stream without an endpoint
+            return ServerMisbehaved(evidence.server_id, evidence.quote(str(error)))
+        case _:
+            return None
+
+
+def _explain_answer(evidence: Evidence, error: MCPError) -> ServerError:
+    server_id = evidence.server_id
+    words = f"{evidence.quote(error.message)} ({error.code}){_last_words(evidence)}"
+    if evidence.http_status:
+        return by_status(evidence, evidence.http_status)
+    if error.code == CONNECTION_CLOSED:
+        closed = ServerMisbehaved(server_id, evidence.oddity) if evidence.oddity else None
+        return closed or ServerUnreachable(server_id, words)
+    if error.code == REQUEST_TIMEOUT:
+        return ServerTimeout(server_id, words)
+    return ServerMisbehaved(server_id, words) if error.code in _NOT_MCP else ServerFailed(server_id, words)
+
+
+def _explain_http(evidence: Evidence, error: httpx2.HTTPError | httpx2.InvalidURL) -> ServerError:
+    server_id, words = evidence.server_id, evidence.quote(f"{type(error).__name__}: {error}")
+    match error:
+        case httpx2.ConnectError() | httpx2.ConnectTimeout():
+            return ServerUnreachable(server_id, f"no connection: {words}")
+        case httpx2.TimeoutException():
+            return ServerTimeout(server_id, words)
+        case httpx2.SSEError() | httpx2.InvalidURL() | httpx2.UnsupportedProtocol() | httpx2.LocalProtocolError():
+            return ServerMisbehaved(server_id, words)
+        case _:
+            return ServerUnreachable(server_id, f"the connection broke: {words}")
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return where and what the first thing wrong is, without the offending value."""
+    problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return ": ".join(filter(None, (".".join(map(str, problem["loc"])), problem["msg"])))
+
+
+def _last_words(evidence: Evidence) -> str:
+    status = "" if evidence.exit_code is None else f"; exit code {evidence.exit_code}"
+    return status + (f"; its last words: {evidence.quote(evidence.stderr[-600:])}" if evidence.stderr.strip() else "")
