@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -12,8 +13,11 @@ if TYPE_CHECKING:
 
 
 def serve_stdio(server: Server[Any]) -> None:
-    """Serve one client until it closes our stdin."""
-    anyio.run(_serve, server)
+    """Serve one client until it closes our stdin, or until a signal raises in the main thread."""
+    # nothing interrupts a thread that waits for stdin: only as a daemon it does not hold up the end of the process
+    serving = threading.Thread(target=anyio.run, args=(_serve, server), name="stdio", daemon=True)
+    serving.start()
+    serving.join()
 
 
 async def _serve(server: Server[Any]) -> None:

@@ -29,6 +29,13 @@ from tests.fakes import FakeEmbedder, FakeIndex, make_tool
 ROOT = Path(__file__).parents[2]
 QUESTION = {"tool_description": "what time is it in Tokyo?", "limit": 1}
 
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
+}
+
 
 @pytest.fixture
 def anyio_backend() -> str:
@@ -62,10 +69,10 @@ def environment(data_dir: Path, **more: str) -> dict[str, str]:
 
 
 @contextmanager
-def query_process(data_dir: Path, **more: str) -> Generator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "query"]
-    env = environment(data_dir, **more)
-    process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def query_process(data_dir: Path, *arguments: str, **more: str) -> Generator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "query", *arguments]
+    env, pipe = environment(data_dir, **more), subprocess.PIPE
+    process = subprocess.Popen(command, cwd=ROOT, env=env, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
     try:
         yield process
     finally:
@@ -180,6 +187,19 @@ async def test_a_client_can_start_the_service_as_its_child_over_stdio(tmp_path: 
     answer: dict[str, Any] = result.structured_content
     assert answer["tools"] == []
     assert answer["token_metrics"]["baseline_tokens"] == 0
+
+
+def test_a_signal_ends_the_service_while_it_waits_for_its_client(tmp_path: Path) -> None:
+    with query_process(tmp_path, "--stdio") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(INITIALIZE) + "\n")
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["result"]["serverInfo"]["name"] == "toolscale"
+
+        process.send_signal(signal.SIGTERM)
+
+        assert process.wait(timeout=20) == 0
 
 
 def test_readiness_follows_the_index_and_the_service_stops_when_told() -> None:
