@@ -134,11 +134,12 @@ def test_a_refused_directory_leaves_nothing_open(tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "edge_config.json").write_text("{")
 
-    with pytest.raises(IndexUnavailable, match="tools"):
+    with pytest.raises(IndexUnavailable, match="tools") as refused:
         open_edge(tmp_path, "tools", DIMENSION)
 
     with closing(open_edge(tmp_path, "others", DIMENSION)) as index:
         assert index.servers() == []
+    assert refused.tb is not None  # it was held till here, and with it all that open_edge had in its hands
 
 
 def test_a_closed_index_says_that_it_does_not_answer_and_closes_again(tmp_path: Path) -> None:

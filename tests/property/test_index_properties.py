@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shared.catalog import ENCODINGS, Encoding, IndexedTool, Scope, Status, TokenSum
@@ -18,7 +18,8 @@ SERVERS, GROUPS = ("a", "b", "c"), ("x", "y", "z")
 STATUSES: tuple[Status, ...] = ("running", "stopped", "quarantined")
 MORE_THAN_ANY_FLEET = 100
 
-statuses = st.sampled_from(STATUSES)
+# running tools and wide scopes more often than not, or most scopes would be empty
+statuses = st.sampled_from(("running", "running", *STATUSES))
 groups = st.frozensets(st.sampled_from(GROUPS))
 counts = st.dictionaries(st.sampled_from(ENCODINGS), st.integers(0, 9))
 tools = st.builds(
@@ -29,7 +30,7 @@ tools = st.builds(
     groups=groups,
     status=statuses,
 )
-fleets = st.lists(tools, max_size=30, unique_by=lambda tool: tool.qualified_name)
+fleets = st.lists(tools, min_size=5, max_size=30, unique_by=lambda tool: tool.qualified_name)
 scopes = st.builds(
     Scope,
     groups=st.none() | st.frozensets(st.sampled_from([*GROUPS, "unknown"])),
@@ -38,14 +39,15 @@ scopes = st.builds(
 )
 
 
-# with two values a facet, most sums have to be taken the long way
-@pytest.fixture(scope="module", params=[2, 4_096], ids=["tool by tool", "by facet"])
+# with one value a facet, sums have to be taken the long way
+@pytest.fixture(scope="module", params=[1, 4_096], ids=["tool by tool", "by facet"])
 def index(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[QdrantIndex]:
     with closing(open_edge(tmp_path_factory.mktemp("index"), "tools", DIMENSION, int(request.param))) as index:
         yield index
 
 
 @settings(max_examples=60, deadline=None)
+@example(fleet=[], scope=Scope(), encoding="cl100k_base")
 @given(fleet=fleets, scope=scopes, encoding=st.sampled_from(ENCODINGS))
 def test_answers_equal_a_recount(
     index: QdrantIndex, fleet: list[IndexedTool], scope: Scope, encoding: Encoding
