@@ -19,7 +19,7 @@ from celery.worker import WorkController
 from shared.errors import IntentsUnavailable
 from shared.events import ServerChanged, ServerDown, ServerEvent, ServerRef
 from shared.settings import Settings
-from workers.app import build_app
+from workers.celery_app import build_app
 from workers.dependencies import Dependencies, open_dependencies
 from workers.emit import emit
 from workers.intents.contract import Intent

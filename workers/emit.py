@@ -26,7 +26,7 @@ def emit(event: ServerEvent, intents: IntentStore, wake: Wake, *, due_in_s: floa
     """
     intent = intents.record(event, due_in_s=due_in_s)
     structlog.get_logger().info(
-        "event_recorded", server=intent.server_id, event=event.type, event_id=event.id, generation=intent.desired
+        "event_recorded", server=intent.server_id, type=event.type, event_id=event.id, generation=intent.desired
     )
     wake(intent.server_id)
     return intent

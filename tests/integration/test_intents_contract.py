@@ -68,7 +68,7 @@ def test_a_server_that_came_up_again_runs_with_what_was_announced_last(store: In
 
     intent = store.record(up(groups=["ops"]), due_in_s=60)
 
-    assert (intent.status, intent.announcement.groups) == ("running", {"ops"})
+    assert (intent.status, intent.announcement.groups) == ("running", frozenset({"ops"}))
 
 
 @pytest.mark.parametrize("event", [down("unknown"), changed("unknown")])

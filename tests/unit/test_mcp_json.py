@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.errors import ConfigInvalid
+from workers.dial import HttpTarget, StdioTarget
+from workers.sources.mcp_json import Config, read_config
+
+
+def read(tmp_path: Path, document: dict[str, Any] | str, **environ: str) -> Config:
+    path = tmp_path / "mcp.json"
+    path.write_text(document if isinstance(document, str) else json.dumps(document), encoding="utf-8")
+    return read_config(path, environ)
+
+
+def test_claude_and_cursor_servers_are_read(tmp_path: Path) -> None:
+    config = read(
+        tmp_path, {"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"], "env": {"A": "1"}}}}
+    )
+
+    assert config.targets == {"time": StdioTarget("uvx", ("mcp-server-time",), {"A": "1"}, None)}
+    assert [event.data.transport for event in config.events()] == ["stdio"]
+    assert config.problems == ()
+
+
+def test_vs_code_servers_with_comments_and_trailing_commas_are_read(tmp_path: Path) -> None:
+    config = read(tmp_path, '{ // mine\n "servers": {"docs": {"type": "http", "url": "https://example.org/mcp",}}, }')
+
+    target = config.targets["docs"]
+    assert isinstance(target, HttpTarget)
+    assert (target.url, target.transport, target.trusted) == ("https://example.org/mcp", "streamable-http", True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "transport"), [("sse", "sse"), ("http", "streamable-http"), ("streamable-http", "streamable-http")]
+)
+def test_the_type_decides_the_transport(tmp_path: Path, kind: str, transport: str) -> None:
+    config = read(tmp_path, {"mcpServers": {"s": {"type": kind, "url": "http://127.0.0.1:1/x"}}})
+
+    assert config.announcements[0].transport == transport
+
+
+def test_variables_are_replaced_from_the_environment(tmp_path: Path) -> None:
+    headers = {"Authorization": "Bearer ${TOKEN}", "X": "${env:TOKEN}", "Y": "${NOT_SET:-fallback}"}
+    config = read(tmp_path, {"mcpServers": {"s": {"url": "http://h/mcp", "headers": headers}}}, TOKEN="t0p")
+
+    target = config.targets["s"]
+    assert isinstance(target, HttpTarget)
+    assert dict(target.headers) == {"Authorization": "Bearer t0p", "X": "t0p", "Y": "fallback"}
+
+
+def test_no_secret_of_the_file_reaches_an_event(tmp_path: Path) -> None:
+    entry = {"url": "https://user:${TOKEN}@example.org/mcp?key=${TOKEN}", "headers": {"Authorization": "${TOKEN}"}}
+    config = read(tmp_path, {"mcpServers": {"s": entry}}, TOKEN="t0p-s3cret")
+
+    assert config.announcements[0].url == "https://example.org/mcp"
+    assert "t0p-s3cret" not in config.events()[0].model_dump_json()
+    assert "t0p-s3cret" not in repr(config.targets)
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ({"command": "x", "args": ["${NOT_SET}"]}, "bad: the environment variable NOT_SET is not set"),
+        ({"url": "http://h", "headers": {"a": "${input:key}"}}, "bad: ${input:key} is not supported"),
+        ({}, "bad: expected a 'command' (stdio) or a 'url' (HTTP)"),
+        ({"url": "ftp://h"}, "bad: url: "),
+        ({"command": "x", "args": "not a list"}, "bad: args: "),
+        ("not an object", "bad: "),
+    ],
+)
+def test_one_bad_entry_is_named_and_does_not_cost_the_others(tmp_path: Path, entry: object, problem: str) -> None:
+    config = read(tmp_path, {"mcpServers": {"bad": entry, "good": {"command": "x"}}})
+
+    assert list(config.targets) == ["good"]
+    assert config.problems[0].startswith(problem)
+
+
+def test_disabled_servers_are_left_out(tmp_path: Path) -> None:
+    assert read(tmp_path, {"mcpServers": {"s": {"command": "x", "disabled": True}}}).announcements == ()
+
+
+def test_groups_of_ours_reach_the_event(tmp_path: Path) -> None:
+    config = read(tmp_path, {"mcpServers": {"s": {"command": "x", "groups": ["dev"]}}})
+
+    assert config.events()[0].data.groups == {"dev"}
+
+
+def test_a_name_that_cannot_be_an_id_is_made_one_and_a_clash_is_named(tmp_path: Path) -> None:
+    config = read(tmp_path, {"mcpServers": {"My Server": {"command": "x"}, "My:Server": {"command": "y"}}})
+
+    assert list(config.targets) == ["My-Server"]
+    assert config.problems == ("My:Server: a server 'My-Server' is there already",)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "not JSON"),
+        ("[]", "expected an object"),
+        ("{}", "expected an object"),
+        ('{"mcpServers": 1}', "expected an"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, text: str, reason: str) -> None:
+    with pytest.raises(ConfigInvalid, match=reason):
+        read(tmp_path, text)
+
+
+def test_a_missing_file_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigInvalid, match="No such file"):
+        read_config(tmp_path / "mcp.json", {})

@@ -1,0 +1,139 @@
+"""How the workers' Celery app is set up.
+
+Delivery is not relied upon: intents are (see `workers/intents`). These settings make a lost message rare and a
+redelivered one quick; the sweep repairs what is left.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import structlog
+from celery import Celery, signals
+
+from shared.errors import ToolscaleError
+from shared.logging import configure_logging
+from shared.settings import Settings
+from workers.broker import survive_garbage
+from workers.dependencies import Dependencies, open_dependencies
+from workers.tasks import SWEEP_INTENTS, Tasks
+
+# An in-memory broker is polled; kombu's default of one second would make four tasks a second.
+MEMORY_POLLING_S = 0.01
+
+# A dead worker's message returns after this long, looked for at this interval; longer than any single look.
+VISIBILITY_TIMEOUT_S = 300
+RESTORE_INTERVAL_S = 5
+
+
+class Opened:
+    """Opens the dependencies once, on first use in this process, and closes them at its end."""
+
+    def __init__(self, settings: Settings, given: Dependencies | None = None) -> None:
+        self._settings = settings
+        self._opened = given
+        self._opening = threading.Lock()
+
+    def __call__(self) -> Dependencies:
+        """Return the process's dependencies."""
+        with self._opening:
+            if self._opened is None:
+                self._opened = open_dependencies(self._settings)
+            return self._opened
+
+    def close(self) -> None:
+        """Close what was opened."""
+        with self._opening:
+            if self._opened is not None:
+                self._opened.close()
+                self._opened = None
+
+
+def build_app(settings: Settings, given: Dependencies | None = None) -> Celery:
+    """Return the app for these settings; with `given`, tasks use those dependencies and the caller closes them."""
+    app = Celery("toolscale", broker=settings.redis_url or "memory://")
+    opened = Opened(settings, given)
+    app.conf.update(_delivery(settings), **_schedule(settings), **_conduct(settings))
+    Tasks(app, opened, settings.retry_after_s).register()
+    if given is None:
+        _connect_signals(settings, opened)
+    return app
+
+
+def _delivery(settings: Settings) -> dict[str, Any]:
+    transport: dict[str, Any] = {"polling_interval": MEMORY_POLLING_S}
+    if settings.redis_url:
+        transport = {
+            "visibility_timeout": VISIBILITY_TIMEOUT_S,
+            "unacked_restore_interval": RESTORE_INTERVAL_S,
+            "unacked_restore_throttle": 1,
+            "socket_timeout": 5,
+            "socket_connect_timeout": 3,
+            "health_check_interval": 10,
+        }
+    return {
+        "task_acks_late": True,
+        "task_reject_on_worker_lost": True,
+        "worker_prefetch_multiplier": 1,
+        "broker_transport_options": transport,
+        "broker_connection_retry_on_startup": True,
+    }
+
+
+def _schedule(settings: Settings) -> dict[str, Any]:
+    return {
+        "beat_schedule": {
+            "sweep": {
+                "task": SWEEP_INTENTS,
+                "schedule": settings.sweep_interval_s,
+                # ticks that piled up while no worker ran are worth no more than one
+                "options": {"expires": max(1.0, settings.sweep_interval_s)},
+            }
+        }
+    }
+
+
+def _conduct(settings: Settings) -> dict[str, Any]:
+    return {
+        "task_default_queue": "toolscale",
+        "task_serializer": "json",
+        "accept_content": ["json"],
+        "task_ignore_result": True,
+        "worker_pool": "threads",  # a look waits on a server; ONNX Runtime and tiktoken release the GIL
+        "worker_concurrency": settings.worker_concurrency,
+        "worker_soft_shutdown_timeout": 30,
+        "worker_send_task_events": True,
+        "task_send_sent_event": True,
+        "worker_hijack_root_logger": False,
+        "worker_redirect_stdouts": False,
+    }
+
+
+def _connect_signals(settings: Settings, opened: Opened) -> None:
+    def bury(reason: str, body: str) -> None:
+        try:
+            opened().intents.bury(reason, body)
+        except ToolscaleError as error:
+            structlog.get_logger().error("dead_letter_lost", reason=reason, error=str(error))
+        else:
+            structlog.get_logger().warning("message_refused", reason=reason)
+
+    def on_unknown(name: str = "", message: Any = None, **_: Any) -> None:
+        bury(f"task: no task is named {name!r}", str(getattr(message, "body", "")))
+
+    def on_rejected(message: Any = None, exc: object = None, **_: Any) -> None:
+        bury(f"message: {exc or 'not a Celery task message'}", str(getattr(message, "body", "")))
+
+    def on_shutdown(**_: Any) -> None:
+        opened.close()
+
+    def on_logging(**_: Any) -> None:
+        configure_logging(settings.log_level)
+
+    survive_garbage(bury)
+    signals.task_unknown.connect(on_unknown, weak=False)
+    signals.task_rejected.connect(on_rejected, weak=False)
+    signals.worker_shutdown.connect(on_shutdown, weak=False)
+    signals.worker_process_shutdown.connect(on_shutdown, weak=False)
+    signals.setup_logging.connect(on_logging, weak=False)
