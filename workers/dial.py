@@ -21,6 +21,8 @@ from shared.errors import AddressForbidden, ServerRefused, ServerUnreachable
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Resolver = Callable[[str, int], list[str]]
+"""Returns the addresses of a host and port; raises OSError when there are none."""
 
 # Link-local ranges and the metadata services of clouds: they hand out credentials to whoever asks.
 FORBIDDEN_NETWORKS: tuple[Network, ...] = tuple(
@@ -67,6 +69,16 @@ class HttpTarget:
 Target = StdioTarget | HttpTarget
 
 
+def resolve(host: str, port: int) -> list[str]:
+    """Return the host's addresses as the C library sees them: `127.1` is an address to it.
+
+    Raises:
+        OSError: the name does not resolve.
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(entry[4][0]).partition("%")[0] for entry in found]
+
+
 class Dialler:
     """Turns a server's id and endpoint into a target that may be connected to.
 
@@ -79,9 +91,10 @@ class Dialler:
         allowed_hosts: frozenset[str],
         credentials_dir: Path | None,
         environ: Mapping[str, str],
+        resolve: Resolver = resolve,
     ) -> None:
         self._configured = configured
-        self._allowed = AllowList(allowed_hosts)
+        self._allowed = AllowList(allowed_hosts, resolve)
         self._credentials = Credentials(credentials_dir, environ)
 
     def target(self, server_id: str, endpoint: Endpoint) -> Target:
@@ -132,7 +145,8 @@ class Credentials:
 class AllowList:
     """The hosts and networks that an event may point to."""
 
-    def __init__(self, allowed: frozenset[str]) -> None:
+    def __init__(self, allowed: frozenset[str], resolve: Resolver) -> None:
+        self._resolve = resolve
         self._any = "*" in allowed
         self._networks = tuple(network for entry in allowed if (network := _network(entry)))
         self._names = tuple(entry.lower() for entry in allowed if entry != "*" and not _network(entry))
@@ -145,10 +159,13 @@ class AllowList:
             ServerUnreachable: the host name does not resolve.
         """
         host, port = _host_and_port(server_id, url)
-        addresses = _resolve(server_id, host, port)
+        try:
+            addresses = list(dict.fromkeys(map(ipaddress.ip_address, self._resolve(host, port))))
+        except (OSError, UnicodeError) as error:
+            raise ServerUnreachable(server_id, f"the host name {host} does not resolve") from error
         for address in addresses:
             self._check_address(server_id, host, address)
-        return tuple(str(address) for address in addresses)
+        return tuple(map(str, addresses))
 
     def _check_address(self, server_id: str, host: str, address: Address) -> None:
         forms = _forms(address)
@@ -186,16 +203,6 @@ def _host(server_id: str, parts: SplitResult) -> str:
     if not parts.hostname:
         raise AddressForbidden(server_id, "the URL names no host")
     return parts.hostname.rstrip(".")
-
-
-def _resolve(server_id: str, host: str, port: int) -> list[Address]:
-    """Return the host's addresses without repetition, as the C library sees them: `127.1` is an address to it."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise ServerUnreachable(server_id, f"the host name {host} does not resolve") from error
-    plain = (str(entry[4][0]).partition("%")[0] for entry in found)
-    return [ipaddress.ip_address(text) for text in dict.fromkeys(plain)]
 
 
 def _forms(address: Address) -> list[Address]:

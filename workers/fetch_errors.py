@@ -19,7 +19,15 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from shared.errors import ServerError, ServerFailed, ServerMisbehaved, ServerRefused, ServerTimeout, ServerUnreachable
+from shared.errors import (
+    ListingTooLarge,
+    ServerError,
+    ServerFailed,
+    ServerMisbehaved,
+    ServerRefused,
+    ServerTimeout,
+    ServerUnreachable,
+)
 from workers.transport_evidence import Evidence
 
 FOREIGN_ERRORS = (
@@ -38,6 +46,7 @@ FOREIGN_ERRORS = (
 
 _NOT_MCP = (INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, UNSUPPORTED_PROTOCOL_VERSION)
 _SERVER_ERROR, _TOO_MANY_REQUESTS, _REQUEST_TIMEOUT = 500, 429, 408
+_SDK_STAND_IN = "Server returned an error response"
 _CREDENTIALS_WANTED = (401, 403)
 
 
@@ -61,14 +70,19 @@ def out_of_time(evidence: Evidence, timeout_s: float) -> ServerError:
     return ServerTimeout(evidence.server_id, f"no complete list of tools within {timeout_s:g} s{_last_words(evidence)}")
 
 
-def by_status(evidence: Evidence, status: int) -> ServerError:
-    """Return our error for an HTTP status of 400 and above."""
-    server_id = evidence.server_id
+def by_status(evidence: Evidence, status: int, words: str = "") -> ServerError:
+    """Return our error for an HTTP status of 400 and above, and the words that came with it."""
+    reason = f"HTTP {status}: {words}" if words else f"HTTP {status}"
     if status in _CREDENTIALS_WANTED:
-        return ServerRefused(server_id, f"HTTP {status}: credentials are missing, wrong, or not enough")
+        return ServerRefused(evidence.server_id, f"{reason}; credentials are missing, wrong, or not enough")
     if status >= _SERVER_ERROR or status in (_TOO_MANY_REQUESTS, _REQUEST_TIMEOUT):
-        return ServerFailed(server_id, f"HTTP {status}")
-    return ServerMisbehaved(server_id, f"HTTP {status} from its MCP endpoint")
+        return ServerFailed(evidence.server_id, reason)
+    return ServerMisbehaved(evidence.server_id, reason)
+
+
+def too_large(evidence: Evidence, limit_bytes: int) -> ListingTooLarge:
+    """Return our error for a message over the limit."""
+    return ListingTooLarge(evidence.server_id, f"one message is larger than {limit_bytes} bytes")
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
@@ -104,7 +118,7 @@ def _explain_answer(evidence: Evidence, error: MCPError) -> ServerError:
     server_id = evidence.server_id
     words = f"{evidence.quote(error.message)} ({error.code}){_last_words(evidence)}"
     if evidence.http_status:
-        return by_status(evidence, evidence.http_status)
+        return by_status(evidence, evidence.http_status, "" if error.message == _SDK_STAND_IN else words)
     if error.code == CONNECTION_CLOSED:
         closed = ServerMisbehaved(server_id, evidence.oddity) if evidence.oddity else None
         return closed or ServerUnreachable(server_id, words)

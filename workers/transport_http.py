@@ -11,9 +11,9 @@ import httpx2
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import DEFAULT_MAX_SSE_EVENT_SIZE, streamable_http_client
 
-from shared.errors import AddressForbidden, ListingTooLarge, ServerMisbehaved
+from shared.errors import AddressForbidden, ServerMisbehaved
 from workers.dial import HttpTarget
-from workers.fetch_errors import by_status
+from workers.fetch_errors import by_status, too_large
 from workers.transport_evidence import Evidence
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             try:
                 return await self._send_to(request, address)
             except (httpx2.ConnectError, httpx2.ConnectTimeout):
-                self._addresses = self._addresses[1:]  # the next request need not try it again
+                self._addresses = tuple(other for other in self._addresses if other != address)
         return await self._send_to(request, last)
 
     async def _send_to(self, request: httpx2.Request, address: str | None) -> httpx2.Response:
@@ -134,6 +134,8 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             raise evidence.condemn(ServerMisbehaved(evidence.server_id, f"redirects to {goal}, which is not followed"))
         if response.headers.get("content-encoding", "identity") != "identity":
             raise evidence.condemn(ServerMisbehaved(evidence.server_id, "sends a compressed body, unasked"))
+        if int(response.headers.get("content-length", 0)) > self._max_bytes:
+            raise evidence.condemn(too_large(evidence, self._max_bytes))
         if self._every_answer_counts and response.status_code >= _ERROR:
             raise evidence.condemn(by_status(evidence, response.status_code))
         if request.method == "POST":
@@ -159,8 +161,7 @@ class _CappedBody(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self._body:
             if self._meter.add(chunk) > self._max_bytes:
-                reason = f"one message is larger than {self._max_bytes} bytes"
-                raise self._evidence.condemn(ListingTooLarge(self._evidence.server_id, reason))
+                raise self._evidence.condemn(too_large(self._evidence, self._max_bytes))
             yield chunk
 
     async def aclose(self) -> None:

@@ -10,15 +10,15 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
 import anyio
-from anyio.abc import ByteReceiveStream, Process
+from anyio.abc import AsyncResource, ByteReceiveStream, Process
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.stdio import get_default_environment
 from mcp.os.posix.utilities import terminate_posix_process_tree
 from mcp.shared.message import SessionMessage
 from mcp_types import METHOD_NOT_FOUND, ErrorData, JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
 
-from shared.errors import ListingTooLarge
 from workers.dial import StdioTarget
+from workers.fetch_errors import too_large
 from workers.transport_evidence import Evidence
 
 STDERR_KEPT_BYTES = 2048
@@ -70,24 +70,29 @@ class _Child:
         self._lines = LineSplitter(max_line_bytes)
         self._evidence = evidence
         self._probe: JSONRPCRequest | None = None
-        self._probe_sent, self._stderr_ended = anyio.Event(), anyio.Event()
+        self._probe_sent = anyio.Event()
+        self._stdout_ended, self._stderr_ended = anyio.Event(), anyio.Event()
 
     async def read_stdout(self) -> None:
         """Hand every line on as a message, until the child or the session ends."""
-        async with self.incoming[0]:
-            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                async for chunk in _chunks(self._process.stdout):
-                    for line in self._split(chunk):
-                        await self._deliver(line)
-        async for _ in _chunks(self._process.stdout):
-            pass  # a child blocked on a full pipe would never see that its stdin is closed
+        try:
+            async with self.incoming[0]:
+                with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    while chunk := await _read(self._process.stdout):
+                        for line in self._split(chunk):
+                            await self._deliver(line)
+        finally:
+            # a child blocked on a full pipe would not see its stdin close, and an unread pipe is never given back
+            with anyio.CancelScope(shield=True):
+                while await _read(self._process.stdout):
+                    pass
+            self._stdout_ended.set()
 
     def _split(self, chunk: bytes) -> list[bytes]:
         try:
             return self._lines.feed(chunk)
         except LineTooLong as error:
-            too_large = ListingTooLarge(self._evidence.server_id, f"one message is larger than {error.limit} bytes")
-            raise self._evidence.condemn(too_large) from error
+            raise self._evidence.condemn(too_large(self._evidence, error.limit)) from error
 
     async def _deliver(self, line: bytes) -> None:
         if not line.strip():
@@ -103,8 +108,9 @@ class _Child:
 
     async def read_stderr(self) -> None:
         """Keep the end of what the child writes to stderr."""
-        async for chunk in _chunks(self._process.stderr):
-            self._evidence.stderr = (self._evidence.stderr + chunk)[-STDERR_KEPT_BYTES:]
+        with anyio.CancelScope(shield=True):  # ends with the child
+            while chunk := await _read(self._process.stderr):
+                self._evidence.stderr = (self._evidence.stderr + chunk)[-STDERR_KEPT_BYTES:]
         self._stderr_ended.set()
 
     async def write_stdin(self) -> None:
@@ -140,15 +146,16 @@ class _Child:
     async def stop(self) -> None:
         """End the child: by closing its stdin if there is time, then by signals to its whole group."""
         self.incoming[1].close()
-        with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            if self._process.stdin is not None:
-                await self._process.stdin.aclose()
+        await _close(self._process.stdin)
         await self._exit_within(0.0 if self._evidence.scope.cancel_called else _EXIT_GRACE_S)
         await terminate_posix_process_tree(self._process, _TERMINATE_GRACE_S)
         await self._exit_within(_REAP_S)
         with anyio.move_on_after(_LAST_WORDS_S):
+            await self._stdout_ended.wait()
             await self._stderr_ended.wait()
         self._evidence.exit_code = self._process.returncode
+        for pipe in (self._process.stdout, self._process.stderr):
+            await _close(pipe)  # a process that left the group may hold its other end
 
     async def _exit_within(self, seconds: float) -> None:
         # Process.wait() would also wait for pipes that a grandchild may hold
@@ -193,9 +200,16 @@ class LineSplitter:
             raise LineTooLong(self._max_line_bytes)
 
 
-async def _chunks(stream: ByteReceiveStream | None) -> AsyncGenerator[bytes]:
-    """Yield what a pipe holds until its end, whichever way it ends."""
-    assert stream is not None
+async def _read(pipe: ByteReceiveStream | None) -> bytes:
+    """Return the next bytes of a pipe, none at its end, whichever way it ends."""
+    assert pipe is not None
     with suppress(anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
-        while True:
-            yield await stream.receive()
+        return await pipe.receive()
+    return b""
+
+
+async def _close(pipe: AsyncResource | None) -> None:
+    """Close a pipe that may be closed or broken already."""
+    assert pipe is not None
+    with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+        await pipe.aclose()

@@ -1,0 +1,86 @@
+"""The JSON-RPC messages that a scripted server needs. Standard library only: child processes start fast with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Message = dict[str, Any]
+Pages = Callable[[str | None], Message]
+
+
+def tool(name: str, description: str = "Does something useful.") -> Message:
+    return {"name": name, "description": description, "inputSchema": {"type": "object", "properties": {"q": {}}}}
+
+
+def result(request: Message, content: Message) -> Message:
+    return {"jsonrpc": "2.0", "id": request["id"], "result": content}
+
+
+def failure(request: Message, code: int, message: str, **data: Any) -> Message:
+    return {"jsonrpc": "2.0", "id": request["id"], "error": {"code": code, "message": message, **data}}
+
+
+def initialized(request: Message, version: str = "2025-11-25") -> Message:
+    about = {"name": "scripted", "version": "1"}
+    return result(request, {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about})
+
+
+def cursor_of(request: Message) -> str | None:
+    params: Message = request.get("params") or {}
+    return params.get("cursor")
+
+
+def answer(request: Message, pages: Pages) -> Message | None:
+    """Return what a plain server of the handshake era says, None to a notification."""
+    match request.get("method"):
+        case "initialize":
+            return initialized(request)
+        case "tools/list":
+            return result(request, pages(cursor_of(request)))
+        case method if "id" in request:
+            return failure(request, -32601, f"unknown method {method}")
+        case _:
+            return None
+
+
+def one_page(*tools: Any) -> Pages:
+    return lambda _cursor: {"tools": list(tools)}
+
+
+def endless(cursor: str | None) -> Message:
+    """One tool a page, and always another cursor."""
+    number = int(cursor or 0)
+    return {"tools": [tool(f"tool_{number}")], "nextCursor": str(number + 1)}
+
+
+def circular(cursor: str | None) -> Message:
+    """Two pages that point to each other."""
+    return {"tools": [tool(f"tool_{cursor}")], "nextCursor": "b" if cursor == "a" else "a"}
+
+
+def crowded(cursor: str | None) -> Message:
+    """A hundred thousand tools, a thousand a page."""
+    start = int(cursor or 0)
+    tools = [tool(f"tool_{number}") for number in range(start, start + 1000)]
+    return {"tools": tools, **({"nextCursor": str(start + 1000)} if start + 1000 < 100_000 else {})}
+
+
+MIXED_TOOLS: tuple[object, ...] = (
+    tool("good_1"),
+    {"name": "no_schema", "description": "has no input schema"},
+    {"name": "array_schema", "inputSchema": []},
+    {"name": "empty_schema", "inputSchema": {}},
+    {"inputSchema": {"type": "object"}},
+    {"name": 7, "inputSchema": {"type": "object"}},
+    {"name": "bad_annotation", "inputSchema": {"type": "object"}, "annotations": "none"},
+    "not even an object",
+    None,
+    tool("good_2"),
+    tool("good_1", "The second of this name."),
+    tool("nul\x00inside"),
+    tool("x" * 129),
+    tool("too_large", "y" * 70_000),
+    tool("good_3"),
+)
+"""Three good tools and twelve that must be left out, for a limit of 65,536 bytes a tool."""

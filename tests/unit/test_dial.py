@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shared.catalog import Endpoint
+from shared.errors import AddressForbidden, ServerRefused, ServerUnreachable
+from workers.dial import Dialler, HttpTarget, StdioTarget, Target, resolve
+
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+def dialler(*allowed: str, **configured: Target) -> Dialler:
+    return Dialler(configured, frozenset(allowed), None, {})
+
+
+def dial(url: str, *allowed: str, leads_to: tuple[str, ...] | None = None) -> Target:
+    """Dial with the system's resolver, or as if the name led to these addresses."""
+
+    def scripted(_host: str, _port: int) -> list[str]:
+        return list(leads_to or ())
+
+    resolver = resolve if leads_to is None else scripted
+    return Dialler({}, frozenset(allowed), None, {}, resolver).target("srv", Endpoint(url=url))
+
+
+def test_the_operators_own_server_wins_and_needs_no_allow_list() -> None:
+    own = HttpTarget("https://internal.example.org/mcp", trusted=True)
+
+    target = dialler(srv=own).target("srv", Endpoint(url="http://169.254.169.254/"))
+
+    assert target is own
+
+
+def test_a_stdio_server_comes_only_from_the_operators_file() -> None:
+    child = StdioTarget("serve-things")
+
+    assert dialler("*", known=child).target("known", Endpoint(transport="stdio")) is child
+    with pytest.raises(AddressForbidden, match=r"^unknown: stdio servers come only from the operator's own file"):
+        dialler("*", known=child).target("unknown", Endpoint(transport="stdio"))
+
+
+def test_an_allowed_address_is_pinned() -> None:
+    assert dial("http://127.0.0.1:8080/mcp", *LOOPBACK) == HttpTarget(
+        "http://127.0.0.1:8080/mcp", addresses=("127.0.0.1",)
+    )
+
+
+def test_an_allowed_name_may_lead_anywhere_but_to_metadata() -> None:
+    target = dial("https://tools.example.org/mcp", "*.example.org", leads_to=("10.1.2.3", "fd12::1"))
+    assert isinstance(target, HttpTarget)
+    assert target.addresses == ("10.1.2.3", "fd12::1")
+
+    with pytest.raises(AddressForbidden, match="metadata"):
+        dial("https://tools.example.org/mcp", "*.example.org", leads_to=("10.1.2.3", "169.254.169.254"))
+
+
+def test_a_name_that_is_not_listed_is_allowed_only_when_all_its_addresses_are() -> None:
+    assert isinstance(dial("http://any.name/", "10.0.0.0/8", leads_to=("10.1.2.3", "10.200.0.1")), HttpTarget)
+
+    with pytest.raises(AddressForbidden, match=r"192\.168\.0\.1"):
+        dial("http://any.name/", "10.0.0.0/8", leads_to=("10.1.2.3", "192.168.0.1"))
+
+
+def test_a_pattern_matches_names_below_a_domain_and_no_look_alikes() -> None:
+    assert isinstance(dial("http://A.B.Example.org./", "*.example.org", leads_to=("8.8.8.8",)), HttpTarget)
+    for look_alike in ("http://example.org.evil.net/", "http://notexample.org/", "http://example.org/"):
+        with pytest.raises(AddressForbidden):
+            dial(look_alike, "*.example.org", leads_to=("8.8.8.8",))
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "169.254.169.254",
+        "169.254.170.2",
+        "168.63.129.16",
+        "100.100.100.200",
+        "fd00:ec2::254",
+        "fe80::1",
+        "::ffff:169.254.169.254",
+        "2002:a9fe:a9fe::1",
+        "64:ff9b::a9fe:a9fe",
+        "64:ff9b:1::a9fe:a9fe",
+        "2001:0:0:1:0:0:5601:5601",
+    ],
+)
+def test_metadata_and_link_local_addresses_are_denied_in_every_form(address: str) -> None:
+    with pytest.raises(AddressForbidden, match="metadata"):
+        dial("http://looks.harmless/", "*", "looks.harmless", address, leads_to=(address,))
+
+
+@pytest.mark.parametrize("host", ["0x7f000001", "127.1", "2130706433", "0177.0.0.1", "[::ffff:127.0.0.1]"])
+def test_odd_spellings_of_an_address_are_seen_through(host: str) -> None:
+    with pytest.raises(AddressForbidden):
+        dial(f"http://{host}/", "10.0.0.0/8")
+    assert isinstance(dial(f"http://{host}/", "127.0.0.0/8"), HttpTarget)
+
+
+@pytest.mark.parametrize(("host", "wrapped"), [("[2002:7f00:1::]", "6to4"), ("[64:ff9b::7f00:1]", "NAT64")])
+def test_a_wrapped_address_needs_both_of_its_forms_allowed(host: str, wrapped: str) -> None:
+    with pytest.raises(AddressForbidden):
+        dial(f"http://{host}/", "2000::/3", "64:ff9b::/96")
+    assert isinstance(dial(f"http://{host}/", "2000::/3", "64:ff9b::/96", "127.0.0.1"), HttpTarget)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:secret@127.0.0.1/",
+        "http://127.0.0.1\\@10.0.0.1/",
+        "http://127.0.0.1 /",
+        "http://127.0.0.1\t/",
+        "http://exämple.org/",
+        "http:///path",
+        "http://[::1/",
+        "http://127.0.0.1:99999/",
+        "ftp://127.0.0.1/",
+        "file:///etc/passwd",
+    ],
+)
+def test_a_url_that_two_parsers_could_read_differently_is_refused(url: str) -> None:
+    with pytest.raises(AddressForbidden) as caught:
+        dial(url, "*")
+
+    assert "secret" not in str(caught.value)
+
+
+def test_a_name_that_does_not_resolve_may_do_so_later() -> None:
+    def fails(_host: str, _port: int) -> list[str]:
+        raise OSError("no such name")
+
+    with pytest.raises(ServerUnreachable, match="^srv: the host name nowhere does not resolve"):
+        Dialler({}, LOOPBACK, None, {}, fails).target("srv", Endpoint(url="http://nowhere/"))
+
+
+def referring(reference: str, directory: Path | None = None, **environ: str) -> Target:
+    endpoint = Endpoint(url="http://127.0.0.1/", credential_ref=reference)
+    return Dialler({}, LOOPBACK, directory, environ).target("srv", endpoint)
+
+
+def test_a_credential_is_taken_from_the_environment_first(tmp_path: Path) -> None:
+    (tmp_path / "git-hub").write_text("from-file\n")
+
+    from_environment = referring("git-hub", tmp_path, TOOLSCALE_CREDENTIAL_GIT_HUB="from-environment")
+    from_file = referring("git-hub", tmp_path)
+
+    assert isinstance(from_environment, HttpTarget)
+    assert isinstance(from_file, HttpTarget)
+    assert from_environment.headers == {"Authorization": "Bearer from-environment"}
+    assert from_file.headers == {"Authorization": "Bearer from-file"}
+
+
+@pytest.mark.parametrize("reference", ["missing", "../outside", "empty", "two-lines"])
+def test_a_credential_that_cannot_be_used_is_named_and_never_shown(reference: str, tmp_path: Path) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (tmp_path / "outside").write_text("s3cret")
+    (inside / "empty").write_text("\n")
+    (inside / "two-lines").write_text("s3cret\nX-Injected: s3cret")
+
+    with pytest.raises(ServerRefused, match=f"^srv: no usable credential named '{reference}'") as caught:
+        referring(reference, inside)
+
+    assert "s3cret" not in str(caught.value)
+
+
+def test_no_secret_is_in_a_targets_repr() -> None:
+    http = HttpTarget("https://host/?key=s3cret", headers={"Authorization": "s3cret"})
+    stdio = StdioTarget("serve", ("--token", "s3cret"), {"TOKEN": "s3cret"})
+
+    assert "s3cret" not in f"{http!r} {stdio!r}"
