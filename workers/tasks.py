@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import structlog
@@ -33,10 +34,12 @@ class Tasks:
 
     def register(self) -> None:
         """Make the app offer these tasks under their public names."""
-        # not shared: another app in this process has tasks of its own under these names
-        self._app.task(name=ACCEPT_EVENT, shared=False, typing=False)(self.accept_event)
-        self._app.task(name=RECONCILE_SERVER, shared=False, throws=(ServerError,))(self.reconcile_server)
-        self._app.task(name=SWEEP_INTENTS, shared=False)(self.sweep_intents)
+        # not shared: another app in this process has tasks of its own under these names;
+        # no typing: Celery would ask the caller for `self`
+        task = partial(self._app.task, shared=False, typing=False)
+        task(name=ACCEPT_EVENT)(self.accept_event)
+        task(name=RECONCILE_SERVER, throws=(ServerError,))(self.reconcile_server)
+        task(name=SWEEP_INTENTS)(self.sweep_intents)
 
     def accept_event(self, *args: Any, **kwargs: Any) -> None:
         """Record a CloudEvent and wake a worker; one that is refused becomes a dead letter, not a failure."""

@@ -1,0 +1,241 @@
+"""The scaled composition with a real Redis and real worker processes; the index is Qdrant Edge in the worker."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+import redis
+from celery import Celery
+
+from shared.catalog import Scope, point_id
+from shared.embedding import BUNDLED_DIMENSION, BUNDLED_MODEL
+from shared.index import open_index
+from shared.settings import Settings
+from shared.tokens import counter
+from tests.builders import up
+from tests.hostile.messages import one_page, tool
+from tests.hostile.scripted_http import Exchange, ScriptedServer, scripted_http
+from tests.processes import Composition
+from tests.redis_server import free_port
+from tests.waiting import eventually
+from workers.intents.contract import Backoff
+from workers.intents.redis_store import RedisIntents, connect
+from workers.tasks import ACCEPT_EVENT
+
+pytestmark = pytest.mark.redis
+
+
+@pytest.fixture
+def composition(own_redis_url: str, tmp_path: Path) -> Composition:
+    return Composition(own_redis_url, tmp_path, {})
+
+
+@pytest.fixture
+def intents(composition: Composition) -> Generator[RedisIntents]:
+    with closing(RedisIntents(connect(composition.redis_url), Backoff(1.0, 4.0))) as store:
+        yield store
+
+
+@pytest.fixture
+def producer(composition: Composition) -> Generator[Celery]:
+    """A producer that knows the broker and the task's name, and nothing else of Toolscale."""
+    with Celery("producer", broker=composition.redis_url) as app:
+        yield app
+
+
+def announce(producer: Celery, server_id: str, url: str) -> None:
+    event = up(server_id, url=url).model_dump(mode="json")
+    producer.send_task(ACCEPT_EVENT, args=[event], queue="toolscale")
+
+
+def is_committed(intents: RedisIntents, *server_ids: str) -> Callable[[], bool]:
+    def committed() -> bool:
+        found = [intents.intent(server_id) for server_id in server_ids]
+        return all(intent is not None and not intent.is_lagging for intent in found)
+
+    return committed
+
+
+@contextmanager
+def gated(*names: str) -> Generator[tuple[ScriptedServer, threading.Event, threading.Event]]:
+    """Serve these tools once the gate is open; yield the server, `asked` for its tools, and the gate."""
+    asked, gate = threading.Event(), threading.Event()
+    pages = one_page(*(tool(name) for name in names))
+
+    def respond(exchange: Exchange) -> None:
+        if exchange.method == "tools/list":
+            asked.set()
+            gate.wait(60)
+        exchange.play(pages)
+
+    with scripted_http(respond) as server:
+        yield server, asked, gate
+
+
+def held(directory: Path) -> dict[str, tuple[str, int]]:
+    """Return what the index holds once no worker does: name and count by point id."""
+    with closing(open_index(Settings(data_dir=directory), BUNDLED_MODEL, BUNDLED_DIMENSION)) as index:
+        tools = index.tools(Scope(), limit=1000).tools
+    return {
+        point_id(each.server_id, each.definition.name): (each.qualified_name, each.token_counts["cl100k_base"])
+        for each in tools
+    }
+
+
+def truth(server_id: str, *names: str) -> dict[str, tuple[str, int]]:
+    """Return what the index should hold of a server that offers these tools."""
+    count = counter("cl100k_base")
+    wires = {name: _wire(name) for name in names}
+    return {point_id(server_id, name): (f"{server_id}:{name}", count(wire)) for name, wire in wires.items()}
+
+
+def _wire(name: str) -> str:
+    from mcp_types import Tool
+
+    return Tool.model_validate(tool(name)).model_dump_json(by_alias=True, exclude_none=True)
+
+
+def test_tools_are_there_in_the_end_when_the_worker_is_killed_in_mid_task(
+    composition: Composition, intents: RedisIntents, producer: Celery
+) -> None:
+    with composition.beat(), gated("read_file", "write_file") as (server, asked, gate):
+        with composition.worker("first") as first:
+            announce(producer, "files", server.url)
+            assert asked.wait(30), first.output()
+            first.kill()
+        gate.set()
+
+        with composition.worker("second") as second:
+            eventually(is_committed(intents, "files"), 30, what=second.output())
+            assert second.stop() == 0
+
+    assert held(composition.directory) == truth("files", "read_file", "write_file")
+
+
+def test_a_recorded_event_whose_message_was_lost_is_found_by_the_sweep(
+    composition: Composition, intents: RedisIntents
+) -> None:
+    with gated("read_file") as (server, _, gate):
+        gate.set()
+        intents.record(up("files", url=server.url), due_in_s=0)
+
+        with composition.worker() as worker, composition.beat():
+            eventually(is_committed(intents, "files"), 30, what=worker.output())
+
+
+def test_a_storm_of_events_for_one_server_costs_few_listings(
+    composition: Composition, intents: RedisIntents, producer: Celery
+) -> None:
+    with composition.worker() as worker, gated("read_file") as (server, asked, gate):
+        announce(producer, "files", server.url)
+        assert asked.wait(30)
+        for _ in range(50):
+            announce(producer, "files", server.url)
+        eventually(lambda: _desired(intents, "files") == 51, 30, what=worker.output())
+        gate.set()
+
+        eventually(is_committed(intents, "files"), 30, what=worker.output())
+
+    assert server.methods.count("tools/list") <= 5
+
+
+def test_messages_that_are_no_events_are_kept_for_people_and_never_end_the_worker(
+    composition: Composition, intents: RedisIntents, producer: Celery
+) -> None:
+    client = redis.Redis.from_url(composition.redis_url)
+    with composition.worker() as worker, gated("read_file") as (server, _, gate):
+        gate.set()
+        refused: list[list[Any]] = [[{"specversion": "1.0"}], ["not an object"], [], [1, 2, 3]]
+        for arguments in refused:
+            producer.send_task(ACCEPT_EVENT, args=arguments, queue="toolscale")
+        producer.send_task("toolscale.no_such_task", args=["x"], queue="toolscale")
+        client.lpush("toolscale", "not JSON", b"\xff\xfe", "[]", "42", '{"body": "no properties"}')
+        announce(producer, "files", server.url)
+
+        eventually(is_committed(intents, "files"), 30, what=worker.output())
+        eventually(lambda: len(intents.dead_letters(100)) == 10, what=str(intents.dead_letters(100)))
+        assert worker.process.poll() is None
+
+    reasons = [letter.reason for letter in intents.dead_letters(100)]
+    assert "id: missing; CloudEvents 1.0 requires it" in reasons
+    assert "task: no task is named 'toolscale.no_such_task'" in reasons
+    assert sum(reason.startswith("expected") for reason in reasons) == 5
+
+
+def test_emit_records_the_event_and_a_worker_acts_on_it(composition: Composition, intents: RedisIntents) -> None:
+    with composition.worker() as worker, gated("read_file") as (server, _, gate):
+        gate.set()
+
+        emitted = _toolscale(composition, "emit", "up", "files", "--url", server.url)
+
+        eventually(is_committed(intents, "files"), 30, what=worker.output())
+    assert emitted.returncode == 0, emitted.stderr
+    assert "files: recorded as generation 1 (running); a worker was woken." in emitted.stdout
+
+
+def test_emit_keeps_the_event_while_no_worker_runs(composition: Composition, intents: RedisIntents) -> None:
+    with gated("read_file") as (server, _, gate):
+        gate.set()
+        assert _toolscale(composition, "emit", "up", "files", "--url", server.url).returncode == 0
+
+        with composition.worker() as worker:
+            eventually(is_committed(intents, "files"), 30, what=worker.output())
+
+
+def test_an_endpoint_outside_the_allow_list_is_not_dialled(
+    composition: Composition, intents: RedisIntents, producer: Celery
+) -> None:
+    with composition.worker() as worker:
+        announce(producer, "metadata", "http://169.254.169.254/latest")
+
+        worker.wait_for("AddressForbidden")
+    assert _attempts(intents, "metadata") >= 1
+
+
+def test_flower_shows_the_task_and_its_server(
+    composition: Composition, intents: RedisIntents, producer: Celery
+) -> None:
+    port = free_port()
+    flower = ("flower", f"--port={port}", "--address=127.0.0.1", "--basic-auth=me:secret")
+    with composition.celery("flower", *flower), composition.worker() as worker, gated("x") as (server, _, gate):
+        gate.set()
+        eventually(lambda: "celery@" in _flower(port, "workers?refresh=1") or "worker@" in _flower(port, "workers"), 30)
+        announce(producer, "files", server.url)
+        eventually(is_committed(intents, "files"), 30, what=worker.output())
+
+        eventually(lambda: "toolscale.reconcile_server" in _flower(port, "tasks"), 30)
+        assert "files" in _flower(port, "tasks")
+
+
+def _flower(port: int, path: str) -> str:
+    request = Request(f"http://127.0.0.1:{port}/api/{path}", headers={"Authorization": "Basic bWU6c2VjcmV0"})
+    try:
+        with urlopen(request, timeout=5) as response:
+            return str(response.read().decode())
+    except OSError:
+        return ""
+
+
+def _toolscale(composition: Composition, *arguments: str) -> subprocess.CompletedProcess[str]:
+    program = str(Path(sys.executable).with_name("toolscale"))
+    return subprocess.run(
+        [program, *arguments], env=composition.environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def _desired(intents: RedisIntents, server_id: str) -> int:
+    intent = intents.intent(server_id)
+    return intent.desired if intent else 0
+
+
+def _attempts(intents: RedisIntents, server_id: str) -> int:
+    intent = intents.intent(server_id)
+    return intent.attempts if intent else 0

@@ -1,0 +1,105 @@
+"""The scaled composition as real processes, on a Redis and a data directory of a test's own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.waiting import eventually
+
+
+@dataclass(frozen=True)
+class Running:
+    """A started process and the file its output goes to."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def wait_for(self, text: str, within_s: float = 30.0) -> None:
+        """Wait until the process has said this."""
+
+        def said() -> bool:
+            assert self.process.poll() is None, f"exited with {self.process.returncode}:\n{self.output()}"
+            return text in self.output()
+
+        eventually(said, within_s, what=f"{text!r} in {self.log.name}")
+
+    def output(self) -> str:
+        """Return all it has said so far."""
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def kill(self) -> None:
+        """End it as a crash would: SIGKILL, nothing is cleaned up."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(10)
+
+    def stop(self) -> int:
+        """Ask it to end and return its exit code."""
+        self.process.terminate()
+        return self.process.wait(30)
+
+
+@dataclass(frozen=True)
+class Composition:
+    """Starts the services on one Redis and one data directory, with waits short enough for a test."""
+
+    redis_url: str
+    directory: Path
+    extra_environment: dict[str, str]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the environment that the services get."""
+        return {
+            **os.environ,
+            "REDIS_URL": self.redis_url,
+            "TOOLSCALE_DATA_DIR": str(self.directory),
+            "TOOLSCALE_LEASE_S": "1",
+            "TOOLSCALE_RETRY_AFTER_S": "1",
+            "TOOLSCALE_SWEEP_INTERVAL_S": "0.5",
+            **self.extra_environment,
+        }
+
+    @contextmanager
+    def celery(self, name: str, *arguments: str) -> Generator[Running]:
+        """Run `celery -A workers.app <arguments>` until the block ends."""
+        with self.run(name, "-m", "celery", "-A", "workers.app", *arguments) as running:
+            yield running
+
+    @contextmanager
+    def worker(self, name: str = "worker") -> Generator[Running]:
+        """Run a worker, ready to take tasks."""
+        with self.celery(name, "worker", "--hostname", f"{name}@localhost") as running:
+            running.wait_for("ready.")
+            yield running
+
+    @contextmanager
+    def beat(self) -> Generator[Running]:
+        """Run beat, which sends the sweeps."""
+        with self.celery("beat", "beat", "--schedule", str(self.directory / "schedule")) as running:
+            yield running
+
+    @contextmanager
+    def run(self, name: str, *arguments: str) -> Generator[Running]:
+        """Run Python with these arguments; what still runs at the end is stopped."""
+        log = self.directory / f"{name}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, *arguments], env=self.environment, stdout=output, stderr=subprocess.STDOUT
+            )
+        try:
+            yield Running(process, log)
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                try:
+                    process.wait(20)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait(10)
