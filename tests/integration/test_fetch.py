@@ -14,8 +14,9 @@ from tests.hostile.messages import MIXED_TOOLS, tool
 from tests.hostile.processes import good_http, good_stdio, scripted_stdio
 from tests.hostile.scripted_http import Exchange, scripted_http
 from tests.hostile.scripts import has_no_tools, plays
-from workers.dial import HttpTarget, Target
+from workers.dial import HttpTarget, StdioTarget, Target
 from workers.fetch import Limits, fetch_tools_blocking
+from workers.transport_stdio import PROBE_PATIENCE_S
 
 PATIENT = Limits(timeout_s=30)
 KINDS = {"stdio": "2026-07-28", "http": "2026-07-28", "legacy": "2025-11-25", "sse": "2026-07-28"}
@@ -111,6 +112,15 @@ def test_a_child_that_ignores_unknown_methods_is_listed_without_the_long_probe()
     listing = fetch_tools_blocking("old", scripted_stdio("silent_on_unknown"), Limits(timeout_s=8))
 
     assert [definition.name for definition in listing.tools] == ["one"]
+
+
+def test_a_child_that_is_slow_to_start_is_still_asked_in_its_own_era() -> None:
+    server = good_stdio()
+    slow = StdioTarget("sh", ("-c", f'sleep {PROBE_PATIENCE_S + 0.5}; exec "$0" "$@"', server.command, *server.args))
+
+    listing = fetch_tools_blocking("slow", slow, PATIENT)
+
+    assert (len(listing.tools), listing.protocol_version) == (250, "2026-07-28")
 
 
 def test_a_child_sees_its_own_variables_and_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,7 +131,7 @@ def test_a_name_that_does_not_resolve_may_do_so_later() -> None:
     def fails(_host: str, _port: int) -> list[str]:
         raise OSError("no such name")
 
-    with pytest.raises(ServerUnreachable, match="^srv: the host name nowhere does not resolve"):
+    with pytest.raises(ServerUnreachable, match=r"^srv: the host name nowhere does not resolve"):
         Dialler({}, LOOPBACK, None, {}, fails).target("srv", Endpoint(url="http://nowhere/"))
 
 
