@@ -12,6 +12,7 @@ import time
 import uuid
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self, cast
+from urllib.parse import urlsplit
 
 from pydantic import (
     AwareDatetime,
@@ -21,6 +22,7 @@ from pydantic import (
     StringConstraints,
     TypeAdapter,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
@@ -62,6 +64,13 @@ class ServerAnnouncement(ServerRef):
         if (self.url is None) != (self.transport == "stdio"):
             raise ValueError(f"a {self.transport} server {'has no url' if self.url else 'needs a url'}")
         return self
+
+    @field_validator("url")
+    @classmethod
+    def _url_holds_no_credentials(cls, url: str | None) -> str | None:
+        if url and "@" in urlsplit(url).netloc:
+            raise ValueError("it carries credentials; name them by credential_ref instead")
+        return url
 
     @property
     def endpoint(self) -> Endpoint:

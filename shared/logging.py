@@ -10,6 +10,9 @@ from structlog.types import Processor
 
 from shared.errors import ConfigInvalid
 
+# At INFO these write whole URLs, secrets in them included, or a line for each protocol message.
+VERBOSE = ("httpx2", "httpcore2", "httpx", "httpcore", "mcp")
+
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 # At INFO these narrate each start, stop and request, for which we have a line of our own.
 TALKATIVE = ("httpx2", "mcp", "uvicorn")
@@ -27,6 +30,8 @@ def configure_logging(level: str) -> None:
         raise ConfigInvalid(f"setting log_level: expected one of {', '.join(LEVELS)}, got {level!r}")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_formatter(readable=sys.stderr.isatty()))
+    for name in VERBOSE:
+        logging.getLogger(name).setLevel(logging.WARNING)
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())

@@ -28,11 +28,11 @@ class Settings(BaseSettings):
         env_prefix="TOOLSCALE_", frozen=True, extra="ignore", populate_by_name=True, env_ignore_empty=True
     )
 
-    redis_url: str | None = Field(None, validation_alias=_plain("REDIS_URL"))
+    redis_url: str | None = Field(default=None, validation_alias=_plain("REDIS_URL"))
     """Redis for Celery and the intents; unset: in-memory broker, intents in `data_dir`."""
-    qdrant_url: str | None = Field(None, validation_alias=_plain("QDRANT_URL"))
+    qdrant_url: str | None = Field(default=None, validation_alias=_plain("QDRANT_URL"))
     """Qdrant server; unset: Qdrant Edge in `data_dir`."""
-    qdrant_api_key: str | None = Field(None, validation_alias=_plain("QDRANT_API_KEY"), repr=False)
+    qdrant_api_key: str | None = Field(default=None, validation_alias=_plain("QDRANT_API_KEY"), repr=False)
     """Key for the Qdrant server."""
     data_dir: Path = Path("~/.local/share/toolscale")
     """Where the embedded composition keeps its index and intents."""
@@ -58,6 +58,8 @@ class Settings(BaseSettings):
     """Pages a server may spread them over."""
     listing_max_message_bytes: Annotated[int, Field(ge=65_536, le=1 << 30)] = 16 << 20
     """Bytes of one response, event or line, refused before it is parsed."""
+    listing_max_total_bytes: Annotated[int, Field(ge=65_536, le=1 << 32)] = 64 << 20
+    """Bytes of all of a server's definitions together."""
     tool_max_bytes: Annotated[int, Field(ge=1_024, le=1 << 26)] = 2 << 20
     """Bytes of one tool's definition; a larger tool is left out, its siblings are kept."""
 

@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -32,7 +33,7 @@ def serve_embedded(settings: Settings, *, stdio: bool) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # unwinds as Ctrl-C does, so all is closed
     config = read_config(settings.config, os.environ) if settings.config else Config()
     _report(config, settings)
-    with run_embedded(settings) as embedded:
+    with run_embedded(settings) as embedded, suppress(KeyboardInterrupt):
         embedded.announce(config)
         _answer(embedded, stdio=stdio)
 

@@ -48,16 +48,17 @@ def lister(settings: Settings) -> Callable[[Intent], Listing]:
     """Return the function that dials a server and lists its tools, within the operator's guards."""
     from workers.dial import Dialler  # noqa: PLC0415  # the MCP SDK takes half a second to import
     from workers.fetch import Limits, fetch_tools_blocking  # noqa: PLC0415
-    from workers.sources.mcp_json import read_config  # noqa: PLC0415
+    from workers.sources.mcp_json import Config, read_config  # noqa: PLC0415
 
-    configured = read_config(settings.config, os.environ).targets if settings.config else {}
-    dialler = Dialler(configured, settings.allowed_hosts, settings.credentials_dir, os.environ)
+    config = read_config(settings.config, os.environ) if settings.config else Config()
+    dialler = Dialler(config.targets, settings.allowed_hosts, settings.credentials_dir, os.environ)
     limits = Limits(
         timeout_s=settings.listing_timeout_s,
         max_tools=settings.listing_max_tools,
         max_pages=settings.listing_max_pages,
         max_message_bytes=settings.listing_max_message_bytes,
         max_tool_bytes=settings.tool_max_bytes,
+        max_total_bytes=settings.listing_max_total_bytes,
     )
 
     def list_server(intent: Intent) -> Listing:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from workers.fetch import Limits
 
 MAX_NAME_CHARACTERS = 128
+MAX_DEPTH = 100
 _REASON_CHARACTERS = 200
 _ENVELOPE = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 
@@ -96,12 +97,14 @@ def _wire(tool: Tool) -> bytes:
     return to_json({key: _sorted(value) for key, value in fields.items()}, inf_nan_mode="null")
 
 
-def _sorted(value: object) -> object:
+def _sorted(value: object, depth: int = 0) -> object:
+    if depth > MAX_DEPTH:
+        raise ValueError(f"its definition is nested more than {MAX_DEPTH} levels deep")
     if isinstance(value, dict):
         members = cast("dict[str, object]", value)
-        return {key: _sorted(members[key]) for key in sorted(members)}
+        return {key: _sorted(members[key], depth + 1) for key in sorted(members)}
     if isinstance(value, list):
-        return [_sorted(item) for item in cast("list[object]", value)]
+        return [_sorted(item, depth + 1) for item in cast("list[object]", value)]
     return value
 
 

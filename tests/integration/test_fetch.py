@@ -84,6 +84,19 @@ def test_a_malformed_tool_costs_its_siblings_nothing(over: str) -> None:
     assert all(name.isprintable() and len(name) <= 128 for name in reasons)
 
 
+def test_a_definition_nested_too_deeply_to_be_sent_on_is_left_out() -> None:
+    schema: dict[str, object] = {"type": "object"}
+    for _ in range(60):
+        schema = {"type": "object", "properties": {"inner": schema}}
+    deep = {"name": "deep", "inputSchema": schema}
+
+    with scripted_http(plays(lambda _: {"tools": [deep, tool("good")]})) as server:
+        listing = fetch_tools_blocking("s", HttpTarget(server.url, trusted=True), Limits(timeout_s=10))
+
+    assert [each.name for each in listing.tools] == ["good"]
+    assert [each.name for each in listing.rejected] == ["deep"]
+
+
 def test_answers_over_an_event_stream_are_read() -> None:
     def streams(exchange: Exchange) -> None:
         changed = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}

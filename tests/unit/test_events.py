@@ -57,6 +57,7 @@ def test_extension_attributes_are_accepted() -> None:
         (document("down", server_id="x" * 201), "data.server_id"),
         (document("down", extra=1), "data.extra"),
         (document(url="ftp://host/x"), "data.url"),
+        (document(url="https://user:secret@host/x"), "data.url"),
         (document(transport="stdio", url="http://127.0.0.1:1"), "data"),
         (document(), "data"),
         (document(transport="stdio", command="rm"), "data.command"),

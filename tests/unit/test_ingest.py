@@ -42,7 +42,7 @@ def test_every_tool_of_a_server_that_came_up_is_found_and_counted(path: WritePat
     record = path.index.server("s")
     assert findable(path) == {"s:read_file", "s:write_file"}
     assert record is not None
-    assert (record.tool_count, record.groups, record.stale_since) == (2, {"dev"}, None)
+    assert (record.tool_count, record.groups, record.stale_since) == (2, frozenset({"dev"}), None)
     assert record.tokens["cl100k_base"] == path.index.token_sum(EVERYTHING, "cl100k_base").tokens > 0
 
 

@@ -1,0 +1,114 @@
+"""`toolscale serve` as a person starts it: a real process, a real mcp.json, real MCP clients."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client, StdioServerParameters
+
+from tests.hostile.processes import good_stdio
+from tests.processes import Composition, Running
+from tests.waiting import eventually
+
+TOOLSCALE = str(Path(sys.executable).with_name("toolscale"))
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    target = good_stdio()
+    path = tmp_path / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": {"good": {"command": target.command, "args": list(target.args)}}}))
+    return path
+
+
+@contextmanager
+def serving(config: Path, *arguments: str) -> Generator[tuple[Running, str]]:
+    """Run `toolscale serve` over HTTP; yield the process and the URL it printed."""
+    composition = Composition("", config.parent, {"REDIS_URL": "", "QDRANT_URL": ""})
+    command = ("-m", "toolscale", "serve", "--config", str(config), "--port", "0", *arguments)
+    with composition.run("serve", *command) as running:
+        running.wait_for("query_service_started")
+        url = re.search(r"http://127\.0\.0\.1:\d+/mcp", running.output())
+        assert url, running.output()
+        yield running, url.group()
+
+
+def ask(target: Any, question: str = "the first tool of all", mode: str = "auto") -> dict[str, Any]:
+    """Return find_tool's answer, once the catalogue holds something."""
+
+    async def call() -> dict[str, Any]:
+        async with Client(target, mode=mode) as client:
+            for _ in range(200):
+                result = await client.call_tool("find_tool", {"tool_description": question})
+                answer: dict[str, Any] = result.structured_content or {}
+                if answer["token_metrics"]["baseline_tokens"]:
+                    return answer
+                await anyio.sleep(0.1)
+        raise AssertionError("nothing was found within 20 s")
+
+    return anyio.run(call)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_an_agent_finds_the_configured_servers_tools_over_http(config: Path, mode: str) -> None:
+    with serving(config) as (running, url):
+        answer = ask(url, mode=mode)
+
+        assert answer["tools"][0]["server"] == "good"
+        assert answer["token_metrics"]["tokens_saved"] >= 0
+        assert running.stop() == 0
+
+
+def test_an_agent_that_starts_it_over_stdio_finds_the_tools(config: Path) -> None:
+    environment = {"TOOLSCALE_DATA_DIR": str(config.parent), "PATH": os.environ["PATH"]}
+    arguments = ["-m", "toolscale", "serve", "--stdio", "--config", str(config)]
+
+    answer = ask(StdioServerParameters(command=sys.executable, args=arguments, env=environment))
+
+    assert answer["tools"][0]["server"] == "good"
+
+
+def test_it_says_how_to_connect_a_client(config: Path) -> None:
+    with serving(config) as (running, url):
+        output = running.output()
+
+    assert f"claude mcp add --transport http toolscale {url}" in output
+    assert re.search(r"claude mcp add toolscale -- \S+ serve --stdio --config \S+mcp\.json", output)
+    block = json.loads(output[output.index('{\n  "mcpServers"') : output.index("\n}\n") + 2])
+    assert block["mcpServers"]["toolscale"]["url"] == url
+
+
+def test_after_a_crash_the_catalogue_is_there_at_once_and_nothing_is_embedded_again(config: Path) -> None:
+    with serving(config) as (first, url):
+        before = ask(url)
+        first.process.send_signal(signal.SIGKILL)
+        first.process.wait(10)
+
+    with serving(config) as (second, url):
+        eventually(lambda: '"event": "server_indexed"' in second.output(), 30, what=second.output())
+        after = ask(url)
+
+    indexed = [json.loads(line) for line in second.output().splitlines() if '"event": "server_indexed"' in line]
+    assert [(line["written"], line["removed"]) for line in indexed] == [(0, 0)]
+    assert after["token_metrics"] == before["token_metrics"]
+
+
+def test_a_second_process_on_the_same_data_is_told_so(config: Path) -> None:
+    with (
+        serving(config),
+        Composition("", config.parent, {"REDIS_URL": "", "QDRANT_URL": ""}).run(
+            "second", "-m", "toolscale", "serve", "--config", str(config), "--port", "0"
+        ) as second,
+    ):
+        assert second.process.wait(30) == 2
+        assert "another Toolscale process uses" in second.output()

@@ -1,0 +1,165 @@
+"""The embedded composition: a worker thread, Edge and the intents of one data directory, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.catalog import Scope
+from shared.embedding import FastEmbedder
+from shared.events import ServerAnnouncement, ServerUp
+from shared.settings import Settings, load_settings
+from tests.builders import changed, down
+from tests.hostile.messages import one_page, tool
+from tests.hostile.scripted_http import ScriptedServer, scripted_http
+from tests.hostile.scripts import hangs, on_tools_list
+from tests.waiting import eventually
+from toolscale.embedded import Embedded, run_embedded
+from toolscale.emitting import emit_from_outside
+from workers.dial import HttpTarget
+from workers.sources.mcp_json import SOURCE, Config
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    monkeypatch.delenv("QDRANT_URL", raising=False)
+    return load_settings(data_dir=tmp_path, listing_timeout_s=2.0, retry_after_s=0.5)
+
+
+def config(**servers: ScriptedServer) -> Config:
+    """Return what an mcp.json with these servers says."""
+    return Config(
+        announcements=tuple(ServerAnnouncement(server_id=name, url=server.url) for name, server in servers.items()),
+        targets={name: HttpTarget(server.url, trusted=True) for name, server in servers.items()},
+    )
+
+
+def serves(*names: str) -> Callable[[Any], None]:
+    pages = one_page(*(tool(name) for name in names))
+    return lambda exchange: exchange.play(pages)
+
+
+def found(embedded: Embedded) -> set[str]:
+    return {each.qualified_name for each in embedded.deps.index.tools(Scope(), limit=100).tools}
+
+
+def settled(embedded: Embedded) -> Callable[[], bool]:
+    return lambda: not any(intent.is_lagging for intent in embedded.deps.intents.intents())
+
+
+def test_a_restart_with_unchanged_servers_embeds_nothing(settings: Settings) -> None:
+    with scripted_http(serves("read_file", "write_file")) as server:
+        with run_embedded(settings) as first:
+            first.announce(config(files=server))
+            eventually(settled(first))
+            assert found(first) == {"files:read_file", "files:write_file"}
+
+        with run_embedded(settings) as second:
+            second.announce(config(files=server))
+            eventually(settled(second))
+
+            assert found(second) == {"files:read_file", "files:write_file"}
+            assert isinstance(second.deps.embedder, FastEmbedder)
+            assert not second.deps.embedder.is_loaded
+    assert server.methods.count("tools/list") == 2
+
+
+def test_a_server_that_the_file_no_longer_names_is_taken_down(settings: Settings) -> None:
+    with scripted_http(serves("a")) as kept, scripted_http(serves("b")) as dropped, run_embedded(settings) as embedded:
+        embedded.announce(config(kept=kept, dropped=dropped))
+        eventually(settled(embedded))
+
+        embedded.announce(config(kept=kept))
+        eventually(settled(embedded))
+
+        assert found(embedded) == {"kept:a"}
+
+
+def test_a_server_announced_by_an_event_survives_a_restart_and_is_looked_at_again(settings: Settings) -> None:
+    with scripted_http(serves("a")) as server:
+        with run_embedded(settings) as first:
+            first.emit(ServerUp(source="someone", data=ServerAnnouncement(server_id="s", url=server.url)))
+            eventually(settled(first))
+
+        server.respond = serves("a", "b")
+        with run_embedded(settings) as second:
+            second.announce(Config())
+            eventually(settled(second))
+
+            assert found(second) == {"s:a", "s:b"}
+
+
+def test_an_event_emitted_by_another_process_is_found_by_the_sweep(settings: Settings) -> None:
+    with scripted_http(serves("a")) as server, run_embedded(settings) as embedded:
+        emit_from_outside(
+            {
+                "specversion": "1.0",
+                "id": "1",
+                "source": "another process",
+                "type": "dev.toolscale.server.up",
+                "data": {"server_id": "s", "url": server.url},
+            },
+            settings,
+        )
+
+        eventually(lambda: found(embedded) == {"s:a"})
+
+
+def test_a_server_that_hangs_is_marked_stale_and_the_others_are_there(settings: Settings) -> None:
+    with (
+        scripted_http(on_tools_list(hangs)) as slow,
+        scripted_http(serves("a")) as good,
+        run_embedded(settings) as embedded,
+    ):
+        embedded.announce(config(slow=slow, good=good))
+
+        eventually(lambda: found(embedded) == {"good:a"})
+        eventually(lambda: (record := embedded.deps.index.server("slow")) and record.stale_since)
+
+        record = embedded.deps.index.server("slow")
+        assert record is not None
+        assert record.last_error is not None
+        assert record.last_error.startswith("slow: ")
+        slow.stopping.set()
+
+
+def test_a_server_that_failed_is_tried_again_without_being_asked(settings: Settings) -> None:
+    with scripted_http(lambda exchange: exchange.send(500)) as server, run_embedded(settings) as embedded:
+        embedded.announce(config(s=server))
+        eventually(lambda: (record := embedded.deps.index.server("s")) and record.stale_since)
+
+        server.respond = serves("a")
+
+        eventually(lambda: found(embedded) == {"s:a"}, within_s=20)
+        eventually(settled(embedded))
+        record = embedded.deps.index.server("s")
+        assert record is not None
+        assert (record.stale_since, record.last_error) == (None, None)
+
+
+def test_a_server_goes_down_and_comes_back_with_what_changed_meanwhile(settings: Settings) -> None:
+    with scripted_http(serves("a")) as server, run_embedded(settings) as embedded:
+        embedded.announce(config(s=server))
+        eventually(settled(embedded))
+
+        embedded.emit(down("s"))
+        eventually(lambda: found(embedded) == set())
+
+        server.respond = serves("a", "b")
+        embedded.announce(config(s=server))
+        eventually(lambda: found(embedded) == {"s:a", "s:b"})
+
+        embedded.emit(changed("s"))
+        eventually(settled(embedded))
+        assert found(embedded) == {"s:a", "s:b"}
+
+
+def test_the_files_servers_are_announced_as_its_own() -> None:
+    with scripted_http(serves("a")) as server:
+        assert [event.source for event in config(s=server).events()] == [SOURCE]

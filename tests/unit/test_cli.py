@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from shared.errors import ConfigInvalid, EventInvalid
+from toolscale.cli import app
+from toolscale.serve import connection_help
+
+runner = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def _embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLSCALE_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("REDIS_URL", "")
+
+
+def test_emit_says_what_was_recorded() -> None:
+    result = runner.invoke(app, ["emit", "up", "files", "--url", "http://127.0.0.1:1/mcp", "--group", "dev", "--json"])
+
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == {"server_id": "files", "status": "running", "generation": 1, "woken": False}
+
+
+def test_down_and_changed_follow_an_announced_server() -> None:
+    runner.invoke(app, ["emit", "up", "files", "--url", "http://127.0.0.1:1/mcp"])
+
+    assert "generation 2 (running)" in runner.invoke(app, ["emit", "changed", "files"]).stdout
+    assert "generation 3 (stopped)" in runner.invoke(app, ["emit", "down", "files"]).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        (["down", "never-announced"], "data.server_id"),
+        (["up", "s"], "data"),
+        (["up", "s", "--url", "ftp://x"], "data.url"),
+        (["up", "a:b", "--url", "http://x"], "data.server_id"),
+        (["up", "s", "--url", "http://x", "--group", "two words"], "data.groups.0"),
+    ],
+)
+def test_a_refused_event_names_the_field_and_is_among_the_dead_letters(arguments: list[str], field: str) -> None:
+    result = runner.invoke(app, ["emit", *arguments])
+
+    assert isinstance(result.exception, EventInvalid)
+    assert result.exception.field == field
+    letters = json.loads(runner.invoke(app, ["dead-letters", "--json"]).stdout)
+    assert [letter["reason"] for letter in letters] == [str(result.exception)]
+
+
+def test_a_cloud_event_is_sent_as_it_is_from_standard_input() -> None:
+    document = {
+        "specversion": "1.0",
+        "id": "1",
+        "source": "me",
+        "type": "dev.toolscale.server.up",
+        "data": {"server_id": "s", "url": "http://127.0.0.1:1/mcp"},
+    }
+
+    result = runner.invoke(app, ["emit", "event", "-"], input=json.dumps(document))
+
+    assert "s: recorded as generation 1 (running)" in result.stdout
+
+
+def test_dead_letters_are_shown_for_people_and_none_is_said_so() -> None:
+    assert "None was refused." in runner.invoke(app, ["dead-letters"]).stdout
+
+    runner.invoke(app, ["emit", "event", "-"], input="not JSON")
+
+    assert "event: not JSON" in runner.invoke(app, ["dead-letters"]).stdout
+
+
+def test_a_setting_out_of_bounds_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLSCALE_LISTING_TIMEOUT_S", "-1")
+
+    result = runner.invoke(app, ["dead-letters"])
+
+    assert isinstance(result.exception, ConfigInvalid)
+    assert "listing_timeout_s" in str(result.exception)
+
+
+def test_the_version_is_printed() -> None:
+    assert runner.invoke(app, ["--version"]).stdout.startswith("toolscale 0.")
+
+
+def test_what_to_paste_is_valid_json_and_names_the_file() -> None:
+    text = connection_help("http://127.0.0.1:1/mcp", Path("/etc/my servers/mcp.json"))
+
+    assert "--config '/etc/my servers/mcp.json'" in text
+    assert json.loads(text[text.index("{") :])["mcpServers"]["toolscale"]["url"] == "http://127.0.0.1:1/mcp"
