@@ -10,8 +10,14 @@ from structlog.types import Processor
 
 from shared.errors import ConfigInvalid
 
-# At INFO these write whole URLs, secrets in them included, or a line for each protocol message.
-VERBOSE = ("httpx2", "httpcore2", "httpx", "httpcore", "mcp")
+# At INFO the HTTP libraries write whole URLs, secrets in them included. The MCP client writes a traceback with the
+# input for each server that misbehaves; that error reaches our own log, classified and in one line.
+LIBRARIES = {
+    "httpx2": logging.WARNING,
+    "httpcore2": logging.WARNING,
+    "mcp": logging.WARNING,
+    "mcp.client": logging.CRITICAL,
+}
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 # At INFO these narrate each start, stop and request, for which we have a line of our own.
@@ -30,8 +36,8 @@ def configure_logging(level: str) -> None:
         raise ConfigInvalid(f"setting log_level: expected one of {', '.join(LEVELS)}, got {level!r}")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_formatter(readable=sys.stderr.isatty()))
-    for name in VERBOSE:
-        logging.getLogger(name).setLevel(logging.WARNING)
+    for name, least in LIBRARIES.items():
+        logging.getLogger(name).setLevel(least)
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
