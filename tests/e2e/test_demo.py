@@ -1,0 +1,56 @@
+"""`toolscale demo` as `make demo` runs it: real third-party servers, and an end by itself."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TOOLSCALE = str(Path(sys.executable).with_name("toolscale"))
+
+pytestmark = [pytest.mark.index, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What `toolscale demo --json` prints on a machine where it never ran."""
+    directory = tmp_path_factory.mktemp("demo")
+    command = [TOOLSCALE, "demo", "--json", "--directory", str(directory)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert ended.returncode == 0, ended.stderr
+    report: dict[str, Any] = json.loads(ended.stdout)
+    return report
+
+
+def test_every_server_was_listed(document: dict[str, Any]) -> None:
+    servers = document["servers"]
+    least_servers, least_tools = (8, 58) if shutil.which("node") and shutil.which("npm") else (4, 20)
+
+    assert [server["server"] for server in servers if "error" in server] == []
+    assert len(servers) >= least_servers
+    assert document["tools"] == sum(server["tools"] for server in servers) >= least_tools
+
+
+def test_the_token_metrics_of_every_answer_add_up(document: dict[str, Any]) -> None:
+    for asked in document["answers"]:
+        metrics = asked["answer"]["token_metrics"]
+        returned = sum(tool["token_count"] for tool in asked["answer"]["tools"])
+        assert metrics["baseline_tokens"] == document["tokens"]
+        assert metrics["returned_tokens"] == returned
+        assert metrics["tokens_saved"] == metrics["baseline_tokens"] - returned
+
+
+@pytest.mark.parametrize(
+    ("question", "server"),
+    [("what time is it in Tokyo right now", "time"), ("run an SQL query on a database", "sqlite")],
+)
+def test_a_question_finds_the_server_it_is_about(document: dict[str, Any], question: str, server: str) -> None:
+    answers = {asked["question"]: asked["answer"] for asked in document["answers"]}
+
+    assert answers[question]["tools"][0]["server"] == server
