@@ -41,6 +41,9 @@ types:
 format: $(READY) ## format the code
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 
+bench: $(READY) ## measure throughput and latency; the results are kept in benchmarks/results
+	@$(BIN)/python -m benchmarks.throughput $(BENCH_ARGS)
+
 lock: ## resolve the dependencies again
 	uv pip compile --quiet pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
 	    --generate-hashes --no-emit-index-url --no-header --upgrade -o requirements.lock

@@ -1,0 +1,59 @@
+"""Fill an index without asking servers or the model, to reach sizes that would take minutes to embed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.throughput.corpus import definitions, server_id
+from shared.catalog import ENCODINGS, EmbeddedTool, Endpoint, IndexedTool, ServerRecord, ToolDefinition, digest
+from shared.index.contract import ToolIndex
+from shared.tokens import count_all, counters
+from workers.fetch_definitions import read_definition
+
+PROTOCOL_VERSION = "2026-07-28"
+MAX_BYTES = 1 << 20
+
+
+def fill(index: ToolIndex, numbers: range, tools: int, seed: int, dimension: int) -> None:
+    """Write the servers of these numbers with this many tools each, as a look at them would, but random vectors.
+
+    The definitions and their counts are real, the vectors are directions drawn from the seed.
+    """
+    for number in numbers:
+        name = server_id(number)
+        read = read_tools(name, tools, seed)
+        counts = count_all((tool.wire for tool in read), counters())
+        indexed = [
+            IndexedTool(name, tool, digest(tool, name), token_counts)
+            for tool, token_counts in zip(read, counts, strict=True)
+        ]
+        vectors = unit_vectors(len(read), dimension, seed + number)
+        index.upsert([EmbeddedTool(tool, vector) for tool, vector in zip(indexed, vectors, strict=True)])
+        index.put_server(_record(name, indexed))
+
+
+def read_tools(server: str, tools: int, seed: int) -> list[ToolDefinition]:
+    """Return a generated server's tools as the write path reads them off the wire."""
+    return [read_definition(raw, PROTOCOL_VERSION, MAX_BYTES) for raw in definitions(server, tools, seed)]
+
+
+def unit_vectors(count: int, dimension: int, seed: int) -> NDArray[np.float32]:
+    """Return shape (count, dimension), unit rows, the same for the same seed."""
+    drawn = np.random.default_rng(seed).standard_normal((count, dimension)).astype(np.float32)
+    unit: NDArray[np.float32] = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+    return unit
+
+
+def _record(server: str, tools: Sequence[IndexedTool]) -> ServerRecord:
+    return ServerRecord(
+        server_id=server,
+        endpoint=Endpoint(),
+        declared_name=server,
+        tool_count=len(tools),
+        tokens={encoding: sum(tool.token_counts[encoding] for tool in tools) for encoding in ENCODINGS},
+        revision=time.time_ns() // 1000,
+    )

@@ -1,0 +1,25 @@
+"""Run a measurement in a process of its own, so that no run finds what another one left in memory."""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
+from shared.logging import configure_logging
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def in_fresh_process(measure: Callable[Concatenate[Path, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return what `measure` returns, called in a new process with an empty directory as its first argument."""
+    spawn = multiprocessing.get_context("spawn")
+    with (
+        tempfile.TemporaryDirectory(prefix="toolscale-bench-") as directory,
+        ProcessPoolExecutor(1, mp_context=spawn, initializer=configure_logging, initargs=("WARNING",)) as pool,
+    ):
+        return pool.submit(measure, Path(directory), *args, **kwargs).result()
