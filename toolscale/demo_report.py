@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from toolscale.console import out
@@ -13,41 +14,38 @@ def print_report(report: Report) -> None:
     out.print(_servers(report))
     out.print(_answers(report))
     out.print(
-        f"{report.tools} tools of {len(report.servers)} servers in {report.ingestion_s:.1f} s. "
-        f"Listing them all costs {report.tokens:,} tokens ({report.encoding}) in every conversation."
+        f"{report.tools} tools of {len(report.servers)} servers, ingested in {report.ingestion_s:.1f} s. "
+        f"A client that lists them all pays {report.tokens:,} tokens ({report.encoding}); "
+        "with find_tool it pays for those it needs.",
+        highlight=False,
     )
 
 
 def _servers(report: Report) -> Table:
-    table = Table("server", "declares itself", "protocol", title="Servers", title_justify="left")
+    table = Table("server", "declares itself", "protocol", title="Servers", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("tools", justify="right")
     table.add_column("tokens", justify="right")
     for server in report.servers:
-        table.add_row(
-            server.server,
-            server.error or server.declared_name,
-            server.protocol_version or "",
-            str(server.tools),
-            f"{server.tokens:,}",
-        )
+        about = server.error or server.declared_name
+        table.add_row(server.server, about, server.protocol_version or "", str(server.tools), f"{server.tokens:,}")
     table.add_section()
     table.add_row("all", "", "", str(report.tools), f"{report.tokens:,}")
     return table
 
 
 def _answers(report: Report) -> Table:
-    table = Table("question", "tools found", title="find_tool, asked over MCP", title_justify="left")
-    for heading in ("baseline", "returned", "saved", "%", "ms"):
-        table.add_column(heading, justify="right")
+    table = Table(title="find_tool, asked over MCP", title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("question, and the tools found, best first")
+    for heading in ("returned", "saved", "%", "ms"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for asked in report.answers:
         metrics = asked.answer["token_metrics"]
         table.add_row(
-            asked.question,
-            "\n".join(f"{tool['server']}:{tool['name']}" for tool in asked.answer["tools"]),
-            f"{metrics['baseline_tokens']:,}",
+            "\n  ".join((asked.question, *(f"{tool['server']}:{tool['name']}" for tool in asked.answer["tools"]))),
             f"{metrics['returned_tokens']:,}",
             f"{metrics['tokens_saved']:,}",
             f"{metrics['savings_percentage']:.1f}",
             f"{asked.took_ms:.0f}",
         )
+        table.add_section()
     return table
