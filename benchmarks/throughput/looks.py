@@ -49,7 +49,7 @@ def _look_at_each(deps: Dependencies, events: Sequence[ServerEvent]) -> Round:
     timed = timed_dependencies(deps, stages)
     started = time.perf_counter()
     for event in events:
-        deps.intents.record(event, due_in_s=60)
+        timed.intents.record(event, due_in_s=60)
         reconcile(event.data.server_id, timed)
     seconds = time.perf_counter() - started
     return Round(seconds, stages.seconds, stages.items)

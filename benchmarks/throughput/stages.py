@@ -10,13 +10,15 @@ from typing import Any, Literal, ParamSpec, TypeVar, cast
 from shared.embedding import Embedder
 from shared.index.contract import ToolIndex
 from workers.dependencies import Dependencies
+from workers.intents.contract import IntentStore
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Stage = Literal["list", "compare", "count", "embed", "write"]
-STAGES: tuple[Stage, ...] = ("list", "compare", "count", "embed", "write")
+Stage = Literal["intent", "list", "compare", "count", "embed", "write"]
+STAGES: tuple[Stage, ...] = ("intent", "list", "compare", "count", "embed", "write")
 
+INTENT_STAGES: Mapping[str, Stage] = dict.fromkeys(("record", "begin", "commit", "next_revision"), "intent")
 INDEX_STAGES: Mapping[str, Stage] = {
     "digests": "compare",
     "server": "compare",
@@ -30,7 +32,10 @@ INDEX_STAGES: Mapping[str, Stage] = {
 
 
 class Stages:
-    """Seconds by stage, and items: texts counted (once per encoding), texts embedded, tools written or removed."""
+    """Seconds by stage, and items: texts counted (once per encoding), texts embedded, tools written or removed.
+
+    For one thread: stages that overlap would be added up.
+    """
 
     def __init__(self) -> None:
         self.seconds: dict[Stage, float] = dict.fromkeys(STAGES, 0.0)
@@ -54,6 +59,7 @@ def timed_dependencies(deps: Dependencies, stages: Stages) -> Dependencies:
     """Return the same collaborators with every call noted in `stages`."""
     return replace(
         deps,
+        intents=cast("IntentStore", Timed(deps.intents, stages, INTENT_STAGES)),
         list_server=stages.around("list", deps.list_server, lambda _intent: 1),
         counters={
             encoding: stages.around("count", count, lambda _text: 1) for encoding, count in deps.counters.items()
@@ -87,6 +93,6 @@ def _size_of_last(*args: object) -> int:
 
 # how many items a call's arguments hold
 _passed: Mapping[str, Callable[..., int]] = {
-    **dict.fromkeys(INDEX_STAGES, _none),
+    **dict.fromkeys((*INTENT_STAGES, *INDEX_STAGES), _none),
     **dict.fromkeys(("passages", "upsert", "delete"), _size_of_last),
 }
