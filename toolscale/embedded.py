@@ -7,7 +7,7 @@ What is recorded survives a kill; messages do not, and need not.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,13 +17,14 @@ from celery import Celery
 from celery.worker import WorkController
 
 from shared.errors import IntentsUnavailable
-from shared.events import ServerChanged, ServerDown, ServerEvent, ServerRef
+from shared.events import ServerEvent
 from shared.settings import Settings
 from workers.celery_app import build_app
 from workers.dependencies import Dependencies, open_dependencies
 from workers.emit import emit
 from workers.intents.contract import Intent
-from workers.sources.mcp_json import SOURCE, Config
+from workers.sources.following import follow
+from workers.sources.mcp_json import Config
 from workers.tasks import SWEEP_LIMIT, send_reconcile
 
 
@@ -41,18 +42,8 @@ class Embedded:
         return emit(event, self.deps.intents, wake, due_in_s=self.settings.retry_after_s)
 
     def announce(self, config: Config) -> list[Intent]:
-        """Make the catalogue follow the operator's file, and look again at every other server that should be running.
-
-        The file is the truth for what came from it: a server that it no longer names is taken down.
-        """
-        intents = [self.emit(event) for event in config.events()]
-        configured = {intent.server_id for intent in intents}
-        others = [intent for intent in self.deps.intents.intents() if intent.server_id not in configured]
-        return intents + [self.emit(event) for event in _follow_ups(others)]
-
-    def pending(self) -> list[Intent]:
-        """Return the servers that were never looked at since they were last asked for."""
-        return [intent for intent in self.deps.intents.intents() if intent.is_lagging and intent.attempts == 0]
+        """Make the catalogue follow the operator's file, and look again at every other server that should run."""
+        return follow(config, self.deps.intents, self.emit)
 
 
 @contextmanager
@@ -70,14 +61,6 @@ def run_embedded(settings: Settings) -> Generator[Embedded]:
             yield Embedded(settings, deps, app)
     finally:
         deps.close()
-
-
-def _follow_ups(others: Iterable[Intent]) -> Generator[ServerEvent]:
-    for intent in others:
-        ref = ServerRef(server_id=intent.server_id)
-        if intent.status == "stopped":
-            continue
-        yield ServerDown(source=SOURCE, data=ref) if intent.source == SOURCE else ServerChanged(data=ref)
 
 
 @contextmanager

@@ -6,7 +6,10 @@ redelivered one quick; the sweep repairs what is left.
 
 from __future__ import annotations
 
+import os
 import threading
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -15,9 +18,12 @@ from celery import Celery, signals
 from shared.errors import ToolscaleError
 from shared.logging import configure_logging
 from shared.settings import Settings
-from workers.broker import survive_garbage
+from workers.dead_letters import keep_refused_messages
 from workers.dependencies import Dependencies, open_dependencies
-from workers.tasks import SWEEP_INTENTS, Tasks
+from workers.emit import emit
+from workers.sources.following import follow
+from workers.sources.mcp_json import read_config
+from workers.tasks import SWEEP_INTENTS, Tasks, send_reconcile
 
 # An in-memory broker is polled; kombu's default of one second would make four tasks a second.
 MEMORY_POLLING_S = 0.01
@@ -57,7 +63,7 @@ def build_app(settings: Settings, given: Dependencies | None = None) -> Celery:
     app.conf.update(_delivery(settings), **_schedule(settings), **_conduct(settings))
     Tasks(app, opened, settings.retry_after_s).register()
     if given is None:
-        _connect_signals(settings, opened)
+        _connect_signals(app, settings, opened)
     return app
 
 
@@ -110,20 +116,10 @@ def _conduct(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _connect_signals(settings: Settings, opened: Opened) -> None:
-    def bury(reason: str, body: str) -> None:
-        try:
-            opened().intents.bury(reason, body)
-        except ToolscaleError as error:
-            structlog.get_logger().error("dead_letter_lost", reason=reason, error=str(error))
-        else:
-            structlog.get_logger().warning("message_refused", reason=reason)
-
-    def on_unknown(name: str = "", message: Any = None, **_: Any) -> None:
-        bury(f"task: no task is named {name!r}", str(getattr(message, "body", "")))
-
-    def on_rejected(message: Any = None, exc: object = None, **_: Any) -> None:
-        bury(f"message: {exc or 'not a Celery task message'}", str(getattr(message, "body", "")))
+def _connect_signals(app: Celery, settings: Settings, opened: Opened) -> None:
+    def on_ready(**_: Any) -> None:
+        if settings.config:
+            _follow_config(app, settings, settings.config, opened)
 
     def on_shutdown(**_: Any) -> None:
         opened.close()
@@ -131,9 +127,21 @@ def _connect_signals(settings: Settings, opened: Opened) -> None:
     def on_logging(**_: Any) -> None:
         configure_logging(settings.log_level)
 
-    survive_garbage(bury)
-    signals.task_unknown.connect(on_unknown, weak=False)
-    signals.task_rejected.connect(on_rejected, weak=False)
+    signals.worker_ready.connect(on_ready, weak=False)
     signals.worker_shutdown.connect(on_shutdown, weak=False)
     signals.worker_process_shutdown.connect(on_shutdown, weak=False)
     signals.setup_logging.connect(on_logging, weak=False)
+    keep_refused_messages(opened)
+
+
+def _follow_config(app: Celery, settings: Settings, path: Path, opened: Opened) -> None:
+    """Announce the operator's servers; a file that cannot be used must not keep the worker from events."""
+    try:
+        intents, config = opened().intents, read_config(path, os.environ)
+        wake = partial(send_reconcile, app)
+        follow(config, intents, lambda event: emit(event, intents, wake, due_in_s=settings.retry_after_s))
+    except ToolscaleError as error:
+        structlog.get_logger().error("config_not_followed", config=str(path), reason=str(error))
+        return
+    for problem in config.problems:
+        structlog.get_logger().warning("server_left_out", config=str(path), reason=problem)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -18,10 +19,11 @@ from celery import Celery
 from shared.catalog import Scope, point_id
 from shared.embedding import BUNDLED_DIMENSION, BUNDLED_MODEL
 from shared.index import open_index
-from shared.settings import Settings
+from shared.settings import load_settings
 from shared.tokens import counter
 from tests.builders import up
 from tests.hostile.messages import one_page, tool
+from tests.hostile.processes import good_stdio
 from tests.hostile.scripted_http import Exchange, ScriptedServer, scripted_http
 from tests.processes import Composition
 from tests.redis_server import free_port
@@ -82,7 +84,7 @@ def gated(*names: str) -> Generator[tuple[ScriptedServer, threading.Event, threa
 
 def held(directory: Path) -> dict[str, tuple[str, int]]:
     """Return what the index holds once no worker does: name and count by point id."""
-    with closing(open_index(Settings(data_dir=directory), BUNDLED_MODEL, BUNDLED_DIMENSION)) as index:
+    with closing(open_index(load_settings(data_dir=directory), BUNDLED_MODEL, BUNDLED_DIMENSION)) as index:
         tools = index.tools(Scope(), limit=1000).tools
     return {
         point_id(each.server_id, each.definition.name): (each.qualified_name, each.token_counts["cl100k_base"])
@@ -188,6 +190,18 @@ def test_emit_keeps_the_event_while_no_worker_runs(composition: Composition, int
 
         with composition.worker() as worker:
             eventually(is_committed(intents, "files"), 30, what=worker.output())
+
+
+def test_a_worker_announces_the_servers_of_the_operators_file(own_redis_url: str, tmp_path: Path) -> None:
+    target = good_stdio()
+    config = tmp_path / "mcp.json"
+    servers = {"good": {"command": target.command, "args": list(target.args)}, "bad": {}}
+    config.write_text(json.dumps({"mcpServers": servers}))
+    composition = Composition(own_redis_url, tmp_path, {"TOOLSCALE_CONFIG": str(config)})
+
+    with composition.worker() as worker:
+        worker.wait_for('"event": "server_indexed"')
+        worker.wait_for("bad: expected a 'command' (stdio) or a 'url' (HTTP)")
 
 
 def test_an_endpoint_outside_the_allow_list_is_not_dialled(
