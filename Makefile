@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types format lock bench clean
+.PHONY: help demo test check lint types docs format lock bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,7 +30,7 @@ demo: $(READY) ## run the main job on real MCP servers, and end
 test: $(READY) ## all tests; those that need Redis start it, where redis-server is installed
 	@$(BIN)/python -m pytest
 
-check: $(READY) lint types ## linters, types, import directions, docs that match the code
+check: $(READY) lint types docs ## linters, types, import directions, docs that match the code
 
 lint:
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports --no-cache
@@ -38,15 +38,25 @@ lint:
 types:
 	@$(BIN)/mypy && $(BIN)/pyright
 
+docs:
+	@$(BIN)/python -m pytest -q tests/unit/test_docs.py tests/unit/test_env_example.py tests/unit/test_packaging.py
+
 format: $(READY) ## format the code
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 
 bench: $(READY) ## measure throughput and latency; the results are kept in benchmarks/results
 	@$(BIN)/python -m benchmarks.throughput $(BENCH_ARGS)
 
-lock: ## resolve the dependencies again
-	uv pip compile --quiet pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
-	    --generate-hashes --no-emit-index-url --no-header --upgrade -o requirements.lock
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
+DEMO := toolscale/demo_servers
+
+lock: ## resolve all dependencies again: ours, the image's, and the demo servers'
+	$(COMPILE) --upgrade pyproject.toml --all-extras --group dev -o requirements.lock
+	$(COMPILE) pyproject.toml --all-extras -c requirements.lock -o deploy/requirements.lock
+	echo 'hatchling>=1.27' | $(COMPILE) --upgrade - -o deploy/build.lock
+	$(COMPILE) --upgrade $(DEMO)/modern.in -o $(DEMO)/modern.lock
+	$(COMPILE) --upgrade $(DEMO)/legacy.in -o $(DEMO)/legacy.lock
+	cd $(DEMO) && npm install --package-lock-only --ignore-scripts
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
