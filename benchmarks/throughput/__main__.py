@@ -14,7 +14,7 @@ from benchmarks.throughput.events import measure_events
 from benchmarks.throughput.finding import measure_finding
 from benchmarks.throughput.ingestion import measure_ingestion
 from benchmarks.throughput.looks import measure_looks
-from benchmarks.throughput.machine import Conditions, conditions, this_machine
+from benchmarks.throughput.machine import Conditions, Watch, this_machine
 from benchmarks.throughput.plan import FULL, QUICK, Plan
 from benchmarks.throughput.report import render
 from benchmarks.throughput.results import Results
@@ -34,10 +34,10 @@ class Run:
 
     def measure(self, subject: str, measure: Callable[[Plan], T]) -> T:
         """Return what was measured of this subject."""
-        self.conditions.append(conditions(subject))
-        started = time.perf_counter()
+        watch = Watch(subject)
         found = measure(self._plan)
-        print(f"{subject}: measured in {time.perf_counter() - started:.0f} s", flush=True)
+        self.conditions.append(watch.conditions())
+        print(f"{subject}: measured in {self.conditions[-1].seconds:.0f} s", flush=True)
         return found
 
 

@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import re
+import time
 from pathlib import Path
 
 import psutil
@@ -22,9 +23,6 @@ PACKAGES = (
     "toolscale",
 )
 
-# How long the machine is watched before a subject, while this run does nothing.
-WATCH_S = 0.5
-
 
 class Machine(BaseModel):
     """Hardware and versions."""
@@ -40,15 +38,16 @@ class Machine(BaseModel):
 
 
 class Conditions(BaseModel):
-    """What the machine was doing just before a subject was measured, this run being idle."""
+    """What else the machine did while a subject was measured."""
 
     model_config = ConfigDict(frozen=True)
 
     subject: str
+    seconds: float
     load_1m: float
-    """Load average of the last minute; it includes what this run did in it."""
-    busy_percent: float
-    """Processor time used by others, of all cores together."""
+    """Load average at the end; it includes what this run did."""
+    others_percent: float
+    """Processor time that other programs (or, on a virtual machine, its host) took, of all cores together."""
 
 
 def this_machine() -> Machine:
@@ -63,10 +62,34 @@ def this_machine() -> Machine:
     )
 
 
-def conditions(subject: str) -> Conditions:
-    """Watch the machine for half a second."""
-    busy = psutil.cpu_percent(interval=WATCH_S)
-    return Conditions(subject=subject, load_1m=round(os.getloadavg()[0], 2), busy_percent=busy)
+class Watch:
+    """Watches the machine from when it is made until it is asked for the conditions."""
+
+    def __init__(self, subject: str) -> None:
+        self._subject = subject
+        self._started = time.perf_counter()
+        self._others_s = _others_s()
+
+    def conditions(self) -> Conditions:
+        """Return what else happened; processes that this one started count as its own once they have ended."""
+        seconds = time.perf_counter() - self._started
+        available_s = seconds * (os.cpu_count() or 1)
+        others_percent = 100 * (_others_s() - self._others_s) / available_s
+        return Conditions(
+            subject=self._subject,
+            seconds=round(seconds, 1),
+            load_1m=round(os.getloadavg()[0], 2),
+            others_percent=round(max(others_percent, 0.0), 1),
+        )
+
+
+def _others_s() -> float:
+    """Return the processor seconds that were not idle and not this process's or its ended children's."""
+    machine, own = psutil.cpu_times(), os.times()
+    idle = machine.idle + getattr(machine, "iowait", 0.0)
+    # guests are counted in user time already
+    guests = getattr(machine, "guest", 0.0) + getattr(machine, "guest_nice", 0.0)
+    return sum(machine) - idle - guests - (own.user + own.system + own.children_user + own.children_system)
 
 
 def _processor() -> str:

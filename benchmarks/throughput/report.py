@@ -58,11 +58,11 @@ def _caveats(results: Results) -> Iterator[str]:
 
 
 def _others(results: Results) -> str:
-    disturbed = [each for each in results.conditions if each.busy_percent > DISTURBED_PERCENT]
+    disturbed = [each for each in results.conditions if each.others_percent > DISTURBED_PERCENT]
     if not disturbed:
-        return "Nothing else took more than a tenth of the processors before any subject."
-    named = ", ".join(f"{each.subject} {each.busy_percent:.0f} %" for each in disturbed)
-    return f"Others used the processors just before these subjects, so trust ratios over absolute numbers: {named}."
+        return "Other programs took less than a tenth of the processors during each subject."
+    named = ", ".join(f"{each.subject} {each.others_percent:.0f} %" for each in disturbed)
+    return f"Other programs took a share of the processors, so trust ratios over absolute numbers: {named}."
 
 
 def _events(found: Sequence[Events]) -> Iterator[str]:
