@@ -1,0 +1,103 @@
+"""The words of names and of prose, in any script: what tools are embedded and searched by."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Protocol, cast
+
+from py_rust_stemmers import SnowballStemmer  # type: ignore[import-untyped]  # a compiled module without stubs
+
+# Longer texts than this say nothing more, and cost time.
+MAX_CHARACTERS = 20_000
+
+STOP_WORDS = frozenset(
+    """
+    a about after all also am an and any are as at be been being but by can could did do does doing for from get got
+    had has have having he help her here hers hey him his how i if in into is it its just let lets like me mine more
+    most my need needs no not of off on once only or other our ours out over own please s same she should so some such
+    t than that the their theirs them then there these they this those to too up us use using very want wants was we
+    were what when where which while who whom whose why will with would you your yours
+    """.split()  # noqa: SIM905  # as a list of literals nobody would read it
+)
+
+_CAMEL_EDGE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_SEPARATOR = re.compile(r"[\W_]+")
+# Scripts that put no space between words: kana, Chinese characters, Hangul, Thai, Lao, Khmer, Myanmar.
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
+# Vowel signs and accents that follow their letter and that \w leaves out.
+_MARKS = "\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0900-\u0903\u093a-\u094f\u0980-\u0983\u09bc-\u09cd\u0b80-\u0bcd"
+_RUN = re.compile(rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}](?:[^\W_{_UNSPACED}]|[{_MARKS}])*")
+_PART_EDGE = re.compile(rf"{_CAMEL_EDGE.pattern}|(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")
+
+
+class _Stemmer(Protocol):
+    def stem_word(self, word: str, /) -> str: ...
+
+
+def _stemmer(language: str) -> _Stemmer:
+    return cast("_Stemmer", SnowballStemmer(language))
+
+
+_ENGLISH, _RUSSIAN = _stemmer("english"), _stemmer("russian")
+
+
+def words(identifier: str) -> str:
+    """Return an identifier's words: `getHTTPStatus_code` gives `get HTTP Status code`."""
+    spaced = _CAMEL_EDGE.sub(" ", identifier)
+    return " ".join(part for part in _SEPARATOR.split(spaced) if part)
+
+
+def name_terms(name: str) -> list[str]:
+    """Return the terms of an identifier: `getUser` gives those of `getUser`, `get` and `user`.
+
+    The whole is kept beside its parts because a name such as GitHub is written as one word in prose.
+    """
+    return _terms(part for run in _runs(name) for part in _whole_and_parts(run))
+
+
+def prose_terms(text: str) -> list[str]:
+    """Return the terms of a description or a query, in order, without stop words.
+
+    A capitalised word stays whole, being a name of its own (GitHub is not git); an identifier is split too.
+    """
+    return _terms(part for run in _runs(text) for part in _whole_and_parts(run, only_identifiers=True))
+
+
+def _runs(text: str) -> list[str]:
+    return _RUN.findall(unicodedata.normalize("NFKC", text[:MAX_CHARACTERS]))
+
+
+def _whole_and_parts(run: str, *, only_identifiers: bool = False) -> list[str]:
+    if _is_unspaced(run):
+        return _bigrams(run)
+    parts = _PART_EDGE.split(run)
+    if len(parts) == 1 or (only_identifiers and run[0].isupper()):
+        return [run]
+    return [run, *parts]
+
+
+def _is_unspaced(run: str) -> bool:
+    return re.match(f"[{_UNSPACED}]", run) is not None
+
+
+def _bigrams(run: str) -> list[str]:
+    """Return overlapping pairs of characters, which match words that nobody has cut out; one alone is itself."""
+    return [run[i : i + 2] for i in range(len(run) - 1)] or [run]
+
+
+def _terms(tokens: Iterable[str]) -> list[str]:
+    return list(_stems(token.lower() for token in tokens))
+
+
+def _stems(tokens: Iterable[str]) -> Iterator[str]:
+    return (_stem(token) for token in tokens if token not in STOP_WORDS)
+
+
+@lru_cache(maxsize=100_000)
+def _stem(token: str) -> str:
+    if token.isascii():
+        return _ENGLISH.stem_word(token)
+    return _RUSSIAN.stem_word(token) if "\u0400" <= token[0] <= "\u04ff" else token
