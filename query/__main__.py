@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 
 import structlog
 
@@ -14,7 +14,7 @@ from query.ledger import Ledger
 from query.server import build_server
 from query.stdio import serve_stdio
 from shared.embedding import FastEmbedder
-from shared.errors import ToolscaleError
+from shared.errors import ModelUnavailable, ToolscaleError
 from shared.index import open_index
 from shared.logging import configure_logging
 from shared.settings import Settings, load_settings
@@ -46,9 +46,16 @@ def serve(settings: Settings, *, stdio: bool) -> None:
     """
     configure_logging(settings.log_level)
     embedder = FastEmbedder(settings.embedding_model, settings.embedding_threads)
-    embedder.query("ready")  # loads the model now: seconds that the first caller would wait
+    with suppress(ModelUnavailable):  # then keywords alone are searched, and each answer says so
+        embedder.query("ready")  # loads the model now: seconds that the first caller would wait
     with closing(open_index(settings, embedder.model, embedder.dimension)) as index:
-        server = build_server(index=index, embedder=embedder, ledger=Ledger(index), encoding=settings.token_encoding)
+        server = build_server(
+            index=index,
+            embedder=embedder,
+            ledger=Ledger(index),
+            encoding=settings.token_encoding,
+            no_match_below=settings.no_match_below,
+        )
         if stdio:
             serve_stdio(server)
         else:

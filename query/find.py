@@ -1,126 +1,74 @@
-"""Find the tools a task needs, and say what that saved: the read side's main path."""
+"""Find the tools a task needs, and say what that saved: the read side's main path.
+
+request ─▶ steps ─▶ embed ─▶ search, one round trip ─▶ fuse and rank ─▶ merge ─▶ does it fit? ─▶ what it saved
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-
+from query.abstain import NO_MATCH_BELOW, is_close, is_covered
+from query.answer import FindAnswer, found, warnings
 from query.ledger import Ledger
-from query.savings import TokenMetrics, token_metrics
+from query.request import FindRequest
+from query.savings import token_metrics
+from query.search import Found, Hit, best, search
+from query.steps import embed_steps
 from query.timings import Stopwatch, Timings
-from shared.catalog import Encoding, Hit, Scope, ToolDefinition
+from shared.catalog import Encoding, Scope
 from shared.embedding import Embedder
 from shared.index.contract import ToolIndex
 
-Keyword = Annotated[str, Field(max_length=200)]
-
-
-class FindRequest(BaseModel):
-    """What a caller looks for. Description and keywords make one query; one of them must say something."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-    tool_description: Annotated[str, Field(max_length=4_000)]
-    """What the tool should do."""
-    tool_keywords: Keyword | Annotated[list[Keyword], Field(max_length=50)] | None = None
-    """Words likely in its name or parameters."""
-    limit: Annotated[int, Field(ge=1, le=50)] = 8
-    """At most this many tools."""
-
-    @model_validator(mode="after")
-    def _says_something(self) -> FindRequest:
-        if not self.query:
-            raise ValueError("tool_description: say in a few words what the tool should do")
-        return self
-
-    @property
-    def query(self) -> str:
-        """Return description and keywords as one text, without space around it."""
-        keywords = [self.tool_keywords] if isinstance(self.tool_keywords, str) else self.tool_keywords or []
-        return " ".join([self.tool_description, *keywords]).strip()
-
-
-class FoundTool(BaseModel):
-    """A tool of the answer; server and name together identify it."""
-
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
-
-    server: str
-    name: str
-    score: float
-    """Cosine similarity to the query; higher is closer."""
-    token_count: int | None = None
-    """Tokens of the definition; absent: they could not be counted."""
-    stale_since: datetime | None = None
-    """Present: the server's tools could not be listed since then, so this one may have changed."""
-    definition: dict[str, Any]
-    """The tool as its server declares it."""
-
-
-class FindAnswer(BaseModel):
-    """The closest tools first, what they saved, and what the caller should know about them."""
-
-    model_config = ConfigDict(frozen=True)
-
-    tools: list[FoundTool]
-    token_metrics: TokenMetrics
-    warnings: list[str]
-    timings: Timings = Field(exclude=True)
-
-    def as_object(self) -> dict[str, Any]:
-        """Return the answer as it is sent: without the timings, and without fields that are None."""
-        return self.model_dump(mode="json", exclude_none=True)
-
 
 def find_tool(
-    request: FindRequest, *, scope: Scope, index: ToolIndex, embedder: Embedder, ledger: Ledger, encoding: Encoding
+    request: FindRequest,
+    *,
+    scope: Scope,
+    index: ToolIndex,
+    embedder: Embedder,
+    ledger: Ledger,
+    encoding: Encoding,
+    no_match_below: float = NO_MATCH_BELOW,
 ) -> FindAnswer:
-    """Return the tools of the scope closest to the request, and the tokens saved against all of the same scope.
+    """Return the tools of the scope that fit the request, and the tokens saved against all of the same scope.
+
+    Where none fits, none is returned, and the nearest are named. Without a model, keywords alone decide.
 
     Raises:
         IndexUnavailable: the index did not answer; nothing was found or counted.
     """
     stopwatch = Stopwatch()
-    vector = embedder.query(request.query)
+    scope = request.within(scope)
+    steps = embed_steps(request.steps, embedder)
     embed_ms = stopwatch.lap_ms()
-    hits = index.search(vector, scope, request.limit)
+
+    results = search(steps, scope, index)
+    nearest = best(results, request.limit, index)
+    hits = nearest if _fits(results, nearest, no_match_below) else []
     search_ms = stopwatch.lap_ms()
+
     metrics = token_metrics(ledger.baseline(scope, encoding), [hit.tool for hit in hits], encoding)
     sum_ms = stopwatch.lap_ms()
-    tools = [_found(hit, ledger.stale_since(hit.tool.server_id), encoding) for hit in hits]
+
+    tools = [found(hit.tool, hit.score, ledger.stale_since(hit.tool.server_id), encoding) for hit in hits]
+    no_match = bool(nearest) and not hits
+    keywords_only = any(step.whole.dense is None for step in steps)
     return FindAnswer(
         tools=tools,
+        no_match=no_match or None,
+        nearest=[hit.tool.qualified_name for hit in nearest] if no_match else None,
+        keywords_only=keywords_only or None,
         token_metrics=metrics,
-        warnings=_warnings(tools),
+        warnings=warnings(tools, no_match=no_match, keywords_only=keywords_only),
         timings=Timings(embed_ms, search_ms, sum_ms),
     )
 
 
-def _found(hit: Hit, stale_since: float | None, encoding: Encoding) -> FoundTool:
-    tool = hit.tool
-    return FoundTool(
-        server=tool.server_id,
-        name=tool.definition.name,
-        score=round(hit.score, 4),
-        token_count=tool.token_counts.get(encoding),
-        stale_since=None if stale_since is None else datetime.fromtimestamp(int(stale_since), UTC),
-        definition=_sendable(tool.definition),
+def _fits(results: Sequence[Found], nearest: Sequence[Hit], no_match_below: float) -> bool:
+    """Return whether any step found a tool by its name, by meaning, or by most of its words."""
+    return any(
+        each.named
+        or is_close(each.candidates, no_match_below)
+        or is_covered(each.step.whole, [hit.tool for hit in nearest])
+        for each in results
     )
-
-
-def _sendable(definition: ToolDefinition) -> dict[str, Any]:
-    """Return the definition with lone surrogates replaced: one of them would make the whole answer unsendable."""
-    text = json.dumps(definition.as_object(), ensure_ascii=False)
-    cleaned: dict[str, Any] = json.loads(text.encode("utf-8", "replace"))
-    return cleaned
-
-
-def _warnings(tools: Sequence[FoundTool]) -> list[str]:
-    if not tools:
-        return ["The catalogue holds no tools that you may see."]
-    stale = sorted({tool.server for tool in tools if tool.stale_since})
-    return [f"Tools of {', '.join(stale)} may be out of date: their servers did not answer."] if stale else []

@@ -56,11 +56,17 @@ class Ledger:
     def baseline(self, scope: Scope, encoding: Encoding) -> Baseline:
         """Return what all tools of the scope cost.
 
+        A scope that divides a server's tools is summed by the index, exactly, which takes longer.
+
         Raises:
             IndexUnavailable: the records could not be read.
         """
         self._refresh()
-        return _baseline([record for record in self._records.values() if scope.admits(record)], encoding)
+        if scope.is_of_whole_servers:
+            return _baseline([record for record in self._records.values() if scope.admits(record)], encoding)
+        summed = self._index.token_sum(scope, encoding)
+        names = self._index.uncounted(scope, encoding, UNCOUNTED_SHOWN) if summed.uncounted else []
+        return Baseline(summed.tokens, summed.counted + summed.uncounted, tuple(names), summed.uncounted)
 
     def stale_since(self, server_id: str) -> float | None:
         """Return since when a server's list could not be renewed, in seconds since the epoch; None: it is fresh.

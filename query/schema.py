@@ -29,10 +29,19 @@ def _schema(model: type[BaseModel], mode: Literal["validation", "serialization"]
 
 
 class _SmallSchema(GenerateJsonSchema):
-    """Without titles, which repeat the names, and without null for a field that may simply be left out."""
+    """Without titles, which repeat the names, and without null for a field that may simply be left out.
+
+    Without limits on lengths either: they are checked all the same, and only guard against abuse.
+    """
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002  # the overridden signature
         return False
+
+    def str_schema(self, schema: core_schema.StringSchema) -> JsonSchemaValue:
+        return {key: value for key, value in super().str_schema(schema).items() if key != "maxLength"}
+
+    def list_schema(self, schema: core_schema.ListSchema) -> JsonSchemaValue:
+        return {key: value for key, value in super().list_schema(schema).items() if key != "maxItems"}
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])

@@ -25,7 +25,10 @@ from mcp.types import (
 )
 from pydantic import ValidationError
 
-from query.find import FindAnswer, FindRequest, find_tool
+from query.abstain import NO_MATCH_BELOW
+from query.answer import FindAnswer
+from query.find import find_tool
+from query.request import FindRequest
 from query.schema import input_schema, output_schema
 from shared.catalog import Encoding, Scope
 from shared.errors import IndexUnavailable
@@ -39,6 +42,7 @@ FIND_TOOL = Tool(
     name="find_tool",
     description=(
         "Search the tools of all connected MCP servers by what they do. "
+        "For a task of several steps, give one description a step. "
         "Returns the best matches with their full definitions, and the tokens this saved."
     ),
     input_schema=input_schema(FindRequest),
@@ -53,12 +57,27 @@ Find = Callable[[FindRequest], FindAnswer]
 _log = structlog.get_logger()
 
 
-def build_server(*, index: ToolIndex, embedder: Embedder, ledger: Ledger, encoding: Encoding) -> Server[Any]:
+def build_server(
+    *,
+    index: ToolIndex,
+    embedder: Embedder,
+    ledger: Ledger,
+    encoding: Encoding,
+    no_match_below: float = NO_MATCH_BELOW,
+) -> Server[Any]:
     """Return an MCP server that answers `find_tool`; it keeps nothing between two requests.
 
     The low-level server, because its schemas, errors and text are ours to keep small: a caller pays for them.
     """
-    find = partial(find_tool, scope=Scope(), index=index, embedder=embedder, ledger=ledger, encoding=encoding)
+    find = partial(
+        find_tool,
+        scope=Scope(),
+        index=index,
+        embedder=embedder,
+        ledger=ledger,
+        encoding=encoding,
+        no_match_below=no_match_below,
+    )
 
     async def list_tools(_: ServerRequestContext[Any], __: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=[FIND_TOOL])
@@ -109,6 +128,7 @@ def _log_found(answer: FindAnswer) -> None:
     _log.info(
         "tools_found",
         hits=len(answer.tools),
+        no_match=bool(answer.no_match),
         baseline_tokens=metrics.baseline_tokens,
         returned_tokens=metrics.returned_tokens,
         tokens_saved=metrics.tokens_saved,

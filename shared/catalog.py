@@ -1,4 +1,4 @@
-"""The values both sides speak of: tools, servers, scopes, hits. No I/O here.
+"""The values both sides speak of: tools, servers, scopes, candidates. No I/O here.
 
 Identity and change are decided here too: a point's id and a definition's digest.
 """
@@ -27,7 +27,7 @@ Transport = Literal["streamable-http", "sse", "stdio"]
 NAMESPACE = uuid.UUID("5f0a2b1e-7d0c-5f6e-9a53-0c1f6f2f7a11")
 
 # Part of every digest: raise it when counting or embedding of the same definition changes.
-RECIPE = "1"
+RECIPE = "2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,14 @@ class ToolDefinition:
     """One tool as its server declares it.
 
     `wire` is the JSON a client would receive from `tools/list`, which is what tokens are counted over.
+    `read_only` is what the server says (`readOnlyHint`), which nobody has checked.
     """
 
     name: str
     wire: str
     description: str = ""
     parameters: tuple[str, ...] = ()
+    read_only: bool = False
 
     @classmethod
     def from_wire(cls, wire: str) -> ToolDefinition:
@@ -57,6 +59,7 @@ class ToolDefinition:
             wire=wire,
             description=str(tool.get("description") or tool.get("title") or ""),
             parameters=tuple(_object(_object(tool.get("inputSchema")).get("properties"))),
+            read_only=_object(tool.get("annotations")).get("readOnlyHint") is True,
         )
 
     def as_object(self) -> dict[str, Any]:
@@ -110,19 +113,55 @@ class IndexedTool:
 
 
 @dataclass(frozen=True, slots=True)
-class EmbeddedTool:
-    """A tool ready to be written: `vector` is float32, one unit-length row of the collection's dimension."""
+class SparseVector:
+    """Weights of hashed terms: `indices` are distinct, ascending and of 32 bits, `values` are beside them."""
 
-    tool: IndexedTool
-    vector: NDArray[np.float32]
+    indices: tuple[int, ...]
+    values: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
-    """A tool found by a search; `score` is the cosine similarity, higher is closer."""
+class ToolVectors:
+    """What a tool is found by. The dense ones are float32, unit length, of the collection's dimension.
+
+    `name` is embedded from server and tool name, `text` from name, description and parameter names;
+    `terms` are the tool's side of BM25.
+    """
+
+    name: NDArray[np.float32]
+    text: NDArray[np.float32]
+    terms: SparseVector
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedTool:
+    """A tool ready to be written."""
 
     tool: IndexedTool
-    score: float
+    vectors: ToolVectors
+
+
+@dataclass(frozen=True, slots=True)
+class QueryVectors:
+    """A query as it is searched for: `dense` is float32, unit length; None searches by terms alone."""
+
+    dense: NDArray[np.float32] | None
+    terms: SparseVector
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The best tools of one query in each of three lists: scores by point id, best first, as long as was asked for.
+
+    `name` and `text` are cosine similarities to the two dense vectors, `terms` are BM25 scores, all above 0.
+    A list shorter than `depth` holds every tool of the scope that it could. `servers` has each candidate's server.
+    """
+
+    depth: int
+    name: Mapping[str, float]
+    text: Mapping[str, float]
+    terms: Mapping[str, float]
+    servers: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +169,23 @@ class Scope:
     """What a caller may see. Search and baseline take the same scope, so savings never count a hidden tool.
 
     `None` means no restriction; an empty set means nothing matches. `groups` matches a tool that has any of them.
+    `read_only` leaves the tools that declare that they change nothing; `exclude` leaves out tools by their
+    qualified names.
     """
 
     groups: frozenset[str] | None = None
     servers: frozenset[str] | None = None
     status: Status = "running"
+    read_only: bool = False
+    exclude: frozenset[str] = frozenset()
+
+    @property
+    def is_of_whole_servers(self) -> bool:
+        """Return whether each server's tools are all within the scope or all outside."""
+        return not self.read_only and not self.exclude
 
     def admits(self, server: ServerRecord) -> bool:
-        """Return whether this server's tools lie within the scope."""
+        """Return whether this server's tools lie within the scope, as far as that is a matter of the server."""
         return (
             server.status == self.status
             and (self.groups is None or not self.groups.isdisjoint(server.groups))

@@ -6,8 +6,9 @@ The default is the bundled int8 all-MiniLM-L6-v2, so that the first run needs no
 from __future__ import annotations
 
 import importlib.resources
-import re
+import math
 import threading
+import time
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from shared.errors import ConfigInvalid
+from shared.errors import ConfigInvalid, ModelUnavailable
+from shared.text import words
 
 if TYPE_CHECKING:
     from fastembed import TextEmbedding
@@ -30,12 +32,15 @@ BUNDLED_DIMENSION = 384
 # on its neighbours (cosine 0.975 to itself in the worst case seen), and padding costs what batching gains.
 BATCH_SIZE = 1
 QUERY_CACHE_SIZE = 1024
-
-_WORD_EDGE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[\W_]+")
+# A model that could not be loaded is not tried again before: a download that fails may take as long to do so.
+RELOAD_AFTER_S = 60.0
 
 
 class Embedder(Protocol):
-    """What the write side and the read side need of a model. Safe to call from several threads."""
+    """What the write side and the read side need of a model. Safe to call from several threads.
+
+    Both ways to embed raise ModelUnavailable when the model cannot be loaded.
+    """
 
     @property
     def model(self) -> str:
@@ -64,6 +69,8 @@ class FastEmbedder:
         self._threads = threads
         self._loaded: TextEmbedding | None = None
         self._loading = threading.Lock()
+        self._failure: ModelUnavailable | None = None
+        self._failed_at_s = -math.inf
         self._cached_query = lru_cache(QUERY_CACHE_SIZE)(self._embed_query)
 
     @property
@@ -95,8 +102,18 @@ class FastEmbedder:
     def _model(self) -> TextEmbedding:
         with self._loading:
             if self._loaded is None:
-                self._loaded = _load(self.model, self._threads)
+                self._loaded = self._load_or_recall()
             return self._loaded
+
+    def _load_or_recall(self) -> TextEmbedding:
+        if self._failure and time.monotonic() - self._failed_at_s < RELOAD_AFTER_S:
+            raise self._failure
+        try:
+            return _load(self.model, self._threads)
+        except Exception as error:  # fastembed, its hub and ONNX Runtime share no class of errors
+            self._failure = ModelUnavailable(f"the embedding model {self.model} cannot be loaded: {error}")
+            self._failed_at_s = time.monotonic()
+            raise self._failure from error
 
 
 def bundled_model() -> Path:
@@ -104,16 +121,19 @@ def bundled_model() -> Path:
     return Path(str(importlib.resources.files("shared") / "assets" / "all-MiniLM-L6-v2-int8"))
 
 
-def passage(tool: ToolDefinition, declared_name: str) -> str:
-    """Return the text by which a tool is found: server, name in words, description, parameter names."""
+def name_passage(tool: ToolDefinition, declared_name: str) -> str:
+    """Return the short text a tool is found by: the server's and the tool's name, in words."""
+    return f"{words(declared_name)}: {words(tool.name)}"
+
+
+def text_passage(tool: ToolDefinition) -> str:
+    """Return the long text a tool is found by: name, description, parameter names. It names no server.
+
+    What a server says of itself would only make its tools alike, and parameter descriptions add nothing (measured).
+    """
     parameters = " ".join(words(name) for name in tool.parameters)
-    named = f"{words(declared_name)} {words(tool.name)}: {tool.description}"
+    named = f"{words(tool.name)}: {tool.description}"
     return f"{named} Parameters: {parameters}" if parameters else named
-
-
-def words(identifier: str) -> str:
-    """Return an identifier's words: `getHTTPStatus_code` gives `get HTTP Status code`."""
-    return " ".join(part for part in _WORD_EDGE.split(identifier) if part)
 
 
 def _clean(text: str) -> str:

@@ -6,6 +6,7 @@
     │   ├── ServerTimeout         no complete answer before the deadline
     │   ├── ServerFailed          the server answered with an error of its own (5xx, 429, -32603)
     │   ├── IndexUnavailable      Qdrant did not answer
+    │   ├── ModelUnavailable      the embedding model cannot be loaded
     │   ├── IntentsUnavailable    the intent store (Redis or the data directory) did not answer
     │   └── LeaseHeld             another run is looking at this server right now
     └── Permanent                 it needs a change by someone
@@ -82,6 +83,10 @@ class LeaseHeld(ServerError, Retryable):
 
 class IndexUnavailable(Retryable):
     """Qdrant did not answer."""
+
+
+class ModelUnavailable(Retryable):
+    """The embedding model cannot be loaded; a download may work later."""
 
 
 class IntentsUnavailable(Retryable):

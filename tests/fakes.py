@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 import zlib
 from collections.abc import Collection, Generator, Mapping, Sequence
@@ -12,26 +13,34 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shared.bm25 import query_terms, tool_terms
 from shared.catalog import (
     ENCODINGS,
+    Candidates,
     EmbeddedTool,
     Encoding,
-    Hit,
     IndexedTool,
+    QueryVectors,
     Scope,
     ServerRecord,
+    SparseVector,
     Status,
     TokenSum,
     ToolDefinition,
     ToolPage,
+    ToolVectors,
     digest,
     point_id,
 )
-from shared.embedding import words
-from shared.errors import IndexUnavailable
+from shared.errors import IndexUnavailable, ModelUnavailable
+from shared.text import words
+from shared.vectors import tool_vectors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from shared.embedding import Embedder
+    from shared.index.contract import ToolIndex
 
 DIMENSION = 64
 
@@ -43,10 +52,13 @@ def make_tool(
     tokens: int | Mapping[Encoding, int] = 10,
     groups: Collection[str] = (),
     status: Status = "running",
+    read_only: bool = False,
 ) -> IndexedTool:
     """Return a tool; an integer in `tokens` is its count in every encoding, a mapping leaves encodings out."""
-    wire = json.dumps({"name": name, "description": description, "inputSchema": {"type": "object"}})
-    definition = ToolDefinition.from_wire(wire)
+    declared: dict[str, object] = {"name": name, "description": description, "inputSchema": {"type": "object"}}
+    if read_only:
+        declared["annotations"] = {"readOnlyHint": True}
+    definition = ToolDefinition.from_wire(json.dumps(declared))
     return IndexedTool(
         server_id=server_id,
         definition=definition,
@@ -58,13 +70,32 @@ def make_tool(
 
 
 def embedded(tool: IndexedTool, seed: int = 0, vector: NDArray[np.float32] | None = None) -> EmbeddedTool:
-    """Return the tool with this vector, or with the unit vector of this seed."""
-    return EmbeddedTool(tool, unit_vector(seed) if vector is None else vector)
+    """Return the tool with this dense vector twice, or with the unit vector of this seed; its terms are its own."""
+    dense = unit_vector(seed) if vector is None else vector
+    return EmbeddedTool(tool, ToolVectors(dense, dense, tool_terms(tool.definition, tool.server_id)))
+
+
+def asking(seed: int = 0, terms: str = "") -> QueryVectors:
+    """Return a query of the unit vector of this seed, and of these words."""
+    return QueryVectors(unit_vector(seed), query_terms(terms))
 
 
 def unit_vector(seed: int, dimension: int = DIMENSION) -> NDArray[np.float32]:
     """Return the same random direction for the same seed."""
     return _unit(np.random.default_rng(seed).standard_normal(dimension))
+
+
+def ingested(tool: IndexedTool, embedder: Embedder) -> EmbeddedTool:
+    """Return the tool with the vectors that the write path gives it."""
+    (vectors,) = tool_vectors([tool.definition], tool.server_id, embedder)
+    return EmbeddedTool(tool, vectors)
+
+
+def closest(index: ToolIndex, query: QueryVectors, scope: Scope, depth: int) -> list[IndexedTool]:
+    """Return the tools of the scope in the order of their names' vectors, closest first."""
+    (candidates,) = index.search([query], scope, depth)
+    tools = index.fetch(list(candidates.name))
+    return [tools[point] for point in candidates.name if point in tools]  # others may be deleting
 
 
 class FakeEmbedder:
@@ -92,6 +123,13 @@ class FakeEmbedder:
         for word in words(text).lower().split() or [""]:
             bag[zlib.crc32(word.encode("utf-8", "surrogatepass")) % self.dimension] += 1
         return _unit(bag)
+
+
+class WithoutModel(FakeEmbedder):
+    """An embedder whose model cannot be loaded."""
+
+    def _bag(self, text: str) -> NDArray[np.float32]:
+        raise ModelUnavailable(f"no model for {text!r}")
 
 
 def _unit(vector: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -136,9 +174,17 @@ class FakeIndex:
                 if each.tool.server_id == server_id:
                     self._tools[key] = replace(each, tool=replace(each.tool, status=status, groups=groups))
 
-    def search(self, vector: NDArray[np.float32], scope: Scope, limit: int) -> list[Hit]:
-        hits = [Hit(each.tool, float(each.vector @ vector)) for each in self._within(scope)]
-        return sorted(hits, key=lambda hit: -hit.score)[: max(limit, 0)]
+    def search(self, queries: Sequence[QueryVectors], scope: Scope, depth: int) -> list[Candidates]:
+        within = {_id(each.tool): each for each in self._within(scope)}
+        return [self._candidates(query, within, max(depth, 0)) for query in queries]
+
+    def named(self, name: str, scope: Scope, limit: int) -> list[IndexedTool]:
+        tools = [each.tool for each in self._within(scope)]
+        return [tool for tool in tools if name in (tool.definition.name, tool.qualified_name)][: max(limit, 0)]
+
+    def fetch(self, ids: Sequence[str]) -> dict[str, IndexedTool]:
+        with self._held():
+            return {point: self._tools[point].tool for point in ids if point in self._tools}
 
     def token_sum(self, scope: Scope, encoding: Encoding) -> TokenSum:
         counts = [each.tool.token_counts.get(encoding) for each in self._within(scope)]
@@ -169,6 +215,24 @@ class FakeIndex:
     def close(self) -> None:
         self.is_down = True
 
+    def _candidates(self, query: QueryVectors, within: Mapping[str, EmbeddedTool], depth: int) -> Candidates:
+        name = _closest({point: each.vectors.name for point, each in within.items()}, query.dense, depth)
+        text = _closest({point: each.vectors.text for point, each in within.items()}, query.dense, depth)
+        scores = {point: self._bm25(query.terms, each.vectors.terms) for point, each in within.items()}
+        terms = _first({point: score for point, score in scores.items() if score > 0}, depth)
+        servers = {point: within[point].tool.server_id for found in (name, text, terms) for point in found}
+        return Candidates(depth, name, text, terms, servers)
+
+    def _bm25(self, query: SparseVector, tool: SparseVector) -> float:
+        weights = dict(zip(tool.indices, tool.values, strict=True))
+        asked = zip(query.indices, query.values, strict=True)
+        return sum(value * weights[term] * self._idf(term) for term, value in asked if term in weights)
+
+    def _idf(self, term: int) -> float:
+        """Return Qdrant's inverse document frequency, which counts all points, whatever the scope."""
+        holding = sum(term in each.vectors.terms.indices for each in self._tools.values())
+        return math.log((len(self._tools) - holding + 0.5) / (holding + 0.5) + 1)
+
     @contextmanager
     def _held(self) -> Generator[None]:
         with self._lock:
@@ -186,9 +250,23 @@ def _id(tool: IndexedTool) -> str:
     return point_id(tool.server_id, tool.definition.name)
 
 
+def _closest(
+    vectors: Mapping[str, NDArray[np.float32]], query: NDArray[np.float32] | None, depth: int
+) -> dict[str, float]:
+    if query is None:
+        return {}
+    return _first({point: float(vector @ query) for point, vector in vectors.items()}, depth)
+
+
+def _first(scores: Mapping[str, float], depth: int) -> dict[str, float]:
+    return dict(sorted(scores.items(), key=lambda item: -item[1])[:depth])
+
+
 def _admits(scope: Scope, tool: IndexedTool) -> bool:
     return (
         tool.status == scope.status
         and (scope.groups is None or bool(scope.groups & tool.groups))
         and (scope.servers is None or tool.server_id in scope.servers)
+        and (tool.definition.read_only or not scope.read_only)
+        and scope.exclude.isdisjoint((tool.definition.name, tool.qualified_name))
     )

@@ -48,7 +48,11 @@ def _report(config: Config, settings: Settings) -> None:
 def _answer(embedded: Embedded, *, stdio: bool) -> None:
     index, settings = embedded.deps.index, embedded.settings
     server = build_server(
-        index=index, embedder=embedded.deps.embedder, ledger=Ledger(index), encoding=settings.token_encoding
+        index=index,
+        embedder=embedded.deps.embedder,
+        ledger=Ledger(index),
+        encoding=settings.token_encoding,
+        no_match_below=settings.no_match_below,
     )
     if stdio:
         serve_stdio(server)

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 import structlog
 
 from shared.catalog import EmbeddedTool, IndexedTool, Listing, ToolDefinition, digest
-from shared.embedding import passage
 from shared.errors import ServerError
 from shared.tokens import count_all
+from shared.vectors import tool_vectors
 from workers.dependencies import Dependencies
 from workers.intents.contract import Intent, Lease
 from workers.records import listed_record, stale_record, stopped_record
@@ -107,9 +107,9 @@ def _count_and_embed(
     deps: Dependencies,
 ) -> list[EmbeddedTool]:
     counts = count_all((tool.wire for tool in definitions), deps.counters)
-    vectors = deps.embedder.passages([passage(tool, declared_name) for tool in definitions])
+    vectors = tool_vectors(definitions, declared_name, deps.embedder)
     tools = (
         IndexedTool(intent.server_id, tool, digests[tool.name], token_counts, intent.announcement.groups)
         for tool, token_counts in zip(definitions, counts, strict=True)
     )
-    return [EmbeddedTool(tool, vector) for tool, vector in zip(tools, vectors, strict=True)]
+    return [EmbeddedTool(tool, its_vectors) for tool, its_vectors in zip(tools, vectors, strict=True)]

@@ -9,7 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.throughput.corpus import definitions, server_id
-from shared.catalog import ENCODINGS, EmbeddedTool, Endpoint, IndexedTool, ServerRecord, ToolDefinition, digest
+from shared.bm25 import tool_terms
+from shared.catalog import (
+    ENCODINGS,
+    EmbeddedTool,
+    Endpoint,
+    IndexedTool,
+    ServerRecord,
+    ToolDefinition,
+    ToolVectors,
+    digest,
+)
 from shared.index.contract import ToolIndex
 from shared.tokens import count_all, counters
 from workers.fetch_definitions import read_definition
@@ -31,8 +41,9 @@ def fill(index: ToolIndex, numbers: range, tools: int, seed: int, dimension: int
             IndexedTool(name, tool, digest(tool, name), token_counts)
             for tool, token_counts in zip(read, counts, strict=True)
         ]
-        vectors = unit_vectors(len(read), dimension, seed + number)
-        index.upsert([EmbeddedTool(tool, vector) for tool, vector in zip(indexed, vectors, strict=True)])
+        rows = iter(unit_vectors(2 * len(read), dimension, seed + number))
+        vectors = (ToolVectors(next(rows), next(rows), tool_terms(tool, name)) for tool in read)
+        index.upsert([EmbeddedTool(tool, its_vectors) for tool, its_vectors in zip(indexed, vectors, strict=True)])
         index.put_server(_record(name, indexed))
 
 

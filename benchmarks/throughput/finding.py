@@ -18,8 +18,9 @@ from benchmarks.throughput.embedded import embedded_settings
 from benchmarks.throughput.isolation import in_fresh_process
 from benchmarks.throughput.plan import Plan
 from benchmarks.throughput.results import Found, Latency
-from query.find import FindRequest, find_tool
+from query.find import find_tool
 from query.ledger import Ledger
+from query.request import FindRequest
 from query.timings import Timings
 from shared.catalog import Scope
 from shared.embedding import BUNDLED_DIMENSION, BUNDLED_MODEL, FastEmbedder

@@ -7,13 +7,12 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from shared.catalog import (
+        Candidates,
         EmbeddedTool,
         Encoding,
-        Hit,
+        IndexedTool,
+        QueryVectors,
         Scope,
         ServerRecord,
         Status,
@@ -46,11 +45,19 @@ class ToolIndex(Protocol):
         """Set status and groups of all of a server's tools without touching anything else of them."""
         ...
 
-    def search(self, vector: NDArray[np.float32], scope: Scope, limit: int) -> list[Hit]:
-        """Return at most `limit` tools of the scope, closest first; `vector` has shape (dimension,), unit length.
+    def search(self, queries: Sequence[QueryVectors], scope: Scope, depth: int) -> list[Candidates]:
+        """Return the candidates of each query, at most `depth` in each of their lists, in one round trip.
 
-        The scope is applied inside the search, so a small scope still fills the limit.
+        The scope is applied inside the search, so a small scope still fills the lists.
         """
+        ...
+
+    def named(self, name: str, scope: Scope, limit: int) -> list[IndexedTool]:
+        """Return at most `limit` tools of the scope with this very name or, as `server:tool`, qualified name."""
+        ...
+
+    def fetch(self, ids: Sequence[str]) -> dict[str, IndexedTool]:
+        """Return the tools of these points by point id; one that is no longer there is left out."""
         ...
 
     def token_sum(self, scope: Scope, encoding: Encoding) -> TokenSum:
@@ -85,10 +92,14 @@ class ToolIndex(Protocol):
         ...
 
 
+# Part of the tools' collection's name: raise it when points get other vectors or payload keys.
+SCHEMA_VERSION = 2
+
+
 def collection_name(model: str, dimension: int) -> str:
-    """Return the name of the tools' collection: another model or dimension never meets this one's vectors."""
+    """Return the name of the tools' collection: another model, dimension or schema never meets this one's points."""
     slug = re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")
-    return f"tools__{slug}__{dimension}"
+    return f"tools__{slug}__{dimension}__v{SCHEMA_VERSION}"
 
 
 SERVERS_COLLECTION = "servers"

@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from qdrant_edge import (
     CountRequest,
@@ -27,26 +26,37 @@ from qdrant_edge import (
     Filter,
     IsEmptyCondition,
     MatchAny,
+    Modifier,
     PayloadSchemaType,
     Query,
+    QueryBatchRequest,
     QueryRequest,
     RangeFloat,
     ScrollRequest,
     UpdateOperation,
 )
 from qdrant_edge import Point as EdgePoint
+from qdrant_edge import SparseVector as EdgeSparseVector
 
+from shared.catalog import SparseVector
 from shared.errors import ConfigInvalid, IndexUnavailable
 from shared.index.contract import SERVERS_COLLECTION
-from shared.index.payload import SERVER_INDEXES, TOOL_INDEXES
-from shared.index.points import Above, AnyOf, Condition, Indexes, Payload, Point, Where
+from shared.index.payload import SERVER_INDEXES, TOOL_INDEXES, tool_vector_schema
+from shared.index.points import (
+    Above,
+    AnyOf,
+    Condition,
+    Indexes,
+    Nearest,
+    NoneOf,
+    Payload,
+    Point,
+    Scored,
+    Vector,
+    VectorSchema,
+    Where,
+)
 from shared.index.qdrant import FACET_LIMIT, QdrantIndex
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-DENSE = "dense"
 
 # Points between two flushes. What is not flushed is replayed from the log after a crash: 0.3 s for this many.
 FLUSH_EVERY = 5_000
@@ -65,7 +75,7 @@ def open_edge(directory: Path, collection: str, dimension: int, facet_limit: int
         # this one has the same name for every model, so two processes always meet here
         servers = EdgeCollection(directory / SERVERS_COLLECTION, _without_vectors(), SERVER_INDEXES)
         opened.callback(servers.close)
-        tools = EdgeCollection(directory / collection, _with_vectors(dimension), TOOL_INDEXES)
+        tools = EdgeCollection(directory / collection, _with_vectors(tool_vector_schema(dimension)), TOOL_INDEXES)
         opened.pop_all()
     return QdrantIndex(tools, servers, facet_limit)
 
@@ -95,18 +105,29 @@ class EdgeCollection:
         """Set keys on matching points."""
         self._update(UpdateOperation.set_payload_by_filter(_filter(where), payload), 1)
 
-    def retrieve(self, point_id: str) -> Payload | None:
-        """Return a point's payload."""
+    def retrieve(self, ids: Sequence[str]) -> dict[str, Payload]:
+        """Return the points' payloads."""
         with self._translated():
-            found = self._shard.retrieve([point_id], with_payload=True, with_vector=False)
-        return found[0].payload if found else None
+            found = self._shard.retrieve(list(ids), with_payload=True, with_vector=False)
+        return {str(point.id): point.payload or {} for point in found}
 
-    def nearest(self, vector: NDArray[np.float32], where: Where, limit: int) -> list[tuple[Payload, float]]:
-        """Return the closest matching points."""
-        query = Query.Nearest(vector.tolist(), using=DENSE)
+    def nearest(
+        self, questions: Sequence[Nearest], where: Where, limit: int, keys: Sequence[str]
+    ) -> list[list[Scored]]:
+        """Return the closest matching points for each question."""
+        only = _filter(where)
+        requests = [
+            QueryRequest(
+                limit,
+                query=Query.Nearest(_edge_vector(each.vector), using=each.name),
+                filter=only,
+                with_payload=list(keys),
+            )
+            for each in questions
+        ]
         with self._translated():
-            found = self._shard.query(QueryRequest(limit, query=query, filter=_filter(where), with_payload=True))
-        return [(point.payload or {}, point.score) for point in found]
+            answers = self._shard.query_batch(QueryBatchRequest(requests))
+        return [[Scored(str(point.id), point.score, point.payload or {}) for point in found] for found in answers]
 
     def facet(self, key: str, where: Where, limit: int) -> dict[int, int]:
         """Return how many points have each value."""
@@ -177,9 +198,12 @@ def _create(path: Path, config: EdgeConfig) -> None:
                 raise
 
 
-def _with_vectors(dimension: int) -> EdgeConfig:
-    no_graph = EdgeOptimizersConfig(indexing_threshold=0)
-    return EdgeConfig(vectors={DENSE: EdgeVectorParams(dimension, Distance.Cosine)}, optimizers=no_graph)
+def _with_vectors(schema: VectorSchema) -> EdgeConfig:
+    return EdgeConfig(
+        vectors={name: EdgeVectorParams(schema.dimension, Distance.Cosine) for name in schema.dense},
+        sparse_vectors={name: EdgeSparseVectorParams(modifier=Modifier.Idf) for name in schema.sparse},
+        optimizers=EdgeOptimizersConfig(indexing_threshold=0),  # no graph, see above
+    )
 
 
 def _without_vectors() -> EdgeConfig:
@@ -188,16 +212,26 @@ def _without_vectors() -> EdgeConfig:
 
 
 def _edge_point(point: Point) -> EdgePoint:
-    return EdgePoint(point.id, {} if point.vector is None else {DENSE: point.vector.tolist()}, point.payload)
+    return EdgePoint(point.id, {name: _edge_vector(each) for name, each in point.vectors.items()}, point.payload)
+
+
+def _edge_vector(vector: Vector) -> EdgeSparseVector | list[float]:
+    if isinstance(vector, SparseVector):
+        return EdgeSparseVector(list(vector.indices), list(vector.values))
+    dense: list[float] = vector.tolist()
+    return dense
 
 
 def _filter(where: Where) -> Filter:
-    return Filter(must=[_condition(each) for each in where])
+    return Filter(
+        must=[_condition(each) for each in where if not isinstance(each, NoneOf)],
+        must_not=[_condition(each) for each in where if isinstance(each, NoneOf)],
+    )
 
 
 def _condition(condition: Condition) -> FieldCondition | IsEmptyCondition:
     match condition:
-        case AnyOf(key, values):
+        case AnyOf(key, values) | NoneOf(key, values):
             return FieldCondition(key, match=MatchAny(list(values)))
         case Above(key, bound):
             return FieldCondition(key, range=RangeFloat(gt=float(bound)))

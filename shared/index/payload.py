@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from shared.catalog import ENCODINGS, IndexedTool, Scope, ServerRecord, ToolDefinition
-from shared.index.points import AnyOf, Condition, Indexes, Payload
+from shared.index.points import AnyOf, Condition, Indexes, NoneOf, Payload, VectorSchema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,8 +20,14 @@ COUNT_KEYS: Mapping[Encoding, str] = {
     "heuristic": "token_estimate",
 }
 
+NAME_VECTOR = "dense_name"
+TEXT_VECTOR = "dense_text"
+TERMS_VECTOR = "bm25"
+
 TOOL_INDEXES: Indexes = {
     "server_id": "keyword",
+    "names": "keyword",
+    "read_only": "keyword",
     "groups": "keyword",
     "status": "keyword",
     "token_count": "integer",
@@ -33,6 +39,11 @@ SERVER_INDEXES: Indexes = {"revision": "integer"}
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
+def tool_vector_schema(dimension: int) -> VectorSchema:
+    """Return the vectors that every tool has."""
+    return VectorSchema(dimension, dense=(NAME_VECTOR, TEXT_VECTOR), sparse=(TERMS_VECTOR,))
+
+
 def tool_payload(tool: IndexedTool) -> Payload:
     """Return what is stored of a tool; an encoding without a count has no key."""
     counts = {COUNT_KEYS[encoding]: count for encoding, count in tool.token_counts.items()}
@@ -41,6 +52,8 @@ def tool_payload(tool: IndexedTool) -> Payload:
         "groups": sorted(tool.groups),
         "status": tool.status,
         "tool_name": tool.definition.name,
+        "names": [tool.definition.name, tool.qualified_name],
+        "read_only": "yes" if tool.definition.read_only else "no",  # Qdrant Edge matches no bool
         "digest": tool.digest,
         "definition": _escape_surrogates(tool.definition.wire),
         **counts,
@@ -83,12 +96,25 @@ def scope_conditions(scope: Scope) -> list[Condition]:
         conditions.append(_any_of("groups", scope.groups))
     if scope.servers is not None:
         conditions.append(_any_of("server_id", scope.servers))
+    if scope.read_only:
+        conditions.append(AnyOf("read_only", ("yes",)))
+    if scope.exclude:
+        conditions.append(NoneOf("names", _storable(scope.exclude)))
     return conditions
 
 
+def named(name: str) -> AnyOf:
+    """Return the condition that a tool has this name or, as `server:tool`, this qualified name."""
+    return _any_of("names", (name,))
+
+
 def _any_of(key: str, values: Iterable[str]) -> AnyOf:
+    return AnyOf(key, _storable(values))
+
+
+def _storable(values: Iterable[str]) -> list[str]:
     # a caller may ask for any text; no engine takes a lone surrogate, and no stored name holds one
-    return AnyOf(key, sorted({_LONE_SURROGATE.sub("\ufffd", value) for value in values}))
+    return sorted({_LONE_SURROGATE.sub("\ufffd", value) for value in values})
 
 
 def _escape_surrogates(wire: str) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.catalog import SparseVector
 
 Payload = dict[str, Any]
+Vector = NDArray[np.float32] | SparseVector
 IndexKind = Literal["keyword", "integer"]
 
 # Larger pages gain nothing measurable, and a page of definitions stays around a megabyte.
@@ -40,18 +42,52 @@ class Above:
     bound: int
 
 
-Condition = AnyOf | Absent | Above
+@dataclass(frozen=True, slots=True)
+class NoneOf:
+    """Neither the keyword under `key` nor any of its keywords is among `values`."""
+
+    key: str
+    values: Sequence[str]
+
+
+Condition = AnyOf | NoneOf | Absent | Above
 Where = Sequence[Condition]
 """All of these hold; empty: every point."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point to be written; `id` is a UUID, `vector` has shape (dimension,), absent where points have none."""
+    """A point to be written; `id` is a UUID, `vectors` are those its collection has, by name."""
 
     id: str
     payload: Payload
-    vector: NDArray[np.float32] | None = None
+    vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """A question: which points' vector of this name is closest to this one."""
+
+    name: str
+    vector: Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A point that answers a question: cosine similarity or, of sparse vectors, the dot product times IDF."""
+
+    id: str
+    score: float
+    payload: Payload
+
+
+@dataclass(frozen=True, slots=True)
+class VectorSchema:
+    """The vectors of a collection's points, by name: dense ones of this dimension, sparse ones scored with IDF."""
+
+    dimension: int = 0
+    dense: Sequence[str] = ()
+    sparse: Sequence[str] = ()
 
 
 class PointCollection(Protocol):
@@ -72,12 +108,17 @@ class PointCollection(Protocol):
         """Set these keys on all matching points and leave their other keys alone."""
         ...
 
-    def retrieve(self, point_id: str) -> Payload | None:
-        """Return the payload of a point, or None when there is no such point."""
+    def retrieve(self, ids: Sequence[str]) -> dict[str, Payload]:
+        """Return the payloads of those of these points that there are, by id."""
         ...
 
-    def nearest(self, vector: NDArray[np.float32], where: Where, limit: int) -> list[tuple[Payload, float]]:
-        """Return payloads and cosine similarities of the closest matching points, closest first."""
+    def nearest(
+        self, questions: Sequence[Nearest], where: Where, limit: int, keys: Sequence[str]
+    ) -> list[list[Scored]]:
+        """Return the closest matching points for each question, closest first, in one round trip.
+
+        A sparse vector finds only points that share an index with it. Only `keys` of the payloads are read.
+        """
         ...
 
     def facet(self, key: str, where: Where, limit: int) -> dict[int, int]:

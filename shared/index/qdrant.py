@@ -9,23 +9,24 @@ from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from shared.catalog import NAMESPACE, Hit, TokenSum, ToolPage, point_id
+from shared.catalog import NAMESPACE, Candidates, TokenSum, ToolPage, point_id
 from shared.index.payload import (
     COUNT_KEYS,
+    NAME_VECTOR,
+    TERMS_VECTOR,
+    TEXT_VECTOR,
     matches_nothing,
+    named,
     scope_conditions,
     server_from,
     server_payload,
     tool_from,
     tool_payload,
 )
-from shared.index.points import Above, Absent, AnyOf, Point, PointCollection, Where, walk
+from shared.index.points import Above, Absent, AnyOf, Nearest, Point, PointCollection, Scored, Where, walk
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from shared.catalog import EmbeddedTool, Encoding, Scope, ServerRecord, Status
+    from shared.catalog import EmbeddedTool, Encoding, IndexedTool, QueryVectors, Scope, ServerRecord, Status
 
 # 100,000 real tools have about 1,500 distinct counts.
 FACET_LIMIT = 4_096
@@ -57,12 +58,25 @@ class QdrantIndex:
         payload = {"status": status, "groups": sorted(groups)}
         self._tools.set_payload(payload, (AnyOf("server_id", (server_id,)),))
 
-    def search(self, vector: NDArray[np.float32], scope: Scope, limit: int) -> list[Hit]:
-        """Return the closest tools of the scope."""
+    def search(self, queries: Sequence[QueryVectors], scope: Scope, depth: int) -> list[Candidates]:
+        """Return the candidates of each query."""
+        asked = [_questions(query) for query in queries]
+        questions = [question for each in asked for question in each]
+        if depth < 1 or not questions or matches_nothing(scope):
+            return [_candidates(depth, {}) for _ in queries]
+        answers = iter(self._tools.nearest(questions, scope_conditions(scope), depth, ("server_id",)))
+        return [_candidates(depth, {question.name: next(answers) for question in each}) for each in asked]
+
+    def named(self, name: str, scope: Scope, limit: int) -> list[IndexedTool]:
+        """Return the tools of this name."""
         if limit < 1 or matches_nothing(scope):
             return []
-        found = self._tools.nearest(vector, scope_conditions(scope), limit)
-        return [Hit(tool_from(payload), score) for payload, score in found]
+        page, _ = self._tools.scroll([*scope_conditions(scope), named(name)], limit)
+        return [tool_from(payload) for payload in page]
+
+    def fetch(self, ids: Sequence[str]) -> dict[str, IndexedTool]:
+        """Return the tools of these points."""
+        return {point: tool_from(payload) for point, payload in self._tools.retrieve(ids).items()} if ids else {}
 
     def token_sum(self, scope: Scope, encoding: Encoding) -> TokenSum:
         """Return the exact sum: Qdrant has none of its own, but counts each value exactly."""
@@ -97,8 +111,8 @@ class QdrantIndex:
 
     def server(self, server_id: str) -> ServerRecord | None:
         """Return a server's record, or None."""
-        payload = self._servers.retrieve(_server_point_id(server_id))
-        return None if payload is None else server_from(payload)
+        found = self._servers.retrieve([_server_point_id(server_id)])
+        return next((server_from(payload) for payload in found.values()), None)
 
     def servers(self, *, newer_than: int = 0) -> list[ServerRecord]:
         """Return the records above a revision."""
@@ -119,7 +133,33 @@ class QdrantIndex:
 
 def _tool_point(embedded: EmbeddedTool) -> Point:
     tool = embedded.tool
-    return Point(point_id(tool.server_id, tool.definition.name), tool_payload(tool), embedded.vector)
+    vectors = embedded.vectors
+    return Point(
+        point_id(tool.server_id, tool.definition.name),
+        tool_payload(tool),
+        {NAME_VECTOR: vectors.name, TEXT_VECTOR: vectors.text, TERMS_VECTOR: vectors.terms},
+    )
+
+
+def _questions(query: QueryVectors) -> list[Nearest]:
+    questions: list[Nearest] = []
+    if query.dense is not None:
+        questions += [Nearest(NAME_VECTOR, query.dense), Nearest(TEXT_VECTOR, query.dense)]
+    if query.terms.indices:
+        questions.append(Nearest(TERMS_VECTOR, query.terms))
+    return questions
+
+
+def _candidates(depth: int, lists: Mapping[str, Sequence[Scored]]) -> Candidates:
+    """Return the answers to a query's questions as candidates; a list nobody asked for is empty."""
+    scores = {name: {point.id: point.score for point in found} for name, found in lists.items()}
+    return Candidates(
+        depth=depth,
+        name=scores.get(NAME_VECTOR, {}),
+        text=scores.get(TEXT_VECTOR, {}),
+        terms=scores.get(TERMS_VECTOR, {}),
+        servers={point.id: point.payload["server_id"] for found in lists.values() for point in found},
+    )
 
 
 def _server_point_id(server_id: str) -> str:

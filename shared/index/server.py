@@ -6,23 +6,31 @@ import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 from qdrant_client import QdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
 
+from shared.catalog import SparseVector
 from shared.errors import ConfigInvalid, IndexUnavailable
 from shared.index.contract import SERVERS_COLLECTION
-from shared.index.payload import SERVER_INDEXES, TOOL_INDEXES
-from shared.index.points import Above, AnyOf, Condition, Indexes, Payload, Point, Where
+from shared.index.payload import SERVER_INDEXES, TOOL_INDEXES, tool_vector_schema
+from shared.index.points import (
+    Above,
+    AnyOf,
+    Condition,
+    Indexes,
+    Nearest,
+    NoneOf,
+    Payload,
+    Point,
+    Scored,
+    Vector,
+    VectorSchema,
+    Where,
+)
 from shared.index.qdrant import QdrantIndex
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-DENSE = "dense"
 TIMEOUT_S = 30
 
 # One request stays well below the 32 MB that a server accepts by default, at up to four bytes a character.
@@ -51,11 +59,12 @@ def index_on(client: QdrantClient, collection: str, dimension: int, prefix: str 
     """
     is_local = client.init_options["location"] == ":memory:"
     guard = threading.RLock() if is_local else nullcontext()
-    dense = {DENSE: models.VectorParams(size=dimension, distance=models.Distance.COSINE)}
     tools = ServerCollection(client, prefix + collection, guard)
     servers = ServerCollection(client, prefix + SERVERS_COLLECTION, guard)
-    tools.ensure(dense, {} if is_local else TOOL_INDEXES)  # local mode has no payload indexes and warns of each
-    servers.ensure({}, {} if is_local else SERVER_INDEXES)
+    tools.ensure(
+        tool_vector_schema(dimension), {} if is_local else TOOL_INDEXES
+    )  # local mode has no payload indexes and warns of each
+    servers.ensure(VectorSchema(), {} if is_local else SERVER_INDEXES)
     return QdrantIndex(tools, servers)
 
 
@@ -67,7 +76,7 @@ class ServerCollection:
         self._name = name
         self._guard = guard
 
-    def ensure(self, vectors: dict[str, models.VectorParams], indexes: Indexes) -> None:
+    def ensure(self, vectors: VectorSchema, indexes: Indexes) -> None:
         """Create the collection and its payload indexes as far as they are missing; others may do so meanwhile."""
         with self._asking():
             if not self._client.collection_exists(self._name):
@@ -93,19 +102,26 @@ class ServerCollection:
         with self._asking():
             self._client.set_payload(self._name, payload, _filter(where), wait=True)
 
-    def retrieve(self, point_id: str) -> Payload | None:
-        """Return a point's payload."""
+    def retrieve(self, ids: Sequence[str]) -> dict[str, Payload]:
+        """Return the points' payloads."""
         with self._asking():
-            found = self._client.retrieve(self._name, [point_id], with_payload=True)
-        return found[0].payload if found else None
+            found = self._client.retrieve(self._name, list(ids), with_payload=True)
+        return {str(point.id): point.payload or {} for point in found}
 
-    def nearest(self, vector: NDArray[np.float32], where: Where, limit: int) -> list[tuple[Payload, float]]:
-        """Return the closest matching points."""
-        with self._asking():
-            response = self._client.query_points(
-                self._name, vector.tolist(), using=DENSE, query_filter=_filter(where), limit=limit, with_payload=True
+    def nearest(
+        self, questions: Sequence[Nearest], where: Where, limit: int, keys: Sequence[str]
+    ) -> list[list[Scored]]:
+        """Return the closest matching points for each question."""
+        only = _filter(where)
+        requests = [
+            models.QueryRequest(
+                query=_struct_vector(each.vector), using=each.name, filter=only, limit=limit, with_payload=list(keys)
             )
-        return [(point.payload or {}, point.score) for point in response.points]
+            for each in questions
+        ]
+        with self._asking():
+            answers = self._client.query_batch_points(self._name, requests)
+        return [[Scored(str(point.id), point.score, point.payload or {}) for point in one.points] for one in answers]
 
     def facet(self, key: str, where: Where, limit: int) -> dict[int, int]:
         """Return how many points have each value."""
@@ -134,9 +150,18 @@ class ServerCollection:
         with self._asking():
             self._client.close()
 
-    def _create(self, vectors: dict[str, models.VectorParams]) -> None:
+    def _create(self, vectors: VectorSchema) -> None:
         try:
-            self._client.create_collection(self._name, vectors_config=vectors)
+            self._client.create_collection(
+                self._name,
+                vectors_config={
+                    name: models.VectorParams(size=vectors.dimension, distance=models.Distance.COSINE)
+                    for name in vectors.dense
+                },
+                sparse_vectors_config={
+                    name: models.SparseVectorParams(modifier=models.Modifier.IDF) for name in vectors.sparse
+                },
+            )
         except UnexpectedResponse:
             if not self._client.collection_exists(self._name):  # another process may have been faster
                 raise
@@ -178,17 +203,27 @@ def _refusal(error: UnexpectedResponse) -> ConfigInvalid | IndexUnavailable:
 
 
 def _struct(point: Point) -> models.PointStruct:
-    vector: dict[str, models.Vector] = {} if point.vector is None else {DENSE: point.vector.tolist()}
-    return models.PointStruct(id=point.id, vector=vector, payload=point.payload)
+    vectors: dict[str, models.Vector] = {name: _struct_vector(each) for name, each in point.vectors.items()}
+    return models.PointStruct(id=point.id, vector=vectors, payload=point.payload)
+
+
+def _struct_vector(vector: Vector) -> models.SparseVector | list[float]:
+    if isinstance(vector, SparseVector):
+        return models.SparseVector(indices=list(vector.indices), values=list(vector.values))
+    dense: list[float] = vector.tolist()
+    return dense
 
 
 def _filter(where: Where) -> models.Filter:
-    return models.Filter(must=[_condition(each) for each in where])
+    return models.Filter(
+        must=[_condition(each) for each in where if not isinstance(each, NoneOf)],
+        must_not=[_condition(each) for each in where if isinstance(each, NoneOf)],
+    )
 
 
 def _condition(condition: Condition) -> models.Condition:
     match condition:
-        case AnyOf(key, values):
+        case AnyOf(key, values) | NoneOf(key, values):
             return models.FieldCondition(key=key, match=models.MatchAny(any=list(values)))
         case Above(key, bound):
             return models.FieldCondition(key=key, range=models.Range(gt=bound))

@@ -11,19 +11,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shared.bm25 import query_terms
 from shared.catalog import (
     ENCODINGS,
+    Candidates,
     Encoding,
     Endpoint,
     IndexedTool,
+    QueryVectors,
     RejectedTool,
     Scope,
     ServerRecord,
     TokenSum,
     ToolDefinition,
+    point_id,
 )
 from shared.index.contract import ToolIndex
-from tests.fakes import embedded, make_tool, unit_vector
+from tests.fakes import FakeIndex, asking, closest, embedded, make_tool, unit_vector
 from tests.integration.index_engines import ENGINES, QDRANT_URL, opened
 
 EVERYTHING = Scope()
@@ -61,7 +65,7 @@ def test_a_written_tool_comes_back_whole(index: ToolIndex) -> None:
     _write(index, [tool])
 
     assert _everything(index) == [tool]
-    assert [hit.tool for hit in index.search(unit_vector(0), EVERYTHING, 5)] == [tool]
+    assert closest(index, asking(), EVERYTHING, 5) == [tool]
 
 
 def test_writing_a_tool_again_replaces_it_whole(index: ToolIndex) -> None:
@@ -115,7 +119,7 @@ def test_assigning_status_and_groups_changes_nothing_else_and_nobody_else(index:
     expected = [replace(tool, status="stopped", groups=frozenset({"new", "newer"})) for tool in tools]
     assert sorted(_everything(index, STOPPED), key=lambda tool: tool.definition.name) == expected
     assert _everything(index, RUNNING) == [other]
-    assert [hit.tool for hit in index.search(unit_vector(2), STOPPED, 1)] == [expected[2]]
+    assert closest(index, asking(2), STOPPED, 1) == [expected[2]]
 
 
 def test_groups_can_be_taken_away(index: ToolIndex) -> None:
@@ -127,15 +131,16 @@ def test_groups_can_be_taken_away(index: ToolIndex) -> None:
     assert _everything(index, Scope(groups=frozenset({"x"}))) == []
 
 
-def test_hits_are_ordered_by_their_cosine_similarity(index: ToolIndex) -> None:
+def test_candidates_are_ordered_by_their_cosine_similarity(index: ToolIndex) -> None:
     _write(index, [make_tool("a", f"t{i}") for i in range(50)])
-    query = unit_vector(1000)
+    query = asking(1000)
 
-    hits = index.search(query, EVERYTHING, 10)
+    (found,) = index.search([query], EVERYTHING, 10)
 
-    cosines = sorted((float(unit_vector(seed) @ query) for seed in range(50)), reverse=True)
-    np.testing.assert_allclose([hit.score for hit in hits], cosines[:10], atol=1e-5)
-    assert index.search(query, EVERYTHING, 0) == []
+    cosines = sorted((float(unit_vector(seed) @ unit_vector(1000)) for seed in range(50)), reverse=True)
+    np.testing.assert_allclose(list(found.name.values()), cosines[:10], atol=1e-5)
+    np.testing.assert_allclose(list(found.text.values()), cosines[:10], atol=1e-5)
+    assert closest(index, query, EVERYTHING, 0) == []
 
 
 def test_a_scope_of_one_percent_still_fills_the_limit(index: ToolIndex) -> None:
@@ -144,8 +149,7 @@ def test_a_scope_of_one_percent_still_fills_the_limit(index: ToolIndex) -> None:
     _write(index, [*common, *rare])
 
     for scope in (Scope(servers=frozenset({"rare"})), Scope(groups=frozenset({"g"}))):
-        hits = index.search(unit_vector(0), scope, 8)
-        assert _names([hit.tool for hit in hits]) == _names(rare)
+        assert _names(closest(index, asking(), scope, 8)) == _names(rare)
 
 
 def test_a_scope_admits_any_of_its_groups_and_only_its_servers_and_status(index: ToolIndex) -> None:
@@ -162,7 +166,7 @@ def test_a_scope_admits_any_of_its_groups_and_only_its_servers_and_status(index:
 
     for names, scope in admitted.items():
         assert tuple(_names(_everything(index, scope))) == names
-        assert tuple(_names([hit.tool for hit in index.search(unit_vector(0), scope, 9)])) == names
+        assert tuple(_names(closest(index, asking(), scope, 9))) == names
         assert index.token_sum(scope, "cl100k_base") == TokenSum(10 * len(names), len(names), 0)
 
 
@@ -173,7 +177,7 @@ def test_a_scope_admits_any_of_its_groups_and_only_its_servers_and_status(index:
 def test_a_scope_that_nothing_matches_is_empty_for_every_question(index: ToolIndex, scope: Scope) -> None:
     _write(index, [make_tool("a", tokens={}), make_tool("b", groups=("g",))])
 
-    assert index.search(unit_vector(0), scope, 5) == []
+    assert closest(index, asking(), scope, 5) == []
     assert index.token_sum(scope, "cl100k_base") == TokenSum(0, 0, 0)
     assert index.uncounted(scope, "cl100k_base", 5) == []
     assert list(index.tools(scope, limit=5).tools) == []
@@ -275,7 +279,7 @@ def test_two_writers_and_two_readers_disturb_nobody(index: ToolIndex) -> None:
     def read() -> int:
         rounds = 0
         while not done.is_set():
-            assert len(index.search(unit_vector(rounds), EVERYTHING, 5)) <= 5
+            assert len(closest(index, asking(rounds), EVERYTHING, 5)) <= 5
             summed = index.token_sum(EVERYTHING, "cl100k_base")
             assert summed.tokens == summed.counted
             rounds += 1
@@ -293,3 +297,65 @@ def test_two_writers_and_two_readers_disturb_nobody(index: ToolIndex) -> None:
 
     assert index.token_sum(EVERYTHING, "cl100k_base") == TokenSum(100, 100, 0)
     assert {record.revision for record in index.servers()} == {60}
+
+
+def test_every_engine_scores_as_the_fake_does(index: ToolIndex) -> None:
+    words = ["read", "write", "file", "folder", "issue", "branch", "mail", "time", "zone", "query"]
+    draw = np.random.default_rng(3)
+    tools = [make_tool(f"s{i % 5}", f"t{i}", " ".join(draw.choice(words, 6))) for i in range(80)]
+    fake = FakeIndex()
+    _write(index, tools)
+    _write(fake, tools)
+    queries = [asking(7, "read the file of a folder"), asking(8, "time zones"), asking(9, "nothing known")]
+
+    for ours, expected in zip(index.search(queries, EVERYTHING, 20), fake.search(queries, EVERYTHING, 20), strict=True):
+        assert list(ours.name) == list(expected.name)
+        assert list(ours.text) == list(expected.text)
+        # equal scores may come in any order, and be cut off anywhere
+        np.testing.assert_allclose(list(ours.terms.values()), list(expected.terms.values()), rtol=1e-5)
+        assert ours.servers.keys() == ours.name.keys() | ours.text.keys() | ours.terms.keys()
+
+
+def test_a_query_without_known_terms_or_without_a_vector_leaves_those_lists_empty(index: ToolIndex) -> None:
+    _write(index, [make_tool("files", "read_file", "Read a file")])
+
+    by_vector, by_terms, by_nothing = index.search(
+        [asking(0), QueryVectors(None, query_terms("reading files")), QueryVectors(None, query_terms("of the"))],
+        EVERYTHING,
+        5,
+    )
+
+    assert (len(by_vector.name), len(by_vector.text), len(by_vector.terms)) == (1, 1, 0)
+    assert (len(by_terms.name), len(by_terms.text), len(by_terms.terms)) == (0, 0, 1)
+    assert by_nothing == Candidates(5, {}, {}, {}, {})
+
+
+def test_terms_are_scored_within_the_scope_as_well(index: ToolIndex) -> None:
+    _write(index, [make_tool("a", "read", read_only=True), make_tool("b", "read"), make_tool("c", "read")])
+    scope = Scope(servers=frozenset({"a", "b"}), exclude=frozenset({"b:read"}))
+
+    (found,) = index.search([asking(0, "read")], scope, 5)
+
+    assert {found.servers[point] for point in found.terms} == {"a"}
+    assert _names(_everything(index, Scope(read_only=True))) == ["a:read"]
+    assert _names(_everything(index, Scope(exclude=frozenset({"read"})))) == []
+    assert index.token_sum(scope, "cl100k_base") == TokenSum(10, 1, 0)
+
+
+def test_tools_are_found_by_their_very_name_within_the_scope(index: ToolIndex) -> None:
+    _write(index, [make_tool("a", "read"), make_tool("b", "read"), make_tool("b", "reader"), make_tool("c", "a:read")])
+
+    assert _names(index.named("read", EVERYTHING, 9)) == ["a:read", "b:read"]
+    assert _names(index.named("a:read", EVERYTHING, 9)) == ["a:read", "c:a:read"]
+    assert _names(index.named("read", Scope(servers=frozenset({"b"})), 9)) == ["b:read"]
+    assert len(index.named("read", EVERYTHING, 1)) == 1
+    assert index.named("re", EVERYTHING, 9) == index.named("\ud800", EVERYTHING, 9) == []
+
+
+def test_only_what_is_still_there_is_fetched(index: ToolIndex) -> None:
+    tool = make_tool("a", "read")
+    _write(index, [tool])
+    here, gone = point_id("a", "read"), point_id("a", "gone")
+
+    assert index.fetch([here, gone]) == {here: tool}
+    assert index.fetch([]) == {}

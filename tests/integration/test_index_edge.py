@@ -19,7 +19,7 @@ from shared.index.contract import SERVERS_COLLECTION, collection_name
 from shared.index.edge import FLUSH_EVERY, open_edge
 from shared.index.qdrant import QdrantIndex
 from shared.settings import load_settings
-from tests.fakes import DIMENSION, embedded, make_tool, unit_vector
+from tests.fakes import DIMENSION, asking, closest, embedded, make_tool, unit_vector
 
 ROOT = Path(__file__).parents[2]
 
@@ -77,7 +77,7 @@ def test_what_was_written_is_there_after_a_restart(tmp_path: Path) -> None:
         index.put_server(record)
 
     with _opened(tmp_path) as index:
-        assert [hit.tool for hit in index.search(unit_vector(0), Scope(groups=frozenset({"dev"})), 5)] == [tool]
+        assert closest(index, asking(), Scope(groups=frozenset({"dev"})), 5) == [tool]
         assert index.token_sum(Scope(), "cl100k_base") == TokenSum(12, 1, 0)
         assert index.servers(newer_than=2) == [record]
 

@@ -20,11 +20,11 @@ from mcp import Client, StdioServerParameters
 from query.http import HttpServer
 from query.ledger import Ledger
 from query.server import build_server
-from shared.catalog import EmbeddedTool, Endpoint, ServerRecord
-from shared.embedding import FastEmbedder, passage
+from shared.catalog import Endpoint, ServerRecord
+from shared.embedding import FastEmbedder
 from shared.index import open_index
 from shared.settings import load_settings
-from tests.fakes import FakeEmbedder, FakeIndex, make_tool
+from tests.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 
 ROOT = Path(__file__).parents[2]
 QUESTION = {"tool_description": "what time is it in Tokyo?", "limit": 1}
@@ -51,9 +51,8 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         make_tool("clock", "get_current_time", "Get the current time in a timezone", tokens=30),
         make_tool("files", "read_file", "Read a file from disk", tokens=70),
     ]
-    vectors = embedder.passages([passage(tool.definition, tool.server_id) for tool in tools])
     with closing(open_index(load_settings(data_dir=directory), embedder.model, embedder.dimension)) as index:
-        index.upsert([EmbeddedTool(tool, vector) for tool, vector in zip(tools, vectors, strict=True)])
+        index.upsert([ingested(tool, embedder) for tool in tools])
         for revision, tool in enumerate(tools, start=1):
             sums = dict(tool.token_counts)
             index.put_server(

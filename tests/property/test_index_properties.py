@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shared.catalog import ENCODINGS, Encoding, IndexedTool, Scope, Status, TokenSum
 from shared.index.edge import open_edge
 from shared.index.qdrant import QdrantIndex
-from tests.fakes import DIMENSION, embedded, make_tool, unit_vector
+from tests.fakes import DIMENSION, asking, closest, embedded, make_tool
 
 SERVERS, GROUPS = ("a", "b", "c"), ("x", "y", "z")
 STATUSES: tuple[Status, ...] = ("running", "stopped", "quarantined")
@@ -29,6 +29,7 @@ tools = st.builds(
     tokens=counts,
     groups=groups,
     status=statuses,
+    read_only=st.booleans(),
 )
 fleets = st.lists(tools, min_size=5, max_size=30, unique_by=lambda tool: tool.qualified_name)
 scopes = st.builds(
@@ -36,6 +37,8 @@ scopes = st.builds(
     groups=st.none() | st.frozensets(st.sampled_from([*GROUPS, "unknown"])),
     servers=st.none() | st.frozensets(st.sampled_from([*SERVERS, "unknown"])),
     status=statuses,
+    read_only=st.booleans(),
+    exclude=st.frozensets(st.sampled_from(["t1", "a:t2", "b:t3", "unknown"])),
 )
 
 
@@ -58,12 +61,12 @@ def test_answers_equal_a_recount(
     uncounted = {tool.qualified_name for tool in within if encoding not in tool.token_counts}
 
     summed = index.token_sum(scope, encoding)
-    hits = index.search(unit_vector(0), scope, MORE_THAN_ANY_FLEET)
+    found = closest(index, asking(), scope, MORE_THAN_ANY_FLEET)
     page = index.tools(scope, limit=MORE_THAN_ANY_FLEET)
 
     assert summed == TokenSum(sum(counted), len(counted), len(uncounted))
     assert set(index.uncounted(scope, encoding, MORE_THAN_ANY_FLEET)) == uncounted
-    assert sorted(hit.tool.qualified_name for hit in hits) == sorted(tool.qualified_name for tool in within)
+    assert sorted(tool.qualified_name for tool in found) == sorted(tool.qualified_name for tool in within)
     assert {tool.qualified_name: tool for tool in page.tools} == {tool.qualified_name: tool for tool in within}
 
 
@@ -77,5 +80,9 @@ def _is_within(scope: Scope, tool: IndexedTool) -> bool:
     if tool.status != scope.status:
         return False
     if scope.groups is not None and not any(group in scope.groups for group in tool.groups):
+        return False
+    if scope.read_only and not tool.definition.read_only:
+        return False
+    if tool.definition.name in scope.exclude or tool.qualified_name in scope.exclude:
         return False
     return scope.servers is None or tool.server_id in scope.servers

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from query.find import FindAnswer, FindRequest, find_tool
+from query.answer import FindAnswer
+from query.find import find_tool
 from query.ledger import EVERYTHING_EVERY_S, OVERLAP_EVERY_S, OVERLAP_US, Ledger
+from query.request import FindRequest
 from query.savings import UNCOUNTED_SHOWN
 from shared.catalog import Encoding, Endpoint, IndexedTool, Scope, ServerRecord, Status
 from tests.fakes import FakeEmbedder, FakeIndex, embedded, make_tool
@@ -70,7 +72,15 @@ def write_tools(index: FakeIndex, server_id: str, world: World) -> None:
 
 def find(index: FakeIndex, ledger: Ledger, scope: Scope, limit: int) -> FindAnswer:
     request = FindRequest(tool_description="anything", limit=limit)
-    return find_tool(request, scope=scope, index=index, embedder=FakeEmbedder(), ledger=ledger, encoding=ENCODING)
+    return find_tool(
+        request,
+        scope=scope,
+        index=index,
+        embedder=FakeEmbedder(),
+        ledger=ledger,
+        encoding=ENCODING,
+        no_match_below=-1,
+    )
 
 
 def visible(index: FakeIndex, scope: Scope) -> list[IndexedTool]:

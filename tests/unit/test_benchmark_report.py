@@ -175,7 +175,7 @@ def test_stopwatches_count_what_passes_through_each_stage(tmp_path: Path) -> Non
 
     reconcile("s", timed_dependencies(path.deps, stages))
 
-    assert stages.items == {"intent": 0, "list": 1, "compare": 0, "count": 6, "embed": 2, "write": 2}
+    assert stages.items == {"intent": 0, "list": 1, "compare": 0, "count": 6, "embed": 4, "write": 2}
     assert all(seconds > 0 for seconds in stages.seconds.values())
 
 
@@ -204,6 +204,6 @@ def test_a_quick_run_measures_every_subject(tmp_path: Path) -> None:
         "ingestion",
         "events",
     ]
-    assert {stage.name: stage.items for stage in found.new.stages}["embed"] == found.new.tools
+    assert {stage.name: stage.items for stage in found.new.stages}["embed"] == 2 * found.new.tools  # two texts a tool
     assert {stage.name: stage.items for stage in found.unchanged.stages}["embed"] == 0
     assert (tmp_path / "throughput.md").read_text(encoding="utf-8") == render(found)

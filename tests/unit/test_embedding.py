@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from shared.embedding import BUNDLED_DIMENSION, FastEmbedder, passage, words
-from shared.errors import ConfigInvalid
+from shared import embedding
+from shared.embedding import BUNDLED_DIMENSION, FastEmbedder, name_passage, text_passage
+from shared.errors import ConfigInvalid, ModelUnavailable
 from tests.builders import definition
 
 
@@ -68,21 +70,22 @@ def test_any_model_of_fastembed_is_known_by_its_dimension() -> None:
     assert FastEmbedder("BAAI/bge-small-en-v1.5").dimension == 384
 
 
-@pytest.mark.parametrize(
-    ("identifier", "expected"),
-    [
-        ("read_file", "read file"),
-        ("getHTTPStatus_code", "get HTTP Status code"),
-        ("list-pull-requests", "list pull requests"),
-        ("already words", "already words"),
-        ("", ""),
-    ],
-)
-def test_an_identifier_is_split_into_its_words(identifier: str, expected: str) -> None:
-    assert words(identifier) == expected
-
-
-def test_a_tool_is_embedded_with_its_servers_name_and_its_parameters_names() -> None:
+def test_a_tool_is_embedded_by_its_names_and_by_what_it_says_of_itself() -> None:
     tool = definition("read_file", "Read a file.", filePath={}, max_bytes={})
 
-    assert passage(tool, "mcp-files") == "mcp files read file: Read a file. Parameters: file Path max bytes"
+    assert name_passage(tool, "mcp-files") == "mcp files: read file"
+    assert text_passage(tool) == "read file: Read a file. Parameters: file Path max bytes"
+
+
+def test_a_model_that_cannot_be_loaded_is_not_tried_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedding, "bundled_model", lambda: tmp_path / "missing")
+    embedder = FastEmbedder()
+
+    with pytest.raises(ModelUnavailable, match="all-MiniLM") as first:
+        embedder.query("anything")
+    with pytest.raises(ModelUnavailable) as second:
+        embedder.passages(["anything"])
+
+    assert second.value is first.value

@@ -6,19 +6,20 @@ from typing import Any
 
 import pytest
 
-from query.find import FindAnswer, FindRequest, find_tool
+from query.answer import KEYWORDS_ONLY, NOTHING_FITS, FindAnswer
+from query.find import find_tool
 from query.ledger import Ledger
+from query.request import FindRequest
 from shared.catalog import Endpoint, IndexedTool, Scope, ServerRecord, Status, ToolDefinition
-from shared.embedding import passage
+from shared.embedding import Embedder
 from shared.errors import IndexUnavailable
-from tests.fakes import FakeEmbedder, FakeIndex, embedded, make_tool
+from tests.fakes import FakeEmbedder, FakeIndex, WithoutModel, ingested, make_tool
 
 
 def index_of(*tools: IndexedTool, status: Status = "running", stale_since: float | None = None) -> FakeIndex:
     """Return an index of these tools, each server with the record that a finished ingestion leaves."""
     index, embedder = FakeIndex(), FakeEmbedder()
-    vectors = embedder.passages([passage(tool.definition, tool.server_id) for tool in tools])
-    index.upsert([embedded(tool, vector=vector) for tool, vector in zip(tools, vectors, strict=True)])
+    index.upsert([ingested(tool, embedder) for tool in tools])
     for revision, server_id in enumerate(sorted({tool.server_id for tool in tools}), start=1):
         own = [tool for tool in tools if tool.server_id == server_id]
         tokens = sum(tool.token_counts.get("cl100k_base", 0) for tool in own)
@@ -37,14 +38,22 @@ def index_of(*tools: IndexedTool, status: Status = "running", stale_since: float
     return index
 
 
-def find(index: FakeIndex, description: str = "read a file", scope: Scope | None = None, **more: Any) -> FindAnswer:
+def find(
+    index: FakeIndex,
+    description: str | list[str] = "read a file",
+    scope: Scope | None = None,
+    embedder: Embedder | None = None,
+    no_match_below: float = -1,
+    **more: Any,
+) -> FindAnswer:
     return find_tool(
         FindRequest(tool_description=description, **more),
         scope=scope or Scope(),
         index=index,
-        embedder=FakeEmbedder(),
+        embedder=embedder or FakeEmbedder(),
         ledger=Ledger(index),
         encoding="cl100k_base",
+        no_match_below=no_match_below,
     )
 
 
@@ -58,7 +67,10 @@ def test_the_closest_tools_come_first() -> None:
     answer = find(index)
 
     assert names(answer) == ["read_file", "write"]
-    assert answer.tools[0].score > answer.tools[1].score
+    first, second = (tool.score for tool in answer.tools)
+    assert first is not None
+    assert second is not None
+    assert first > second
 
 
 def test_eight_tools_are_returned_unless_the_caller_says_otherwise() -> None:
@@ -149,3 +161,100 @@ def test_an_unreachable_index_is_an_error_and_not_an_empty_answer() -> None:
 
     with pytest.raises(IndexUnavailable):
         find(index)
+
+
+def test_each_step_of_a_task_finds_its_tool() -> None:
+    index = index_of(
+        *(make_tool("fs", f"read_file_{i}", "read a file from disk") for i in range(5)),
+        make_tool("mail", "send", "send a letter"),
+    )
+
+    answer = find(index, ["read a file", "send a letter", ""], limit=2)
+
+    assert [(tool.server, tool.name[:4]) for tool in answer.tools] == [("fs", "read"), ("mail", "send")]
+
+
+def test_keywords_join_every_step() -> None:
+    request = FindRequest(tool_description=["read", " ", "write"], tool_keywords=["csv"])
+
+    assert request.steps == ["read csv", "write csv"]
+    assert FindRequest(tool_description="", tool_keywords="csv").steps == ["csv"]
+
+
+@pytest.mark.parametrize("query", ["zap", "b:zap"])
+def test_a_tool_asked_for_by_its_name_comes_first(query: str) -> None:
+    index = index_of(make_tool("a", "zip", "zap zap b zap"), make_tool("b", "zap", "nothing alike"))
+
+    answer = find(index, query, no_match_below=1)
+
+    assert (answer.tools[0].server, answer.tools[0].name) == ("b", "zap")
+    assert answer.no_match is None
+
+
+def test_a_name_outside_the_scope_is_not_found() -> None:
+    index = index_of(make_tool("a", "zip", groups=["dev"]), make_tool("b", "zap", groups=["ops"]))
+
+    assert names(find(index, "zap", scope=Scope(groups=frozenset({"dev"})))) == ["zip"]
+
+
+def test_where_nothing_fits_no_tool_is_returned_and_the_nearest_are_named() -> None:
+    index = index_of(make_tool("fs", "read_file", "read a file", tokens=10))
+
+    answer = find(index, "bake bread", no_match_below=0.9)
+
+    assert answer.tools == []
+    assert answer.no_match is True
+    assert answer.nearest == ["fs:read_file"]
+    assert answer.token_metrics.tokens_saved == 10
+    assert answer.warnings == [NOTHING_FITS]
+
+
+def test_a_tool_that_holds_most_words_of_the_query_fits_whatever_the_model_thinks() -> None:
+    index = index_of(make_tool("fs", "tool", "прочитать файл"))
+
+    answer = find(index, "прочитать файлы", no_match_below=1)
+
+    assert names(answer) == ["tool"]
+    assert answer.no_match is None
+
+
+def test_without_a_model_keywords_find_the_tool_and_the_answer_says_so() -> None:
+    index = index_of(make_tool("fs", "read_file", "read a file"), make_tool("mail", "send", "send a letter"))
+
+    answer = find(index, "reading files", embedder=WithoutModel())
+
+    assert names(answer) == ["read_file"]
+    assert answer.keywords_only is True
+    assert answer.warnings == [KEYWORDS_ONLY]
+
+
+def test_servers_groups_read_only_and_exclude_narrow_search_and_baseline_alike() -> None:
+    index = index_of(
+        make_tool("fs", "read", groups=["dev"], tokens=1, read_only=True),
+        make_tool("fs", "write", groups=["dev"], tokens=2),
+        make_tool("git", "log", groups=["dev"], tokens=4, read_only=True),
+        make_tool("mail", "send", groups=["office"], tokens=8),
+    )
+
+    narrowed = {
+        (): find(index),
+        ("fs",): find(index, servers=["fs"]),
+        ("dev",): find(index, groups=["dev"]),
+        ("read only",): find(index, read_only=True),
+        ("without",): find(index, exclude=["send", "fs:write"]),
+        ("all of it",): find(index, servers=["fs", "mail"], read_only=True, exclude=["mail:send"]),
+    }
+
+    baselines = [answer.token_metrics.baseline_tokens for answer in narrowed.values()]
+    assert baselines == [15, 3, 7, 5, 5, 1]
+    returned = [sorted(names(answer)) for answer in narrowed.values()]
+    assert returned[1:] == [["read", "write"], ["log", "read", "write"], ["log", "read"], ["log", "read"], ["read"]]
+
+
+def test_a_caller_cannot_ask_for_more_than_it_may_see() -> None:
+    index = index_of(make_tool("fs", "read"), make_tool("mail", "send"))
+
+    answer = find(index, scope=Scope(servers=frozenset({"fs"})), servers=["fs", "mail"])
+
+    assert names(answer) == ["read"]
+    assert find(index, scope=Scope(servers=frozenset({"fs"})), servers=["mail"]).tools == []

@@ -9,6 +9,7 @@ import pytest
 from shared.catalog import Scope
 from shared.errors import IndexUnavailable, LeaseHeld, ServerTimeout
 from tests.builders import WritePath, changed, definition, down, listing, up, write_path
+from tests.fakes import asking, closest
 from workers.ingest import reconcile
 
 EVERYTHING = Scope()
@@ -29,8 +30,7 @@ def ask(path: WritePath, *events: object) -> None:
 
 
 def findable(path: WritePath) -> set[str]:
-    hits = path.index.search(path.embedder.query("anything"), EVERYTHING, 100)
-    return {hit.tool.qualified_name for hit in hits}
+    return {tool.qualified_name for tool in closest(path.index, asking(), EVERYTHING, 100)}
 
 
 def test_every_tool_of_a_server_that_came_up_is_found_and_counted(path: WritePath) -> None:
@@ -143,7 +143,7 @@ def test_a_server_that_returns_unchanged_embeds_nothing(path: WritePath) -> None
     look(path)
 
     assert findable(path) == {"s:a"}
-    assert len(path.embedder.embedded_texts) == 1
+    assert path.embedder.embedded_texts == ["scripted: a", "a: does something"]
 
 
 def test_other_groups_reach_the_tools_without_writing_them_again(path: WritePath) -> None:
@@ -155,7 +155,7 @@ def test_other_groups_reach_the_tools_without_writing_them_again(path: WritePath
     look(path)
 
     ops = Scope(groups=frozenset({"ops"}))
-    assert [hit.tool.qualified_name for hit in path.index.search(path.embedder.query("a"), ops, 8)] == ["s:a"]
+    assert [tool.qualified_name for tool in closest(path.index, asking(), ops, 8)] == ["s:a"]
     assert len(path.index.upserted) == 1
 
 
@@ -168,7 +168,8 @@ def test_another_declared_name_is_another_text_and_embedded_again(path: WritePat
     ask(path, changed())
     look(path)
 
-    assert path.embedder.embedded_texts == ["first a: does something", "second a: does something"]
+    texts = path.embedder.embedded_texts
+    assert texts == ["first: a", "a: does something", "second: a", "a: does something"]
 
 
 def test_a_tool_that_cannot_be_counted_is_found_all_the_same_and_named_in_the_record(tmp_path: Path) -> None:

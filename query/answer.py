@@ -1,0 +1,87 @@
+"""What `find_tool` answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from query.savings import TokenMetrics
+from query.timings import Timings
+from shared.catalog import Encoding, IndexedTool, ToolDefinition
+
+NOTHING_VISIBLE = "The catalogue holds no tools that you may see."
+NOTHING_FITS = "No tool seems to fit. Say what it should do in other words, or ask for one of the nearest by name."
+KEYWORDS_ONLY = "Tools were searched by keywords alone: the embedding model cannot be loaded."
+
+
+class FoundTool(BaseModel):
+    """A tool of the answer; server and name together identify it."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    server: str
+    name: str
+    score: float | None = None
+    """How far it stands out, higher is better; comparable within one step. Absent: found by its very name."""
+    token_count: int | None = None
+    """Tokens of the definition; absent: they could not be counted."""
+    stale_since: datetime | None = None
+    """Present: the server's tools could not be listed since then, so this one may have changed."""
+    definition: dict[str, Any]
+    """The tool as its server declares it."""
+
+
+class FindAnswer(BaseModel):
+    """The best tools first, what they saved, and what the caller should know about them."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    tools: list[FoundTool]
+    no_match: bool | None = None
+    """True: no tool fits well enough to be returned."""
+    nearest: list[str] | None = None
+    """With no_match: the closest tools, as server:tool."""
+    keywords_only: bool | None = None
+    """True: searched without the embedding model."""
+    token_metrics: TokenMetrics
+    warnings: list[str]
+    timings: Timings = Field(exclude=True)
+
+    def as_object(self) -> dict[str, Any]:
+        """Return the answer as it is sent: without the timings, and without fields that are None."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+def found(tool: IndexedTool, score: float | None, stale_since: float | None, encoding: Encoding) -> FoundTool:
+    """Return a tool as the answer shows it; `stale_since` is in seconds since the epoch."""
+    return FoundTool(
+        server=tool.server_id,
+        name=tool.definition.name,
+        score=None if score is None else round(score, 4),
+        token_count=tool.token_counts.get(encoding),
+        stale_since=None if stale_since is None else datetime.fromtimestamp(int(stale_since), UTC),
+        definition=_sendable(tool.definition),
+    )
+
+
+def warnings(tools: Sequence[FoundTool], *, no_match: bool, keywords_only: bool) -> list[str]:
+    """Return what the caller should know, in sentences."""
+    stale = sorted({tool.server for tool in tools if tool.stale_since})
+    said = {
+        KEYWORDS_ONLY: keywords_only,
+        NOTHING_FITS: no_match,
+        NOTHING_VISIBLE: not tools and not no_match,
+        f"Tools of {', '.join(stale)} may be out of date: their servers did not answer.": bool(stale),
+    }
+    return [sentence for sentence, applies in said.items() if applies]
+
+
+def _sendable(definition: ToolDefinition) -> dict[str, Any]:
+    """Return the definition with lone surrogates replaced: one of them would make the whole answer unsendable."""
+    text = json.dumps(definition.as_object(), ensure_ascii=False)
+    cleaned: dict[str, Any] = json.loads(text.encode("utf-8", "replace"))
+    return cleaned

@@ -1,0 +1,65 @@
+"""Fusion and merging for any scores: nothing lost, nothing twice, and no engine's order in the result."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from query.merging import round_robin
+from query.ranking import fuse, rank
+from shared.catalog import Candidates
+
+points = st.sampled_from("abcdefgh")
+cosines = st.dictionaries(points, st.floats(-1, 1).map(lambda score: round(score, 3)), max_size=8)
+bm25 = st.dictionaries(points, st.integers(1, 40).map(float), max_size=8)
+
+
+@st.composite
+def found(draw: st.DrawFn) -> Candidates:
+    lists = (draw(cosines), draw(cosines), draw(bm25))
+    return Candidates(8, *lists, {point: (point in "abc" and "x") or "y" for each in lists for point in each})
+
+
+@given(whole=found(), clauses=st.lists(found(), max_size=3), seed=st.integers())
+def test_every_candidate_is_ranked_once_and_in_an_order_the_engine_does_not_decide(
+    whole: Candidates, clauses: list[Candidates], seed: int
+) -> None:
+    ranked = rank(whole, clauses)
+
+    assert set(ranked) == {point for each in (whole, *clauses) for point in each.servers}
+    assert list(ranked.values()) == sorted(ranked.values(), reverse=True)
+    assert list(rank(_shuffled(whole, seed), clauses)) == list(ranked)
+
+
+@given(whole=found(), factor=st.floats(0.1, 10))
+def test_bm25_on_another_scale_changes_no_score(whole: Candidates, factor: float) -> None:
+    scaled = {point: score * factor for point, score in whole.terms.items()}
+
+    other = fuse(replace(whole, terms=scaled))
+
+    assert other == pytest.approx(fuse(whole), abs=1e-6)
+
+
+@given(rankings=st.lists(st.lists(points, unique=True), max_size=4), limit=st.integers(0, 10))
+def test_merging_respects_the_limit_loses_nothing_and_repeats_nothing(rankings: list[list[str]], limit: int) -> None:
+    merged = round_robin(rankings, limit)
+
+    everything = {point for ranking in rankings for point in ranking}
+    assert len(merged) == len(set(merged)) == min(limit, len(everything))
+    assert {ranking[0] for ranking in rankings[:limit] if ranking} <= set(merged)
+
+
+def _shuffled(whole: Candidates, seed: int) -> Candidates:
+    draw = random.Random(seed)
+
+    def shuffle(scores: Mapping[str, float]) -> dict[str, float]:
+        items = list(scores.items())
+        draw.shuffle(items)
+        return dict(items)
+
+    return replace(whole, name=shuffle(whole.name), text=shuffle(whole.text), terms=shuffle(whole.terms))
