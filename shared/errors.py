@@ -39,9 +39,12 @@ class ServerError(ToolscaleError):
     """An error about one server, named in `server_id` and at the front of the message."""
 
     def __init__(self, server_id: str, reason: str) -> None:
-        super().__init__(f"{server_id}: {reason}")
+        super().__init__(server_id, reason)  # as they are, so that a copy from another process can be made of them
         self.server_id = server_id
         self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.server_id}: {self.reason}"
 
     @property
     def kind(self) -> str:
@@ -97,9 +100,12 @@ class EventInvalid(Permanent):
     """An event does not follow the contract; `field` is the path of the first offending field."""
 
     def __init__(self, field: str, reason: str) -> None:
-        super().__init__(f"{field}: {reason}")
+        super().__init__(field, reason)
         self.field = field
         self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.reason}"
 
 
 class ConfigInvalid(Permanent):
