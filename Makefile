@@ -56,7 +56,7 @@ lock: ## resolve all dependencies again: ours, the image's, and the demo servers
 	echo 'hatchling>=1.27' | $(COMPILE) --upgrade - -o deploy/build.lock
 	$(COMPILE) --upgrade $(DEMO)/modern.in -o $(DEMO)/modern.lock
 	$(COMPILE) --upgrade $(DEMO)/legacy.in -o $(DEMO)/legacy.lock
-	cd $(DEMO) && npm install --package-lock-only --ignore-scripts
+	cd $(DEMO) && npm install --package-lock-only --ignore-scripts --omit-lockfile-registry-resolved
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -81,6 +81,17 @@ def test_a_server_that_the_file_no_longer_names_is_taken_down(settings: Settings
         assert found(embedded) == {"kept:a"}
 
 
+def test_a_server_that_the_file_names_and_cannot_describe_now_is_left_as_it_is(settings: Settings) -> None:
+    with scripted_http(serves("a")) as server, run_embedded(settings) as embedded:
+        embedded.announce(config(s=server))
+        eventually(settled(embedded))
+
+        embedded.announce(Config(problems=("s: the environment variable TOKEN is not set",), named=frozenset({"s"})))
+        eventually(settled(embedded))
+
+        assert found(embedded) == {"s:a"}
+
+
 def test_a_server_announced_by_an_event_survives_a_restart_and_is_looked_at_again(settings: Settings) -> None:
     with scripted_http(serves("a")) as server:
         with run_embedded(settings) as first:

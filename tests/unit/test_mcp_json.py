@@ -78,10 +78,13 @@ def test_one_bad_entry_is_named_and_does_not_cost_the_others(tmp_path: Path, ent
 
     assert list(config.targets) == ["good"]
     assert config.problems[0].startswith(problem)
+    assert config.named == {"good", "bad"}
 
 
 def test_disabled_servers_are_left_out(tmp_path: Path) -> None:
-    assert read(tmp_path, {"mcpServers": {"s": {"command": "x", "disabled": True}}}).announcements == ()
+    config = read(tmp_path, {"mcpServers": {"s": {"command": "x", "disabled": True}}})
+
+    assert (config.announcements, config.named) == ((), frozenset())
 
 
 def test_groups_of_ours_reach_the_event(tmp_path: Path) -> None:

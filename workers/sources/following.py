@@ -12,12 +12,13 @@ from workers.sources.mcp_json import SOURCE, Config
 def follow(config: Config, intents: IntentStore, emit: Callable[[ServerEvent], Intent]) -> list[Intent]:
     """Announce every server of the file, and look again at every other that should be running.
 
-    The file is the truth for what came from it: a server that it no longer names is taken down.
+    The file is the truth for what came from it: a server that it no longer names, or disables, is taken down.
+    One that it names and that cannot be used now, for a variable that is not set say, is left as it is.
     Safe to repeat, from several workers too: an event only says "look".
     """
     announced = [emit(event) for event in config.events()]
-    configured = {intent.server_id for intent in announced}
-    others = [intent for intent in intents.intents() if intent.server_id not in configured]
+    named = config.named | {intent.server_id for intent in announced}
+    others = [intent for intent in intents.intents() if intent.server_id not in named]
     return announced + [emit(event) for event in _follow_ups(others)]
 
 

@@ -33,11 +33,15 @@ _LEFTOVER = re.compile(r"\$\{[^}]*\}")
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The usable servers of a file, where to dial them, and what is wrong with the others."""
+    """The usable servers of a file, where to dial them, and what is wrong with the others.
+
+    `named` holds the ids of all servers that should run, those with a problem too.
+    """
 
     announcements: tuple[ServerAnnouncement, ...] = ()
     targets: Mapping[str, Target] = field(default_factory=dict[str, Target])
     problems: tuple[str, ...] = ()
+    named: frozenset[str] = frozenset()
 
     def events(self) -> list[ServerUp]:
         """Return a server-up event for each usable server."""
@@ -72,10 +76,14 @@ def read_config(path: Path, environ: Mapping[str, str]) -> Config:
     announcements: list[ServerAnnouncement] = []
     targets: dict[str, Target] = {}
     problems: list[str] = []
+    named: set[str] = set()
     for name, raw in _entries(path).items():
         try:
+            named.add(server_id(name))
             entry = Entry.model_validate(_expand(raw, environ, name))
-            if not entry.disabled:
+            if entry.disabled:
+                named.discard(server_id(name))
+            else:
                 announcement, target = _server(server_id(name), entry)
                 if announcement.server_id in targets:
                     raise ConfigInvalid(f"{name}: a server {announcement.server_id!r} is there already")
@@ -85,7 +93,7 @@ def read_config(path: Path, environ: Mapping[str, str]) -> Config:
             problems.append(f"{name}: {_first(error)}")
         except ConfigInvalid as error:
             problems.append(str(error))
-    return Config(tuple(announcements), targets, tuple(problems))
+    return Config(tuple(announcements), targets, tuple(problems), frozenset(named))
 
 
 def server_id(name: str) -> str:
