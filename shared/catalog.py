@@ -227,7 +227,7 @@ class ServerRecord(BaseModel):
     `tokens` are the sums over its counted tools; `uncounted` names those without a count, per encoding.
     `catalog_digest` stands for the very set of definitions that the sums were taken over.
     `revision` is the number of the reconcile that wrote it, ever increasing over all servers.
-    Times are seconds since the epoch.
+    `failures` counts the looks in a row without a list. Times are seconds since the epoch.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -249,6 +249,8 @@ class ServerRecord(BaseModel):
     last_listed_at: float | None = None
     stale_since: float | None = None
     last_error: str | None = None
+    failures: int = 0
+    next_look_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,12 @@ class Settings(BaseSettings):
     """Seconds after which a recorded event without a run is sent again; doubles with each failed look."""
     retry_max_s: Annotated[float, Field(ge=1, le=86_400)] = 900.0
     """The longest wait between two looks at a server that keeps failing, in seconds."""
+    resync_interval_s: Annotated[float, Field(ge=0, le=86_400)] = 300.0
+    """Every running server is listed again within this many seconds, asked or not; 0: only when asked."""
+    quarantine_after: Annotated[int, Field(ge=1, le=1_000)] = 5
+    """Looks in a row that fail, or that kill their worker, before a server's tools are hidden."""
+    stop_after_s: Annotated[float, Field(ge=60, le=31_536_000)] = 86_400.0
+    """Seconds without a good list after which a server counts as stopped, until it is announced again."""
     lease_s: Annotated[float, Field(ge=1, le=600)] = 10.0
     """Seconds until a dead worker's hold on a server expires; a living one renews it."""
     dead_letter_limit: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000

@@ -14,8 +14,9 @@ from shared.events import ServerAnnouncement, ServerChanged, ServerDown, ServerR
 from shared.tokens import Counter, estimate
 from tests.fakes import FakeEmbedder, FakeIndex
 from workers.dependencies import Dependencies
-from workers.intents.contract import Backoff, Intent
+from workers.intents.contract import Intent
 from workers.intents.sqlite_store import SqliteIntents
+from workers.intents.transitions import Pace
 
 URL = "http://127.0.0.1:9/mcp"
 
@@ -92,7 +93,7 @@ def write_path(directory: Path, *, failing: frozenset[Encoding] = frozenset()) -
     world, index, embedder, counted = World(), FakeIndex(), FakeEmbedder(), CountedTexts()
     counters: dict[Encoding, Counter] = {"cl100k_base": counted, "o200k_base": estimate, "heuristic": estimate}
     counters |= dict.fromkeys(failing, _fail)
-    intents = SqliteIntents(directory / "intents.sqlite3", Backoff(first_s=0.05, longest_s=1.0))
+    intents = SqliteIntents(directory / "intents.sqlite3", Pace(first_s=0.05, longest_s=1.0))
     return WritePath(
         Dependencies(intents, index, embedder, counters, world.list_server), world, index, embedder, counted
     )

@@ -54,6 +54,7 @@ def run_embedded(settings: Settings) -> Generator[Embedded]:
         IndexUnavailable: another process holds the data directory.
     """
     deps = open_dependencies(settings)
+    deps.intents.forget_messages()
     app = build_app(settings, deps)
     app.set_default()  # without it the pool's threads would use Celery's default app
     try:

@@ -17,6 +17,14 @@ from workers.intents.contract import Intent, IntentStore
 
 
 @dataclass(frozen=True, slots=True)
+class Patience:
+    """When a server that gives no list is given up: hidden after so many `looks`, stopped after so many seconds."""
+
+    looks: int = 5
+    stop_after_s: float = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
 class Dependencies:
     """The neighbours of the write path; `list_server` returns a complete listing or raises a ServerError."""
 
@@ -25,6 +33,7 @@ class Dependencies:
     embedder: Embedder
     counters: Mapping[Encoding, Counter]
     list_server: Callable[[Intent], Listing]
+    patience: Patience = Patience()
 
     def close(self) -> None:
         """Release index and intents, in the reverse order of opening."""
@@ -41,6 +50,7 @@ def open_dependencies(settings: Settings) -> Dependencies:
         embedder=embedder,
         counters=counters(),
         list_server=lister(settings),
+        patience=Patience(settings.quarantine_after, settings.stop_after_s),
     )
 
 

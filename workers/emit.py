@@ -24,11 +24,13 @@ def emit(event: ServerEvent, intents: IntentStore, wake: Wake, *, due_in_s: floa
         EventInvalid: it speaks of a server that was never announced.
         IntentsUnavailable: nothing was recorded.
     """
-    intent = intents.record(event, due_in_s=due_in_s)
+    recorded = intents.record(event, due_in_s=due_in_s)
+    intent = recorded.intent
     structlog.get_logger().info(
         "event_recorded", server=intent.server_id, type=event.type, event_id=event.id, generation=intent.desired
     )
-    wake(intent.server_id)
+    if recorded.needs_wake:
+        wake(intent.server_id)
     return intent
 
 

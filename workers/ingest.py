@@ -20,7 +20,8 @@ from shared.tokens import count_all
 from shared.vectors import tool_vectors
 from workers.dependencies import Dependencies
 from workers.intents.contract import Intent, Lease
-from workers.records import listed_record, stale_record, stopped_record
+from workers.records import listed_record, stopped_record
+from workers.setbacks import park, set_back
 
 # Tools counted, embedded and written at a time, so that a large server needs no more memory than a small one.
 BATCH = 256
@@ -48,6 +49,9 @@ def reconcile(server_id: str, deps: Dependencies) -> Ingested | None:
     with deps.intents.lease(server_id) as lease:
         intent = deps.intents.begin(server_id)
         if intent is None or not intent.is_lagging:
+            return None
+        if intent.attempts > deps.patience.looks:
+            park(intent, deps)
             return None
         ingested = _hide(intent, deps) if intent.status == "stopped" else _look(intent, lease, deps)
         deps.intents.commit(server_id, intent.desired)
@@ -82,8 +86,7 @@ def _look(intent: Intent, lease: Lease, deps: Dependencies) -> Ingested:
         listing = deps.list_server(intent)
     except ServerError as error:
         lease.assert_held()
-        deps.index.put_server(stale_record(error, intent, deps))
-        log.warning("server_not_listed", error=error.kind, reason=error.reason)
+        set_back(error, intent, deps)
         raise
     ingested = ingest(listing, intent, lease, deps)
     took_ms = round((time.monotonic() - started) * 1000)

@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 
 from shared.catalog import ENCODINGS, Encoding, Listing, Scope, ServerRecord, catalog_digest
-from shared.errors import ServerError
 from shared.index.contract import ToolIndex
 from workers.dependencies import Dependencies
 from workers.intents.contract import Intent
@@ -38,31 +37,22 @@ def listed_record(
     )
 
 
-def stale_record(error: ServerError, intent: Intent, deps: Dependencies) -> ServerRecord:
-    """Return the record after a failed look: what was known, since when it is stale, and why."""
-    before = deps.index.server(intent.server_id)
-    known = before or _announced(intent, deps)
-    return known.model_copy(
-        update={
-            "generation": intent.desired,
-            "revision": deps.intents.next_revision(),
-            "stale_since": known.stale_since or time.time(),
-            "last_error": str(error),
-        }
-    )
-
-
 def stopped_record(intent: Intent, deps: Dependencies) -> ServerRecord:
     """Return the record of a server that is down: what was known, and that it is not counted."""
-    known = deps.index.server(intent.server_id) or _announced(intent, deps)
-    return known.model_copy(
+    return known_record(intent, deps).model_copy(
         update={
             "status": "stopped",
+            "next_look_at": None,
             "groups": intent.announcement.groups,
             "generation": intent.desired,
             "revision": deps.intents.next_revision(),
         }
     )
+
+
+def known_record(intent: Intent, deps: Dependencies) -> ServerRecord:
+    """Return what the index remembers of the server, or what its announcement says of one never listed."""
+    return deps.index.server(intent.server_id) or _announced(intent, deps)
 
 
 def _announced(intent: Intent, deps: Dependencies) -> ServerRecord:

@@ -57,7 +57,7 @@ class Tasks:
             return  # the run that holds it looks again when it ends
         intent = deps.intents.intent(server_id)
         if intent and intent.is_lagging:
-            self._wake(server_id)  # asked again while this run was under way
+            self._wake(server_id)  # asked again while this run was under way, and found the lease held
 
     def sweep_intents(self) -> None:
         """Wake a worker for every server whose recorded event was not acted upon in time."""

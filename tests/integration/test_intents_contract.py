@@ -14,24 +14,26 @@ import redis
 from shared.errors import EventInvalid, LeaseHeld
 from tests.builders import changed, down, up
 from tests.waiting import eventually
-from workers.intents.contract import Backoff, IntentStore
+from workers.intents.contract import Intent, IntentStore
 from workers.intents.redis_store import RedisIntents, connect
 from workers.intents.sqlite_store import SqliteIntents
+from workers.intents.transitions import Pace
 
-BACKOFF = Backoff(first_s=0.05, longest_s=0.2)
+PACE = Pace(first_s=0.05, longest_s=0.2)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.redis)])
-def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Callable[[], IntentStore]]:
-    """Return a function that opens the same store once more, as another process would."""
+def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Callable[..., IntentStore]]:
+    """Return a function that opens the same store once more, as another process would; resync is off by default."""
     opened: list[IntentStore] = []
     url = _emptied(request.getfixturevalue("redis_url")) if request.param == "redis" else None
 
-    def open_store() -> IntentStore:
+    def open_store(resync_s: float = 0.0) -> IntentStore:
+        pace = Pace(first_s=0.05, longest_s=0.2, resync_s=resync_s)
         if url:
-            opened.append(RedisIntents(connect(url), BACKOFF, lease_s=1.0, dead_letter_limit=3))
+            opened.append(RedisIntents(connect(url), pace, lease_s=1.0, dead_letter_limit=3))
         else:
-            opened.append(SqliteIntents(tmp_path / "intents.sqlite3", BACKOFF, dead_letter_limit=3))
+            opened.append(SqliteIntents(tmp_path / "intents.sqlite3", pace, dead_letter_limit=3))
         return opened[-1]
 
     yield open_store
@@ -57,7 +59,7 @@ def test_an_intent_is_there_for_the_next_process(reopen: Callable[[], IntentStor
 def test_every_event_raises_the_desired_generation(store: IntentStore) -> None:
     store.record(up(), due_in_s=60)
     store.record(changed(), due_in_s=60)
-    intent = store.record(down(), due_in_s=60)
+    intent = store.record(down(), due_in_s=60).intent
 
     assert (intent.desired, intent.status, intent.is_lagging) == (3, "stopped", True)
 
@@ -66,7 +68,7 @@ def test_a_server_that_came_up_again_runs_with_what_was_announced_last(store: In
     store.record(up(groups=["dev"]), due_in_s=60)
     store.record(down(), due_in_s=60)
 
-    intent = store.record(up(groups=["ops"]), due_in_s=60)
+    intent = store.record(up(groups=["ops"]), due_in_s=60).intent
 
     assert (intent.status, intent.announcement.groups) == ("running", frozenset({"ops"}))
 
@@ -90,17 +92,50 @@ def test_a_commit_never_lowers_the_generation(store: IntentStore) -> None:
     assert (intent.committed, intent.is_lagging) == (3, False)
 
 
-def test_looks_that_did_not_end_in_a_commit_are_counted_and_put_off_further(store: IntentStore) -> None:
+def test_looks_that_never_ended_are_counted_and_put_off_further(store: IntentStore) -> None:
     store.record(up(), due_in_s=0)
 
-    first = store.begin("s")
-    second = store.begin("s")
+    first, second = store.begin("s"), store.begin("s")
     after = store.commit("s", 1)
 
     assert first is not None
     assert second is not None
     assert (first.attempts, second.attempts, after.attempts) == (1, 2, 0)
-    assert second.due_at > first.due_at
+    assert _due_at(second) > _due_at(first)
+
+
+def test_failed_looks_are_counted_until_one_succeeds(store: IntentStore) -> None:
+    store.record(up(), due_in_s=0)
+
+    failures = [store.fail("s").failures for _ in range(3)]
+
+    assert failures == [1, 2, 3]
+    assert store.commit("s", 1).failures == 0
+
+
+def test_only_the_first_event_before_a_look_needs_a_message(store: IntentStore) -> None:
+    needs_wake = [store.record(event, due_in_s=60).needs_wake for event in (up(), changed(), down(), up())]
+    store.begin("s")
+    during_the_look = [store.record(changed(), due_in_s=60).needs_wake for _ in range(3)]
+
+    assert needs_wake == [True, False, False, False]
+    assert during_the_look == [True, False, False]
+
+
+def test_a_storm_of_events_does_not_put_the_sweep_off(store: IntentStore) -> None:
+    store.record(up(), due_in_s=0)
+    for _ in range(5):
+        store.record(changed(), due_in_s=60)
+
+    assert store.claim_due(10) == ["s"]
+
+
+def test_a_message_that_died_with_its_process_is_sent_again(store: IntentStore) -> None:
+    store.record(up(), due_in_s=60)
+
+    store.forget_messages()
+
+    assert store.record(changed(), due_in_s=60).needs_wake
 
 
 def test_a_server_is_due_only_after_its_time_and_for_one_sweep(store: IntentStore) -> None:
@@ -112,6 +147,34 @@ def test_a_server_is_due_only_after_its_time_and_for_one_sweep(store: IntentStor
     assert store.claim_due(10) == ["now"]
     assert store.claim_due(10) == []
     eventually(lambda: store.claim_due(10) == ["now"])
+
+
+def test_a_running_server_is_looked_at_again_after_the_resync_interval(
+    reopen: Callable[[float], IntentStore],
+) -> None:
+    store = reopen(0.1)
+    store.record(up("running"), due_in_s=60)
+    store.commit("running", 1)
+    store.record(up("stopped"), due_in_s=60)
+    store.record(down("stopped"), due_in_s=60)
+    store.commit("stopped", 2)
+
+    eventually(lambda: store.claim_due(10) == ["running"])
+    intent = store.intent("running")
+
+    assert intent is not None
+    assert (intent.desired, intent.is_lagging) == (2, True)
+
+
+def test_a_server_at_rest_is_left_alone_until_an_event(reopen: Callable[[float], IntentStore]) -> None:
+    store = reopen(0.01)
+    store.record(up(), due_in_s=0)
+
+    store.rest("s")
+
+    assert store.claim_due(10) == []
+    assert store.record(changed(), due_in_s=0).needs_wake
+    assert store.claim_due(10) == ["s"]
 
 
 def test_two_sweeps_at_the_same_time_never_get_the_same_server(reopen: Callable[[], IntentStore]) -> None:
@@ -183,7 +246,7 @@ def test_events_recorded_at_the_same_time_are_all_counted(reopen: Callable[[], I
 @pytest.mark.redis
 def test_a_lease_on_redis_is_renewed_beyond_its_first_term_and_expires_with_its_process(redis_url: str) -> None:
     client = connect(_emptied(redis_url))
-    store = RedisIntents(client, BACKOFF, lease_s=1.0)
+    store = RedisIntents(client, PACE, lease_s=1.0)
     with store.lease("s") as lease:
         client.pexpire("toolscale:lease:s", 700)
         eventually(lambda: client.pttl("toolscale:lease:s") > 800, what="a renewal")
@@ -198,13 +261,18 @@ def test_a_lease_on_redis_is_renewed_beyond_its_first_term_and_expires_with_its_
 @pytest.mark.redis
 def test_revisions_stay_above_the_past_when_redis_is_wiped(redis_url: str) -> None:
     client = connect(_emptied(redis_url))
-    store = RedisIntents(client, BACKOFF)
+    store = RedisIntents(client, PACE)
     before = store.next_revision()
 
     client.flushall()
 
     assert store.next_revision() > before
     store.close()
+
+
+def _due_at(intent: Intent) -> float:
+    assert intent.due_at is not None
+    return intent.due_at
 
 
 def _emptied(url: str) -> str:

@@ -28,8 +28,8 @@ from tests.hostile.scripted_http import Exchange, ScriptedServer, scripted_http
 from tests.processes import Composition
 from tests.redis_server import free_port
 from tests.waiting import eventually
-from workers.intents.contract import Backoff
 from workers.intents.redis_store import RedisIntents, connect
+from workers.intents.transitions import Pace
 from workers.tasks import ACCEPT_EVENT
 
 pytestmark = pytest.mark.redis
@@ -42,7 +42,7 @@ def composition(own_redis_url: str, tmp_path: Path) -> Composition:
 
 @pytest.fixture
 def intents(composition: Composition) -> Generator[RedisIntents]:
-    with closing(RedisIntents(connect(composition.redis_url), Backoff(1.0, 4.0))) as store:
+    with closing(RedisIntents(connect(composition.redis_url), Pace(1.0, 4.0))) as store:
         yield store
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workers.intents.contract import Backoff, IntentStore
+from workers.intents.contract import IntentStore
+from workers.intents.transitions import Pace
 
 if TYPE_CHECKING:
     from shared.settings import Settings
@@ -12,11 +13,11 @@ if TYPE_CHECKING:
 
 def open_intents(settings: Settings) -> IntentStore:
     """Open the intent store: Redis where REDIS_URL is set, else a file in the data directory."""
-    backoff = Backoff(settings.retry_after_s, settings.retry_max_s)
+    pace = Pace(settings.retry_after_s, settings.retry_max_s, settings.resync_interval_s)
     if settings.redis_url:
         from workers.intents.redis_store import RedisIntents, connect  # noqa: PLC0415
 
-        return RedisIntents(connect(settings.redis_url), backoff, settings.lease_s, settings.dead_letter_limit)
+        return RedisIntents(connect(settings.redis_url), pace, settings.lease_s, settings.dead_letter_limit)
     from workers.intents.sqlite_store import SqliteIntents  # noqa: PLC0415
 
-    return SqliteIntents(settings.data_dir / "intents.sqlite3", backoff, settings.dead_letter_limit)
+    return SqliteIntents(settings.data_dir / "intents.sqlite3", pace, settings.dead_letter_limit)

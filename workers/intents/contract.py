@@ -14,27 +14,16 @@ from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
-from shared.errors import EventInvalid
-from shared.events import ServerAnnouncement, ServerDown, ServerEvent, ServerUp
-
-
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """Seconds until a server is looked at again: doubling with each failed look, up to a bound."""
-
-    first_s: float
-    longest_s: float
-
-    def after(self, failures: int) -> float:
-        """Return the wait after this many looks in a row without a commit."""
-        return min(self.longest_s, self.first_s * 2.0 ** min(max(failures - 1, 0), 30))
+from shared.events import ServerAnnouncement, ServerEvent
 
 
 class Intent(BaseModel):
-    """What one server should be, and how far the index is.
+    """What one server should be, and how far the index is. Times are seconds since the epoch.
 
-    `attempts` counts looks begun since the last commit, those that a crash cut short included.
-    `due_at` (seconds since the epoch) is when the sweep may send it again.
+    `awaited`: a message was sent and no look has begun since, so another message would add nothing.
+    `attempts` counts looks begun since the last that ended, so those that took their worker with them;
+    `failures` those in a row that ended in an error.
+    `due_at` is when the sweep asks for the next look.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -45,8 +34,10 @@ class Intent(BaseModel):
     source: str
     desired: int
     committed: int = 0
+    awaited: bool = False
     attempts: int = 0
-    due_at: float = 0.0
+    failures: int = 0
+    due_at: float | None = None
 
     @property
     def is_lagging(self) -> bool:
@@ -67,6 +58,14 @@ class DeadLetter(BaseModel):
 LETTER_CHARACTERS = 10_000
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The intent after an event, and whether a message must be sent: none is under way yet."""
+
+    intent: Intent
+    needs_wake: bool
+
+
 class Lease(Protocol):
     """The right to write one server's tools, renewed in the background until released."""
 
@@ -81,7 +80,7 @@ class IntentStore(Protocol):
     Every method raises IntentsUnavailable when the store does not answer.
     """
 
-    def record(self, event: ServerEvent, *, due_in_s: float) -> Intent:
+    def record(self, event: ServerEvent, *, due_in_s: float) -> Recorded:
         """Write down what the event asks and raise the desired generation; durable on return.
 
         The sweep leaves it alone for `due_in_s` seconds, the time for its message to be acted upon.
@@ -107,10 +106,23 @@ class IntentStore(Protocol):
         """Note that the index reflects this generation; never lowers it. Returns the intent after that."""
         ...
 
-    def claim_due(self, limit: int) -> list[str]:
-        """Return lagging servers whose time has come, at most `limit`, and put each off by its backoff.
+    def fail(self, server_id: str) -> Intent:
+        """Note that a look ended in an error; the next one waits longer each time. Returns the intent after that."""
+        ...
 
-        Two sweeps never get the same server at the same time.
+    def rest(self, server_id: str) -> Intent:
+        """Plan no further look until an event asks for one. Returns the intent after that."""
+        ...
+
+    def forget_messages(self) -> None:
+        """Note that no message is under way: for a broker in memory, at the start of its process."""
+        ...
+
+    def claim_due(self, limit: int) -> list[str]:
+        """Return servers whose time for a look has come, at most `limit`, and plan the one after.
+
+        Those that lag, and those last looked at a resync interval ago. Two sweeps never get the same server at the
+        same time.
         """
         ...
 
@@ -137,24 +149,3 @@ class IntentStore(Protocol):
     def close(self) -> None:
         """Release the store."""
         ...
-
-
-def apply_event(before: Intent | None, event: ServerEvent) -> Intent:
-    """Return the intent after an event; the latest recorded one decides.
-
-    Raises:
-        EventInvalid: it speaks of a server that was never announced.
-    """
-    if isinstance(event, ServerUp):
-        return Intent(
-            server_id=event.data.server_id,
-            status="running",
-            announcement=event.data,
-            source=event.source,
-            desired=(before.desired if before else 0) + 1,
-            committed=before.committed if before else 0,
-        )
-    if before is None:
-        raise EventInvalid("data.server_id", f"no server {event.data.server_id!r} was ever announced")
-    status = "stopped" if isinstance(event, ServerDown) else before.status
-    return before.model_copy(update={"status": status, "desired": before.desired + 1, "attempts": 0})

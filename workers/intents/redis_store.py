@@ -13,8 +13,9 @@ from redis.exceptions import LockError, RedisError
 from redis.lock import Lock
 
 from shared.errors import IntentsUnavailable, LeaseHeld
-from shared.events import ServerEvent
-from workers.intents.contract import LETTER_CHARACTERS, Backoff, DeadLetter, Intent, Lease, apply_event
+from workers.intents.base import StoredIntents
+from workers.intents.contract import LETTER_CHARACTERS, DeadLetter, Intent, Lease
+from workers.intents.transitions import Pace
 
 if TYPE_CHECKING:
     from redis.client import Pipeline
@@ -40,25 +41,15 @@ def connect(url: str) -> redis.Redis:
     )
 
 
-class RedisIntents:
+class RedisIntents(StoredIntents):
     """An IntentStore shared by any number of producers and workers."""
 
-    def __init__(
-        self, client: redis.Redis, backoff: Backoff, lease_s: float = 10.0, dead_letter_limit: int = 10_000
-    ) -> None:
+    def __init__(self, client: redis.Redis, pace: Pace, lease_s: float = 10.0, dead_letter_limit: int = 10_000) -> None:
+        super().__init__(pace)
         self._redis = client
-        self._backoff = backoff
         self._lease_s = lease_s
         self._dead_letter_limit = dead_letter_limit
         self._next_revision = client.register_script(_NEXT_REVISION)
-
-    def record(self, event: ServerEvent, *, due_in_s: float) -> Intent:
-        """Write down what the event asks and raise the desired generation; durable on return."""
-        due_at = time.time() + due_in_s
-        return self._update(
-            event.data.server_id,
-            lambda before: apply_event(before, event).model_copy(update={"due_at": due_at}),
-        )
 
     def intent(self, server_id: str) -> Intent | None:
         """Return a server's intent, or None when it was never announced."""
@@ -71,27 +62,6 @@ class RedisIntents:
         with _translated():
             server_ids = sorted(str(member) for member in self._redis.smembers(SERVERS))
         return (intent for server_id in server_ids if (intent := self.intent(server_id)))
-
-    def begin(self, server_id: str) -> Intent | None:
-        """Count an attempt and put the next one off."""
-        if self.intent(server_id) is None:
-            return None
-        return self._update(server_id, lambda before: self._put_off(_known(before, server_id), attempt=1))
-
-    def commit(self, server_id: str, generation: int) -> Intent:
-        """Note that the index reflects this generation; never lowers it."""
-
-        def committed(before: Intent | None) -> Intent:
-            known = _known(before, server_id)
-            return known.model_copy(update={"committed": max(known.committed, generation), "attempts": 0})
-
-        return self._update(server_id, committed)
-
-    def claim_due(self, limit: int) -> list[str]:
-        """Return lagging servers whose time has come, and put each off by its backoff."""
-        with _translated():
-            due = self._redis.zrangebyscore(DUE, "-inf", time.time(), start=0, num=limit)
-        return [str(server_id) for server_id in due if self._claim(str(server_id))]
 
     @contextmanager
     def lease(self, server_id: str) -> Generator[Lease]:
@@ -130,25 +100,12 @@ class RedisIntents:
         """Release the connections."""
         self._redis.close()
 
-    def _claim(self, server_id: str) -> bool:
-        """Return whether this sweep is the one that put the server off."""
-        claimed = False
-
-        def put_off(before: Intent | None) -> Intent:
-            nonlocal claimed
-            known = _known(before, server_id)
-            claimed = known.is_lagging and known.due_at <= time.time()
-            return self._put_off(known, attempt=0) if claimed else known
-
-        self._update(server_id, put_off)
-        return claimed
-
-    def _put_off(self, intent: Intent, *, attempt: int) -> Intent:
-        attempts = intent.attempts + attempt
-        return intent.model_copy(update={"attempts": attempts, "due_at": time.time() + self._backoff.after(attempts)})
+    def _due(self, now: float, limit: int) -> list[str]:
+        with _translated():
+            return [str(server_id) for server_id in self._redis.zrangebyscore(DUE, "-inf", now, start=0, num=limit)]
 
     def _update(self, server_id: str, change: Callable[[Intent | None], Intent]) -> Intent:
-        """Replace a server's intent by what `change` makes of it, again when another process came between."""
+        """Do it again when another process came between."""
         changed: list[Intent] = []
 
         def attempt(pipe: Pipeline) -> None:
@@ -157,10 +114,10 @@ class RedisIntents:
             pipe.multi()
             pipe.set(_key(server_id), after.model_dump_json())
             pipe.sadd(SERVERS, server_id)
-            if after.is_lagging:
-                pipe.zadd(DUE, {server_id: after.due_at})
-            else:
+            if after.due_at is None:
                 pipe.zrem(DUE, server_id)
+            else:
+                pipe.zadd(DUE, {server_id: after.due_at})
 
         with _translated():
             self._redis.transaction(attempt, _key(server_id))
@@ -205,12 +162,6 @@ class _RenewedLease:
 
 def _key(server_id: str) -> str:
     return f"toolscale:intent:{server_id}"
-
-
-def _known(intent: Intent | None, server_id: str) -> Intent:
-    if intent is None:
-        raise IntentsUnavailable(f"{server_id}: its intent is gone")
-    return intent
 
 
 def _parse(stored: object) -> Intent | None:

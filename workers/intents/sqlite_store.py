@@ -5,18 +5,19 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from shared.errors import IntentsUnavailable, LeaseHeld
-from shared.events import ServerEvent
-from workers.intents.contract import LETTER_CHARACTERS, Backoff, DeadLetter, Intent, Lease, apply_event
+from workers.intents.base import StoredIntents
+from workers.intents.contract import LETTER_CHARACTERS, DeadLetter, Intent, Lease
+from workers.intents.transitions import Pace
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS intents (
-    server_id TEXT PRIMARY KEY, lagging INTEGER NOT NULL, due_at REAL NOT NULL, intent TEXT NOT NULL) STRICT;
-CREATE INDEX IF NOT EXISTS due ON intents (due_at) WHERE lagging;
+    server_id TEXT PRIMARY KEY, due_at REAL, intent TEXT NOT NULL) STRICT;
+CREATE INDEX IF NOT EXISTS due ON intents (due_at) WHERE due_at IS NOT NULL;
 CREATE TABLE IF NOT EXISTS dead_letters (
     number INTEGER PRIMARY KEY, at REAL NOT NULL, reason TEXT NOT NULL, body TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS revision (only INTEGER PRIMARY KEY CHECK (only = 0), latest INTEGER NOT NULL) STRICT;
@@ -24,11 +25,11 @@ INSERT OR IGNORE INTO revision VALUES (0, 0);
 """
 
 
-class SqliteIntents:
+class SqliteIntents(StoredIntents):
     """An IntentStore in one file. Leases hold within this process, the only one that reconciles."""
 
-    def __init__(self, path: Path, backoff: Backoff, dead_letter_limit: int = 10_000) -> None:
-        self._backoff = backoff
+    def __init__(self, path: Path, pace: Pace, dead_letter_limit: int = 10_000) -> None:
+        super().__init__(pace)
         self._dead_letter_limit = dead_letter_limit
         self._lock = threading.RLock()
         self._leased: set[str] = set()
@@ -40,12 +41,6 @@ class SqliteIntents:
         except (sqlite3.Error, OSError) as error:
             raise IntentsUnavailable(f"{path}: {error}") from error
 
-    def record(self, event: ServerEvent, *, due_in_s: float) -> Intent:
-        """Write down what the event asks and raise the desired generation; durable on return."""
-        with self._transaction() as db:
-            after = apply_event(_read(db, event.data.server_id), event)
-            return _write(db, after.model_copy(update={"due_at": time.time() + due_in_s}))
-
     def intent(self, server_id: str) -> Intent | None:
         """Return a server's intent, or None when it was never announced."""
         with self._transaction() as db:
@@ -56,30 +51,6 @@ class SqliteIntents:
         with self._transaction() as db:
             rows = db.execute("SELECT intent FROM intents ORDER BY server_id").fetchall()
         return (Intent.model_validate_json(row[0]) for row in rows)
-
-    def begin(self, server_id: str) -> Intent | None:
-        """Count an attempt and put the next one off."""
-        with self._transaction() as db:
-            before = _read(db, server_id)
-            return before and self._put_off(db, before, attempts=before.attempts + 1)
-
-    def commit(self, server_id: str, generation: int) -> Intent:
-        """Note that the index reflects this generation; never lowers it."""
-        with self._transaction() as db:
-            before = _read(db, server_id)
-            if before is None:
-                raise IntentsUnavailable(f"{server_id}: its intent is gone")
-            committed = max(before.committed, generation)
-            return _write(db, before.model_copy(update={"committed": committed, "attempts": 0}))
-
-    def claim_due(self, limit: int) -> list[str]:
-        """Return lagging servers whose time has come, and put each off by its backoff."""
-        with self._transaction() as db:
-            rows = db.execute(
-                "SELECT intent FROM intents WHERE lagging AND due_at <= ? ORDER BY due_at LIMIT ?", (time.time(), limit)
-            ).fetchall()
-            due = [Intent.model_validate_json(row[0]) for row in rows]
-            return [self._put_off(db, intent, attempts=intent.attempts).server_id for intent in due]
 
     @contextmanager
     def lease(self, server_id: str) -> Generator[Lease]:
@@ -124,9 +95,17 @@ class SqliteIntents:
         with self._lock:
             self._db.close()
 
-    def _put_off(self, db: sqlite3.Connection, intent: Intent, *, attempts: int) -> Intent:
-        due_at = time.time() + self._backoff.after(attempts)
-        return _write(db, intent.model_copy(update={"attempts": attempts, "due_at": due_at}))
+    def _update(self, server_id: str, change: Callable[[Intent | None], Intent]) -> Intent:
+        with self._transaction() as db:
+            after = change(_read(db, server_id))
+            row = (after.server_id, after.due_at, after.model_dump_json())
+            db.execute("INSERT OR REPLACE INTO intents VALUES (?, ?, ?)", row)
+            return after
+
+    def _due(self, now: float, limit: int) -> list[str]:
+        with self._transaction() as db:
+            query = "SELECT server_id FROM intents WHERE due_at <= ? ORDER BY due_at LIMIT ?"
+            return [row[0] for row in db.execute(query, (now, limit))]
 
     @contextmanager
     def _transaction(self) -> Generator[sqlite3.Connection]:
@@ -147,11 +126,3 @@ class _HeldByProcess:
 def _read(db: sqlite3.Connection, server_id: str) -> Intent | None:
     row = db.execute("SELECT intent FROM intents WHERE server_id = ?", (server_id,)).fetchone()
     return Intent.model_validate_json(row[0]) if row else None
-
-
-def _write(db: sqlite3.Connection, intent: Intent) -> Intent:
-    db.execute(
-        "INSERT OR REPLACE INTO intents VALUES (?, ?, ?, ?)",
-        (intent.server_id, int(intent.is_lagging), intent.due_at, intent.model_dump_json()),
-    )
-    return intent

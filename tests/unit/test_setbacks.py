@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shared.catalog import Scope
+from shared.errors import ServerTimeout
+from tests.builders import WritePath, changed, definition, listing, up, write_path
+from workers.dependencies import Patience
+from workers.ingest import reconcile
+
+SILENT = ServerTimeout("s", "no complete answer within 30 s")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> WritePath:
+    """A write path with one good server, that is hidden after three failed looks."""
+    path = write_path(tmp_path)
+    path = replace(path, deps=replace(path.deps, patience=Patience(looks=3)))
+    path.world.servers["s"] = listing(definition("a"))
+    path.deps.intents.record(up(), due_in_s=60)
+    reconcile("s", path.deps)
+    return path
+
+
+def look(path: WritePath, times: int = 1) -> None:
+    path.deps.intents.record(changed(), due_in_s=60)
+    for _ in range(times):
+        try:
+            reconcile("s", path.deps)
+        except ServerTimeout:
+            continue
+
+
+def status(path: WritePath) -> str:
+    record = path.index.server("s")
+    assert record is not None
+    return record.status
+
+
+def found(path: WritePath) -> int:
+    return len(path.index.tools(Scope(), limit=10).tools)
+
+
+def test_one_failure_marks_a_server_stale_and_says_when_it_is_tried_again(path: WritePath) -> None:
+    path.world.servers["s"] = SILENT
+
+    look(path)
+
+    record = path.index.server("s")
+    assert record is not None
+    assert (record.status, record.failures, found(path)) == ("running", 1, 1)
+    assert record.next_look_at is not None
+    assert record.stale_since is not None
+
+
+def test_a_server_that_keeps_failing_is_quarantined_and_its_tools_hidden_and_kept(path: WritePath) -> None:
+    path.world.servers["s"] = SILENT
+
+    look(path, times=3)
+
+    assert (status(path), found(path)) == ("quarantined", 0)
+    assert path.tool_names() == {"a"}
+
+
+def test_staleness_is_counted_from_the_first_failure(path: WritePath) -> None:
+    path.world.servers["s"] = SILENT
+    look(path)
+    first = path.index.server("s")
+
+    look(path)
+
+    second = path.index.server("s")
+    assert first is not None
+    assert second is not None
+    assert second.stale_since == first.stale_since
+
+
+def test_the_first_good_list_brings_a_quarantined_server_back_and_embeds_nothing(path: WritePath) -> None:
+    path.world.servers["s"] = SILENT
+    look(path, times=3)
+
+    path.world.servers["s"] = listing(definition("a"))
+    look(path)
+
+    record = path.index.server("s")
+    assert record is not None
+    assert (record.status, record.failures, record.stale_since, found(path)) == ("running", 0, None, 1)
+    assert len(path.embedder.embedded_texts) == 1
+
+
+def test_a_server_that_was_silent_for_too_long_is_stopped_and_no_longer_asked(path: WritePath) -> None:
+    path = replace(path, deps=replace(path.deps, patience=Patience(looks=100, stop_after_s=0.0)))
+    path.world.servers["s"] = SILENT
+    look(path, times=2)
+
+    intent = path.deps.intents.intent("s")
+    assert intent is not None
+    assert (status(path), intent.is_lagging, intent.due_at) == ("stopped", False, None)
+
+
+def test_a_stopped_server_runs_again_when_it_is_announced(path: WritePath) -> None:
+    path = replace(path, deps=replace(path.deps, patience=Patience(looks=100, stop_after_s=0.0)))
+    path.world.servers["s"] = SILENT
+    look(path, times=2)
+
+    path.world.servers["s"] = listing(definition("a"))
+    path.deps.intents.record(up(), due_in_s=60)
+    reconcile("s", path.deps)
+
+    assert (status(path), found(path)) == ("running", 1)
+
+
+def test_a_server_whose_looks_kill_their_workers_is_parked_until_an_event_speaks_of_it(path: WritePath) -> None:
+    path.deps.intents.record(changed(), due_in_s=60)
+    for _ in range(3):
+        path.deps.intents.begin("s")  # a look that never ended
+
+    reconcile("s", path.deps)
+    looks = len(path.world.looks)
+
+    record = path.index.server("s")
+    intent = path.deps.intents.intent("s")
+    assert record is not None
+    assert intent is not None
+    assert (record.status, intent.due_at, len(path.world.looks)) == ("quarantined", None, looks)
+    assert record.last_error == "s: 3 looks in a row did not end; parked until the next event"
+    look(path)
+    assert (status(path), found(path)) == ("running", 1)

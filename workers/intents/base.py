@@ -1,0 +1,98 @@
+"""What both stores do alike: they differ in how they read, replace and find intents."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+
+from shared.errors import IntentsUnavailable
+from shared.events import ServerEvent
+from workers.intents import transitions
+from workers.intents.contract import Intent, Recorded
+from workers.intents.transitions import Pace
+
+
+class StoredIntents(ABC):
+    """The life of an intent, on whatever `_update` and `_due` keep it in."""
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+
+    def record(self, event: ServerEvent, *, due_in_s: float) -> Recorded:
+        """Write down what the event asks and raise the desired generation; durable on return."""
+        due_at, was_awaited = time.time() + due_in_s, False
+
+        def change(before: Intent | None) -> Intent:
+            nonlocal was_awaited
+            was_awaited = before is not None and before.awaited
+            return transitions.recorded(before, event, due_at)
+
+        return Recorded(self._update(event.data.server_id, change), needs_wake=not was_awaited)
+
+    def begin(self, server_id: str) -> Intent | None:
+        """Count an attempt and put the next one off."""
+        if self.intent(server_id) is None:
+            return None
+        return self._change(server_id, lambda before: transitions.begun(before, time.time(), self._pace))
+
+    def commit(self, server_id: str, generation: int) -> Intent:
+        """Note that the index reflects this generation; never lowers it."""
+        return self._change(
+            server_id, lambda before: transitions.committed(before, generation, time.time(), self._pace)
+        )
+
+    def fail(self, server_id: str) -> Intent:
+        """Note that a look ended in an error; the next one waits longer each time."""
+        return self._change(server_id, lambda before: transitions.failed(before, time.time(), self._pace))
+
+    def rest(self, server_id: str) -> Intent:
+        """Plan no further look until an event asks for one."""
+        return self._change(server_id, transitions.resting)
+
+    def forget_messages(self) -> None:
+        """Note that no message is under way: for a broker in memory, at the start of its process."""
+        for intent in self.intents():
+            if intent.awaited:
+                self._change(intent.server_id, transitions.unawaited)
+
+    def claim_due(self, limit: int) -> list[str]:
+        """Return servers whose time for a look has come, and plan the one after."""
+        return [server_id for server_id in self._due(time.time(), limit) if self._claim(server_id)]
+
+    def _claim(self, server_id: str) -> bool:
+        """Return whether this sweep is the one that asks for the server's look."""
+        claimed = False
+
+        def change(before: Intent) -> Intent:
+            nonlocal claimed
+            now = time.time()
+            claimed = before.due_at is not None and before.due_at <= now
+            return transitions.claimed(before, now, self._pace) if claimed else before
+
+        self._change(server_id, change)
+        return claimed
+
+    def _change(self, server_id: str, change: Callable[[Intent], Intent]) -> Intent:
+        def known(before: Intent | None) -> Intent:
+            if before is None:
+                raise IntentsUnavailable(f"{server_id}: its intent is gone")
+            return change(before)
+
+        return self._update(server_id, known)
+
+    @abstractmethod
+    def intent(self, server_id: str) -> Intent | None:
+        """Return a server's intent, or None when it was never announced."""
+
+    @abstractmethod
+    def intents(self) -> Iterator[Intent]:
+        """Return the intents of all announced servers."""
+
+    @abstractmethod
+    def _update(self, server_id: str, change: Callable[[Intent | None], Intent]) -> Intent:
+        """Replace the intent by what `change` makes of it, atomically; `change` may be called more than once."""
+
+    @abstractmethod
+    def _due(self, now: float, limit: int) -> list[str]:
+        """Return servers that are due, the longest waiting first."""

@@ -1,0 +1,114 @@
+"""How an intent changes: pure functions, the same for every store.
+
+event ──▶ recorded ──▶ begun ──▶ committed ──(resync interval)──▶ claimed ──▶ begun …
+                         │└─────▶ failed ────(backoff)───────────▶ claimed ──▶ begun …
+                         └ killed: nothing is noted, the plan made at its beginning holds
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from shared.errors import EventInvalid
+from shared.events import ServerDown, ServerEvent, ServerUp
+from workers.intents.contract import Intent
+
+# A resync comes after this share of its interval at the earliest, so that servers announced together drift apart.
+EARLIEST_SHARE = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds between looks.
+
+    `first_s` after one failure, doubling up to `longest_s`. `resync_s` after a success; 0 means never again unasked.
+    """
+
+    first_s: float
+    longest_s: float
+    resync_s: float = 0.0
+
+    def after_failures(self, failures: int) -> float:
+        """Return the wait after this many looks in a row without success."""
+        return min(self.longest_s, self.first_s * 2.0 ** min(max(failures - 1, 0), 30))
+
+    def resync_at(self, now: float) -> float | None:
+        """Return when a server that was just listed is listed again, jittered; None: never."""
+        return now + self.resync_s * random.uniform(EARLIEST_SHARE, 1.0) if self.resync_s else None  # noqa: S311
+
+
+def recorded(before: Intent | None, event: ServerEvent, due_at: float) -> Intent:
+    """Return the intent after an event; the latest recorded one decides.
+
+    Raises:
+        EventInvalid: it speaks of a server that was never announced.
+    """
+    if isinstance(event, ServerUp):
+        after = _announced(before, event)
+    elif before is None:
+        raise EventInvalid("data.server_id", f"no server {event.data.server_id!r} was ever announced")
+    else:
+        status = "stopped" if isinstance(event, ServerDown) else before.status
+        after = before.model_copy(update={"status": status, "desired": before.desired + 1})
+    # a message that is under way keeps its time: a storm of events must not put the sweep off for ever
+    if before and before.awaited and before.due_at is not None:
+        due_at = min(due_at, before.due_at)
+    return after.model_copy(update={"awaited": True, "attempts": 0, "due_at": due_at})
+
+
+def begun(before: Intent, now: float, pace: Pace) -> Intent:
+    """Return the intent at the beginning of a look, with a plan for the case that it never ends."""
+    if not before.is_lagging:
+        return before.model_copy(update={"awaited": False})  # a message that came late: there is nothing to look for
+    attempts = before.attempts + 1
+    due_at = now + pace.after_failures(attempts + before.failures)
+    return before.model_copy(update={"awaited": False, "attempts": attempts, "due_at": due_at})
+
+
+def committed(before: Intent, generation: int, now: float, pace: Pace) -> Intent:
+    """Return the intent after a look that succeeded; an older one never lowers the generation."""
+    after = before.model_copy(update={"committed": max(before.committed, generation), "attempts": 0, "failures": 0})
+    due_at = now + pace.first_s if after.is_lagging else _next_resync(after, now, pace)
+    return after.model_copy(update={"due_at": due_at})
+
+
+def failed(before: Intent, now: float, pace: Pace) -> Intent:
+    """Return the intent after a look that ended in an error."""
+    failures = before.failures + 1
+    due_at = now + pace.after_failures(failures)
+    return before.model_copy(update={"attempts": 0, "failures": failures, "due_at": due_at})
+
+
+def resting(before: Intent) -> Intent:
+    """Return the intent of a server that is not looked at until an event asks for it."""
+    return before.model_copy(update={"committed": before.desired, "awaited": False, "attempts": 0, "due_at": None})
+
+
+def unawaited(before: Intent) -> Intent:
+    """Return the intent after its message was lost."""
+    return before.model_copy(update={"awaited": False})
+
+
+def claimed(before: Intent, now: float, pace: Pace) -> Intent:
+    """Return the intent after a sweep asked for its look: a resync is an event of our own."""
+    desired = before.desired if before.is_lagging else before.desired + 1
+    due_at = now + pace.after_failures(before.failures + before.attempts)
+    return before.model_copy(update={"desired": desired, "awaited": True, "due_at": due_at})
+
+
+def _announced(before: Intent | None, event: ServerUp) -> Intent:
+    return Intent(
+        server_id=event.data.server_id,
+        status="running",
+        announcement=event.data,
+        source=event.source,
+        desired=(before.desired if before else 0) + 1,
+        committed=before.committed if before else 0,
+        awaited=before.awaited if before else False,
+        failures=before.failures if before else 0,
+    )
+
+
+def _next_resync(intent: Intent, now: float, pace: Pace) -> float | None:
+    return pace.resync_at(now) if intent.status == "running" else None

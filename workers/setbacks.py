@@ -1,0 +1,83 @@
+"""What becomes of a server whose looks fail: stale, then quarantined, then stopped; the others never notice.
+
+stale         its last good tools are still found, and marked
+quarantined   they are hidden; looks go on, ever more seldom, and the first good list brings them back
+stopped       no more looks until it is announced again
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import structlog
+
+from shared.catalog import ServerRecord, Status
+from shared.errors import ServerError
+from workers.dependencies import Dependencies
+from workers.intents.contract import Intent
+from workers.records import known_record
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Setback:
+    """A look without a list: why, and what the server is from now on."""
+
+    reason: str
+    status: Status
+    failures: int
+    next_look_at: float | None
+
+
+def set_back(error: ServerError, intent: Intent, deps: Dependencies) -> None:
+    """Note a failed look: mark the server stale, hide it after too many, stop it after too long."""
+    before = known_record(intent, deps)
+    if _stale_for_s(before) >= deps.patience.stop_after_s:
+        deps.intents.rest(intent.server_id)
+        setback = Setback(str(error), "stopped", intent.failures + 1, None)
+    else:
+        after = deps.intents.fail(intent.server_id)
+        setback = Setback(str(error), _status(before, after, deps), after.failures, after.due_at)
+    _write(setback, before, intent, deps)
+    _log.warning(
+        "server_not_listed",
+        server=intent.server_id,
+        error=error.kind,
+        reason=error.reason,
+        status=setback.status,
+        failures=setback.failures,
+    )
+
+
+def park(intent: Intent, deps: Dependencies) -> None:
+    """Quarantine a server whose looks keep killing their workers, until an event speaks of it again."""
+    looks = deps.patience.looks
+    reason = f"{intent.server_id}: {looks} looks in a row did not end; parked until the next event"
+    deps.intents.rest(intent.server_id)
+    _write(Setback(reason, "quarantined", looks, None), known_record(intent, deps), intent, deps)
+    _log.error("server_parked", server=intent.server_id, looks=looks)
+
+
+def _write(setback: Setback, before: ServerRecord, intent: Intent, deps: Dependencies) -> None:
+    if setback.status != before.status:
+        deps.index.assign(intent.server_id, status=setback.status, groups=before.groups)
+    changes = {
+        "status": setback.status,
+        "generation": intent.desired,
+        "revision": deps.intents.next_revision(),
+        "stale_since": before.stale_since or time.time(),
+        "last_error": setback.reason,
+        "failures": setback.failures,
+        "next_look_at": setback.next_look_at,
+    }
+    deps.index.put_server(before.model_copy(update=changes))
+
+
+def _status(before: ServerRecord, after: Intent, deps: Dependencies) -> Status:
+    return "quarantined" if after.failures >= deps.patience.looks else before.status
+
+
+def _stale_for_s(record: ServerRecord) -> float:
+    return time.time() - record.stale_since if record.stale_since else 0.0
