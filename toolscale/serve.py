@@ -65,7 +65,7 @@ def _answer(embedded: Embedded, *, stdio: bool) -> None:
 def connection_help(url: str, config: Path | None) -> str:
     """Return what to type or paste so that a client uses this catalogue."""
     over_http = {"mcpServers": {"toolscale": {"type": "http", "url": url}}}
-    command = ["toolscale", "serve", "--stdio", *(["--config", str(config.resolve())] if config else [])]
+    command = [*_program(), "serve", "--stdio", *(["--config", str(config.resolve())] if config else [])]
     return "\n".join(
         (
             f"Toolscale answers at {url}",
@@ -73,7 +73,7 @@ def connection_help(url: str, config: Path | None) -> str:
             "Claude Code:",
             f"  claude mcp add --transport http toolscale {url}",
             "or, started by the client over stdio:",
-            f"  claude mcp add toolscale -- {shlex.join([_program(), *command[1:]])}",
+            f"  claude mcp add toolscale -- {shlex.join(command)}",
             "",
             "Claude Desktop, Cursor and others, in their mcp.json:",
             json.dumps(over_http, indent=2),
@@ -82,6 +82,7 @@ def connection_help(url: str, config: Path | None) -> str:
     )
 
 
-def _program() -> str:
-    """Return the path of this command, since a client's PATH seldom has the environment it is installed in."""
-    return str(Path(sys.argv[0]).resolve())
+def _program() -> list[str]:
+    """Return how this program was started, in full: a client's PATH seldom has the environment it is installed in."""
+    program = Path(sys.argv[0]).resolve()
+    return [sys.executable, "-m", "toolscale"] if program.name == "__main__.py" else [str(program)]

@@ -58,7 +58,7 @@ class Opened:
 
 def build_app(settings: Settings, given: Dependencies | None = None) -> Celery:
     """Return the app for these settings; with `given`, tasks use those dependencies and the caller closes them."""
-    app = Celery("toolscale", broker=settings.redis_url or "memory://")
+    app = Celery("toolscale", broker=settings.redis_url or "memory://localhost/")
     opened = Opened(settings, given)
     app.conf.update(_delivery(settings), **_schedule(settings), **_conduct(settings))
     Tasks(app, opened, settings.retry_after_s).register()

@@ -83,7 +83,7 @@ def test_it_says_how_to_connect_a_client(config: Path) -> None:
         output = running.output()
 
     assert f"claude mcp add --transport http toolscale {url}" in output
-    assert re.search(r"claude mcp add toolscale -- \S+ serve --stdio --config \S+mcp\.json", output)
+    assert re.search(r"claude mcp add toolscale -- \S+ -m toolscale serve --stdio --config \S+mcp\.json", output)
     block = json.loads(output[output.index('{\n  "mcpServers"') : output.index("\n}\n") + 2])
     assert block["mcpServers"]["toolscale"]["url"] == url
 
