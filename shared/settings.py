@@ -48,7 +48,7 @@ class Settings(BaseSettings):
     token_encoding: Encoding = "cl100k_base"
     """The encoding of answers: cl100k_base, o200k_base, or heuristic (an estimate)."""
 
-    no_match_below: Annotated[float, Field(ge=-1, le=1)] = 0.27
+    no_match_below: Annotated[float, Field(ge=-1, le=1)] = 0.25
     """Cosine similarity below which the closest tool is no match, -1 to 1; set for the bundled model."""
 
     allowed_hosts: Annotated[frozenset[str], NoDecode] = frozenset({"127.0.0.1", "localhost", "::1"})
