@@ -258,3 +258,9 @@ def test_a_caller_cannot_ask_for_more_than_it_may_see() -> None:
 
     assert names(answer) == ["read"]
     assert find(index, scope=Scope(servers=frozenset({"fs"})), servers=["mail"]).tools == []
+
+
+def test_a_tool_named_by_a_stop_word_fits_when_it_is_asked_for_by_name() -> None:
+    answer = find(index_of(make_tool("b", "help", "nothing alike")), "help", no_match_below=1)
+
+    assert names(answer) == ["help"]
