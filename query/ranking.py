@@ -8,7 +8,7 @@ The weights are flat around these values; docs/retrieval.md says what was tried.
 
 from __future__ import annotations
 
-import statistics
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from shared.catalog import Candidates
@@ -53,7 +53,9 @@ def z_scores(scores: Scores) -> dict[str, float]:
     """Return the scores in standard deviations from their mean; all 0 when they are all the same."""
     if not scores:
         return {}
-    mean, deviation = statistics.fmean(scores.values()), statistics.pstdev(scores.values())
+    mean = math.fsum(scores.values()) / len(scores)
+    # not statistics.pstdev, whose exact fractions take longer than the search
+    deviation = math.sqrt(math.fsum((score - mean) ** 2 for score in scores.values()) / len(scores))
     if deviation < 1e-9:  # noqa: PLR2004  # rounding alone
         return dict.fromkeys(scores, 0.0)
     return {point: (score - mean) / deviation for point, score in scores.items()}
