@@ -35,10 +35,10 @@ def set_back(error: ServerError, intent: Intent, deps: Dependencies) -> None:
     """Note a failed look: mark the server stale, hide it after too many, stop it after too long."""
     before = known_record(intent, deps)
     if _stale_for_s(before) >= deps.patience.stop_after_s:
-        deps.intents.rest(intent.server_id)
-        setback = Setback(str(error), "stopped", intent.failures + 1, None)
+        after = deps.intents.rest(intent.server_id, intent.desired)
+        setback = Setback(str(error), "stopped", intent.failures + 1, after.due_at)
     else:
-        after = deps.intents.fail(intent.server_id)
+        after = deps.intents.fail(intent.server_id, intent.desired)
         setback = Setback(str(error), _status(before, after, deps), after.failures, after.due_at)
     _write(setback, before, intent, deps)
     _log.warning(
@@ -55,8 +55,8 @@ def park(intent: Intent, deps: Dependencies) -> None:
     """Quarantine a server whose looks keep killing their workers, until an event speaks of it again."""
     looks = deps.patience.looks
     reason = f"{intent.server_id}: {looks} looks in a row did not end; parked until the next event"
-    deps.intents.rest(intent.server_id)
-    _write(Setback(reason, "quarantined", looks, None), known_record(intent, deps), intent, deps)
+    after = deps.intents.rest(intent.server_id, intent.desired)
+    _write(Setback(reason, "quarantined", looks, after.due_at), known_record(intent, deps), intent, deps)
     _log.error("server_parked", server=intent.server_id, looks=looks)
 
 

@@ -55,9 +55,10 @@ class Tasks:
             reconcile(server_id, deps)
         except LeaseHeld:
             return  # the run that holds it looks again when it ends
-        intent = deps.intents.intent(server_id)
-        if intent and intent.is_lagging:
-            self._wake(server_id)  # asked again while this run was under way, and found the lease held
+        except ServerError:
+            self._look_again_if_asked(server_id)
+            raise
+        self._look_again_if_asked(server_id)
 
     def sweep_intents(self) -> None:
         """Wake a worker for every server whose recorded event was not acted upon in time."""
@@ -66,6 +67,12 @@ class Tasks:
             self._wake(server_id)
         if due:
             structlog.get_logger().info("intents_swept", servers=len(due))
+
+    def _look_again_if_asked(self, server_id: str) -> None:
+        """Send the message again that came while a look was under way and found its lease held."""
+        intent = self._dependencies().intents.intent(server_id)
+        if intent and intent.awaited:
+            self._wake(server_id)
 
     def _wake(self, server_id: str) -> None:
         send_reconcile(self._app, server_id)

@@ -107,7 +107,7 @@ def test_looks_that_never_ended_are_counted_and_put_off_further(store: IntentSto
 def test_failed_looks_are_counted_until_one_succeeds(store: IntentStore) -> None:
     store.record(up(), due_in_s=0)
 
-    failures = [store.fail("s").failures for _ in range(3)]
+    failures = [store.fail("s", 1).failures for _ in range(3)]
 
     assert failures == [1, 2, 3]
     assert store.commit("s", 1).failures == 0
@@ -170,11 +170,53 @@ def test_a_server_at_rest_is_left_alone_until_an_event(reopen: Callable[[float],
     store = reopen(0.01)
     store.record(up(), due_in_s=0)
 
-    store.rest("s")
+    store.rest("s", 1)
 
     assert store.claim_due(10) == []
     assert store.record(changed(), due_in_s=0).needs_wake
     assert store.claim_due(10) == ["s"]
+
+
+def test_an_event_that_came_while_a_server_was_given_up_is_not_lost(store: IntentStore) -> None:
+    store.record(up(), due_in_s=60)
+    store.begin("s")
+    store.record(up(groups=["mended"]), due_in_s=60)
+
+    intent = store.rest("s", 1)
+
+    assert (intent.is_lagging, intent.awaited) == (True, True)
+    eventually(lambda: store.claim_due(10) == ["s"])
+
+
+def test_an_event_that_came_during_a_failing_look_does_not_wait_for_the_backoff(store: IntentStore) -> None:
+    store.record(up(), due_in_s=60)
+    for _ in range(3):
+        store.fail("s", 1)
+    store.record(up(groups=["mended"]), due_in_s=60)
+
+    asked_again, not_asked = store.fail("s", 1), store.fail("s", 2)
+
+    assert (asked_again.awaited, not_asked.awaited) == (True, False)
+    assert _due_at(not_asked) - _due_at(asked_again) > 0.1
+
+
+@pytest.mark.parametrize("outcome", ["commit", "fail", "rest"])
+def test_an_event_after_a_look_is_sent_although_a_sweep_came_during_it(store: IntentStore, outcome: str) -> None:
+    store.record(up(), due_in_s=0)
+    store.begin("s")
+    eventually(lambda: store.claim_due(10) == ["s"])
+
+    getattr(store, outcome)("s", 1)
+
+    assert store.record(changed(), due_in_s=60).needs_wake
+
+
+def test_a_look_from_before_the_store_was_lost_commits_no_more_than_was_asked_since(store: IntentStore) -> None:
+    store.record(up(), due_in_s=60)
+
+    store.commit("s", 37)
+
+    assert store.record(changed(), due_in_s=60).intent.is_lagging
 
 
 def test_two_sweeps_at_the_same_time_never_get_the_same_server(reopen: Callable[[], IntentStore]) -> None:

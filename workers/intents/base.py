@@ -42,13 +42,13 @@ class StoredIntents(ABC):
             server_id, lambda before: transitions.committed(before, generation, time.time(), self._pace)
         )
 
-    def fail(self, server_id: str) -> Intent:
-        """Note that a look ended in an error; the next one waits longer each time."""
-        return self._change(server_id, lambda before: transitions.failed(before, time.time(), self._pace))
+    def fail(self, server_id: str, generation: int) -> Intent:
+        """Note that a look at this generation ended in an error; the next one waits longer each time."""
+        return self._change(server_id, lambda before: transitions.failed(before, generation, time.time(), self._pace))
 
-    def rest(self, server_id: str) -> Intent:
-        """Plan no further look until an event asks for one."""
-        return self._change(server_id, transitions.resting)
+    def rest(self, server_id: str, generation: int) -> Intent:
+        """Plan no further look until an event after this generation asks for one."""
+        return self._change(server_id, lambda before: transitions.resting(before, generation, time.time(), self._pace))
 
     def forget_messages(self) -> None:
         """Note that no message is under way: for a broker in memory, at the start of its process."""

@@ -20,7 +20,8 @@ from shared.events import ServerAnnouncement, ServerEvent
 class Intent(BaseModel):
     """What one server should be, and how far the index is. Times are seconds since the epoch.
 
-    `awaited`: a message was sent and no look has begun since, so another message would add nothing.
+    `awaited`: a message was sent and no look has begun since, so another message would add nothing. One that comes
+    during a look finds its lease held; when the look ends, the intent says whether to send another.
     `attempts` counts looks begun since the last that ended, so those that took their worker with them;
     `failures` those in a row that ended in an error.
     `due_at` is when the sweep asks for the next look.
@@ -106,12 +107,15 @@ class IntentStore(Protocol):
         """Note that the index reflects this generation; never lowers it. Returns the intent after that."""
         ...
 
-    def fail(self, server_id: str) -> Intent:
-        """Note that a look ended in an error; the next one waits longer each time. Returns the intent after that."""
+    def fail(self, server_id: str, generation: int) -> Intent:
+        """Note that a look at this generation ended in an error. Returns the intent after that.
+
+        The next one waits longer each time, unless an event has asked for it meanwhile.
+        """
         ...
 
-    def rest(self, server_id: str) -> Intent:
-        """Plan no further look until an event asks for one. Returns the intent after that."""
+    def rest(self, server_id: str, generation: int) -> Intent:
+        """Plan no further look until an event after this generation asks for one. Returns the intent after that."""
         ...
 
     def forget_messages(self) -> None:

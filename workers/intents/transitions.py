@@ -68,21 +68,25 @@ def begun(before: Intent, now: float, pace: Pace) -> Intent:
 
 def committed(before: Intent, generation: int, now: float, pace: Pace) -> Intent:
     """Return the intent after a look that succeeded; an older one never lowers the generation."""
-    after = before.model_copy(update={"committed": max(before.committed, generation), "attempts": 0, "failures": 0})
-    due_at = now + pace.first_s if after.is_lagging else _next_resync(after, now, pace)
-    return after.model_copy(update={"due_at": due_at})
+    after = _reflected(before, generation).model_copy(update={"failures": 0})
+    return _asked_soon(after, now, pace) if after.is_lagging else _unasked(after, _next_resync(after, now, pace))
 
 
-def failed(before: Intent, now: float, pace: Pace) -> Intent:
-    """Return the intent after a look that ended in an error."""
-    failures = before.failures + 1
-    due_at = now + pace.after_failures(failures)
-    return before.model_copy(update={"attempts": 0, "failures": failures, "due_at": due_at})
+def failed(before: Intent, generation: int, now: float, pace: Pace) -> Intent:
+    """Return the intent after a look at this generation that ended in an error.
+
+    An event that came meanwhile does not wait for the backoff: it may be the one that mends the server.
+    """
+    after = before.model_copy(update={"attempts": 0, "failures": before.failures + 1})
+    if before.desired > generation:
+        return _asked_soon(after, now, pace)
+    return _unasked(after, now + pace.after_failures(after.failures))
 
 
-def resting(before: Intent) -> Intent:
-    """Return the intent of a server that is not looked at until an event asks for it."""
-    return before.model_copy(update={"committed": before.desired, "awaited": False, "attempts": 0, "due_at": None})
+def resting(before: Intent, generation: int, now: float, pace: Pace) -> Intent:
+    """Return the intent of a server that is not looked at until an event asks for it; one may have done so already."""
+    after = _reflected(before, generation)
+    return _asked_soon(after, now, pace) if after.is_lagging else _unasked(after, None)
 
 
 def unawaited(before: Intent) -> Intent:
@@ -95,6 +99,21 @@ def claimed(before: Intent, now: float, pace: Pace) -> Intent:
     desired = before.desired if before.is_lagging else before.desired + 1
     due_at = now + pace.after_failures(before.failures + before.attempts)
     return before.model_copy(update={"desired": desired, "awaited": True, "due_at": due_at})
+
+
+def _reflected(before: Intent, generation: int) -> Intent:
+    # a run from before the store was lost may come with a generation that nobody has asked for yet
+    committed = max(before.committed, min(generation, before.desired))
+    return before.model_copy(update={"committed": committed, "attempts": 0})
+
+
+def _asked_soon(intent: Intent, now: float, pace: Pace) -> Intent:
+    return intent.model_copy(update={"due_at": now + pace.first_s})
+
+
+def _unasked(intent: Intent, due_at: float | None) -> Intent:
+    # a message that came during the look found the lease held and is gone: the next event must send one
+    return intent.model_copy(update={"awaited": False, "due_at": due_at})
 
 
 def _announced(before: Intent | None, event: ServerUp) -> Intent:
