@@ -20,7 +20,7 @@ from shared.tokens import count_all
 from shared.vectors import tool_vectors
 from workers.dependencies import Dependencies
 from workers.intents.contract import Intent, Lease
-from workers.records import listed_record, stopped_record
+from workers.records import is_settled, listed_record, stopped_record, unsettle
 from workers.setbacks import park, set_back
 
 # Tools counted, embedded and written at a time, so that a large server needs no more memory than a small one.
@@ -66,6 +66,9 @@ def ingest(listing: Listing, intent: Intent, lease: Lease, deps: Dependencies) -
     wanted = {tool.name: digest(tool, listing.declared_name) for tool in listing.tools}
     changed = [tool for tool in listing.tools if held.get(tool.name) != wanted[tool.name]]
     gone = held.keys() - wanted.keys()
+    settled = is_settled(before, groups)
+    if not settled:
+        unsettle(before, deps)
 
     for start in range(0, len(changed), BATCH):
         prepared = _count_and_embed(changed[start : start + BATCH], wanted, listing.declared_name, intent, deps)
@@ -73,7 +76,7 @@ def ingest(listing: Listing, intent: Intent, lease: Lease, deps: Dependencies) -
         deps.index.upsert(prepared)
     lease.assert_held()
     deps.index.delete(server_id, gone)
-    if before is None or before.status != "running" or before.groups != groups:
+    if not settled:
         deps.index.assign(server_id, status="running", groups=groups)
     deps.index.put_server(listed_record(listing, wanted, intent, before, deps))
     return Ingested(len(wanted), len(changed), len(gone), len(listing.rejected))
@@ -96,8 +99,10 @@ def _look(intent: Intent, lease: Lease, deps: Dependencies) -> Ingested:
 
 def _hide(intent: Intent, deps: Dependencies) -> Ingested:
     """Make the server's tools unfindable and uncounted, and keep them, so that its return embeds nothing."""
+    record = stopped_record(intent, deps)
+    unsettle(deps.index.server(intent.server_id), deps)
     deps.index.assign(intent.server_id, status="stopped", groups=intent.announcement.groups)
-    deps.index.put_server(stopped_record(intent, deps))
+    deps.index.put_server(record)
     structlog.get_logger().info("server_stopped", server=intent.server_id, generation=intent.desired)
     return Ingested()
 

@@ -50,6 +50,20 @@ def stopped_record(intent: Intent, deps: Dependencies) -> ServerRecord:
     )
 
 
+def is_settled(record: ServerRecord | None, groups: frozenset[str]) -> bool:
+    """Return whether all tools of the server are known to be running, and in these groups."""
+    return bool(record and record.catalog_digest and record.status == "running" and record.groups == groups)
+
+
+def unsettle(record: ServerRecord | None, deps: Dependencies) -> None:
+    """Note, before status or groups of tools change, that the record no longer speaks for them.
+
+    A run that is killed after some of its writes then leaves a record that the next look does not trust.
+    """
+    if record and record.catalog_digest:
+        deps.index.put_server(record.model_copy(update={"catalog_digest": ""}))
+
+
 def known_record(intent: Intent, deps: Dependencies) -> ServerRecord:
     """Return what the index remembers of the server, or what its announcement says of one never listed."""
     return deps.index.server(intent.server_id) or _announced(intent, deps)

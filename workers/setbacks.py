@@ -16,7 +16,7 @@ from shared.catalog import ServerRecord, Status
 from shared.errors import ServerError
 from workers.dependencies import Dependencies
 from workers.intents.contract import Intent
-from workers.records import known_record
+from workers.records import known_record, unsettle
 
 _log = structlog.get_logger()
 
@@ -62,8 +62,10 @@ def park(intent: Intent, deps: Dependencies) -> None:
 
 def _write(setback: Setback, before: ServerRecord, intent: Intent, deps: Dependencies) -> None:
     if setback.status != before.status:
+        unsettle(before, deps)
         deps.index.assign(intent.server_id, status=setback.status, groups=before.groups)
     changes = {
+        "endpoint": intent.announcement.endpoint,
         "status": setback.status,
         "generation": intent.desired,
         "revision": deps.intents.next_revision(),
