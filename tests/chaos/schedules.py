@@ -1,0 +1,272 @@
+"""The write path in a world where anything happens at any step of a look, for hypothesis to play with.
+
+Waits are zero seconds long, so that everything planned is due: only its order is left to chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+from celery import Celery
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from shared.catalog import ENCODINGS, EmbeddedTool, Listing, ServerRecord, Status, digest, point_id
+from shared.errors import ServerError, ServerTimeout
+from shared.events import ServerEvent
+from shared.tokens import estimate
+from tests.builders import World, changed, definition, down, listing, up
+from tests.fakes import FakeEmbedder, FakeIndex
+from workers.dependencies import Dependencies, Patience
+from workers.emit import emit
+from workers.intents.contract import Intent, IntentStore
+from workers.intents.transitions import Pace
+from workers.tasks import Tasks
+
+OpenStore = Callable[[], IntentStore]
+Kind = Literal["up", "down", "changed"]
+
+NO_WAIT = Pace(first_s=0.0, longest_s=0.0, resync_s=1e-9)
+SERVERS = ("a", "b", "c")
+# A sweep and the looks it asks for, twice over: the first may only end what was under way.
+ROUNDS_TO_SETTLE = 4
+
+SAID: dict[str, Kind] = {"up": "up", "down": "down", "silence": "changed"}
+
+server_ids = st.sampled_from(SERVERS)
+kinds: st.SearchStrategy[Kind] = st.sampled_from(("up", "down", "changed"))
+groups = st.sampled_from(((), ("x",), ("y",)))
+
+
+def event(kind: Kind, server_id: str, within: tuple[str, ...] = ()) -> ServerEvent:
+    match kind:
+        case "up":
+            return up(server_id, within)
+        case "down":
+            return down(server_id)
+        case "changed":
+            return changed(server_id)
+
+
+class Crash(BaseException):
+    """The worker process dies at this very step: nothing of ours may catch it."""
+
+
+@dataclass
+class Steps:
+    """What happens at the steps of a look, one after the other; a step is the listing, or a write to the index."""
+
+    interruptions: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+
+    def next(self) -> None:
+        if self.interruptions:
+            self.interruptions.pop(0)()
+
+
+class InterruptedIndex(FakeIndex):
+    """An index before each of whose writes something happens."""
+
+    def __init__(self, steps: Steps) -> None:
+        super().__init__()
+        self._steps = steps
+
+    def upsert(self, tools: Any) -> None:
+        self._steps.next()
+        super().upsert(tools)
+
+    def delete(self, server_id: str, tool_names: Any) -> None:
+        self._steps.next()
+        super().delete(server_id, tool_names)
+
+    def assign(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:
+        self._steps.next()
+        super().assign(server_id, status=status, groups=groups)
+
+    def put_server(self, record: ServerRecord) -> None:
+        self._steps.next()
+        super().put_server(record)
+
+    def held(self) -> list[EmbeddedTool]:
+        return list(self._tools.values())
+
+
+class Outbox:
+    """A broker that keeps messages until hypothesis delivers, loses or repeats them."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def send_task(self, _name: str, *, args: list[str]) -> None:
+        self.messages.extend(args)
+
+
+interruptions = st.lists(st.sampled_from(("nothing", "nothing", "crash", "up", "down", "changed", "sweep")), max_size=6)
+
+
+class Chaos(RuleBasedStateMachine):
+    """The real tasks in a world where anything happens at any step; `said` and `world` are the truth."""
+
+    patience = Patience(looks=3)
+
+    def __init__(self, open_store: OpenStore) -> None:
+        super().__init__()
+        self.steps, self.world, self.outbox = Steps(), World(), Outbox()
+        self.index = InterruptedIndex(self.steps)
+        counters = dict.fromkeys(ENCODINGS, estimate)
+        self.deps = Dependencies(open_store(), self.index, FakeEmbedder(), counters, self.list_server, self.patience)
+        self.tasks = Tasks(cast("Celery", self.outbox), lambda: self.deps, 0.0)
+        self.said: dict[str, tuple[Status, frozenset[str]]] = {}
+        self.silent: set[str] = set()
+        for server_id in SERVERS:
+            self.world.servers[server_id] = listing(definition("t"))
+
+    def list_server(self, intent: Intent) -> Listing:
+        self.steps.next()
+        if intent.server_id in self.silent:
+            raise ServerTimeout(intent.server_id, "no answer")
+        return self.world.list_server(intent)
+
+    @rule(kind=kinds, server_id=server_ids, within=groups)
+    def say(self, kind: Kind, server_id: str, within: tuple[str, ...] = ()) -> None:
+        if kind != "up" and server_id not in self.said:
+            return
+        if kind != "changed":
+            held_groups = frozenset(within) if kind == "up" else self.said[server_id][1]
+            self.said[server_id] = ("running" if kind == "up" else "stopped", held_groups)
+        emit(event(kind, server_id, within), self.deps.intents, self.outbox.messages.append, due_in_s=0)
+
+    @rule(server_id=server_ids, tools=st.dictionaries(st.sampled_from("tuv"), st.sampled_from(("does x", "does y"))))
+    def change_tools(self, server_id: str, tools: dict[str, str]) -> None:
+        self.world.servers[server_id] = listing(*(definition(name, text) for name, text in tools.items()))
+
+    @rule(server_id=server_ids)
+    def fall_silent_or_speak_again(self, server_id: str) -> None:
+        self.silent ^= {server_id}
+
+    @precondition(lambda self: self.outbox.messages)
+    @rule(data=st.data(), happens=interruptions)
+    def deliver(self, data: st.DataObject, happens: list[str]) -> None:
+        messages = self.outbox.messages
+        server_id = messages.pop(data.draw(st.integers(0, len(messages) - 1)))
+        self.steps.interruptions = [self._interruption(each, server_id) for each in happens]
+        self._look(server_id)
+        self.steps.interruptions = []
+
+    def _interruption(self, what: str, server_id: str) -> Callable[[], None]:
+        match what:
+            case "up" | "down" | "changed":
+                return lambda: self.say(what, server_id, ("x",))
+            case "sweep":
+                return self.sweep
+            case "crash":
+                return self._crash
+            case _:
+                return lambda: None
+
+    def _crash(self) -> None:
+        raise Crash
+
+    def _look(self, server_id: str) -> None:
+        with suppress(Crash, ServerError):
+            self.tasks.reconcile_server(server_id)
+
+    @precondition(lambda self: self.outbox.messages)
+    @rule(data=st.data(), copies=st.sampled_from((0, 2)))
+    def lose_or_repeat_a_message(self, data: st.DataObject, copies: int) -> None:
+        messages = self.outbox.messages
+        server_id = messages.pop(data.draw(st.integers(0, len(messages) - 1)))
+        messages.extend([server_id] * copies)
+
+    @rule()
+    def sweep(self) -> None:
+        self.tasks.sweep_intents()
+
+    @invariant()
+    def no_more_is_committed_than_was_asked_for(self) -> None:
+        assert all(intent.committed <= intent.desired for intent in self.deps.intents.intents())
+
+    @invariant()
+    def whoever_lags_or_is_awaited_has_a_time(self) -> None:
+        for intent in self.deps.intents.intents():
+            assert intent.due_at is not None or not (intent.is_lagging or intent.awaited), intent
+
+    def teardown(self) -> None:
+        """Once faults stop, the catalogue equals the truth; what was given up is announced again, as it asks to be."""
+        self.silent.clear()
+        self.settle()
+        self.announce_what_was_given_up()
+        self.settle()
+        try:
+            self.check()
+        finally:
+            self.deps.intents.close()
+
+    def settle(self) -> None:
+        for _ in range(ROUNDS_TO_SETTLE):
+            self.sweep()
+            while self.outbox.messages:
+                self._look(self.outbox.messages.pop(0))
+
+    def happen(self, server_id: str, what: str, killed_at: int | None = None) -> bool:
+        """Let one change be acted upon; return whether the look that would finish it was killed at this step."""
+        word, _, group = what.partition(" ")
+        self.say(SAID[word], server_id, (group,))
+        self.silent = {server_id} if word == "silence" else set()
+        for _ in range(self.patience.looks - 1 if word == "silence" else 0):
+            self._look(server_id)
+        if killed_at is not None:
+            self.steps.interruptions = [*[lambda: None] * killed_at, self._crash]
+        self._look(server_id)
+        was_killed = not self.steps.interruptions
+        self.steps.interruptions = []
+        return was_killed
+
+    def announce_what_was_given_up(self) -> None:
+        for intent in self.deps.intents.intents():
+            if intent.status == "running" and intent.due_at is None:
+                self.tasks.accept_event(changed(intent.server_id).model_dump(mode="json"))
+
+    def check(self) -> None:
+        assert self.catalogue() == self.truth()
+        for server_id, (status, _) in self.said.items():
+            intent, record = self.deps.intents.intent(server_id), self.index.server(server_id)
+            assert intent is not None
+            assert not intent.is_lagging
+            assert record is not None
+            assert (record.status, record.stale_since if status == "running" else None) == (status, None)
+            if status == "running":
+                assert (record.tokens, record.tool_count) == self.sums(server_id)
+
+    def catalogue(self) -> dict[str, tuple[object, ...]]:
+        held = (each.tool for each in self.index.held())
+        return {
+            point_id(tool.server_id, tool.definition.name): (
+                tool.qualified_name, tool.status, tool.groups, tool.digest, dict(tool.token_counts),
+            )
+            for tool in held
+        }  # fmt: skip
+
+    def truth(self) -> dict[str, tuple[object, ...]]:
+        """Return what is to be held of the servers that run, and what is held of those that do not, as stopped."""
+        points: dict[str, tuple[object, ...]] = {}
+        for server_id, (status, within) in self.said.items():
+            for tool in self._tools(server_id, status):
+                counts = dict.fromkeys(ENCODINGS, estimate(tool.wire))
+                points[point_id(server_id, tool.name)] = (
+                    f"{server_id}:{tool.name}", status, within, digest(tool, "scripted"), counts,
+                )  # fmt: skip
+        return points
+
+    def _tools(self, server_id: str, status: Status) -> tuple[Any, ...]:
+        if status != "running":
+            return tuple(each.tool.definition for each in self.index.held() if each.tool.server_id == server_id)
+        found = self.world.servers[server_id]
+        assert isinstance(found, Listing)
+        return found.tools
+
+    def sums(self, server_id: str) -> tuple[dict[Any, int], int]:
+        tools = self._tools(server_id, "running")
+        return dict.fromkeys(ENCODINGS, sum(estimate(tool.wire) for tool in tools)), len(tools)
