@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,6 +22,7 @@ from shared.settings import Settings
 from workers.celery_app import build_app
 from workers.dependencies import Dependencies, open_dependencies
 from workers.emit import emit
+from workers.intents import open_intents
 from workers.intents.contract import Intent
 from workers.sources.following import follow
 from workers.sources.mcp_json import Config
@@ -51,17 +52,14 @@ def run_embedded(settings: Settings) -> Generator[Embedded]:
     """Run a worker thread and the sweep until the block ends; a task that is under way is finished first.
 
     Raises:
-        IndexUnavailable: another process holds the data directory.
+        ConfigInvalid: another process holds the data directory.
     """
-    deps = open_dependencies(settings)
-    deps.intents.forget_messages()
-    app = build_app(settings, deps)
-    app.set_default()  # without it the pool's threads would use Celery's default app
-    try:
+    with closing(open_intents(settings)) as intents, closing(open_dependencies(settings, intents)) as deps:
+        intents.forget_messages()
+        app = build_app(settings, deps)
+        app.set_default()  # without it the pool's threads would use Celery's default app
         with _worker(app, settings), _sweeper(app, deps, min(1.0, settings.sweep_interval_s)):
             yield Embedded(settings, deps, app)
-    finally:
-        deps.close()
 
 
 @contextmanager

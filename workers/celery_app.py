@@ -21,6 +21,8 @@ from shared.settings import Settings
 from workers.dead_letters import keep_refused_messages
 from workers.dependencies import Dependencies, open_dependencies
 from workers.emit import emit
+from workers.intents import open_intents
+from workers.intents.contract import IntentStore
 from workers.sources.following import follow
 from workers.sources.mcp_json import read_config
 from workers.tasks import SWEEP_INTENTS, Tasks, send_reconcile
@@ -39,21 +41,31 @@ class Opened:
     def __init__(self, settings: Settings, given: Dependencies | None = None) -> None:
         self._settings = settings
         self._opened = given
-        self._opening = threading.Lock()
+        self._intents: IntentStore | None = given.intents if given else None
+        self._opening = threading.RLock()
 
-    def __call__(self) -> Dependencies:
-        """Return the process's dependencies."""
+    def intents(self) -> IntentStore:
+        """Return the intents alone: an event is recorded whether or not the index answers."""
+        with self._opening:
+            if self._intents is None:
+                self._intents = open_intents(self._settings)
+            return self._intents
+
+    def dependencies(self) -> Dependencies:
+        """Return all that a look works with."""
         with self._opening:
             if self._opened is None:
-                self._opened = open_dependencies(self._settings)
+                self._opened = open_dependencies(self._settings, self.intents())
             return self._opened
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close what was opened, in the reverse order."""
         with self._opening:
             if self._opened is not None:
                 self._opened.close()
-                self._opened = None
+            if self._intents is not None:
+                self._intents.close()
+            self._opened = self._intents = None
 
 
 def build_app(settings: Settings, given: Dependencies | None = None) -> Celery:
@@ -61,7 +73,7 @@ def build_app(settings: Settings, given: Dependencies | None = None) -> Celery:
     app = Celery("toolscale", broker=settings.redis_url or "memory://localhost/")
     opened = Opened(settings, given)
     app.conf.update(_delivery(settings), **_schedule(settings), **_conduct(settings))
-    Tasks(app, opened, settings.retry_after_s).register()
+    Tasks(app, opened.intents, opened.dependencies, settings.retry_after_s).register()
     if given is None:
         _connect_signals(app, settings, opened)
     return app
@@ -131,13 +143,13 @@ def _connect_signals(app: Celery, settings: Settings, opened: Opened) -> None:
     signals.worker_shutdown.connect(on_shutdown, weak=False)
     signals.worker_process_shutdown.connect(on_shutdown, weak=False)
     signals.setup_logging.connect(on_logging, weak=False)
-    keep_refused_messages(opened)
+    keep_refused_messages(opened.intents)
 
 
 def _follow_config(app: Celery, settings: Settings, path: Path, opened: Opened) -> None:
     """Announce the operator's servers; a file that cannot be used must not keep the worker from events."""
     try:
-        intents, config = opened().intents, read_config(path, os.environ)
+        intents, config = opened.intents(), read_config(path, os.environ)
         wake = partial(send_reconcile, app)
         follow(config, intents, lambda event: emit(event, intents, wake, due_in_s=settings.retry_after_s))
     except ToolscaleError as error:

@@ -10,15 +10,15 @@ from celery import signals
 
 from shared.errors import ToolscaleError
 from workers.broker import survive_garbage
-from workers.dependencies import Dependencies
+from workers.intents.contract import IntentStore
 
 
-def keep_refused_messages(dependencies: Callable[[], Dependencies]) -> None:
+def keep_refused_messages(intents: Callable[[], IntentStore]) -> None:
     """Bury what is no message, what is no task, and tasks nobody knows, in this worker process."""
 
     def bury(reason: str, body: str) -> None:
         try:
-            dependencies().intents.bury(reason, body)
+            intents().bury(reason, body)
         except ToolscaleError as error:
             structlog.get_logger().error("dead_letter_lost", reason=reason, error=str(error))
         else:

@@ -12,7 +12,6 @@ from shared.index import open_index
 from shared.index.contract import ToolIndex
 from shared.settings import Settings
 from shared.tokens import Counter, counters
-from workers.intents import open_intents
 from workers.intents.contract import Intent, IntentStore
 
 
@@ -36,16 +35,20 @@ class Dependencies:
     patience: Patience = Patience()
 
     def close(self) -> None:
-        """Release index and intents, in the reverse order of opening."""
+        """Release the index; the intents belong to who opened them."""
         self.index.close()
-        self.intents.close()
 
 
-def open_dependencies(settings: Settings) -> Dependencies:
-    """Open everything a worker needs; the model is loaded when the first text is embedded."""
+def open_dependencies(settings: Settings, intents: IntentStore) -> Dependencies:
+    """Open what a look needs beside the intents; the model is loaded when the first text is embedded.
+
+    Raises:
+        IndexUnavailable: Qdrant does not answer.
+        ConfigInvalid: another process holds the data directory.
+    """
     embedder = FastEmbedder(settings.embedding_model, settings.embedding_threads)
     return Dependencies(
-        intents=open_intents(settings),
+        intents=intents,
         index=open_index(settings, embedder.model, embedder.dimension),
         embedder=embedder,
         counters=counters(),

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 import structlog
 
 from shared.catalog import EmbeddedTool, IndexedTool, Listing, ToolDefinition, digest
-from shared.errors import ServerError
+from shared.errors import IndexUnavailable, ModelUnavailable, ServerError
 from shared.tokens import count_all
 from shared.vectors import tool_vectors
 from workers.dependencies import Dependencies
@@ -50,12 +50,20 @@ def reconcile(server_id: str, deps: Dependencies) -> Ingested | None:
         intent = deps.intents.begin(server_id)
         if intent is None or not intent.is_lagging:
             return None
-        if intent.attempts > deps.patience.looks:
-            park(intent, deps)
-            return None
-        ingested = _hide(intent, deps) if intent.status == "stopped" else _look(intent, lease, deps)
-        deps.intents.commit(server_id, intent.desired)
-        return ingested
+        try:
+            return _carry_out(intent, lease, deps)
+        except (IndexUnavailable, ModelUnavailable):
+            deps.intents.postpone(server_id)  # our own trouble says nothing about the server
+            raise
+
+
+def _carry_out(intent: Intent, lease: Lease, deps: Dependencies) -> Ingested | None:
+    if intent.attempts > deps.patience.looks:
+        park(intent, deps)
+        return None
+    ingested = _hide(intent, deps) if intent.status == "stopped" else _look(intent, lease, deps)
+    deps.intents.commit(intent.server_id, intent.desired)
+    return ingested
 
 
 def ingest(listing: Listing, intent: Intent, lease: Lease, deps: Dependencies) -> Ingested:

@@ -34,7 +34,7 @@ class Setback:
 def set_back(error: ServerError, intent: Intent, deps: Dependencies) -> None:
     """Note a failed look: mark the server stale, hide it after too many, stop it after too long."""
     before = known_record(intent, deps)
-    if _stale_for_s(before) >= deps.patience.stop_after_s:
+    if _silent_for_s(before, intent) >= deps.patience.stop_after_s:
         after = deps.intents.rest(intent.server_id, intent.desired)
         setback = Setback(str(error), "stopped", intent.failures + 1, after.due_at)
     else:
@@ -52,21 +52,23 @@ def set_back(error: ServerError, intent: Intent, deps: Dependencies) -> None:
 
 
 def park(intent: Intent, deps: Dependencies) -> None:
-    """Quarantine a server whose looks keep killing their workers, until an event speaks of it again."""
+    """Quarantine a server whose looks keep killing their workers, until an event has something new to say of it."""
     looks = deps.patience.looks
-    reason = f"{intent.server_id}: {looks} looks in a row did not end; parked until the next event"
-    after = deps.intents.rest(intent.server_id, intent.desired)
-    _write(Setback(reason, "quarantined", looks, after.due_at), known_record(intent, deps), intent, deps)
+    reason = f"{intent.server_id}: {looks} looks in a row did not end; parked until an event says something new"
+    _write(Setback(reason, "quarantined", looks, None), known_record(intent, deps), intent, deps)
+    deps.intents.park(intent.server_id, intent.desired)  # last: until it is written, the sweep comes back
     _log.error("server_parked", server=intent.server_id, looks=looks)
 
 
 def _write(setback: Setback, before: ServerRecord, intent: Intent, deps: Dependencies) -> None:
-    if setback.status != before.status:
+    groups = intent.announcement.groups
+    if setback.status != before.status or groups != before.groups:
         unsettle(before, deps)
-        deps.index.assign(intent.server_id, status=setback.status, groups=before.groups)
+        deps.index.assign(intent.server_id, status=setback.status, groups=groups)
     changes = {
         "endpoint": intent.announcement.endpoint,
         "status": setback.status,
+        "groups": groups,
         "generation": intent.desired,
         "revision": deps.intents.next_revision(),
         "stale_since": before.stale_since or time.time(),
@@ -81,5 +83,6 @@ def _status(before: ServerRecord, after: Intent, deps: Dependencies) -> Status:
     return "quarantined" if after.failures >= deps.patience.looks else before.status
 
 
-def _stale_for_s(record: ServerRecord) -> float:
-    return time.time() - record.stale_since if record.stale_since else 0.0
+def _silent_for_s(record: ServerRecord, intent: Intent) -> float:
+    """Return how long the server gave no list, counted from its last announcement at the earliest."""
+    return time.time() - max(record.stale_since, intent.announced_at) if record.stale_since else 0.0

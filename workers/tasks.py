@@ -9,10 +9,11 @@ from typing import Any, cast
 import structlog
 from celery import Celery
 
-from shared.errors import EventInvalid, LeaseHeld, ServerError
+from shared.errors import EventInvalid, LeaseHeld, Retryable, ServerError
 from workers.dependencies import Dependencies
 from workers.emit import accept
 from workers.ingest import reconcile
+from workers.intents.contract import IntentStore
 
 ACCEPT_EVENT = "toolscale.accept_event"
 RECONCILE_SERVER = "toolscale.reconcile_server"
@@ -22,13 +23,20 @@ SWEEP_LIMIT = 500
 
 
 class Tasks:
-    """What the workers do; `dependencies` opens what they work with on first use, after any fork.
+    """What the workers do; `intents` and `dependencies` open what they work with on first use, after any fork.
 
     `message_time_s` is how long the sweep leaves a message before it asks again.
     """
 
-    def __init__(self, app: Celery, dependencies: Callable[[], Dependencies], message_time_s: float) -> None:
+    def __init__(
+        self,
+        app: Celery,
+        intents: Callable[[], IntentStore],
+        dependencies: Callable[[], Dependencies],
+        message_time_s: float,
+    ) -> None:
         self._app = app
+        self._intents = intents
         self._dependencies = dependencies
         self._message_time_s = message_time_s
 
@@ -37,14 +45,16 @@ class Tasks:
         # not shared: another app in this process has tasks of its own under these names;
         # no typing: Celery would ask the caller for `self`
         task = partial(self._app.task, shared=False, typing=False)
-        task(name=ACCEPT_EVENT)(self.accept_event)
+        # an event that cannot be recorded now must not be lost: it is sent again until it can
+        retried: dict[str, Any] = {"autoretry_for": (Retryable,), "retry_backoff": 2, "retry_backoff_max": 60}
+        task(name=ACCEPT_EVENT, max_retries=None, **retried)(self.accept_event)
         task(name=RECONCILE_SERVER, throws=(ServerError,))(self.reconcile_server)
         task(name=SWEEP_INTENTS)(self.sweep_intents)
 
     def accept_event(self, *args: Any, **kwargs: Any) -> None:
         """Record a CloudEvent and wake a worker; one that is refused becomes a dead letter, not a failure."""
         try:
-            accept(_only_object(args, kwargs), self._dependencies().intents, self._wake, due_in_s=self._message_time_s)
+            accept(_only_object(args, kwargs), self._intents(), self._wake, due_in_s=self._message_time_s)
         except EventInvalid:
             return  # told where people look: the dead letters and the log
 
@@ -62,7 +72,7 @@ class Tasks:
 
     def sweep_intents(self) -> None:
         """Wake a worker for every server whose recorded event was not acted upon in time."""
-        due = self._dependencies().intents.claim_due(SWEEP_LIMIT)
+        due = self._intents().claim_due(SWEEP_LIMIT)
         for server_id in due:
             self._wake(server_id)
         if due:
@@ -70,7 +80,7 @@ class Tasks:
 
     def _look_again_if_asked(self, server_id: str) -> None:
         """Send the message again that came while a look was under way and found its lease held."""
-        intent = self._dependencies().intents.intent(server_id)
+        intent = self._intents().intent(server_id)
         if intent and intent.awaited:
             self._wake(server_id)
 

@@ -17,6 +17,7 @@ from benchmarks.throughput.stages import STAGES, Stage, Stages, timed_dependenci
 from shared.events import ServerChanged, ServerEvent, ServerRef
 from workers.dependencies import Dependencies, open_dependencies
 from workers.ingest import reconcile
+from workers.intents import open_intents
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,8 @@ def measure_looks(plan: Plan) -> tuple[Looks, Looks]:
 
 
 def _new_then_unchanged(directory: Path, servers: Sequence[FleetServer]) -> tuple[Round, Round]:
-    with closing(open_dependencies(embedded_settings(directory))) as deps:
+    settings = embedded_settings(directory)
+    with closing(open_intents(settings)) as intents, closing(open_dependencies(settings, intents)) as deps:
         deps.embedder.query("ready")  # the model is loaded once per process, not per server
         new = _look_at_each(deps, [up(server) for server in servers])
         refs = (ServerRef(server_id=server.server_id) for server in servers)

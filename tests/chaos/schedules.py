@@ -117,7 +117,7 @@ class Chaos(RuleBasedStateMachine):
         self.index = InterruptedIndex(self.steps)
         counters = dict.fromkeys(ENCODINGS, estimate)
         self.deps = Dependencies(open_store(), self.index, FakeEmbedder(), counters, self.list_server, self.patience)
-        self.tasks = Tasks(cast("Celery", self.outbox), lambda: self.deps, 0.0)
+        self.tasks = Tasks(cast("Celery", self.outbox), lambda: self.deps.intents, lambda: self.deps, 0.0)
         self.said: dict[str, tuple[Status, frozenset[str]]] = {}
         self.silent: set[str] = set()
         for server_id in SERVERS:

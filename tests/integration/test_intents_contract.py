@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -39,6 +40,22 @@ def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Callable
     yield open_store
     for store in opened:
         store.close()
+
+
+@pytest.fixture
+def spoil(request: pytest.FixtureRequest, reopen: Callable[[], IntentStore], tmp_path: Path) -> Callable[[str], None]:
+    """Return a function that makes a server's intent unreadable."""
+
+    def spoil_one(server_id: str) -> None:
+        if "redis" in request.node.name:
+            with redis.Redis.from_url(request.getfixturevalue("redis_url")) as client:
+                client.set(f"toolscale:intent:{server_id}", "{}")
+        else:
+            with sqlite3.connect(tmp_path / "intents.sqlite3") as db:
+                db.execute("UPDATE intents SET intent = '{}' WHERE server_id = ?", (server_id,))
+            db.close()
+
+    return spoil_one
 
 
 @pytest.fixture
@@ -192,7 +209,7 @@ def test_an_event_that_came_during_a_failing_look_does_not_wait_for_the_backoff(
     store.record(up(), due_in_s=60)
     for _ in range(3):
         store.fail("s", 1)
-    store.record(up(groups=["mended"]), due_in_s=60)
+    store.record(changed(), due_in_s=60)
 
     asked_again, not_asked = store.fail("s", 1), store.fail("s", 2)
 
@@ -217,6 +234,17 @@ def test_a_look_from_before_the_store_was_lost_commits_no_more_than_was_asked_si
     store.commit("s", 37)
 
     assert store.record(changed(), due_in_s=60).intent.is_lagging
+
+
+def test_one_intent_that_cannot_be_read_does_not_hold_up_the_others(
+    store: IntentStore, spoil: Callable[[str], None]
+) -> None:
+    store.record(up("spoiled"), due_in_s=0)
+    store.record(up("good"), due_in_s=0)
+    spoil("spoiled")
+
+    assert store.claim_due(10) == ["good"]
+    eventually(lambda: store.claim_due(10) == ["good"])
 
 
 def test_two_sweeps_at_the_same_time_never_get_the_same_server(reopen: Callable[[], IntentStore]) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from shared.catalog import Scope
-from shared.errors import ServerTimeout
-from tests.builders import WritePath, changed, definition, listing, up, write_path
+from shared.errors import IndexUnavailable, ServerTimeout
+from shared.events import ServerEvent
+from tests.builders import WritePath, changed, definition, down, listing, up, write_path
 from workers.dependencies import Patience
 from workers.ingest import reconcile
 
@@ -114,19 +115,114 @@ def test_a_stopped_server_runs_again_when_it_is_announced(path: WritePath) -> No
     assert (status(path), found(path)) == ("running", 1)
 
 
-def test_a_server_whose_looks_kill_their_workers_is_parked_until_an_event_speaks_of_it(path: WritePath) -> None:
+def test_a_server_that_is_announced_after_a_long_absence_is_given_time_to_be_reached(path: WritePath) -> None:
+    path.world.servers["s"] = SILENT
+    look(path)
+    path.deps.intents.record(down(), due_in_s=60)
+    reconcile("s", path.deps)
+    long_ago = path.index.server("s")
+    assert long_ago is not None
+    path.index.put_server(long_ago.model_copy(update={"stale_since": 1.0}))
+
+    path.deps.intents.record(up(), due_in_s=60)
+    with pytest.raises(ServerTimeout):
+        reconcile("s", path.deps)
+
+    intent = path.deps.intents.intent("s")
+    assert intent is not None
+    assert intent.is_lagging
+    assert intent.due_at is not None
+
+
+def test_a_group_that_is_taken_away_loses_sight_of_a_server_that_fails_too(path: WritePath) -> None:
+    path.deps.intents.record(up(groups=["dev", "ops"]), due_in_s=60)
+    reconcile("s", path.deps)
+    path.world.servers["s"] = SILENT
+
+    path.deps.intents.record(up(groups=["ops"]), due_in_s=60)
+    with pytest.raises(ServerTimeout):
+        reconcile("s", path.deps)
+
+    assert path.index.tools(Scope(groups=frozenset({"dev"})), limit=10).tools == []
+    assert len(path.index.tools(Scope(groups=frozenset({"ops"})), limit=10).tools) == 1
+
+
+def test_an_index_that_does_not_answer_says_nothing_about_the_servers(path: WritePath) -> None:
     path.deps.intents.record(changed(), due_in_s=60)
-    for _ in range(3):
-        path.deps.intents.begin("s")  # a look that never ended
+    path.index.is_down = True
+    for _ in range(20):
+        with pytest.raises(IndexUnavailable):
+            reconcile("s", path.deps)
+    path.index.is_down = False
+
+    intent = path.deps.intents.intent("s")
+    assert intent is not None
+    assert (intent.attempts, intent.failures, intent.is_lagging) == (0, 0, True)
+    assert intent.due_at is not None
+    reconcile("s", path.deps)
+    assert (status(path), found(path)) == ("running", 1)
+
+
+def never_ends(path: WritePath, times: int = 3) -> None:
+    """Begin looks that take their workers with them."""
+    for _ in range(times):
+        path.deps.intents.begin("s")
+
+
+def test_a_server_whose_looks_kill_their_workers_is_parked(path: WritePath) -> None:
+    path.deps.intents.record(changed(), due_in_s=60)
+    never_ends(path)
+    looks = len(path.world.looks)
 
     reconcile("s", path.deps)
-    looks = len(path.world.looks)
 
     record = path.index.server("s")
     intent = path.deps.intents.intent("s")
     assert record is not None
     assert intent is not None
     assert (record.status, intent.due_at, len(path.world.looks)) == ("quarantined", None, looks)
-    assert record.last_error == "s: 3 looks in a row did not end; parked until the next event"
-    look(path)
+    assert record.last_error == "s: 3 looks in a row did not end; parked until an event says something new"
+
+
+def test_a_parked_server_stays_parked_while_each_starting_worker_announces_it_again(path: WritePath) -> None:
+    path.deps.intents.record(changed(), due_in_s=60)
+    never_ends(path)
+    reconcile("s", path.deps)
+    looks = len(path.world.looks)
+
+    for _ in range(3):
+        path.deps.intents.record(up(), due_in_s=60)
+        reconcile("s", path.deps)
+        path.deps.intents.ask("s", due_in_s=60)
+        reconcile("s", path.deps)
+
+    assert (status(path), len(path.world.looks)) == ("quarantined", looks)
+
+
+@pytest.mark.parametrize("news", [[changed()], [down(), up()], [up(url="http://127.0.0.1:10/mcp")]])
+def test_a_parked_server_is_looked_at_again_when_an_event_says_something_new(
+    path: WritePath, news: list[ServerEvent]
+) -> None:
+    path.deps.intents.record(changed(), due_in_s=60)
+    never_ends(path)
+    reconcile("s", path.deps)
+
+    for event in news:
+        path.deps.intents.record(event, due_in_s=60)
+        reconcile("s", path.deps)
+
     assert (status(path), found(path)) == ("running", 1)
+
+
+def test_parking_that_was_cut_short_is_finished_by_the_next_look(path: WritePath) -> None:
+    path.deps.intents.record(changed(), due_in_s=60)
+    never_ends(path)
+    path.index.is_down = True
+    with pytest.raises(IndexUnavailable):
+        reconcile("s", path.deps)
+    path.index.is_down = False
+
+    intent = path.deps.intents.intent("s")
+    assert intent is not None
+    assert intent.is_lagging
+    assert intent.due_at is not None

@@ -6,11 +6,16 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 
+import structlog
+from pydantic import ValidationError
+
 from shared.errors import IntentsUnavailable
 from shared.events import ServerEvent
 from workers.intents import transitions
 from workers.intents.contract import Intent, Recorded
 from workers.intents.transitions import Pace
+
+_log = structlog.get_logger()
 
 
 class StoredIntents(ABC):
@@ -21,14 +26,15 @@ class StoredIntents(ABC):
 
     def record(self, event: ServerEvent, *, due_in_s: float) -> Recorded:
         """Write down what the event asks and raise the desired generation; durable on return."""
-        due_at, was_awaited = time.time() + due_in_s, False
+        now = time.time()
+        return self._awaited(
+            event.data.server_id, lambda before: transitions.recorded(before, event, now, now + due_in_s)
+        )
 
-        def change(before: Intent | None) -> Intent:
-            nonlocal was_awaited
-            was_awaited = before is not None and before.awaited
-            return transitions.recorded(before, event, due_at)
-
-        return Recorded(self._update(event.data.server_id, change), needs_wake=not was_awaited)
+    def ask(self, server_id: str, *, due_in_s: float) -> Recorded:
+        """Ask for a look as an event would, without forgetting the attempts and failures before it."""
+        due_at = time.time() + due_in_s
+        return self._awaited(server_id, lambda before: transitions.asked(_known(before, server_id), due_at))
 
     def begin(self, server_id: str) -> Intent | None:
         """Count an attempt and put the next one off."""
@@ -46,6 +52,14 @@ class StoredIntents(ABC):
         """Note that a look at this generation ended in an error; the next one waits longer each time."""
         return self._change(server_id, lambda before: transitions.failed(before, generation, time.time(), self._pace))
 
+    def postpone(self, server_id: str) -> Intent:
+        """Note that a look ended for a reason that is not the server's; the next one comes soon."""
+        return self._change(server_id, lambda before: transitions.postponed(before, time.time(), self._pace))
+
+    def park(self, server_id: str, generation: int) -> Intent:
+        """Do as `rest`, and remember the attempts."""
+        return self._change(server_id, lambda before: transitions.parked(before, generation, time.time(), self._pace))
+
     def rest(self, server_id: str, generation: int) -> Intent:
         """Plan no further look until an event after this generation asks for one."""
         return self._change(server_id, lambda before: transitions.resting(before, generation, time.time(), self._pace))
@@ -58,7 +72,17 @@ class StoredIntents(ABC):
 
     def claim_due(self, limit: int) -> list[str]:
         """Return servers whose time for a look has come, and plan the one after."""
-        return [server_id for server_id in self._due(time.time(), limit) if self._claim(server_id)]
+        return [server_id for server_id in self._due(time.time(), limit) if self._claim_readable(server_id)]
+
+    def _claim_readable(self, server_id: str) -> bool:
+        """Return whether this sweep asks for the server's look; an intent that cannot be read is passed over."""
+        try:
+            if self.intent(server_id) is not None:
+                return self._claim(server_id)
+        except ValidationError as error:
+            _log.error("intent_unreadable", server=server_id, reason=str(error))
+        self._drop_due(server_id)
+        return False
 
     def _claim(self, server_id: str) -> bool:
         """Return whether this sweep is the one that asks for the server's look."""
@@ -74,12 +98,18 @@ class StoredIntents(ABC):
         return claimed
 
     def _change(self, server_id: str, change: Callable[[Intent], Intent]) -> Intent:
-        def known(before: Intent | None) -> Intent:
-            if before is None:
-                raise IntentsUnavailable(f"{server_id}: its intent is gone")
+        return self._update(server_id, lambda before: change(_known(before, server_id)))
+
+    def _awaited(self, server_id: str, change: Callable[[Intent | None], Intent]) -> Recorded:
+        """Make a change that asks for a look, and say whether a message for it is under way already."""
+        was_awaited = False
+
+        def noticing(before: Intent | None) -> Intent:
+            nonlocal was_awaited
+            was_awaited = before is not None and before.awaited
             return change(before)
 
-        return self._update(server_id, known)
+        return Recorded(self._update(server_id, noticing), needs_wake=not was_awaited)
 
     @abstractmethod
     def intent(self, server_id: str) -> Intent | None:
@@ -94,5 +124,15 @@ class StoredIntents(ABC):
         """Replace the intent by what `change` makes of it, atomically; `change` may be called more than once."""
 
     @abstractmethod
+    def _drop_due(self, server_id: str) -> None:
+        """Let no sweep find the server until an event speaks of it."""
+
+    @abstractmethod
     def _due(self, now: float, limit: int) -> list[str]:
         """Return servers that are due, the longest waiting first."""
+
+
+def _known(intent: Intent | None, server_id: str) -> Intent:
+    if intent is None:
+        raise IntentsUnavailable(f"{server_id}: its intent is gone")
+    return intent

@@ -24,6 +24,7 @@ class Intent(BaseModel):
     during a look finds its lease held; when the look ends, the intent says whether to send another.
     `attempts` counts looks begun since the last that ended, so those that took their worker with them;
     `failures` those in a row that ended in an error.
+    `announced_at` is when the server was last announced, which gives it time to be reached.
     `due_at` is when the sweep asks for the next look.
     """
 
@@ -38,6 +39,7 @@ class Intent(BaseModel):
     awaited: bool = False
     attempts: int = 0
     failures: int = 0
+    announced_at: float = 0.0
     due_at: float | None = None
 
     @property
@@ -112,6 +114,18 @@ class IntentStore(Protocol):
 
         The next one waits longer each time, unless an event has asked for it meanwhile.
         """
+        ...
+
+    def postpone(self, server_id: str) -> Intent:
+        """Note that a look ended for a reason that is not the server's; the next one comes soon. Returns the intent."""
+        ...
+
+    def park(self, server_id: str, generation: int) -> Intent:
+        """Do as `rest`, and remember the attempts: an announcement with nothing new in it does not start over."""
+        ...
+
+    def ask(self, server_id: str, *, due_in_s: float) -> Recorded:
+        """Ask for a look as an event would, without forgetting the attempts and failures before it."""
         ...
 
     def rest(self, server_id: str, generation: int) -> Intent:

@@ -100,6 +100,10 @@ class RedisIntents(StoredIntents):
         """Release the connections."""
         self._redis.close()
 
+    def _drop_due(self, server_id: str) -> None:
+        with _translated():
+            self._redis.zrem(DUE, server_id)
+
     def _due(self, now: float, limit: int) -> list[str]:
         with _translated():
             return [str(server_id) for server_id in self._redis.zrangebyscore(DUE, "-inf", now, start=0, num=limit)]

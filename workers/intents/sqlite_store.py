@@ -102,6 +102,10 @@ class SqliteIntents(StoredIntents):
             db.execute("INSERT OR REPLACE INTO intents VALUES (?, ?, ?)", row)
             return after
 
+    def _drop_due(self, server_id: str) -> None:
+        with self._transaction() as db:
+            db.execute("UPDATE intents SET due_at = NULL WHERE server_id = ?", (server_id,))
+
     def _due(self, now: float, limit: int) -> list[str]:
         with self._transaction() as db:
             query = "SELECT server_id FROM intents WHERE due_at <= ? ORDER BY due_at LIMIT ?"

@@ -38,23 +38,35 @@ class Pace:
         return now + self.resync_s * random.uniform(EARLIEST_SHARE, 1.0) if self.resync_s else None  # noqa: S311
 
 
-def recorded(before: Intent | None, event: ServerEvent, due_at: float) -> Intent:
+def recorded(before: Intent | None, event: ServerEvent, now: float, due_at: float) -> Intent:
     """Return the intent after an event; the latest recorded one decides.
+
+    Attempts start over, unless the event only repeats what is known: a server that kills every worker is announced
+    again by each one that starts.
 
     Raises:
         EventInvalid: it speaks of a server that was never announced.
     """
     if isinstance(event, ServerUp):
-        after = _announced(before, event)
+        after = _announced(before, event, now)
     elif before is None:
         raise EventInvalid("data.server_id", f"no server {event.data.server_id!r} was ever announced")
     else:
         status = "stopped" if isinstance(event, ServerDown) else before.status
-        after = before.model_copy(update={"status": status, "desired": before.desired + 1})
+        after = before.model_copy(update={"status": status, "desired": before.desired + 1, "attempts": 0})
+    return _awaited(after, before, due_at)
+
+
+def asked(before: Intent, due_at: float) -> Intent:
+    """Return the intent after somebody asked for a look and had nothing new to say."""
+    return _awaited(before.model_copy(update={"desired": before.desired + 1}), before, due_at)
+
+
+def _awaited(after: Intent, before: Intent | None, due_at: float) -> Intent:
     # a message that is under way keeps its time: a storm of events must not put the sweep off for ever
     if before and before.awaited and before.due_at is not None:
         due_at = min(due_at, before.due_at)
-    return after.model_copy(update={"awaited": True, "attempts": 0, "due_at": due_at})
+    return after.model_copy(update={"awaited": True, "due_at": due_at})
 
 
 def begun(before: Intent, now: float, pace: Pace) -> Intent:
@@ -89,6 +101,16 @@ def resting(before: Intent, generation: int, now: float, pace: Pace) -> Intent:
     return _asked_soon(after, now, pace) if after.is_lagging else _unasked(after, None)
 
 
+def parked(before: Intent, generation: int, now: float, pace: Pace) -> Intent:
+    """Return the intent of a server whose looks never end: at rest, its attempts remembered."""
+    return resting(before, generation, now, pace).model_copy(update={"attempts": before.attempts})
+
+
+def postponed(before: Intent, now: float, pace: Pace) -> Intent:
+    """Return the intent after a look that ended for a reason of our own: it says nothing about the server."""
+    return _unasked(before.model_copy(update={"attempts": 0}), now + pace.first_s)
+
+
 def unawaited(before: Intent) -> Intent:
     """Return the intent after its message was lost."""
     return before.model_copy(update={"awaited": False})
@@ -116,7 +138,8 @@ def _unasked(intent: Intent, due_at: float | None) -> Intent:
     return intent.model_copy(update={"awaited": False, "due_at": due_at})
 
 
-def _announced(before: Intent | None, event: ServerUp) -> Intent:
+def _announced(before: Intent | None, event: ServerUp, now: float) -> Intent:
+    repeats = before is not None and before.status == "running" and before.announcement == event.data
     return Intent(
         server_id=event.data.server_id,
         status="running",
@@ -125,7 +148,9 @@ def _announced(before: Intent | None, event: ServerUp) -> Intent:
         desired=(before.desired if before else 0) + 1,
         committed=before.committed if before else 0,
         awaited=before.awaited if before else False,
-        failures=before.failures if before else 0,
+        attempts=before.attempts if before and repeats else 0,
+        failures=before.failures if before and repeats else 0,
+        announced_at=now,
     )
 
 
