@@ -51,7 +51,7 @@ from shared.index.points import (
     NoneOf,
     Payload,
     Point,
-    Scored,
+    Scores,
     Vector,
     VectorSchema,
     Where,
@@ -105,29 +105,23 @@ class EdgeCollection:
         """Set keys on matching points."""
         self._update(UpdateOperation.set_payload_by_filter(_filter(where), payload), 1)
 
-    def retrieve(self, ids: Sequence[str]) -> dict[str, Payload]:
+    def retrieve(self, ids: Sequence[str], keys: Sequence[str] | None = None) -> dict[str, Payload]:
         """Return the points' payloads."""
+        wanted = True if keys is None else list(keys)
         with self._translated():
-            found = self._shard.retrieve(list(ids), with_payload=True, with_vector=False)
+            found = self._shard.retrieve(list(ids), with_payload=wanted, with_vector=False)
         return {str(point.id): point.payload or {} for point in found}
 
-    def nearest(
-        self, questions: Sequence[Nearest], where: Where, limit: int, keys: Sequence[str]
-    ) -> list[list[Scored]]:
+    def nearest(self, questions: Sequence[Nearest], where: Where, limit: int) -> list[Scores]:
         """Return the closest matching points for each question."""
         only = _filter(where)
         requests = [
-            QueryRequest(
-                limit,
-                query=Query.Nearest(_edge_vector(each.vector), using=each.name),
-                filter=only,
-                with_payload=list(keys),
-            )
+            QueryRequest(limit, query=Query.Nearest(_edge_vector(each.vector), using=each.name), filter=only)
             for each in questions
         ]
         with self._translated():
             answers = self._shard.query_batch(QueryBatchRequest(requests))
-        return [[Scored(str(point.id), point.score, point.payload or {}) for point in found] for found in answers]
+        return [{str(point.id): point.score for point in found} for found in answers]
 
     def facet(self, key: str, where: Where, limit: int) -> dict[int, int]:
         """Return how many points have each value."""

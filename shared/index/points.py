@@ -72,13 +72,8 @@ class Nearest:
     vector: Vector
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """A point that answers a question: cosine similarity or, of sparse vectors, the dot product times IDF."""
-
-    id: str
-    score: float
-    payload: Payload
+Scores = dict[str, float]
+"""Points by id, best first: cosine similarity or, of sparse vectors, the dot product times IDF."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +103,14 @@ class PointCollection(Protocol):
         """Set these keys on all matching points and leave their other keys alone."""
         ...
 
-    def retrieve(self, ids: Sequence[str]) -> dict[str, Payload]:
-        """Return the payloads of those of these points that there are, by id."""
+    def retrieve(self, ids: Sequence[str], keys: Sequence[str] | None = None) -> dict[str, Payload]:
+        """Return the payloads, or only `keys` of them, of those of these points that there are, by id."""
         ...
 
-    def nearest(
-        self, questions: Sequence[Nearest], where: Where, limit: int, keys: Sequence[str]
-    ) -> list[list[Scored]]:
-        """Return the closest matching points for each question, closest first, in one round trip.
+    def nearest(self, questions: Sequence[Nearest], where: Where, limit: int) -> list[Scores]:
+        """Return the closest matching points for each question, in one round trip.
 
-        A sparse vector finds only points that share an index with it. Only `keys` of the payloads are read.
+        A sparse vector finds only points that share an index with it.
         """
         ...
 

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from shared.catalog import NAMESPACE, Candidates, TokenSum, ToolPage, point_id
+from shared.index.owners import Owners
 from shared.index.payload import (
     COUNT_KEYS,
     NAME_VECTOR,
@@ -23,7 +24,7 @@ from shared.index.payload import (
     tool_from,
     tool_payload,
 )
-from shared.index.points import Above, Absent, AnyOf, Nearest, Point, PointCollection, Scored, Where, walk
+from shared.index.points import Above, Absent, AnyOf, Nearest, Point, PointCollection, Scores, Where, walk
 
 if TYPE_CHECKING:
     from shared.catalog import EmbeddedTool, Encoding, IndexedTool, QueryVectors, Scope, ServerRecord, Status
@@ -38,6 +39,7 @@ class QdrantIndex:
     def __init__(self, tools: PointCollection, servers: PointCollection, facet_limit: int = FACET_LIMIT) -> None:
         self._tools = tools
         self._servers = servers
+        self._owners = Owners(tools)
         self._facet_limit = facet_limit
 
     def upsert(self, tools: Sequence[EmbeddedTool]) -> None:
@@ -63,9 +65,11 @@ class QdrantIndex:
         asked = [_questions(query) for query in queries]
         questions = [question for each in asked for question in each]
         if depth < 1 or not questions or matches_nothing(scope):
-            return [_candidates(depth, {}) for _ in queries]
-        answers = iter(self._tools.nearest(questions, scope_conditions(scope), depth, ("server_id",)))
-        return [_candidates(depth, {question.name: next(answers) for question in each}) for each in asked]
+            return [_candidates(depth, {}, {}) for _ in queries]
+        answers = iter(self._tools.nearest(questions, scope_conditions(scope), depth))
+        found = [{question.name: next(answers) for question in each} for each in asked]
+        owners = self._owners.of(point for lists in found for scores in lists.values() for point in scores)
+        return [_candidates(depth, lists, owners) for lists in found]
 
     def named(self, name: str, scope: Scope, limit: int) -> list[IndexedTool]:
         """Return the tools of this name."""
@@ -150,15 +154,14 @@ def _questions(query: QueryVectors) -> list[Nearest]:
     return questions
 
 
-def _candidates(depth: int, lists: Mapping[str, Sequence[Scored]]) -> Candidates:
+def _candidates(depth: int, lists: Mapping[str, Scores], owners: Mapping[str, str]) -> Candidates:
     """Return the answers to a query's questions as candidates; a list nobody asked for is empty."""
-    scores = {name: {point.id: point.score for point in found} for name, found in lists.items()}
     return Candidates(
         depth=depth,
-        name=scores.get(NAME_VECTOR, {}),
-        text=scores.get(TEXT_VECTOR, {}),
-        terms=scores.get(TERMS_VECTOR, {}),
-        servers={point.id: point.payload["server_id"] for found in lists.values() for point in found},
+        name=lists.get(NAME_VECTOR, {}),
+        text=lists.get(TEXT_VECTOR, {}),
+        terms=lists.get(TERMS_VECTOR, {}),
+        servers={point: owners[point] for scores in lists.values() for point in scores if point in owners},
     )
 
 

@@ -24,7 +24,7 @@ from shared.index.points import (
     NoneOf,
     Payload,
     Point,
-    Scored,
+    Scores,
     Vector,
     VectorSchema,
     Where,
@@ -102,26 +102,23 @@ class ServerCollection:
         with self._asking():
             self._client.set_payload(self._name, payload, _filter(where), wait=True)
 
-    def retrieve(self, ids: Sequence[str]) -> dict[str, Payload]:
+    def retrieve(self, ids: Sequence[str], keys: Sequence[str] | None = None) -> dict[str, Payload]:
         """Return the points' payloads."""
+        wanted = True if keys is None else list(keys)
         with self._asking():
-            found = self._client.retrieve(self._name, list(ids), with_payload=True)
+            found = self._client.retrieve(self._name, list(ids), with_payload=wanted)
         return {str(point.id): point.payload or {} for point in found}
 
-    def nearest(
-        self, questions: Sequence[Nearest], where: Where, limit: int, keys: Sequence[str]
-    ) -> list[list[Scored]]:
+    def nearest(self, questions: Sequence[Nearest], where: Where, limit: int) -> list[Scores]:
         """Return the closest matching points for each question."""
         only = _filter(where)
         requests = [
-            models.QueryRequest(
-                query=_struct_vector(each.vector), using=each.name, filter=only, limit=limit, with_payload=list(keys)
-            )
+            models.QueryRequest(query=_struct_vector(each.vector), using=each.name, filter=only, limit=limit)
             for each in questions
         ]
         with self._asking():
             answers = self._client.query_batch_points(self._name, requests)
-        return [[Scored(str(point.id), point.score, point.payload or {}) for point in one.points] for one in answers]
+        return [{str(point.id): point.score for point in found.points} for found in answers]
 
     def facet(self, key: str, where: Where, limit: int) -> dict[int, int]:
         """Return how many points have each value."""

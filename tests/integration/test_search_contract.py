@@ -116,3 +116,15 @@ def test_only_what_is_still_there_is_fetched(index: ToolIndex) -> None:
 
     assert index.fetch([here, gone]) == {here: tool}
     assert index.fetch([]) == {}
+
+
+def test_a_candidates_server_is_known_however_often_tools_come_and_go(index: ToolIndex) -> None:
+    for round_ in range(3):
+        tools = [make_tool(f"s{i % 3}", f"t{i}") for i in range(round_, round_ + 9)]
+        _write(index, tools)
+
+        (found,) = index.search([asking(round_, "t3")], EVERYTHING, 100)
+
+        expected = {point_id(tool.server_id, tool.definition.name): tool.server_id for tool in _everything(index)}
+        assert found.servers == expected
+        index.delete(f"s{round_}", index.digests(f"s{round_}"))
