@@ -68,13 +68,14 @@ def found(tool: IndexedTool, score: float | None, stale_since: float | None, enc
     )
 
 
-def warnings(tools: Sequence[FoundTool], *, no_match: bool, keywords_only: bool) -> list[str]:
-    """Return what the caller should know, in sentences."""
+def warnings(tools: Sequence[FoundTool], *, no_match: bool, keywords_only: bool, being_listed: int = 0) -> list[str]:
+    """Return what the caller should know, in sentences; `being_listed` servers are still to come."""
     stale = sorted({tool.server for tool in tools if tool.stale_since})
     said = {
         KEYWORDS_ONLY: keywords_only,
         NOTHING_FITS: no_match,
-        NOTHING_VISIBLE: not tools and not no_match,
+        NOTHING_VISIBLE: not tools and not no_match and not being_listed,
+        f"Servers still being listed: {being_listed}. Ask again in a few seconds.": bool(being_listed),
         f"Tools of {', '.join(stale)} may be out of date: their servers did not answer.": bool(stale),
     }
     return [sentence for sentence, applies in said.items() if applies]

@@ -52,6 +52,7 @@ def find_tool(
 
     tools = [found(hit.tool, hit.score, ledger.stale_since(hit.tool.server_id), encoding) for hit in hits]
     no_match = bool(nearest) and not hits
+    coming = ledger.being_listed(scope)
     keywords_only = any(step.whole.dense is None for step in steps)
     return FindAnswer(
         tools=tools,
@@ -59,7 +60,7 @@ def find_tool(
         nearest=[hit.tool.qualified_name for hit in nearest] if no_match else None,
         keywords_only=keywords_only or None,
         token_metrics=metrics,
-        warnings=warnings(tools, no_match=no_match, keywords_only=keywords_only),
+        warnings=warnings(tools, no_match=no_match, keywords_only=keywords_only, being_listed=coming),
         timings=Timings(embed_ms, search_ms, sum_ms),
     )
 

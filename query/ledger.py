@@ -68,6 +68,11 @@ class Ledger:
         names = self._index.uncounted(scope, encoding, UNCOUNTED_SHOWN) if summed.uncounted else []
         return Baseline(summed.tokens, summed.counted + summed.uncounted, tuple(names), summed.uncounted)
 
+    def being_listed(self, scope: Scope) -> int:
+        """Return how many servers of the scope were announced and have not been listed yet, as of the last baseline."""
+        records = [record for record in self._records.values() if scope.admits(record)]
+        return sum(not record.is_listed and record.stale_since is None for record in records)
+
     def stale_since(self, server_id: str) -> float | None:
         """Return since when a server's list could not be renewed, in seconds since the epoch; None: it is fresh.
 
@@ -84,23 +89,24 @@ class Ledger:
         with self._refreshing:
             now_s = self._clock_s()
             if now_s - self._everything_read_at_s >= EVERYTHING_EVERY_S:
-                self._read(newer_than=0)
+                self._read(newer_than=0, known={})
                 self._everything_read_at_s = self._overlap_read_at_s = now_s
             elif now_s - self._overlap_read_at_s >= OVERLAP_EVERY_S:
-                self._read(newer_than=max(self._highest - OVERLAP_US, 0))
+                self._read(newer_than=max(self._highest - OVERLAP_US, 0), known=self._records)
                 self._overlap_read_at_s = now_s
             else:
-                self._read(newer_than=self._highest)
+                self._read(newer_than=self._highest, known=self._records)
 
-    def _read(self, newer_than: int) -> None:
+    def _read(self, newer_than: int, known: Mapping[str, ServerRecord]) -> None:
         fresh = {record.server_id: record for record in self._index.servers(newer_than=newer_than)}
-        if fresh:
+        if fresh or not known:
             # replaced, never changed in place: another thread may be summing it
-            self._records = {**self._records, **fresh}
-            self._highest = max(self._highest, *(record.revision for record in fresh.values()))
+            self._records = {**known, **fresh}
+            self._highest = max((self._highest, *(record.revision for record in fresh.values())))
 
 
 def _baseline(records: Sequence[ServerRecord], encoding: Encoding) -> Baseline:
+    records = [record for record in records if record.is_listed]
     names = (f"{record.server_id}:{name}" for record in records for name in record.uncounted.get(encoding, ()))
     return Baseline(
         tokens=sum(record.tokens.get(encoding, 0) for record in records),

@@ -225,6 +225,7 @@ class ServerRecord(BaseModel):
     """What the index remembers of one server, written in the same reconcile as its tools.
 
     `tokens` are the sums over its counted tools; `uncounted` names those without a count, per encoding.
+    `recipe` is the one the tools were counted and embedded by: sums by another do not speak of the tools held now.
     `catalog_digest` stands for the very set of definitions that the sums were taken over.
     `revision` is the number of the reconcile that wrote it, ever increasing over all servers.
     `failures` counts the looks in a row without a list. Times are seconds since the epoch.
@@ -243,6 +244,7 @@ class ServerRecord(BaseModel):
     tokens: dict[Encoding, int] = {}
     uncounted: dict[Encoding, tuple[str, ...]] = {}
     rejected: tuple[RejectedTool, ...] = ()
+    recipe: str = ""
     catalog_digest: str = ""
     generation: int = 0
     revision: int = 0
@@ -251,6 +253,11 @@ class ServerRecord(BaseModel):
     last_error: str | None = None
     failures: int = 0
     next_look_at: float | None = None
+
+    @property
+    def is_listed(self) -> bool:
+        """Return whether the sums speak of tools that the index holds now."""
+        return self.last_listed_at is not None and self.recipe == RECIPE
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from shared.tokens import count_all
 from shared.vectors import tool_vectors
 from workers.dependencies import Dependencies
 from workers.intents.contract import Intent, Lease
-from workers.records import is_settled, listed_record, stopped_record, unsettle
+from workers.records import awaited_record, is_settled, listed_record, stopped_record, unsettle
 from workers.setbacks import park, set_back
 
 # Tools counted, embedded and written at a time, so that a large server needs no more memory than a small one.
@@ -93,6 +93,8 @@ def ingest(listing: Listing, intent: Intent, lease: Lease, deps: Dependencies) -
 def _look(intent: Intent, lease: Lease, deps: Dependencies) -> Ingested:
     log = structlog.get_logger().bind(server=intent.server_id, generation=intent.desired, attempt=intent.attempts)
     started = time.monotonic()
+    if deps.index.server(intent.server_id) is None:
+        deps.index.put_server(awaited_record(intent, deps))  # an early caller hears that there is more to come
     try:
         listing = deps.list_server(intent)
     except ServerError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from shared.catalog import ENCODINGS, Encoding, Listing, Scope, ServerRecord, catalog_digest
+from shared.catalog import ENCODINGS, RECIPE, Encoding, Listing, Scope, ServerRecord, catalog_digest
 from shared.index.contract import ToolIndex
 from workers.dependencies import Dependencies
 from workers.intents.contract import Intent
@@ -20,21 +20,29 @@ def listed_record(
     so a run that was killed between writing tools and writing the record leaves no wrong sum behind.
     """
     now_held = catalog_digest(digests)
-    known = before if before and before.catalog_digest == now_held else None
+    known = before if before and before.is_listed and before.catalog_digest == now_held else None
     tokens, uncounted = (known.tokens, known.uncounted) if known else _sums(deps.index, intent.server_id)
-    return _announced(intent, deps).model_copy(
+    record = _announced(intent, known.revision if known else 0).model_copy(
         update={
             "declared_name": listing.declared_name,
             "protocol_version": listing.protocol_version,
-            "status": "running",
             "tool_count": len(digests),
             "tokens": tokens,
             "uncounted": uncounted,
             "rejected": listing.rejected,
+            "recipe": RECIPE,
             "catalog_digest": now_held,
             "last_listed_at": time.time(),
         }
     )
+    if known and _says(record) == _says(known):
+        return record  # with the revision before: no reader has to read it again
+    return record.model_copy(update={"revision": deps.intents.next_revision()})
+
+
+def awaited_record(intent: Intent, deps: Dependencies) -> ServerRecord:
+    """Return the record of a server that was announced and not listed yet."""
+    return _announced(intent, deps.intents.next_revision())
 
 
 def stopped_record(intent: Intent, deps: Dependencies) -> ServerRecord:
@@ -66,18 +74,23 @@ def unsettle(record: ServerRecord | None, deps: Dependencies) -> None:
 
 def known_record(intent: Intent, deps: Dependencies) -> ServerRecord:
     """Return what the index remembers of the server, or what its announcement says of one never listed."""
-    return deps.index.server(intent.server_id) or _announced(intent, deps)
+    return deps.index.server(intent.server_id) or awaited_record(intent, deps)
 
 
-def _announced(intent: Intent, deps: Dependencies) -> ServerRecord:
-    """Return a record of what the event said, with a revision of its own."""
+def _says(record: ServerRecord) -> ServerRecord:
+    """Return what readers take from a record: all but when and at which generation it was confirmed."""
+    return record.model_copy(update={"generation": 0, "last_listed_at": None})
+
+
+def _announced(intent: Intent, revision: int) -> ServerRecord:
+    """Return a record of what the event said."""
     return ServerRecord(
         server_id=intent.server_id,
         endpoint=intent.announcement.endpoint,
         groups=intent.announcement.groups,
         labels=intent.announcement.labels,
         generation=intent.desired,
-        revision=deps.intents.next_revision(),
+        revision=revision,
     )
 
 

@@ -12,6 +12,7 @@ from benchmarks.throughput.corpus import definitions, server_id
 from shared.bm25 import tool_terms
 from shared.catalog import (
     ENCODINGS,
+    RECIPE,
     EmbeddedTool,
     Endpoint,
     IndexedTool,
@@ -61,6 +62,8 @@ def unit_vectors(count: int, dimension: int, seed: int) -> NDArray[np.float32]:
 
 def _record(server: str, tools: Sequence[IndexedTool]) -> ServerRecord:
     return ServerRecord(
+        recipe=RECIPE,
+        last_listed_at=1.0,
         server_id=server,
         endpoint=Endpoint(),
         declared_name=server,

@@ -20,7 +20,7 @@ from mcp import Client, StdioServerParameters
 from query.http import HttpServer
 from query.ledger import Ledger
 from query.server import build_server
-from shared.catalog import Endpoint, ServerRecord
+from shared.catalog import RECIPE, Endpoint, ServerRecord
 from shared.embedding import FastEmbedder
 from shared.index import open_index
 from shared.settings import load_settings
@@ -57,7 +57,13 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
             sums = dict(tool.token_counts)
             index.put_server(
                 ServerRecord(
-                    server_id=tool.server_id, endpoint=Endpoint(), tool_count=1, tokens=sums, revision=revision
+                    recipe=RECIPE,
+                    last_listed_at=1.0,
+                    server_id=tool.server_id,
+                    endpoint=Endpoint(),
+                    tool_count=1,
+                    tokens=sums,
+                    revision=revision,
                 )
             )
     return directory

@@ -13,7 +13,7 @@ from query.find import find_tool
 from query.ledger import EVERYTHING_EVERY_S, OVERLAP_EVERY_S, OVERLAP_US, Ledger
 from query.request import FindRequest
 from query.savings import UNCOUNTED_SHOWN
-from shared.catalog import Encoding, Endpoint, IndexedTool, Scope, ServerRecord, Status
+from shared.catalog import RECIPE, Encoding, Endpoint, IndexedTool, Scope, ServerRecord, Status
 from tests.fakes import FakeEmbedder, FakeIndex, embedded, make_tool
 
 ENCODING: Encoding = "cl100k_base"
@@ -51,6 +51,8 @@ class World:
     def record(self, server_id: str, revision: int) -> ServerRecord:
         counted = [count for count in self.counts if count is not None]
         return ServerRecord(
+            recipe=RECIPE,
+            last_listed_at=1.0,
             server_id=server_id,
             endpoint=Endpoint(),
             groups=self.groups,

@@ -10,7 +10,7 @@ from query.answer import KEYWORDS_ONLY, NOTHING_FITS, FindAnswer
 from query.find import find_tool
 from query.ledger import Ledger
 from query.request import FindRequest
-from shared.catalog import Endpoint, IndexedTool, Scope, ServerRecord, Status, ToolDefinition
+from shared.catalog import RECIPE, Endpoint, IndexedTool, Scope, ServerRecord, Status, ToolDefinition
 from shared.embedding import Embedder
 from shared.errors import IndexUnavailable
 from tests.fakes import FakeEmbedder, FakeIndex, WithoutModel, ingested, make_tool
@@ -25,6 +25,8 @@ def index_of(*tools: IndexedTool, status: Status = "running", stale_since: float
         tokens = sum(tool.token_counts.get("cl100k_base", 0) for tool in own)
         index.put_server(
             ServerRecord(
+                recipe=RECIPE,
+                last_listed_at=1.0,
                 server_id=server_id,
                 endpoint=Endpoint(),
                 groups=own[0].groups,

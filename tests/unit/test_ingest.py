@@ -61,6 +61,40 @@ def test_an_unchanged_server_is_neither_counted_nor_embedded_nor_written(path: W
     assert len(path.index.upserted) == written
 
 
+def test_the_record_of_an_unchanged_server_keeps_its_revision_so_that_no_reader_reads_it_again(
+    path: WritePath,
+) -> None:
+    path.world.servers["s"] = listing(definition("a"))
+    ask(path, up())
+    look(path)
+    before = path.index.server("s")
+
+    ask(path, changed())
+    look(path)
+
+    after = path.index.server("s")
+    assert before is not None
+    assert after is not None
+    assert after.revision == before.revision
+    assert after.generation > before.generation
+
+
+def test_sums_taken_by_another_recipe_are_taken_again(path: WritePath) -> None:
+    path.world.servers["s"] = listing(definition("a"))
+    ask(path, up())
+    look(path)
+    before = path.index.server("s")
+    assert before is not None
+    path.index.put_server(before.model_copy(update={"recipe": "an older one", "tokens": {"cl100k_base": 999}}))
+
+    ask(path, changed())
+    look(path)
+
+    after = path.index.server("s")
+    assert after is not None
+    assert after.tokens == before.tokens
+
+
 def test_only_the_tool_whose_definition_changed_is_written_again(path: WritePath) -> None:
     path.world.servers["s"] = listing(definition("a"), definition("b"))
     ask(path, up())

@@ -6,7 +6,7 @@ import pytest
 
 from query.ledger import EVERYTHING_EVERY_S, OVERLAP_EVERY_S, OVERLAP_US, Ledger
 from query.savings import UNCOUNTED_SHOWN
-from shared.catalog import Endpoint, Scope, ServerRecord
+from shared.catalog import RECIPE, Endpoint, Scope, ServerRecord
 from shared.errors import IndexUnavailable
 from tests.fakes import FakeIndex, embedded, make_tool
 
@@ -35,6 +35,8 @@ class WatchedIndex(FakeIndex):
 
 def record(server_id: str, revision: int, tokens: int = 10, uncounted: tuple[str, ...] = ()) -> ServerRecord:
     return ServerRecord(
+        recipe=RECIPE,
+        last_listed_at=1.0,
         server_id=server_id,
         endpoint=Endpoint(),
         tool_count=1,
@@ -152,3 +154,22 @@ def test_threads_that_ask_while_records_are_written_never_see_less_than_was_ther
 
     assert all(sums == sorted(sums) for sums in seen)
     assert tokens(ledger) == 500
+
+
+def test_a_server_that_was_announced_and_not_listed_yet_is_counted_as_coming_and_not_in_the_sum() -> None:
+    index = FakeIndex()
+    index.put_server(record("listed", NOW_US, tokens=10))
+    coming = ServerRecord(server_id="coming", endpoint=Endpoint(), revision=NOW_US + 1)
+    index.put_server(coming)
+    index.put_server(coming.model_copy(update={"server_id": "failing", "stale_since": 1.0}))
+    ledger = Ledger(index)
+
+    assert ledger.baseline(Scope(), "cl100k_base").tokens == 10
+    assert ledger.being_listed(Scope()) == 1
+
+
+def test_sums_by_an_older_recipe_are_not_told_as_if_they_were_true_now() -> None:
+    index = FakeIndex()
+    index.put_server(record("a", NOW_US, tokens=10).model_copy(update={"recipe": "an older one"}))
+
+    assert Ledger(index).baseline(Scope(), "cl100k_base").tokens == 0

@@ -13,7 +13,7 @@ from mcp.types import CallToolResult, TextContent
 
 from query.ledger import Ledger
 from query.server import CATALOGUE_UNREACHABLE, FIND_TOOL, build_server
-from shared.catalog import Endpoint, ServerRecord
+from shared.catalog import RECIPE, Endpoint, ServerRecord
 from shared.tokens import counter
 from tests.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 
@@ -46,7 +46,15 @@ def catalogue() -> FakeIndex:
     embedder = FakeEmbedder()
     index.upsert([ingested(tool, embedder) for tool in tools])
     index.put_server(
-        ServerRecord(server_id="time", endpoint=Endpoint(), tool_count=2, tokens={"cl100k_base": 20}, revision=1)
+        ServerRecord(
+            recipe=RECIPE,
+            last_listed_at=1.0,
+            server_id="time",
+            endpoint=Endpoint(),
+            tool_count=2,
+            tokens={"cl100k_base": 20},
+            revision=1,
+        )
     )
     return index
 
