@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
 import structlog
 from celery import Celery
 
-from shared.errors import EventInvalid, LeaseHeld, Retryable, ServerError
+from shared.errors import EventInvalid, IndexUnavailable, LeaseHeld, Retryable, ServerError
 from workers.dependencies import Dependencies
 from workers.emit import accept
 from workers.ingest import reconcile
 from workers.intents.contract import IntentStore
+from workers.restore import restore_if_lost
 
 ACCEPT_EVENT = "toolscale.accept_event"
 RECONCILE_SERVER = "toolscale.reconcile_server"
@@ -53,6 +55,8 @@ class Tasks:
 
     def accept_event(self, *args: Any, **kwargs: Any) -> None:
         """Record a CloudEvent and wake a worker; one that is refused becomes a dead letter, not a failure."""
+        with suppress(IndexUnavailable):  # an event is recorded all the same; a sweep restores the others later
+            self._restore_if_lost()
         try:
             accept(_only_object(args, kwargs), self._intents(), self._wake, due_in_s=self._message_time_s)
         except EventInvalid:
@@ -71,12 +75,18 @@ class Tasks:
         self._look_again_if_asked(server_id)
 
     def sweep_intents(self) -> None:
-        """Wake a worker for every server whose recorded event was not acted upon in time."""
+        """Wake a worker for every server whose time for a look has come; intents that were lost come back first."""
+        with suppress(IndexUnavailable):
+            self._restore_if_lost()
         due = self._intents().claim_due(SWEEP_LIMIT)
         for server_id in due:
             self._wake(server_id)
         if due:
             structlog.get_logger().info("intents_swept", servers=len(due))
+
+    def _restore_if_lost(self) -> None:
+        if not self._intents().is_marked():
+            restore_if_lost(self._dependencies())
 
     def _look_again_if_asked(self, server_id: str) -> None:
         """Send the message again that came while a look was under way and found its lease held."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 from celery import Celery
@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from shared.catalog import ENCODINGS, EmbeddedTool, Listing, ServerRecord, Status, digest, point_id
-from shared.errors import ServerError, ServerTimeout
+from shared.errors import IntentsUnavailable, ServerError, ServerTimeout
 from shared.events import ServerEvent
 from shared.tokens import estimate
 from tests.builders import World, changed, definition, down, listing, up
 from tests.fakes import FakeEmbedder, FakeIndex
 from workers.dependencies import Dependencies, Patience
-from workers.emit import emit
 from workers.intents.contract import Intent, IntentStore
 from workers.intents.transitions import Pace
 from workers.tasks import Tasks
@@ -103,7 +102,8 @@ class Outbox:
         self.messages.extend(args)
 
 
-interruptions = st.lists(st.sampled_from(("nothing", "nothing", "crash", "up", "down", "changed", "sweep")), max_size=6)
+DURING_A_LOOK = ("nothing", "nothing", "crash", "up", "down", "changed", "sweep", "wipe")
+interruptions = st.lists(st.sampled_from(DURING_A_LOOK), max_size=6)
 
 
 class Chaos(RuleBasedStateMachine):
@@ -116,6 +116,7 @@ class Chaos(RuleBasedStateMachine):
         self.steps, self.world, self.outbox = Steps(), World(), Outbox()
         self.index = InterruptedIndex(self.steps)
         counters = dict.fromkeys(ENCODINGS, estimate)
+        self.open_store, self.was_wiped = open_store, False
         self.deps = Dependencies(open_store(), self.index, FakeEmbedder(), counters, self.list_server, self.patience)
         self.tasks = Tasks(cast("Celery", self.outbox), lambda: self.deps.intents, lambda: self.deps, 0.0)
         self.said: dict[str, tuple[Status, frozenset[str]]] = {}
@@ -136,7 +137,10 @@ class Chaos(RuleBasedStateMachine):
         if kind != "changed":
             held_groups = frozenset(within) if kind == "up" else self.said[server_id][1]
             self.said[server_id] = ("running" if kind == "up" else "stopped", held_groups)
-        emit(event(kind, server_id, within), self.deps.intents, self.outbox.messages.append, due_in_s=0)
+        self.send(event(kind, server_id, within))
+
+    def send(self, event: ServerEvent) -> None:
+        self.tasks.accept_event(event.model_dump(mode="json"))
 
     @rule(server_id=server_ids, tools=st.dictionaries(st.sampled_from("tuv"), st.sampled_from(("does x", "does y"))))
     def change_tools(self, server_id: str, tools: dict[str, str]) -> None:
@@ -161,6 +165,8 @@ class Chaos(RuleBasedStateMachine):
                 return lambda: self.say(what, server_id, ("x",))
             case "sweep":
                 return self.sweep
+            case "wipe":
+                return self.lose_all_intents
             case "crash":
                 return self._crash
             case _:
@@ -170,7 +176,7 @@ class Chaos(RuleBasedStateMachine):
         raise Crash
 
     def _look(self, server_id: str) -> None:
-        with suppress(Crash, ServerError):
+        with suppress(Crash, ServerError, IntentsUnavailable):
             self.tasks.reconcile_server(server_id)
 
     @precondition(lambda self: self.outbox.messages)
@@ -179,6 +185,11 @@ class Chaos(RuleBasedStateMachine):
         messages = self.outbox.messages
         server_id = messages.pop(data.draw(st.integers(0, len(messages) - 1)))
         messages.extend([server_id] * copies)
+
+    @rule()
+    def lose_all_intents(self) -> None:
+        self.deps = replace(self.deps, intents=self.open_store())
+        self.was_wiped = True
 
     @rule()
     def sweep(self) -> None:
@@ -197,6 +208,8 @@ class Chaos(RuleBasedStateMachine):
         """Once faults stop, the catalogue equals the truth; what was given up is announced again, as it asks to be."""
         self.silent.clear()
         self.settle()
+        if self.was_wiped:
+            self.announce_what_was_lost()
         self.announce_what_was_given_up()
         self.settle()
         try:
@@ -224,10 +237,24 @@ class Chaos(RuleBasedStateMachine):
         self.steps.interruptions = []
         return was_killed
 
+    def announce_what_was_lost(self) -> None:
+        """Say again what no look had reflected when the intents were lost."""
+        for server_id, (status, within) in self.said.items():
+            record, intent = self.index.server(server_id), self.deps.intents.intent(server_id)
+            if (
+                record is None
+                or intent is None
+                or record.groups != within
+                or (record.status == "stopped") != (status == "stopped")
+            ):
+                self.send(up(server_id, sorted(within)))
+                if status == "stopped":
+                    self.send(down(server_id))
+
     def announce_what_was_given_up(self) -> None:
         for intent in self.deps.intents.intents():
             if intent.status == "running" and intent.due_at is None:
-                self.tasks.accept_event(changed(intent.server_id).model_dump(mode="json"))
+                self.send(changed(intent.server_id))
 
     def check(self) -> None:
         assert self.catalogue() == self.truth()

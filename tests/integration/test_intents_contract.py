@@ -261,6 +261,25 @@ def test_two_sweeps_at_the_same_time_never_get_the_same_server(reopen: Callable[
     assert sorted(claimed) == sorted(f"s{number}" for number in range(20))
 
 
+def test_what_is_adopted_never_replaces_what_was_announced(store: IntentStore) -> None:
+    announced = store.record(up("announced", groups=["new"]), due_in_s=60).intent
+    missing = announced.model_copy(update={"server_id": "missing", "desired": 8, "committed": 7, "due_at": 0.0})
+
+    assert store.adopt(missing)
+    assert not store.adopt(announced.model_copy(update={"desired": 8}))
+
+    assert store.intent("announced") == announced
+    assert store.claim_due(10) == ["missing"]
+
+
+def test_a_store_keeps_its_mark_until_it_is_lost(reopen: Callable[[], IntentStore]) -> None:
+    was_new = not reopen().is_marked()
+    reopen().mark()
+
+    assert was_new
+    assert reopen().is_marked()
+
+
 def test_a_lease_lets_one_run_in_and_the_next_when_it_ends(store: IntentStore) -> None:
     with store.lease("s") as lease:
         lease.assert_held()

@@ -70,6 +70,18 @@ class StoredIntents(ABC):
             if intent.awaited:
                 self._change(intent.server_id, transitions.unawaited)
 
+    def adopt(self, intent: Intent) -> bool:
+        """Write down an intent for a server that has none; return whether it had none."""
+        was_missing = False
+
+        def change(before: Intent | None) -> Intent:
+            nonlocal was_missing
+            was_missing = before is None
+            return before or intent
+
+        self._update(intent.server_id, change)
+        return was_missing
+
     def claim_due(self, limit: int) -> list[str]:
         """Return servers whose time for a look has come, and plan the one after."""
         return [server_id for server_id in self._due(time.time(), limit) if self._claim_readable(server_id)]

@@ -144,6 +144,18 @@ class IntentStore(Protocol):
         """
         ...
 
+    def adopt(self, intent: Intent) -> bool:
+        """Write down an intent for a server that has none; return whether it had none."""
+        ...
+
+    def is_marked(self) -> bool:
+        """Return whether the store was marked and has kept it: one that was wiped, or is new, is not."""
+        ...
+
+    def mark(self) -> None:
+        """Mark the store as one that holds all servers there are."""
+        ...
+
     def lease(self, server_id: str) -> AbstractContextManager[Lease]:
         """Hold the server for this run.
 

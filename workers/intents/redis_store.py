@@ -24,6 +24,7 @@ SERVERS = "toolscale:servers"
 DUE = "toolscale:due"
 DEAD_LETTERS = "toolscale:dead-letters"
 REVISION = "toolscale:revision"
+MARK = "toolscale:whole"
 
 # Redis's own clock, so that workers whose clocks differ still number upwards, and a wiped Redis starts above the past.
 _NEXT_REVISION = """
@@ -75,6 +76,16 @@ class RedisIntents(StoredIntents):
             yield held
         finally:
             held.release()
+
+    def is_marked(self) -> bool:
+        """Return whether Redis still has the mark, so that it was not wiped since."""
+        with _translated():
+            return bool(self._redis.exists(MARK))
+
+    def mark(self) -> None:
+        """Mark this Redis as one that holds all servers there are."""
+        with _translated():
+            self._redis.set(MARK, int(time.time()))
 
     def next_revision(self) -> int:
         """Return microseconds since the epoch, always more than any revision before."""

@@ -20,6 +20,7 @@ CREATE TABLE IF NOT EXISTS intents (
 CREATE INDEX IF NOT EXISTS due ON intents (due_at) WHERE due_at IS NOT NULL;
 CREATE TABLE IF NOT EXISTS dead_letters (
     number INTEGER PRIMARY KEY, at REAL NOT NULL, reason TEXT NOT NULL, body TEXT NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS mark (only INTEGER PRIMARY KEY CHECK (only = 0), at REAL NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS revision (only INTEGER PRIMARY KEY CHECK (only = 0), latest INTEGER NOT NULL) STRICT;
 INSERT OR IGNORE INTO revision VALUES (0, 0);
 """
@@ -64,6 +65,16 @@ class SqliteIntents(StoredIntents):
         finally:
             with self._lock:
                 self._leased.discard(server_id)
+
+    def is_marked(self) -> bool:
+        """Return whether the file was marked, so that it is not a new one."""
+        with self._transaction() as db:
+            return db.execute("SELECT 1 FROM mark").fetchone() is not None
+
+    def mark(self) -> None:
+        """Mark the file as one that holds all servers there are."""
+        with self._transaction() as db:
+            db.execute("INSERT OR REPLACE INTO mark VALUES (0, ?)", (time.time(),))
 
     def next_revision(self) -> int:
         """Return microseconds since the epoch, always more than any revision before."""
