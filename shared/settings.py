@@ -96,6 +96,17 @@ class Settings(BaseSettings):
     allowed_http_hosts: Annotated[frozenset[str], NoDecode] = frozenset()
     """Names clients may reach the query service by, beside loopback's and `host`, separated by commas."""
 
+    events_token: Annotated[str, Field(min_length=16, max_length=1_000)] | None = Field(default=None, repr=False)
+    """The bearer token that producers show at the HTTP door for events, 16 characters or more; unset: no door."""
+    door_host: str = "127.0.0.1"
+    """Address the door of the scaled composition listens on."""
+    door_port: Annotated[int, Field(ge=0, le=65_535)] = 8766
+    """Port the door of the scaled composition listens on; 0: any free one."""
+    door_max_body_bytes: Annotated[int, Field(ge=1_024, le=1 << 26)] = 1 << 20
+    """Bytes of one request at the door, a whole batch included."""
+    config_poll_s: Annotated[float, Field(ge=0.05, le=3_600)] = 1.0
+    """Seconds between two looks at whether the `mcp.json` changed."""
+
     @field_validator("allowed_hosts", "allowed_http_hosts", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
 
 import structlog
 from celery import Celery
@@ -39,8 +38,11 @@ class Embedded:
 
     def emit(self, event: ServerEvent) -> Intent:
         """Record an event and wake the worker thread."""
-        wake = partial(send_reconcile, self.app)
-        return emit(event, self.deps.intents, wake, due_in_s=self.settings.retry_after_s)
+        return emit(event, self.deps.intents, self.wake, due_in_s=self.settings.retry_after_s)
+
+    def wake(self, server_id: str) -> None:
+        """Ask the worker thread to look at this server; its broker is in memory and never hangs."""
+        send_reconcile(self.app, server_id)
 
     def announce(self, config: Config) -> list[Intent]:
         """Make the catalogue follow the operator's file, and look again at every other server that should run."""

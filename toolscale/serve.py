@@ -7,8 +7,10 @@ import os
 import shlex
 import signal
 import sys
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -19,8 +21,14 @@ from query.stdio import serve_stdio
 from shared.errors import ConfigInvalid
 from shared.settings import Settings
 from toolscale.console import err
+from toolscale.door import ServerWithDoor
 from toolscale.embedded import Embedded, run_embedded
+from workers.door.http import events_route
+from workers.door.recording import Recorder
 from workers.sources.mcp_json import Config, read_config
+
+if TYPE_CHECKING:
+    from mcp.server import Server
 
 
 def serve_embedded(settings: Settings, *, stdio: bool) -> None:
@@ -57,9 +65,21 @@ def _answer(embedded: Embedded, *, stdio: bool) -> None:
     if stdio:
         serve_stdio(server)
         return
-    http = HttpServer(server, index=index, settings=settings)
-    err.print(connection_help(http.url, settings.config), highlight=False, soft_wrap=True, markup=False)
-    http.run()
+    with _http_server(server, embedded) as http:
+        err.print(connection_help(http.url, settings.config), highlight=False, soft_wrap=True, markup=False)
+        http.run()
+
+
+@contextmanager
+def _http_server(server: Server[Any], embedded: Embedded) -> Generator[HttpServer]:
+    """Bind the query service, with the door for events beside it where a token is set."""
+    index, settings = embedded.deps.index, embedded.settings
+    if settings.events_token is None:
+        yield HttpServer(server, index=index, settings=settings)
+        return
+    with closing(Recorder(embedded.deps.intents, embedded.wake, due_in_s=settings.retry_after_s)) as recorder:
+        door = events_route(recorder, token=settings.events_token, max_body_bytes=settings.door_max_body_bytes)
+        yield ServerWithDoor(server, door, index=index, settings=settings)
 
 
 def connection_help(url: str, config: Path | None) -> str:

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 
-OURS = ("worker", "beat", "query", "flower")
+OURS = ("worker", "beat", "door", "query", "flower")
 # Read by Compose, Flower and Qdrant themselves, so no settings of ours.
 FOREIGN = {"MCP_JSON", "FLOWER_BASIC_AUTH", "QDRANT__TELEMETRY_DISABLED"}
 
@@ -93,6 +93,7 @@ def test_the_stores_are_reached_by_the_services_alone(store: str) -> None:
     [
         ("worker", {"redis", "qdrant"}),
         ("beat", {"redis"}),
+        ("door", {"redis"}),
         ("query", {"qdrant"}),
         ("flower", {"redis"}),
     ],
@@ -144,11 +145,13 @@ def test_redis_started_by_its_command_appends_every_write_and_evicts_nothing(tmp
     assert int(config["maxmemory"]) < 512 << 20
 
 
-@pytest.mark.parametrize("name", ["qdrant", "query", "flower"])
+@pytest.mark.parametrize("name", ["qdrant", "door", "query", "flower"])
 @pytest.mark.parametrize(("status", "healthy"), [(200, True), (503, False)])
 def test_a_health_check_passes_on_200_alone(name: str, status: int, healthy: bool) -> None:
     with answering(status) as port:
-        command = [re.sub(r"6333|8765|5555", str(port), word) for word in SERVICES[name]["healthcheck"]["test"][1:]]
+        command = [
+            re.sub(r"6333|876[56]|5555", str(port), word) for word in SERVICES[name]["healthcheck"]["test"][1:]
+        ]
         command = [sys.executable if word == "python" else word for word in command]
 
         checked = subprocess.run(command, capture_output=True, timeout=20, check=False)
@@ -175,6 +178,13 @@ def test_flower_does_not_start_without_a_password() -> None:
 
     assert started.returncode != 0
     assert b"set FLOWER_BASIC_AUTH" in started.stderr
+
+
+def test_the_door_is_opened_on_demand_and_not_without_a_token() -> None:
+    door = SERVICES["door"]
+
+    assert door["profiles"] == ["door"]
+    assert door["environment"]["TOOLSCALE_EVENTS_TOKEN"] == "${TOOLSCALE_EVENTS_TOKEN:-}"
 
 
 def test_the_image_is_built_on_an_exact_version_and_runs_as_nobody_special() -> None:

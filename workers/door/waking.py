@@ -1,0 +1,49 @@
+"""Wake workers from a thread of its own: a broker that hangs must not hold up whoever sent the event."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import structlog
+
+from workers.emit import Wake
+
+# Beyond it a server is left to the sweep, which finds every recorded event.
+WAITING_LIMIT = 1_000
+
+_log = structlog.get_logger()
+
+
+@contextmanager
+def waking_in_background(wake: Wake) -> Generator[Wake]:
+    """Yield a wake that returns at once and never fails; messages that still wait at the end are left to the sweep."""
+    waiting: queue.Queue[str | None] = queue.Queue(WAITING_LIMIT)
+    stopped = threading.Event()
+
+    def put(server_id: str) -> None:
+        try:
+            waiting.put_nowait(server_id)
+        except queue.Full:
+            _log.warning("wake_failed", server=server_id, reason=f"{WAITING_LIMIT} messages wait for the broker")
+
+    def send() -> None:
+        while (server_id := waiting.get()) is not None and not stopped.is_set():
+            _try_to(wake, server_id)
+
+    threading.Thread(target=send, name="toolscale wake", daemon=True).start()  # a hanging broker must not hold the exit
+    try:
+        yield put
+    finally:
+        stopped.set()
+        if waiting.empty():
+            waiting.put_nowait(None)
+
+
+def _try_to(wake: Wake, server_id: str) -> None:
+    try:
+        wake(server_id)
+    except Exception as error:  # noqa: BLE001  # brokers fail in many ways, and the thread must outlive them all
+        _log.warning("wake_failed", server=server_id, reason=repr(error))
