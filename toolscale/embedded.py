@@ -6,10 +6,12 @@ What is recorded survives a kill; messages do not, and need not.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import structlog
 from celery import Celery
@@ -23,7 +25,8 @@ from workers.dependencies import Dependencies, open_dependencies
 from workers.emit import emit
 from workers.intents import open_intents
 from workers.intents.contract import Intent
-from workers.sources.following import follow
+from workers.sources.config_file import ConfigFile, ConfigFollower, following_config
+from workers.sources.following import follow, look_again
 from workers.sources.mcp_json import Config
 from workers.tasks import SWEEP_LIMIT, send_reconcile
 
@@ -47,6 +50,15 @@ class Embedded:
     def announce(self, config: Config) -> list[Intent]:
         """Make the catalogue follow the operator's file, and look again at every other server that should run."""
         return follow(config, self.deps.intents, self.emit)
+
+    def following(self, path: Path) -> AbstractContextManager[None]:
+        """Make the catalogue follow the operator's file while it is edited, until the block ends.
+
+        Every other server that should run is looked at again: this process may have been away for long.
+        """
+        look_again(self.deps.intents, self.emit)
+        follower = ConfigFollower(ConfigFile(path, os.environ), self.deps.intents, self.emit)
+        return following_config(follower, self.settings.config_poll_s)
 
 
 @contextmanager

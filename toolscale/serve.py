@@ -12,8 +12,6 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from query.http import HttpServer
 from query.ledger import Ledger
 from query.server import build_server
@@ -32,25 +30,35 @@ if TYPE_CHECKING:
 
 
 def serve_embedded(settings: Settings, *, stdio: bool) -> None:
-    """Announce the configured servers and answer until a signal, or the client, ends it.
+    """Follow the configured servers and answer until a signal, or the client, ends it.
 
     Raises:
         ConfigInvalid: the file cannot be used, or none of its servers can.
         IndexUnavailable: another Toolscale process uses the data directory.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # unwinds as Ctrl-C does, so all is closed
-    config = read_config(settings.config, os.environ) if settings.config else Config()
-    _report(config, settings)
-    with run_embedded(settings) as embedded, suppress(KeyboardInterrupt):
-        embedded.announce(config)
+    if settings.config:
+        _check(settings.config)
+    with run_embedded(settings) as embedded, suppress(KeyboardInterrupt), _servers(embedded, settings.config):
         _answer(embedded, stdio=stdio)
 
 
-def _report(config: Config, settings: Settings) -> None:
-    for problem in config.problems:
-        structlog.get_logger().warning("server_left_out", config=str(settings.config), reason=problem)
+def _check(path: Path) -> None:
+    """Refuse a file that is of no use now; once we run, one that breaks changes nothing."""
+    config = read_config(path, os.environ)
     if config.problems and not config.announcements:
-        raise ConfigInvalid(f"{settings.config}: no usable server; {config.problems[0]}")
+        raise ConfigInvalid(f"{path}: no usable server; {config.problems[0]}")
+
+
+@contextmanager
+def _servers(embedded: Embedded, path: Path | None) -> Generator[None]:
+    """Keep the catalogue at what the file says, or, without one, at what events said before."""
+    if path:
+        with embedded.following(path):
+            yield
+    else:
+        embedded.announce(Config())
+        yield
 
 
 def _answer(embedded: Embedded, *, stdio: bool) -> None:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import structlog
 from celery import Celery, signals
 
-from shared.errors import ToolscaleError
 from shared.logging import configure_logging
 from shared.settings import Settings
 from workers.dead_letters import keep_refused_messages
@@ -23,8 +22,7 @@ from workers.dependencies import Dependencies, open_dependencies
 from workers.emit import emit
 from workers.intents import open_intents
 from workers.intents.contract import IntentStore
-from workers.sources.following import follow
-from workers.sources.mcp_json import read_config
+from workers.sources.config_file import ConfigFile, ConfigFollower, following_config
 from workers.tasks import SWEEP_INTENTS, Tasks, send_reconcile
 
 # An in-memory broker is polled; kombu's default of one second would make four tasks a second.
@@ -129,11 +127,14 @@ def _conduct(settings: Settings) -> dict[str, Any]:
 
 
 def _connect_signals(app: Celery, settings: Settings, opened: Opened) -> None:
+    following = ExitStack()
+
     def on_ready(**_: Any) -> None:
         if settings.config:
-            _follow_config(app, settings, settings.config, opened)
+            following.enter_context(_following(app, settings, settings.config, opened.intents()))
 
     def on_shutdown(**_: Any) -> None:
+        following.close()
         opened.close()
 
     def on_logging(**_: Any) -> None:
@@ -146,14 +147,10 @@ def _connect_signals(app: Celery, settings: Settings, opened: Opened) -> None:
     keep_refused_messages(opened.intents)
 
 
-def _follow_config(app: Celery, settings: Settings, path: Path, opened: Opened) -> None:
-    """Announce the operator's servers; a file that cannot be used must not keep the worker from events."""
-    try:
-        intents, config = opened.intents(), read_config(path, os.environ)
-        wake = partial(send_reconcile, app)
-        follow(config, intents, lambda event: emit(event, intents, wake, due_in_s=settings.retry_after_s))
-    except ToolscaleError as error:
-        structlog.get_logger().error("config_not_followed", config=str(path), reason=str(error))
-        return
-    for problem in config.problems:
-        structlog.get_logger().warning("server_left_out", config=str(path), reason=problem)
+def _following(app: Celery, settings: Settings, path: Path, intents: IntentStore) -> AbstractContextManager[None]:
+    """Follow the operator's file; one that cannot be used must not keep the worker from events."""
+    wake = partial(send_reconcile, app)
+    follower = ConfigFollower(
+        ConfigFile(path, os.environ), intents, lambda event: emit(event, intents, wake, due_in_s=settings.retry_after_s)
+    )
+    return following_config(follower, settings.config_poll_s)

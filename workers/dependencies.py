@@ -59,12 +59,13 @@ def open_dependencies(settings: Settings, intents: IntentStore) -> Dependencies:
 
 def lister(settings: Settings) -> Callable[[Intent], Listing]:
     """Return the function that dials a server and lists its tools, within the operator's guards."""
-    from workers.dial import Dialler  # noqa: PLC0415  # the MCP SDK takes half a second to import
+    from workers.dial import Configured, Dialler  # noqa: PLC0415  # the MCP SDK takes half a second to import
     from workers.fetch import Limits, fetch_tools_blocking  # noqa: PLC0415
-    from workers.sources.mcp_json import Config, read_config  # noqa: PLC0415
+    from workers.sources.config_file import ConfigFile  # noqa: PLC0415
 
-    config = read_config(settings.config, os.environ) if settings.config else Config()
-    dialler = Dialler(config.targets, settings.allowed_hosts, settings.credentials_dir, os.environ)
+    # asked at each look, so that a changed command or header is used by the next one, in every process
+    configured: Configured = ConfigFile(settings.config, os.environ) if settings.config else {}
+    dialler = Dialler(configured, settings.allowed_hosts, settings.credentials_dir, os.environ)
     limits = Limits(
         timeout_s=settings.listing_timeout_s,
         max_tools=settings.listing_max_tools,

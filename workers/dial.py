@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 from urllib.parse import SplitResult, urlsplit
 
 from shared.catalog import Endpoint
@@ -69,6 +69,14 @@ class HttpTarget:
 Target = StdioTarget | HttpTarget
 
 
+class Configured(Protocol):
+    """The operator's own servers, as they are now: a mapping, or a file that may change."""
+
+    def get(self, server_id: str, /) -> Target | None:
+        """Return how a server is reached, None when it is not the operator's own."""
+        ...
+
+
 def resolve(host: str, port: int) -> list[str]:
     """Return the host's addresses as the C library sees them: `127.1` is an address to it.
 
@@ -87,7 +95,7 @@ class Dialler:
 
     def __init__(
         self,
-        configured: Mapping[str, Target],
+        configured: Configured,
         allowed_hosts: frozenset[str],
         credentials_dir: Path | None,
         environ: Mapping[str, str],
@@ -105,8 +113,8 @@ class Dialler:
             ServerRefused: its `credential_ref` names no credential.
             ServerUnreachable: its host name does not resolve.
         """
-        if server_id in self._configured:
-            return self._configured[server_id]
+        if configured := self._configured.get(server_id):
+            return configured
         if endpoint.transport == "stdio" or endpoint.url is None:
             raise AddressForbidden(server_id, "stdio servers come only from the operator's own file")
         addresses = self._allowed.check(server_id, endpoint.url)

@@ -193,8 +193,6 @@ def test_a_parked_server_stays_parked_while_each_starting_worker_announces_it_ag
     for _ in range(3):
         path.deps.intents.record(up(), due_in_s=60)
         reconcile("s", path.deps)
-        path.deps.intents.ask("s", due_in_s=60)
-        reconcile("s", path.deps)
 
     assert (status(path), len(path.world.looks)) == ("quarantined", looks)
 

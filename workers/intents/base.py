@@ -31,11 +31,6 @@ class StoredIntents(ABC):
             event.data.server_id, lambda before: transitions.recorded(before, event, now, now + due_in_s)
         )
 
-    def ask(self, server_id: str, *, due_in_s: float) -> Recorded:
-        """Ask for a look as an event would, without forgetting the attempts and failures before it."""
-        due_at = time.time() + due_in_s
-        return self._awaited(server_id, lambda before: transitions.asked(_known(before, server_id), due_at))
-
     def begin(self, server_id: str) -> Intent | None:
         """Count an attempt and put the next one off."""
         if self.intent(server_id) is None:

@@ -124,10 +124,6 @@ class IntentStore(Protocol):
         """Do as `rest`, and remember the attempts: an announcement with nothing new in it does not start over."""
         ...
 
-    def ask(self, server_id: str, *, due_in_s: float) -> Recorded:
-        """Ask for a look as an event would, without forgetting the attempts and failures before it."""
-        ...
-
     def rest(self, server_id: str, generation: int) -> Intent:
         """Plan no further look until an event after this generation asks for one. Returns the intent after that."""
         ...

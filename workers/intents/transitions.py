@@ -57,11 +57,6 @@ def recorded(before: Intent | None, event: ServerEvent, now: float, due_at: floa
     return _awaited(after, before, due_at)
 
 
-def asked(before: Intent, due_at: float) -> Intent:
-    """Return the intent after somebody asked for a look and had nothing new to say."""
-    return _awaited(before.model_copy(update={"desired": before.desired + 1}), before, due_at)
-
-
 def _awaited(after: Intent, before: Intent | None, due_at: float) -> Intent:
     # a message that is under way keeps its time: a storm of events must not put the sweep off for ever
     if before and before.awaited and before.due_at is not None:
