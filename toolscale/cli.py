@@ -19,6 +19,7 @@ from shared.logging import configure_logging
 from shared.settings import load_settings
 from toolscale.console import JsonOption, err, out, print_json
 from toolscale.emit_cli import emit_app
+from toolscale.watch_cli import watch_app
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -26,6 +27,7 @@ app = typer.Typer(
     help="One searchable catalogue of the tools of many MCP servers, and what it saves in tokens.",
 )
 app.add_typer(emit_app, name="emit")
+app.add_typer(watch_app, name="watch")
 
 DataDirOption = Annotated[
     Path | None, typer.Option("--data-dir", help="Where index and intents are kept.", show_default=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Generator
 from contextlib import closing, contextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -18,14 +17,13 @@ from shared.errors import ConfigInvalid
 from shared.logging import configure_logging
 from workers.door.http import EVENTS_PATH, events_route
 from workers.door.recording import Recorder
-from workers.door.waking import waking_in_background
+from workers.door.waking import broker_wake, waking_in_background
 from workers.intents import open_intents
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from shared.settings import Settings
-    from workers.emit import Wake
 
 # Requests that are still running at shutdown get this long.
 GRACE_S = 5
@@ -93,19 +91,10 @@ def recording(settings: Settings) -> Generator[Recorder]:
     due_in_s = 0.0 if settings.is_embedded else settings.retry_after_s
     with (
         closing(open_intents(settings)) as intents,
-        waking_in_background(_wake(settings)) as wake,
+        waking_in_background(broker_wake(settings)) as wake,
         closing(Recorder(intents, wake, due_in_s=due_in_s)) as recorder,
     ):
         yield recorder
-
-
-def _wake(settings: Settings) -> Wake:
-    if settings.is_embedded:
-        return lambda _: None
-    from workers.celery_app import build_app  # noqa: PLC0415  # loads Celery, which recording needs not
-    from workers.tasks import send_reconcile  # noqa: PLC0415
-
-    return partial(send_reconcile, build_app(settings))
 
 
 def _bind(host: str, port: int) -> socket.socket:

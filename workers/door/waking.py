@@ -6,10 +6,15 @@ import queue
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 
 from workers.emit import Wake
+
+if TYPE_CHECKING:
+    from shared.settings import Settings
 
 # Beyond it a server is left to the sweep, which finds every recorded event.
 WAITING_LIMIT = 1_000
@@ -40,6 +45,16 @@ def waking_in_background(wake: Wake) -> Generator[Wake]:
         stopped.set()
         if waiting.empty():
             waiting.put_nowait(None)
+
+
+def broker_wake(settings: Settings) -> Wake:
+    """Return the wake that sends a message; without a broker that another process reads there is nothing to send."""
+    if settings.is_embedded:
+        return lambda _: None
+    from workers.celery_app import build_app  # noqa: PLC0415  # loads Celery, which recording needs not
+    from workers.tasks import send_reconcile  # noqa: PLC0415
+
+    return partial(send_reconcile, build_app(settings))
 
 
 def _try_to(wake: Wake, server_id: str) -> None:

@@ -53,13 +53,6 @@ class Follower:
         gone = [server_id for server_id in recorded if server_id not in wanted and server_id not in kept]
         return emitted + [self._take_down(server_id) for server_id in gone if recorded[server_id].status == "running"]
 
-    def update(self, running: Iterable[Running]) -> list[Intent]:
-        """Announce and take down what changed since this process last spoke, without reading all intents."""
-        wanted = _by_id(running)
-        emitted = [self._announce(each) for server_id, each in wanted.items() if self._said.get(server_id) != each]
-        gone = [server_id for server_id in self._said if server_id not in wanted]
-        return emitted + [self._take_down(server_id) for server_id in gone if self._is_ours(server_id)]
-
     def _announce(self, running: Running) -> Intent:
         intent = self._emit(ServerUp(source=self._source, data=running.announcement))
         self._said[running.announcement.server_id] = running
@@ -69,10 +62,6 @@ class Follower:
         intent = self._emit(ServerDown(source=self._source, data=ServerRef(server_id=server_id)))
         self._said.pop(server_id, None)
         return intent
-
-    def _is_ours(self, server_id: str) -> bool:
-        intent = self._intents.intent(server_id)
-        return intent is not None and intent.source == self._source
 
 
 def follow(config: Config, intents: IntentStore, emit: Emit) -> list[Intent]:

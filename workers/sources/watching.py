@@ -1,0 +1,166 @@
+"""Watch an orchestrator: list what runs, follow it, and list again whenever something may have changed.
+
+Its stream of changes is only a hint that it is time to list. So an event that comes twice, late or never does no
+harm: it is listed at the start, after every reconnection, after each change, and from time to time anyway.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+from pydantic import ValidationError
+
+from shared.errors import EventInvalid, IntentsUnavailable, Retryable
+from shared.events import ServerAnnouncement
+from workers.door.waking import broker_wake, waking_in_background
+from workers.emit import emit
+from workers.intents import open_intents
+from workers.sources.following import Follower, Running
+
+if TYPE_CHECKING:
+    from shared.settings import Settings
+
+# Even with a connection that is silently dead, a change is seen within this time.
+RELIST_S = 60.0
+# A stream that lived this long was a good one: the next reconnection need not wait for long.
+GOOD_STREAM_S = 5.0
+
+_log = structlog.get_logger()
+
+
+class SourceUnavailable(Retryable):
+    """An orchestrator did not answer, or its answer broke off."""
+
+
+class Source(Protocol):
+    """What knows which servers run. Both methods raise SourceUnavailable."""
+
+    name: str
+
+    def running(self) -> list[Running]:
+        """Return all servers that run now."""
+        ...
+
+    def changes(self) -> Iterator[object]:
+        """Yield once when connected, then whenever something may have changed, until the connection ends."""
+        ...
+
+
+class Backoff:
+    """Seconds to wait before trying again: doubling from `first_s` up to `longest_s`."""
+
+    def __init__(self, first_s: float = 0.5, longest_s: float = 30.0) -> None:
+        self._first_s = first_s
+        self._longest_s = longest_s
+        self._next_s = first_s
+
+    def next_s(self) -> float:
+        """Return the wait, and double the one after."""
+        wait_s, self._next_s = self._next_s, min(self._longest_s, self._next_s * 2)
+        return wait_s
+
+    def reset(self) -> None:
+        """Begin anew after a success."""
+        self._next_s = self._first_s
+
+
+class Watcher:
+    """Keeps the intents of a source equal to what it lists, until stopped."""
+
+    def __init__(
+        self, source: Source, follower: Follower, *, relist_s: float = RELIST_S, backoff_s: float = 0.5
+    ) -> None:
+        self._source = source
+        self._follower = follower
+        self._relist_s = relist_s
+        self._backoff_s = backoff_s
+        self._changed = threading.Event()
+        self._stopped = threading.Event()
+        self._reported = ""
+
+    def run(self) -> None:
+        """Watch until `stop`; a source or a store that is away for a while is waited for."""
+        threading.Thread(target=self._listen, name=f"toolscale {self._source.name}", daemon=True).start()
+        backoff = Backoff(self._backoff_s)
+        while not self._stopped.is_set():
+            self._changed.clear()  # before listing: a change that comes meanwhile is listed once more
+            if self._follow():
+                backoff.reset()
+                self._changed.wait(self._relist_s)
+            else:
+                self._stopped.wait(backoff.next_s())
+
+    def stop(self) -> None:
+        """Let `run` end soon. Safe to call from any thread."""
+        self._stopped.set()
+        self._changed.set()
+
+    def _follow(self) -> bool:
+        """Return whether what runs is now what the intents say."""
+        try:
+            emitted = self._follower.reconcile(self._source.running())
+        except (SourceUnavailable, IntentsUnavailable, EventInvalid) as error:
+            self._report(str(error))
+            return False
+        self._reported = ""
+        if emitted:
+            _log.info("source_followed", source=self._source.name, events=len(emitted))
+        return True
+
+    def _report(self, reason: str) -> None:
+        if reason != self._reported:
+            _log.warning("source_not_followed", source=self._source.name, reason=reason)
+            self._reported = reason
+
+    def _listen(self) -> None:
+        backoff = Backoff(self._backoff_s)
+        while not self._stopped.is_set():
+            began = time.monotonic()
+            try:
+                for _ in self._source.changes():
+                    self._changed.set()
+            except SourceUnavailable as error:
+                _log.debug("stream_lost", source=self._source.name, reason=str(error))
+            if time.monotonic() - began >= GOOD_STREAM_S:
+                backoff.reset()
+            self._stopped.wait(backoff.next_s())
+
+
+@contextmanager
+def following_source(name: str, settings: Settings) -> Generator[Follower]:
+    """Open the intents and a way to the broker for a source that runs in a process of its own."""
+    # without a broker that another process reads, an event is due at once for that process's sweep
+    due_in_s = 0.0 if settings.is_embedded else settings.retry_after_s
+    with closing(open_intents(settings)) as intents, waking_in_background(broker_wake(settings)) as wake:
+        yield Follower(name, intents, lambda event: emit(event, intents, wake, due_in_s=due_in_s))
+
+
+class Announcements:
+    """Reads announcements off labels and annotations; one that cannot be used is reported once, and left out."""
+
+    def __init__(self) -> None:
+        self._reported: set[tuple[str, str]] = set()
+
+    def read(self, of: str, data: dict[str, object]) -> ServerAnnouncement | None:
+        """Return the announcement that these fields make, None when they make none; `of` names whose they are."""
+        try:
+            return ServerAnnouncement.model_validate({key: value for key, value in data.items() if value is not None})
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+            self._report(of, f"{'.'.join(map(str, first['loc'])) or 'server'}: {first['msg']}")
+            return None
+
+    def _report(self, of: str, reason: str) -> None:
+        if (of, reason) not in self._reported:
+            self._reported.add((of, reason))
+            _log.warning("server_not_announced", of=of, reason=reason)
+
+
+def names(text: str | None) -> list[str]:
+    """Return what is listed in a label, separated by commas."""
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
