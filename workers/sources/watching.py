@@ -151,11 +151,13 @@ class Announcements:
         try:
             return ServerAnnouncement.model_validate({key: value for key, value in data.items() if value is not None})
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-            self._report(of, f"{'.'.join(map(str, first['loc'])) or 'server'}: {first['msg']}")
+            self.refuse(of, error)
             return None
 
-    def _report(self, of: str, reason: str) -> None:
+    def refuse(self, of: str, error: ValidationError) -> None:
+        """Report once that this makes no server."""
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        reason = f"{'.'.join(map(str, first['loc'])) or 'server'}: {first['msg']}"
         if (of, reason) not in self._reported:
             self._reported.add((of, reason))
             _log.warning("server_not_announced", of=of, reason=reason)

@@ -1,0 +1,168 @@
+"""A scripted Kubernetes API server: lists in pages, watches that can be cut, ended, or told that they expired."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+Event = dict[str, Any]
+SERVICES = "/api/v1/services"
+
+
+class ScriptedKubernetes(ThreadingHTTPServer):
+    """Holds objects of one path, remembers changes, and forgets those up to `expired`.
+
+    `lists` counts complete lists, `watched_from` the versions that watches began at. While `is_down`, requests fail.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, path: str = SERVICES, page: int = 2) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.path = path
+        self.page = page
+        self.is_down = False
+        self.lists = 0
+        self.watched_from: list[int] = []
+        self.version = 100
+        self.expired = 0
+        self.objects: dict[str, dict[str, Any]] = {}
+        self.history: list[tuple[int, Event]] = []
+        self.changed = threading.Condition()
+        self.ending = 0
+        self.is_cutting = False
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def put(self, name: str, document: dict[str, Any] | None = None, **annotations: str) -> None:
+        """Create or change an object; `toolscale.dev/` is put in front of its annotations."""
+        with self.changed:
+            annotated = {f"toolscale.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
+            metadata = {"name": name, "namespace": "prod", "uid": f"uid-{name}", "annotations": annotated}
+            kind = "MODIFIED" if name in self.objects else "ADDED"
+            body = document or {"spec": {"ports": [{"name": "http", "port": 80}, {"name": "mcp", "port": 9000}]}}
+            self.objects[name] = {"metadata": metadata, **body}
+            self._happened(kind, self.objects[name])
+
+    def remove(self, name: str) -> None:
+        with self.changed:
+            self._happened("DELETED", self.objects.pop(name))
+
+    def bookmark(self) -> None:
+        """Tell all watches a new version without a change."""
+        with self.changed:
+            self._happened("BOOKMARK", {"metadata": {}})
+
+    def expire(self) -> None:
+        """Forget all changes so far: a watch from before them is gone."""
+        with self.changed:
+            self.version += 1
+            self.expired = self.version
+
+    def end_watches(self, *, cut: bool = False) -> None:
+        """End all watches, as Kubernetes does in due time, or cut their connections in the middle."""
+        with self.changed:
+            self.is_cutting = cut
+            self.ending += 1
+            self.changed.notify_all()
+
+    def _happened(self, kind: str, document: dict[str, Any]) -> None:
+        self.version += 1
+        document["metadata"]["resourceVersion"] = str(self.version)
+        self.history.append((self.version, {"type": kind, "object": json.loads(json.dumps(document))}))
+        self.changed.notify_all()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Stay silent: clients that hang up are part of the script."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: ScriptedKubernetes  # pyright: ignore[reportIncompatibleVariableOverride]  # it never changes
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        query = {key: values[0] for key, values in parse_qs(parts.query).items()}
+        if self.server.is_down:
+            self._send(500, {"message": "no such luck"})
+        elif parts.path != self.server.path:
+            self._send(404, {"code": 404})
+        elif query.get("watch"):
+            self._watch(int(query["resourceVersion"]))
+        else:
+            self._list(int(query.get("continue", 0)))
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name is the base class's
+        """Stay silent."""
+
+    def _list(self, start: int) -> None:
+        with self.server.changed:
+            names = sorted(self.server.objects)
+            items = [self.server.objects[name] for name in names[start : start + self.server.page]]
+            metadata = {"resourceVersion": str(self.server.version)}
+            if start + self.server.page < len(names):
+                metadata["continue"] = str(start + self.server.page)
+            else:
+                self.server.lists += 1
+        self._send(200, {"metadata": metadata, "items": items})
+
+    def _watch(self, version: int) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("transfer-encoding", "chunked")
+        self.send_header("connection", "close")
+        self.end_headers()
+        server = self.server
+        server.watched_from.append(version)
+        with server.changed:
+            ending = server.ending
+        while True:
+            with server.changed:
+                if version < server.expired:
+                    self._chunk({"type": "ERROR", "object": {"code": 410, "message": "too old resource version"}})
+                    break
+                if server.ending > ending:
+                    break
+                fresh = [(number, event) for number, event in server.history if number > version]
+                if not fresh:
+                    server.changed.wait(5)
+            for number, event in fresh:
+                self._chunk(event)
+                version = number
+        if not server.is_cutting:
+            self.wfile.write(b"0\r\n\r\n")
+        self.close_connection = True
+
+    def _chunk(self, event: Event) -> None:
+        data = json.dumps(event).encode() + b"\n"
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+
+    def _send(self, status: int, content: object) -> None:
+        body = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@contextmanager
+def scripted_kubernetes(path: str = SERVICES) -> Generator[ScriptedKubernetes]:
+    """Serve until the block ends."""
+    with ScriptedKubernetes(path) as kubernetes:
+        thread = threading.Thread(target=kubernetes.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield kubernetes
+        finally:
+            kubernetes.is_down = True
+            kubernetes.end_watches()
+            kubernetes.shutdown()
+            thread.join(10)

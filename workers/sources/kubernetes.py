@@ -1,0 +1,135 @@
+"""Kubernetes Services that are annotated as MCP servers, and the MCPServer resources of ToolHive.
+
+| annotation | meaning |
+|---|---|
+| `toolscale.dev/server` | the server's id; it makes a Service one of ours |
+| `toolscale.dev/url` | where it listens; without it, the Service's own name, port and path |
+| `toolscale.dev/port` | the number or name of the Service's port, the first unless given |
+| `toolscale.dev/path` | the path there, `/mcp` unless given |
+| `toolscale.dev/transport`, `toolscale.dev/groups`, `toolscale.dev/credential-ref` | as in an event; groups by commas |
+
+An MCPServer is a server once it runs and has a URL; its id is `<namespace>/<name>` unless it is annotated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from workers.sources.following import Running
+from workers.sources.watching import Announcements, names
+
+PREFIX = "toolscale.dev/"
+# An earlier and a later version of ToolHive call it so.
+RUNNING_PHASES = ("Running", "Ready")
+
+
+class Metadata(BaseModel):
+    """What every object says of itself."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    name: str
+    namespace: str = "default"
+    uid: str
+    generation: int | None = None
+    annotations: dict[str, str] = Field(default_factory=dict[str, str])
+
+    def annotated(self, name: str) -> str | None:
+        """Return one of our annotations."""
+        return self.annotations.get(PREFIX + name)
+
+
+class _Port(BaseModel):
+    name: str | None = None
+    port: int
+
+
+class _ServiceSpec(BaseModel):
+    ports: list[_Port] = Field(default_factory=list[_Port])
+
+
+class Service(BaseModel):
+    """A Service, as far as it concerns us."""
+
+    metadata: Metadata
+    spec: _ServiceSpec = Field(default_factory=_ServiceSpec)
+
+    @property
+    def url(self) -> str | None:
+        """Return where the server listens, within the cluster; None for a Service without such a port."""
+        if explicit := self.metadata.annotated("url"):
+            return explicit
+        wanted = self.metadata.annotated("port")
+        ports = [each.port for each in self.spec.ports if wanted in (None, each.name, str(each.port))]
+        path = (self.metadata.annotated("path") or "/mcp").removeprefix("/")
+        return f"http://{self.metadata.name}.{self.metadata.namespace}.svc:{ports[0]}/{path}" if ports else None
+
+
+class _Status(BaseModel):
+    phase: str = ""
+    url: str = ""
+
+
+class MCPServer(BaseModel):
+    """A server that ToolHive runs, as far as it concerns us."""
+
+    metadata: Metadata
+    status: _Status = Field(default_factory=_Status)
+
+    @property
+    def transport(self) -> str:
+        """Return how its proxy speaks MCP, which its address tells."""
+        return "sse" if self.status.url.partition("#")[0].rstrip("/").endswith("/sse") else "streamable-http"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of object that is watched: the source it makes, its path in the API, and the servers in its objects.
+
+    `read` returns None for an object that is no server, or none that runs.
+    """
+
+    source: str
+    path: str
+    read: Callable[[dict[str, Any], Announcements], Running | None]
+
+
+def _service(document: dict[str, Any], announcements: Announcements) -> Running | None:
+    service = Service.model_validate(document)
+    server_id = service.metadata.annotated("server")
+    if server_id is None:
+        return None
+    return _running(service.metadata, server_id, service.url, service.metadata.annotated("transport"), announcements)
+
+
+def _mcp_server(document: dict[str, Any], announcements: Announcements) -> Running | None:
+    server = MCPServer.model_validate(document)
+    if server.status.phase not in RUNNING_PHASES or not server.status.url:
+        return None
+    server_id = server.metadata.annotated("server") or f"{server.metadata.namespace}/{server.metadata.name}"
+    url = server.status.url.partition("#")[0]
+    return _running(server.metadata, server_id, url, server.transport, announcements)
+
+
+def _running(
+    metadata: Metadata, server_id: str, url: str | None, transport: str | None, announcements: Announcements
+) -> Running | None:
+    data: dict[str, object] = {
+        "server_id": server_id,
+        "url": url,
+        "transport": transport,
+        "groups": names(metadata.annotated("groups")),
+        "credential_ref": metadata.annotated("credential-ref"),
+    }
+    announcement = announcements.read(f"{metadata.namespace}/{metadata.name}", data)
+    # an object that was replaced, or whose specification changed, may offer other tools at the same address
+    return Running(announcement, (metadata.uid, metadata.generation)) if announcement else None
+
+
+SERVICES = Kind("toolscale/kubernetes", "/api/v1/services", _service)
+MCP_SERVERS = Kind("toolscale/toolhive", "/apis/toolhive.stacklok.dev/v1alpha1/mcpservers", _mcp_server)
+KINDS = (SERVICES, MCP_SERVERS)

@@ -1,0 +1,177 @@
+"""Keep a copy of all objects of a kind: list them, then follow their changes from the version that was listed.
+
+A watch that Kubernetes ends in due time goes on from the last version it told. After anything else, a version that
+expired (410 Gone) or a lost connection, all objects are listed again.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic import ValidationError
+
+from workers.sources.following import Running
+from workers.sources.kubernetes import Kind
+from workers.sources.watching import Announcements, SourceUnavailable
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+    from urllib3 import HTTPResponse
+
+PAGE = 500
+TIMEOUT_S = 10.0
+# Kubernetes ends a watch after this long; a connection that says nothing for longer is dead.
+WATCH_S = 60
+SILENCE_S = 75.0
+OK, NOT_FOUND = 200, 404
+
+
+class KubernetesSource:
+    """The servers among the objects of one kind, in the cluster that `connect` leads to.
+
+    A watch that ends sooner than after `least_watch_s` is trouble: all is listed again, and not at once.
+    """
+
+    def __init__(self, kind: Kind, connect: Callable[[], ApiClient], *, least_watch_s: float = 1.0) -> None:
+        self.name = kind.source
+        self._kind = kind
+        self._connect = connect
+        self._least_watch_s = least_watch_s
+        self._announcements = Announcements()
+        self._servers: dict[str, Running] = {}
+        self._listed = threading.Event()
+        self._trouble = "it has not been listed yet"
+
+    def running(self) -> list[Running]:
+        """Return the servers of all objects, as far as their changes have come; waits for the first list."""
+        if not self._listed.wait(TIMEOUT_S):
+            raise SourceUnavailable(self._trouble)
+        return [running for _, running in sorted(self._servers.copy().items())]
+
+    def changes(self) -> Iterator[object]:
+        """Yield once when all objects are listed, then after each change, until something goes wrong."""
+        with self._translated(), self._connect() as client:
+            version = self._list(client)
+            yield version
+            while True:
+                began = time.monotonic()
+                for event in self._watch(client, version):
+                    version = self._apply(event)
+                    yield version
+                if time.monotonic() - began < self._least_watch_s:
+                    raise SourceUnavailable("Kubernetes ended the watch at once")
+
+    def _list(self, client: ApiClient) -> str:
+        """Replace the copy by all objects of now, and return their version."""
+        page = self._page(client, None)
+        servers = self._read(page)
+        while token := page["metadata"].get("continue"):
+            page = self._page(client, token)
+            servers |= self._read(page)
+        self._servers = servers
+        self._listed.set()
+        return str(page["metadata"]["resourceVersion"])
+
+    def _read(self, page: dict[str, Any]) -> dict[str, Running]:
+        servers: dict[str, Running] = {}
+        for document in page.get("items") or ():
+            self._keep(servers, document)
+        return servers
+
+    def _page(self, client: ApiClient, token: str | None) -> dict[str, Any]:
+        query = {"limit": PAGE, "continue": token} if token else {"limit": PAGE}
+        response = self._get(client, query, TIMEOUT_S)
+        if response.status == NOT_FOUND:  # this cluster knows no such kind, so nothing of it runs
+            self._servers = {}
+            self._listed.set()
+        return cast("dict[str, Any]", json.loads(_checked(response).data))
+
+    def _watch(self, client: ApiClient, version: str) -> Iterator[dict[str, Any]]:
+        query = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": version, "timeoutSeconds": WATCH_S}
+        response = _checked(self._get(client, query, SILENCE_S))
+        for line in response:
+            if line.strip():
+                yield json.loads(line)
+
+    def _apply(self, event: dict[str, Any]) -> str:
+        """Bring the copy up to date, and return the version it has now."""
+        kind, document = event["type"], event["object"]
+        if kind == "ERROR":  # 410 above all: the version is older than what the cluster remembers
+            raise SourceUnavailable(f"Kubernetes: {document.get('code')} {document.get('message')}")
+        if kind in ("ADDED", "MODIFIED"):
+            self._keep(self._servers, document)
+        elif kind == "DELETED":
+            self._servers.pop(_key(document), None)
+        return str(document["metadata"]["resourceVersion"])
+
+    def _keep(self, servers: dict[str, Running], document: dict[str, Any]) -> None:
+        key = _key(document)
+        servers.pop(key, None)
+        try:
+            if running := self._kind.read(document, self._announcements):
+                servers[key] = running
+        except ValidationError as error:  # it must not cost the others
+            self._announcements.refuse(key, error)
+
+    def _get(self, client: ApiClient, query: dict[str, Any], silence_s: float) -> HTTPResponse:
+        method, url, headers, _, _ = client.param_serialize(
+            "GET", self._kind.path, query_params=list(query.items()), auth_settings=["BearerToken"]
+        )
+        answer: Any = client.call_api(method, url, headers, _request_timeout=(TIMEOUT_S, silence_s))
+        return cast("HTTPResponse", answer.response)
+
+    @contextmanager
+    def _translated(self) -> Generator[None]:
+        """Whatever goes wrong with the cluster, or with what it says, is that it is unavailable."""
+        from kubernetes.client import ApiException  # noqa: PLC0415  # an extra that only this watcher needs
+        from kubernetes.config import ConfigException  # noqa: PLC0415
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415
+
+        try:
+            yield
+        except (
+            ApiException,
+            ConfigException,
+            HTTPError,
+            OSError,
+            ValueError,
+            TypeError,
+            KeyError,
+            SourceUnavailable,
+        ) as error:
+            self._trouble = str(error) if isinstance(error, SourceUnavailable) else f"Kubernetes: {error!r}"
+            raise SourceUnavailable(self._trouble) from error
+
+
+def cluster(environ: Mapping[str, str]) -> ApiClient:
+    """Return a client for the cluster this process runs in, or for the one that the kubeconfig names.
+
+    Raises:
+        ConfigException: there is neither.
+    """
+    from kubernetes import client, config  # noqa: PLC0415  # an extra that only this watcher needs
+
+    configuration = client.Configuration()
+    load_kube_config = cast("Callable[..., None]", config.load_kube_config)
+    load_incluster_config = cast("Callable[..., None]", config.load_incluster_config)
+    if "KUBERNETES_SERVICE_HOST" in environ and "KUBECONFIG" not in environ:
+        load_incluster_config(client_configuration=configuration)
+    else:
+        load_kube_config(config_file=environ.get("KUBECONFIG"), client_configuration=configuration)
+    configuration.retries = False  # trying again is up to the watcher
+    return client.ApiClient(configuration)
+
+
+def _key(document: dict[str, Any]) -> str:
+    return f"{document['metadata'].get('namespace')}/{document['metadata']['name']}"
+
+
+def _checked(response: HTTPResponse) -> HTTPResponse:
+    if response.status != OK:
+        raise SourceUnavailable(f"Kubernetes: {response.status} {response.reason}")
+    return response
