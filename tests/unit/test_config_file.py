@@ -153,13 +153,10 @@ def test_what_could_not_be_recorded_is_said_by_the_next_look(followed: Followed)
     assert followed.poll() == [("up", "a")]
 
 
-def test_other_servers_are_looked_at_again_at_the_start_alone(followed: Followed) -> None:
+def test_servers_of_other_sources_are_left_alone(followed: Followed) -> None:
     for event in (up("x"), up("y"), down("y"), up("a")):
         emit(event, followed.intents, lambda _: None, due_in_s=1.0)
     write(followed.path, a=at(1))
-    assert followed.poll() == [("changed", "x"), ("up", "a")]
-
-    write(followed.path, a=at(2))
 
     assert followed.poll() == [("up", "a")]
 
