@@ -17,7 +17,8 @@ SERVICES = "/api/v1/services"
 class ScriptedKubernetes(ThreadingHTTPServer):
     """Holds objects of one path, remembers changes, and forgets those up to `expired`.
 
-    `lists` counts complete lists, `watched_from` the versions that watches began at. While `is_down`, requests fail.
+    `lists` counts complete lists, `watched_from` the versions that watches began at. While `is_down`, requests
+    fail, and `refused` counts them.
     """
 
     daemon_threads = True
@@ -28,6 +29,7 @@ class ScriptedKubernetes(ThreadingHTTPServer):
         self.page = page
         self.is_down = False
         self.lists = 0
+        self.refused = 0
         self.watched_from: list[int] = []
         self.version = 100
         self.expired = 0
@@ -91,6 +93,7 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         query = {key: values[0] for key, values in parse_qs(parts.query).items()}
         if self.server.is_down:
+            self.server.refused += 1
             self._send(500, {"message": "no such luck"})
         elif parts.path != self.server.path:
             self._send(404, {"code": 404})

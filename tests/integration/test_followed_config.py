@@ -13,6 +13,7 @@ from shared.catalog import Scope
 from shared.settings import load_settings
 from tests.hostile.messages import one_page, tool
 from tests.hostile.scripted_http import Exchange, scripted_http
+from tests.processes import Composition
 from tests.waiting import eventually
 from toolscale.embedded import Embedded, run_embedded
 
@@ -54,3 +55,19 @@ def test_servers_come_change_and_go_as_the_file_is_edited(tmp_path: Path, monkey
             path.write_text("{", encoding="utf-8")
             replace(path, b=entry)
             eventually(finds(embedded, "b:with_old_key"), 20)
+
+
+@pytest.mark.redis
+def test_a_running_worker_uses_a_changed_header_and_acts_on_a_new_entry(own_redis_url: str, tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    environment = {"TOOLSCALE_CONFIG": str(path), "TOOLSCALE_CONFIG_POLL_S": "0.1"}
+    with scripted_http(offers_its_key) as server:
+        entry = {"url": server.url, "headers": {"X-Key": "old"}}
+        replace(path, a=entry)
+        with Composition(own_redis_url, tmp_path, environment).worker() as worker:
+            worker.wait_for('"event": "server_indexed"')
+
+            replace(path, a={**entry, "headers": {"X-Key": "new"}}, b=entry)
+
+            worker.wait_for('"server": "b"')
+            eventually(lambda: any(exchange.headers["X-Key"] == "new" for exchange in server.seen), 20)

@@ -146,6 +146,23 @@ def test_a_cluster_that_is_away_takes_nothing_down(cluster: ScriptedKubernetes, 
         assert generation(intents, "docs") == 1
 
 
+def test_a_watcher_that_starts_while_the_cluster_is_away_takes_nothing_down(
+    cluster: ScriptedKubernetes, intents: SqliteIntents
+) -> None:
+    cluster.put("a", server="docs")
+    with watching(source(cluster), intents):
+        eventually(lambda: "docs" in running(intents))
+    cluster.is_down = True
+    failed = cluster.refused
+
+    with watching(source(cluster), intents):
+        eventually(lambda: cluster.refused > failed)
+        cluster.is_down = False
+        eventually(lambda: generation(intents, "docs") > 1 and "docs" in running(intents))
+
+    assert generation(intents, "docs") == 2  # announced twice, never taken down
+
+
 def test_a_toolhive_server_is_announced_once_it_runs(intents: SqliteIntents) -> None:
     with scripted_kubernetes(MCP_SERVERS.path) as cluster:
         cluster.put("fetch", {"status": {"phase": "Pending", "url": ""}})
