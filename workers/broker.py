@@ -1,18 +1,21 @@
 """A Redis transport that survives a message that is no message.
 
-kombu lets one list item that is not JSON, or not a message, end the whole worker, the item lost with it.
-Here such an item is handed to `on_garbage` and the worker goes on.
+kombu lets one list item that is not JSON, or not a message, end the whole worker, the item lost with it; Celery does
+the same with a task message it did not expect. Here such an item is handed to `on_garbage` and the worker goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from json import JSONDecodeError
-from queue import Empty
 from typing import Any, cast
 
 from kombu.transport import TRANSPORT_ALIASES
 from kombu.transport.redis import Channel, Transport
+from kombu.utils.json import loads
+
+from workers.envelope import MessageRefused, check_message, check_task
+
+MAX_MESSAGE_BYTES = 1 << 20
 
 OnGarbage = Callable[[str, str], None]
 """Called with the reason and the item."""
@@ -21,42 +24,76 @@ OnGarbage = Callable[[str, str], None]
 def survive_garbage(on_garbage: OnGarbage) -> None:
     """Make the `redis://` and `rediss://` brokers of this process pass garbage to `on_garbage` and go on."""
 
-    class GuardedChannel(Channel):
-        def _brpop_read(self, **options: Any) -> Any:
-            read = cast("Callable[..., Any]", super()._brpop_read)  # type: ignore[misc]  # the stubs leave it out
-            return _or_empty(lambda: read(**options), on_garbage)
+    def popped(reply: Any, **_: Any) -> Any:
+        return _popped(reply, on_garbage)
 
-        def _get(self, queue: str, timeout: float | None = None) -> Any:  # noqa: ARG002  # kombu's Redis takes none
-            read = super()._get
-            return _or_empty(lambda: read(queue), on_garbage)
+    def item(reply: Any, **_: Any) -> Any:
+        return _item(reply, on_garbage)
+
+    class GuardedChannel(Channel):
+        def _create_client(self, asynchronous: bool = False) -> Any:
+            create = cast("Callable[[bool], Any]", super()._create_client)  # type: ignore[misc]  # not in the stubs
+            client = create(asynchronous)
+            # the one place that sees an item before kombu parses it
+            client.set_response_callback("BRPOP", popped)
+            client.set_response_callback("RPOP", item)
+            return client
 
     class GuardedTransport(Transport):
         Channel = GuardedChannel
 
         def _deliver(self, message: Any, queue: str | None) -> None:
-            if _is_message(message):
-                super()._deliver(message, queue)
+            try:
+                (check_message if _is_between_workers(queue or "") else check_task)(message)
+            except MessageRefused as error:
+                on_garbage(f"expected a Celery message: {error}", _text(message))
             else:
-                on_garbage("expected a Celery message with delivery properties", str(message))
+                super()._deliver(message, queue)
 
     aliases = cast("dict[str, Any]", TRANSPORT_ALIASES)  # a callable is allowed, and called
     for scheme in ("redis", "rediss"):
         aliases[scheme] = lambda: GuardedTransport
 
 
-def _or_empty(read: Callable[[], Any], on_garbage: OnGarbage) -> Any:
-    """Return what was read; where it cannot be decoded, report it and say that the queue was empty this time."""
+def _popped(reply: Any, on_garbage: OnGarbage) -> Any:
+    """Return a blocking pop's reply, None (nothing came in time) when the item is garbage."""
+    if not reply:
+        return None
+    key, item = reply
+    return None if _item(item, on_garbage) is None else (key, item)
+
+
+def _item(item: Any, on_garbage: OnGarbage) -> Any:
+    """Return the item; where kombu could not parse it, report it and return None, as for an empty queue."""
+    if not isinstance(item, bytes):
+        return item
+    if reason := _fault(item):
+        on_garbage(reason, item[:MAX_MESSAGE_BYTES].decode("utf-8", "replace"))
+        return None
+    return item
+
+
+def _fault(item: bytes) -> str | None:
+    if len(item) > MAX_MESSAGE_BYTES:
+        return f"expected at most {MAX_MESSAGE_BYTES} bytes, got {len(item)}"
     try:
-        return read()
-    except JSONDecodeError as error:
-        on_garbage(f"expected JSON: {error.msg}", error.doc)
-    except UnicodeDecodeError as error:
-        on_garbage("expected UTF-8", error.object.decode("utf-8", "replace"))
-    raise Empty
+        loads(item)
+    except RecursionError:
+        return "expected JSON: it is nested too deeply"
+    except UnicodeDecodeError:
+        return "expected UTF-8"
+    except (ValueError, TypeError, AttributeError, ArithmeticError) as error:  # the last from kombu's typed values
+        return f"expected JSON: {error}"
+    return None
 
 
-def _is_message(message: object) -> bool:
-    if not isinstance(message, dict):
-        return False
-    properties = cast("dict[str, Any]", message).get("properties")
-    return isinstance(properties, dict) and "delivery_tag" in properties and "delivery_info" in properties
+def _text(message: object) -> str:
+    try:
+        return str(message)
+    except RecursionError:
+        return "(nested too deeply to be shown)"
+
+
+def _is_between_workers(queue: str) -> bool:
+    """Return whether a queue carries Celery's own talk (remote control, events), not tasks."""
+    return queue.endswith("celery.pidbox") or queue.startswith("celeryev")

@@ -22,6 +22,7 @@ from shared.index import open_index
 from shared.settings import load_settings
 from shared.tokens import counter
 from tests.builders import up
+from tests.hostile.garbage import GARBAGE
 from tests.hostile.messages import one_page, tool
 from tests.hostile.processes import good_stdio
 from tests.hostile.scripted_http import Exchange, ScriptedServer, scripted_http
@@ -159,17 +160,20 @@ def test_messages_that_are_no_events_are_kept_for_people_and_never_end_the_worke
         for arguments in refused:
             producer.send_task(ACCEPT_EVENT, args=arguments, queue="toolscale")
         producer.send_task("toolscale.no_such_task", args=["x"], queue="toolscale")
-        client.lpush("toolscale", "not JSON", b"\xff\xfe", "[]", "42", '{"body": "no properties"}')
+        client.lpush("toolscale", *(item for item, _ in GARBAGE.values()))
         announce(producer, "files", server.url)
 
         eventually(is_committed(intents, "files"), 30, what=worker.output())
-        eventually(lambda: len(intents.dead_letters(100)) == 10, what=str(intents.dead_letters(100)))
+        expected = len(GARBAGE) + len(refused) + 1
+        eventually(lambda: len(intents.dead_letters(100)) == expected, what=str(intents.dead_letters(100)))
         assert worker.process.poll() is None
+        assert client.hlen("unacked") == 0
 
     reasons = [letter.reason for letter in intents.dead_letters(100)]
     assert "id: missing; CloudEvents 1.0 requires it" in reasons
     assert "task: no task is named 'toolscale.no_such_task'" in reasons
-    assert sum(reason.startswith("expected") for reason in reasons) == 5
+    for name, (_, reason) in GARBAGE.items():
+        assert any(found.startswith(reason) for found in reasons), (name, reasons)
 
 
 def test_emit_records_the_event_and_a_worker_acts_on_it(composition: Composition, intents: RedisIntents) -> None:

@@ -1,0 +1,201 @@
+"""What a message must look like before Celery sees it.
+
+Celery trusts the other side of its broker: a header of another type than it expects ends the worker, and a message
+that was taken and not acknowledged ends the next one as well. So each message is checked against these models, and
+its body decoded by kombu's own decoders, before it is delivered.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self, TypeVar, cast
+
+from celery.app.task import Context
+from kombu.exceptions import DecodeError
+from kombu.serialization import loads
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
+
+MAX_DEPTH = 100
+_YEARS = range(1970, 2101)
+
+Text = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+Number = float | int
+M = TypeVar("M", bound=BaseModel)
+Nothing = Annotated[list[Any], Field(max_length=0)] | None
+
+
+class MessageRefused(ValueError):
+    """A message that Celery must not see; the text says what was expected of which field."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+
+class DeliveryInfo(_Part):
+    """Where a message goes back to when its worker dies."""
+
+    exchange: str
+    routing_key: str
+
+
+class Properties(_Part):
+    """What the transport itself needs of every message."""
+
+    delivery_tag: Text
+    delivery_info: DeliveryInfo
+    body_encoding: Literal["base64", "utf-8"] | None = None
+    priority: int | None = None
+    reply_to: str | None = None
+    correlation_id: str | None = None
+
+
+class Message(_Part):
+    """Any message, those between workers included."""
+
+    body: str
+    headers: dict[str, Any]
+    properties: Properties
+
+    @property
+    def decoded_body(self) -> bytes:
+        """Return the body as it was before the transport wrapped it.
+
+        Raises:
+            MessageRefused: it is not what `body_encoding` says.
+        """
+        try:
+            encoded = self.body.encode()
+            return base64.b64decode(encoded) if self.properties.body_encoding == "base64" else encoded
+        except (binascii.Error, UnicodeEncodeError) as error:
+            raise MessageRefused(f"body: expected {self.properties.body_encoding}: {error}") from error
+
+
+class TaskHeaders(BaseModel):
+    """The headers of Celery's message protocol 2. Others, `traceparent` among them, are let through."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="allow")
+
+    task: Text
+    id: Text
+    lang: str | None = None
+    shadow: Text | None = None
+    root_id: str | None = None
+    parent_id: str | None = None
+    group: str | None = None
+    group_index: int | None = None
+    origin: str | None = None
+    argsrepr: str | None = None
+    kwargsrepr: str | None = None
+    eta: str | None = None
+    expires: str | None = None
+    retries: Annotated[int, Field(ge=0, le=1000)] | None = None
+    timelimit: Annotated[list[Number | None], Field(min_length=2, max_length=2)] | None = None
+    ignore_result: bool | None = None
+    replaced_task_nesting: int | None = None
+    stamped_headers: list[str] | None = None
+    stamps: dict[str, Any] | None = None
+    compression: None = None  # a small message could become a huge one
+
+    @field_validator("eta", "expires")
+    @classmethod
+    def _is_a_time(cls, value: str | None) -> str | None:
+        if value is not None and datetime.fromisoformat(value).year not in _YEARS:
+            raise ValueError(f"expected a year from {_YEARS.start} to {_YEARS.stop - 1}")
+        return value
+
+    @model_validator(mode="after")
+    def _leaves_the_request_alone(self) -> Self:
+        # Celery sets each header as an attribute of its request, methods included
+        if clash := sorted(set(self.model_extra or ()) & set(dir(Context))):
+            raise ValueError(f"a header may not be named {clash[0]}")
+        return self
+
+
+class TaskMessage(Message):
+    """A task to be run, by Celery's message protocol 2."""
+
+    headers: TaskHeaders  # type: ignore[assignment]  # pyright: ignore[reportIncompatibleVariableOverride]  # a stricter dict
+    content_type: Literal["application/json"] = Field(alias="content-type")
+    content_encoding: Literal["utf-8", "UTF-8"] = Field(alias="content-encoding")
+
+
+class Embedded(_Part):
+    """The third part of a body: what Celery would start after the task. A message may not start anything else."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    callbacks: Nothing = None
+    errbacks: Nothing = None
+    chain: Nothing = None
+    chord: None = None
+
+
+class TaskBody(_Part):
+    """What a task is called with."""
+
+    args: list[Any]
+    kwargs: dict[str, Any]
+    embedded: Embedded | None
+
+
+def check_message(raw: object) -> Message:
+    """Return the message that this is.
+
+    Raises:
+        MessageRefused: the transport would fail on it.
+    """
+    message = _validated(Message, raw)
+    message.decoded_body  # noqa: B018  # raises where it cannot be decoded
+    return message
+
+
+def check_task(raw: object) -> TaskMessage:
+    """Return the task message that this is.
+
+    Raises:
+        MessageRefused: Celery would fail on it, or lose it unseen.
+    """
+    message = _validated(TaskMessage, raw)
+    parts = _loaded(message.decoded_body)
+    if len(parts) != len(TaskBody.model_fields):
+        raise MessageRefused("body: expected a list of the task's arguments, keyword arguments and an object")
+    _validated(TaskBody, dict(zip(TaskBody.model_fields, parts, strict=True)), "body")
+    return message
+
+
+def _loaded(body: bytes) -> list[object]:
+    """Return the parts of a body, none when it is no list."""
+    try:
+        loaded = loads(body, "application/json", "utf-8", accept={"application/json"})
+    except DecodeError as error:
+        raise MessageRefused(f"body: expected JSON: {error}") from error
+    return cast("list[object]", loaded) if isinstance(loaded, list) else []
+
+
+def _validated(model: type[M], raw: object, at: str = "") -> M:
+    _refuse_depth(raw, at or "message")
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        field = ".".join(filter(None, (at, *map(str, first["loc"]))))
+        raise MessageRefused(f"{field or 'message'}: {first['msg'].removeprefix('Value error, ')}") from error
+
+
+def _refuse_depth(value: object, field: str) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [inner for each in level for inner in _children(each)]
+        if not level:
+            return
+    raise MessageRefused(f"{field}: nested more than {MAX_DEPTH} levels deep")
+
+
+def _children(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return cast("dict[str, object]", value).values()
+    return cast("list[object]", value) if isinstance(value, list) else ()
