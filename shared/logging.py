@@ -10,18 +10,20 @@ from structlog.types import Processor
 
 from shared.errors import ConfigInvalid
 
-# At INFO the HTTP libraries write whole URLs, secrets in them included. The MCP client writes a traceback with the
-# input for each server that misbehaves; that error reaches our own log, classified and in one line.
-LIBRARIES = {
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+# Libraries that never say less important things than this, whatever the level asked for.
+LIBRARIES: dict[str, int] = {
+    # they write whole URLs, secrets in them included
     "httpx2": logging.WARNING,
     "httpcore2": logging.WARNING,
+    "urllib3": logging.WARNING,
+    # they narrate each start, stop and request, for which we have a line of our own
+    "uvicorn": logging.WARNING,
     "mcp": logging.WARNING,
+    # a traceback with the input for each server that misbehaves; the error reaches our log in one line
     "mcp.client": logging.CRITICAL,
 }
-
-LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
-# At INFO these narrate each start, stop and request, for which we have a line of our own.
-TALKATIVE = ("httpx2", "mcp", "uvicorn")
 
 
 def configure_logging(level: str) -> None:
@@ -36,13 +38,11 @@ def configure_logging(level: str) -> None:
         raise ConfigInvalid(f"setting log_level: expected one of {', '.join(LEVELS)}, got {level!r}")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_formatter(readable=sys.stderr.isatty()))
-    for name, least in LIBRARIES.items():
-        logging.getLogger(name).setLevel(least)
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
-    for name in TALKATIVE:
-        logging.getLogger(name).setLevel("WARNING" if level.upper() == "INFO" else level.upper())
+    for name, least in LIBRARIES.items():
+        logging.getLogger(name).setLevel(max(least, root.level))
     to_handler = structlog.stdlib.ProcessorFormatter.wrap_for_formatter
     structlog.configure(
         processors=[structlog.stdlib.filter_by_level, *_stamps(), to_handler],
