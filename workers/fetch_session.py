@@ -14,8 +14,9 @@ from workers.dial import Target
 from workers.fetch import Limits
 from workers.fetch_definitions import Harvest
 from workers.fetch_errors import FOREIGN_ERRORS, explain, out_of_time
+from workers.secrets import secrets_of
 from workers.transport_evidence import Evidence
-from workers.transports import Tap, open_transport, secrets_of
+from workers.transports import Tap, open_transport
 
 _FAREWELL_S = 2.0
 _DECLARED_NAME_CHARACTERS = 200

@@ -10,7 +10,6 @@ from shared.errors import ServerError
 if TYPE_CHECKING:
     import anyio
 
-_SHORTEST_SECRET = 8
 _QUOTED_CHARACTERS = 300
 
 
@@ -48,9 +47,3 @@ class Evidence:
         line = " ".join(plain.split())
         printable = "".join(sign if sign.isprintable() else "\ufffd" for sign in line)
         return printable if len(printable) <= _QUOTED_CHARACTERS else printable[:_QUOTED_CHARACTERS] + "…"
-
-
-def secrets_among(*values: str) -> tuple[str, ...]:
-    """Return the values long enough to be credentials, the longest first, whole and without their `Bearer`."""
-    parts = {part for value in values for part in (value, value.rpartition(" ")[2])}
-    return tuple(sorted((part for part in parts if len(part) >= _SHORTEST_SECRET), key=len, reverse=True))

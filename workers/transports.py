@@ -7,8 +7,7 @@ tools leave the page on the way in, and each is judged by itself; what the SDK s
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import TYPE_CHECKING, Self, cast
-from urllib.parse import parse_qsl, urlsplit
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
@@ -16,7 +15,7 @@ from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 from shared.errors import ServerMisbehaved
 from workers.dial import HttpTarget, Target
 from workers.fetch_errors import explain
-from workers.transport_evidence import Evidence, secrets_among
+from workers.transport_evidence import Evidence
 from workers.transport_http import http_transport
 from workers.transport_stdio import stdio_transport
 
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
     from mcp.client._transport import ReadStream, WriteStream
     from mcp.client._transport import TransportStreams as Streams
 
+Stream = TypeVar("Stream", bound="ReadStream[Any] | WriteStream[Any]")
+
 
 def open_transport(
     target: Target, max_message_bytes: int, timeout_s: float, evidence: Evidence
@@ -35,15 +36,6 @@ def open_transport(
     if isinstance(target, HttpTarget):
         return http_transport(target, max_message_bytes, timeout_s, evidence)
     return stdio_transport(target, max_message_bytes, evidence)
-
-
-def secrets_of(target: Target) -> tuple[str, ...]:
-    """Return what no message about this target may hold: values of headers or variables, the secrets in its URL."""
-    if not isinstance(target, HttpTarget):
-        return secrets_among(*target.env.values())
-    parts = urlsplit(target.url)
-    in_url = [value for _, value in parse_qsl(parts.query)]
-    return secrets_among(*target.headers.values(), *in_url, parts.username or "", parts.password or "")
 
 
 class Tap:
@@ -105,12 +97,28 @@ class Tap:
         self._evidence.condemn(explain(self._evidence, error) or unreadable)
 
 
-class _TappedRead:
-    """The server's messages, as the tap lets them through."""
+class _Tapped(Generic[Stream]):
+    """A stream of the transport, with the tap in between."""
 
-    def __init__(self, inner: ReadStream[SessionMessage | Exception], tap: Tap) -> None:
+    def __init__(self, inner: Stream, tap: Tap) -> None:
         self._inner = inner
         self._tap = tap
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> bool | None:
+        return await self._inner.__aexit__(exc_type, exc_val, exc_tb)
+
+
+class _TappedRead(_Tapped["ReadStream[SessionMessage | Exception]"]):
+    """The server's messages, as the tap lets them through."""
 
     @property
     def last_context(self) -> Context | None:
@@ -120,44 +128,16 @@ class _TappedRead:
     async def receive(self) -> SessionMessage | Exception:
         return self._tap.received(await self._inner.receive())
 
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
         return self._tap.received(await self._inner.__anext__())
 
-    async def __aenter__(self) -> Self:
-        await self._inner.__aenter__()
-        return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> bool | None:
-        return await self._inner.__aexit__(exc_type, exc_val, exc_tb)
-
-
-class _TappedWrite:
+class _TappedWrite(_Tapped["WriteStream[SessionMessage]"]):
     """Our messages, each noted by the tap before it goes out."""
-
-    def __init__(self, inner: WriteStream[SessionMessage], tap: Tap) -> None:
-        self._inner = inner
-        self._tap = tap
 
     async def send(self, item: SessionMessage, /) -> None:
         self._tap.sent(item)
         await self._inner.send(item)
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-    async def __aenter__(self) -> Self:
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> bool | None:
-        return await self._inner.__aexit__(exc_type, exc_val, exc_tb)

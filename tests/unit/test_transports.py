@@ -17,10 +17,10 @@ from tests.hostile.scripts import GOOD, plays
 from workers.dial import HttpTarget, StdioTarget
 from workers.fetch import Limits, fetch_tools_blocking
 from workers.fetch_definitions import Harvest, read_definition
+from workers.secrets import secrets_of
 from workers.transport_evidence import Evidence
 from workers.transport_http import EventMeter, GuardedTransport
 from workers.transport_stdio import LineSplitter, LineTooLong
-from workers.transports import secrets_of
 
 VERSIONS = (*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS)
 
@@ -147,6 +147,22 @@ def test_secrets_are_looked_for_in_headers_variables_and_the_url() -> None:
     assert {"password1", "key-in-url", "token-in-header"} <= set(secrets_of(http))
     assert "abc" not in secrets_of(http)
     assert secrets_of(stdio) == ("token-in-env",)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "secrets"),
+    [
+        (["--token", "correct-horse"], {"correct-horse"}),
+        (["--token=sk-super-secret-123"], {"sk-super-secret-123"}),
+        (["sk-super-secret-123"], {"sk-super-secret-123"}),
+        (["-c", "serve --key k3y-k3y-k3y"], {"k3y-k3y-k3y"}),
+        (["postgresql://me:passw0rd@db/x"], {"postgresql://me:passw0rd@db/x", "passw0rd"}),
+        (["-y", "@modelcontextprotocol/server-filesystem", "/home/someone", "./relative"], set[str]()),
+        (["-m", "mcp_server_git", "--repository", "/srv/repository"], set[str]()),
+    ],
+)
+def test_secrets_are_looked_for_in_arguments_and_plain_words_are_none(arguments: list[str], secrets: set[str]) -> None:
+    assert set(secrets_of(StdioTarget("serve", tuple(arguments)))) == secrets
 
 
 def test_a_connection_goes_to_the_pinned_address_under_the_original_name() -> None:
