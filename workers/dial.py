@@ -54,15 +54,11 @@ class StdioTarget:
 
 @dataclass(frozen=True, slots=True)
 class HttpTarget:
-    """A server behind a URL. `addresses`, when given, are the only ones that are connected to, tried in order.
-
-    `trusted`: it comes from the operator's own file, so no allow-list applies to it.
-    """
+    """A server behind a URL. `addresses`, when given, are the only ones that are connected to, tried in order."""
 
     url: str = field(repr=False)
     transport: Literal["streamable-http", "sse"] = "streamable-http"
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    trusted: bool = False
     addresses: tuple[str, ...] = ()
 
 

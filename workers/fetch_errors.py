@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import cast
 
 import anyio
@@ -45,9 +46,9 @@ FOREIGN_ERRORS = (
 """What an attempt to list a server's tools may end in; the SDK raises some of the built-in ones bare."""
 
 _NOT_MCP = (INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, UNSUPPORTED_PROTOCOL_VERSION)
-_SERVER_ERROR, _TOO_MANY_REQUESTS, _REQUEST_TIMEOUT = 500, 429, 408
+_CREDENTIALS_WANTED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+_MAY_PASS = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 _SDK_STAND_IN = "Server returned an error response"
-_CREDENTIALS_WANTED = (401, 403)
 
 
 def explain(evidence: Evidence, error: Exception) -> ServerError | None:
@@ -75,7 +76,7 @@ def by_status(evidence: Evidence, status: int, words: str = "") -> ServerError:
     reason = f"HTTP {status}: {words}" if words else f"HTTP {status}"
     if status in _CREDENTIALS_WANTED:
         return ServerRefused(evidence.server_id, f"{reason}; credentials are missing, wrong, or not enough")
-    if status >= _SERVER_ERROR or status in (_TOO_MANY_REQUESTS, _REQUEST_TIMEOUT):
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _MAY_PASS:
         return ServerFailed(evidence.server_id, reason)
     return ServerMisbehaved(evidence.server_id, reason)
 

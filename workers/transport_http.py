@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache, partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import httpx2
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams as Streams
 
 _CONNECT_S = 5.0
-_ERROR = 400
 
 
 def http_transport(
@@ -136,10 +136,10 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             raise evidence.condemn(ServerMisbehaved(evidence.server_id, "sends a compressed body, unasked"))
         if int(response.headers.get("content-length", 0)) > self._max_bytes:
             raise evidence.condemn(too_large(evidence, self._max_bytes))
-        if self._every_answer_counts and response.status_code >= _ERROR:
+        if self._every_answer_counts and response.status_code >= HTTPStatus.BAD_REQUEST:
             raise evidence.condemn(by_status(evidence, response.status_code))
         if request.method == "POST":
-            evidence.http_status = response.status_code if response.status_code >= _ERROR else None
+            evidence.http_status = response.status_code if response.status_code >= HTTPStatus.BAD_REQUEST else None
 
     def _capped(self, response: httpx2.Response) -> httpx2.AsyncByteStream:
         assert isinstance(response.stream, httpx2.AsyncByteStream)

@@ -39,5 +39,5 @@ def good_http(kind: Literal["http", "legacy", "sse"]) -> Generator[HttpTarget]:
 
 def _target(kind: str, port: int) -> HttpTarget:
     if kind == "sse":
-        return HttpTarget(f"http://127.0.0.1:{port}/sse", "sse", trusted=True)
-    return HttpTarget(f"http://127.0.0.1:{port}/mcp", trusted=True)
+        return HttpTarget(f"http://127.0.0.1:{port}/sse", "sse")
+    return HttpTarget(f"http://127.0.0.1:{port}/mcp")

@@ -36,7 +36,7 @@ def config(**servers: ScriptedServer) -> Config:
     """Return what an mcp.json with these servers says."""
     return Config(
         announcements=tuple(ServerAnnouncement(server_id=name, url=server.url) for name, server in servers.items()),
-        targets={name: HttpTarget(server.url, trusted=True) for name, server in servers.items()},
+        targets={name: HttpTarget(server.url) for name, server in servers.items()},
     )
 
 

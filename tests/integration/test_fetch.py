@@ -91,7 +91,7 @@ def test_a_definition_nested_too_deeply_to_be_sent_on_is_left_out() -> None:
     deep = {"name": "deep", "inputSchema": schema}
 
     with scripted_http(plays(lambda _: {"tools": [deep, tool("good")]})) as server:
-        listing = fetch_tools_blocking("s", HttpTarget(server.url, trusted=True), Limits(timeout_s=10))
+        listing = fetch_tools_blocking("s", HttpTarget(server.url), Limits(timeout_s=10))
 
     assert [each.name for each in listing.tools] == ["good"]
     assert [each.name for each in listing.rejected] == ["deep"]

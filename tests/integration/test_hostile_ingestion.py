@@ -79,7 +79,7 @@ def fleet(tmp_path: Path) -> Generator[Fleet]:
         servers = {"turning": turning, "neighbour": neighbour}
 
         def list_server(intent: Intent) -> Listing:
-            target = HttpTarget(servers[intent.server_id].url, trusted=True)
+            target = HttpTarget(servers[intent.server_id].url)
             return fetch_tools_blocking(intent.server_id, target, LIMITS)
 
         deps = replace(write_path(tmp_path).deps, index=index, list_server=list_server)

@@ -26,7 +26,7 @@ def dial(url: str, *allowed: str, leads_to: tuple[str, ...] | None = None) -> Ta
 
 
 def test_the_operators_own_server_wins_and_needs_no_allow_list() -> None:
-    own = HttpTarget("https://internal.example.org/mcp", trusted=True)
+    own = HttpTarget("https://internal.example.org/mcp")
 
     target = dialler(srv=own).target("srv", Endpoint(url="http://169.254.169.254/"))
 

@@ -32,7 +32,7 @@ def test_vs_code_servers_with_comments_and_trailing_commas_are_read(tmp_path: Pa
 
     target = config.targets["docs"]
     assert isinstance(target, HttpTarget)
-    assert (target.url, target.transport, target.trusted) == ("https://example.org/mcp", "streamable-http", True)
+    assert (target.url, target.transport) == ("https://example.org/mcp", "streamable-http")
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def _server(server_id: str, entry: Entry) -> tuple[ServerAnnouncement, Target]:
     announced = ServerAnnouncement(
         server_id=server_id, transport=transport, url=_bare(entry.url), groups=entry.groups, labels=entry.labels
     )
-    return announced, HttpTarget(entry.url, transport, entry.headers, trusted=True)
+    return announced, HttpTarget(entry.url, transport, entry.headers)
 
 
 def _bare(url: str) -> str:
