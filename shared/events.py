@@ -34,6 +34,10 @@ Group = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r
 Label = Annotated[str, StringConstraints(max_length=200)]
 CredentialRef = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_-]+$")]
 
+# The whole event as JSON; it names one server, and is kept with that server's intent and record.
+MAX_EVENT_BYTES = 64 << 10
+MAX_GROUPS = MAX_LABELS = 64
+
 TYPE_PREFIX = "dev.toolscale.server"
 EventType = Literal["dev.toolscale.server.up", "dev.toolscale.server.down", "dev.toolscale.server.changed"]
 
@@ -55,8 +59,8 @@ class ServerAnnouncement(ServerRef):
 
     transport: Literal["streamable-http", "sse", "stdio"] = "streamable-http"
     url: Annotated[str, StringConstraints(max_length=2000, pattern=r"^https?://")] | None = None
-    groups: frozenset[Group] = frozenset()
-    labels: dict[Label, Label] = {}
+    groups: Annotated[frozenset[Group], Field(max_length=MAX_GROUPS)] = frozenset()
+    labels: Annotated[dict[Label, Label], Field(max_length=MAX_LABELS)] = {}
     credential_ref: CredentialRef | None = None
 
     @model_validator(mode="after")
@@ -115,6 +119,9 @@ class ServerChanged(CloudEvent):
 
 ServerEvent = ServerUp | ServerDown | ServerChanged
 
+# both may quote the sender at any length
+_REASON_CHARACTERS = 300
+
 REQUIRED_ATTRIBUTES = ("specversion", "id", "source", "type")
 
 _by_type: TypeAdapter[ServerEvent] = TypeAdapter(Annotated[ServerEvent, Field(discriminator="type")])
@@ -126,6 +133,7 @@ def parse_event(raw: str | bytes | dict[str, Any]) -> ServerEvent:
     Raises:
         EventInvalid: it does not follow the contract; the message names the first offending field.
     """
+    _refuse_large(raw)
     document = raw if isinstance(raw, dict) else _decoded(raw)
     for name in REQUIRED_ATTRIBUTES:
         if name not in document:
@@ -134,13 +142,29 @@ def parse_event(raw: str | bytes | dict[str, Any]) -> ServerEvent:
         return _by_type.validate_python(document)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise EventInvalid(_field(first["loc"]), first["msg"].removeprefix("Value error, ")) from error
+        reason = first["msg"].removeprefix("Value error, ")[:_REASON_CHARACTERS]
+        raise EventInvalid(_field(first["loc"]), reason) from error
+
+
+def _refuse_large(raw: str | bytes | dict[str, Any]) -> None:
+    if isinstance(raw, dict):
+        raw = _encoded(raw)
+    size_bytes = len(raw) if isinstance(raw, bytes) else len(raw.encode(errors="replace"))
+    if size_bytes > MAX_EVENT_BYTES:
+        raise EventInvalid("event", f"expected at most {MAX_EVENT_BYTES} bytes, got {size_bytes}")
+
+
+def _encoded(document: dict[str, Any]) -> str:
+    try:
+        return json.dumps(document, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise EventInvalid("event", f"not JSON: {error}") from error
 
 
 def _decoded(raw: str | bytes) -> dict[str, Any]:
     try:
         document = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise EventInvalid("event", f"not JSON: {error}") from error
     if not isinstance(document, dict):
         raise EventInvalid("event", f"expected a JSON object, got {type(document).__name__}")
@@ -150,4 +174,4 @@ def _decoded(raw: str | bytes) -> dict[str, Any]:
 def _field(location: tuple[int | str, ...]) -> str:
     """Return the dotted path of a field, without the discriminator's tag that pydantic puts in front."""
     parts = [str(part) for part in location if not str(part).startswith(TYPE_PREFIX)]
-    return ".".join(parts) or "event"
+    return ".".join(parts)[:_REASON_CHARACTERS] or "event"

@@ -12,11 +12,14 @@ from shared.errors import ToolscaleError
 from workers.broker import survive_garbage
 from workers.intents.contract import IntentStore
 
+_REASON_CHARACTERS = 500
+
 
 def keep_refused_messages(intents: Callable[[], IntentStore]) -> None:
     """Bury what is no message, what is no task, and tasks nobody knows, in this worker process."""
 
     def bury(reason: str, body: str) -> None:
+        reason = reason[:_REASON_CHARACTERS].encode(errors="replace").decode()  # it may quote half a character
         try:
             intents().bury(reason, body)
         except ToolscaleError as error:

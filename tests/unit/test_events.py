@@ -63,6 +63,13 @@ def test_extension_attributes_are_accepted() -> None:
         (document(transport="stdio", command="rm"), "data.command"),
         (document(url="http://h", credential_ref="../../etc/passwd"), "data.credential_ref"),
         (document(url="http://h", groups=["no spaces"]), "data.groups.0"),
+        (document(url="http://h", groups=[f"g{number}" for number in range(65)]), "data.groups"),
+        (document(url="http://h", labels={f"l{number}": "" for number in range(65)}), "data.labels"),
+        ({**document("down"), "extension": "x" * 65_536}, "event"),
+        ({**document("down"), "extension": {1, 2}}, "event"),
+        (document("down", **{"\ud800": 1}), "data"),
+        ({**document("down"), "type": "\ud800"}, "event"),
+        ({**document("down"), "type": "x" * 60_000}, "event"),
     ],
 )
 def test_a_refused_event_names_the_field(broken: dict[str, Any], field: str) -> None:
@@ -71,9 +78,23 @@ def test_a_refused_event_names_the_field(broken: dict[str, Any], field: str) -> 
 
     assert refused.value.field == field
     assert str(refused.value).startswith(f"{field}: ")
+    assert len(str(refused.value).encode()) < 1000
 
 
-@pytest.mark.parametrize("garbage", ["", "{", "[]", "null", '"up"', b"\xff\xfe", "{}" * 2])
+@pytest.mark.parametrize("garbage", ["", "{", "[]", "null", '"up"', b"\xff\xfe", "{}" * 2, "[" * 60_000, " " * 65_537])
 def test_what_is_not_a_json_object_is_refused(garbage: str | bytes) -> None:
     with pytest.raises(EventInvalid):
         parse_event(garbage)
+
+
+def test_as_many_groups_and_labels_as_allowed_are_accepted() -> None:
+    event = parse_event(
+        document(
+            url="http://h",
+            groups=[f"g{number}" for number in range(64)],
+            labels={f"l{number}": "x" * 200 for number in range(64)},
+        )
+    )
+
+    assert isinstance(event, ServerUp)
+    assert (len(event.data.groups), len(event.data.labels)) == (64, 64)
