@@ -13,11 +13,12 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from shared.errors import Permanent, ToolscaleError
 from shared.logging import configure_logging
 from shared.settings import load_settings
-from toolscale.console import JsonOption, err, out, print_json
+from toolscale.console import JsonOption, err, out, plain, print_json
 from toolscale.emit_cli import emit_app
 from toolscale.watch_cli import watch_app
 
@@ -102,7 +103,7 @@ def dead_letters(
     table = Table("when", "why", "what", box=None, header_style="bold", title=None if letters else "None was refused.")
     for letter in letters:
         when = datetime.fromtimestamp(letter.at, UTC).isoformat(timespec="seconds")
-        table.add_row(when, letter.reason, letter.body[:200])
+        table.add_row(when, plain(letter.reason), plain(letter.body[:200]))
     out.print(table)
 
 
@@ -111,7 +112,7 @@ def main() -> None:
     try:
         app()
     except ToolscaleError as error:
-        err.print(f"[red]error:[/red] {error}", highlight=False, soft_wrap=True)
+        err.print(Text.assemble(("error:", "red"), " ", plain(str(error))), soft_wrap=True)
         sys.exit(2 if isinstance(error, Permanent) else 1)
     except KeyboardInterrupt:
         sys.exit(130)

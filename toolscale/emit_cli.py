@@ -28,7 +28,7 @@ def up(
     as_json: JsonOption = False,
 ) -> None:
     """A server runs (again): list its tools and make them findable."""
-    labels = {key: value for key, _, value in (pair.partition("=") for pair in label or [])}
+    labels = dict(map(_key_and_value, label or []))
     data = {"server_id": server, "url": url, "transport": transport, "groups": group or [], "labels": labels}
     _emit(_document("up", {**data, "credential_ref": credential_ref}), as_json)
 
@@ -52,6 +52,13 @@ def event(
 ) -> None:
     """Send a CloudEvent as it is."""
     _emit(file.read(), as_json)
+
+
+def _key_and_value(label: str) -> tuple[str, str]:
+    key, separator, value = label.partition("=")
+    if not (key and separator):
+        raise typer.BadParameter(f"expected KEY=VALUE, got {label!r}", param_hint="--label")
+    return key, value
 
 
 def _document(kind: str, data: dict[str, Any]) -> dict[str, Any]:

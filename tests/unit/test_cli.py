@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from shared.errors import ConfigInvalid, EventInvalid
-from toolscale.cli import app
+from shared.settings import load_settings
+from toolscale.cli import app, main
 from toolscale.serve import connection_help
+from workers.intents import open_intents
 
 runner = CliRunner()
 
@@ -72,6 +75,46 @@ def test_dead_letters_are_shown_for_people_and_none_is_said_so() -> None:
     runner.invoke(app, ["emit", "event", "-"], input="not JSON")
 
     assert "event: not JSON" in runner.invoke(app, ["dead-letters"]).stdout
+
+
+HOSTILE = "[/x] [red]\x1b[2J\x9b2J\u202e :smile:"
+
+
+def test_what_a_dead_letter_holds_is_shown_and_never_acted_upon(tmp_path: Path) -> None:
+    with closing(open_intents(load_settings())) as intents:
+        intents.bury(f"because {HOSTILE}", HOSTILE + "\ud800")
+
+    as_table = runner.invoke(app, ["dead-letters"], terminal_width=200)
+    as_json = runner.invoke(app, ["dead-letters", "--json"])
+
+    assert "[/x] [red]" in as_table.stdout
+    assert ":smile:" in as_table.stdout
+    assert not [sign for sign in as_table.stdout + as_json.stdout if not sign.isprintable() and sign != "\n"]
+    assert json.loads(as_json.stdout)[0]["reason"] == f"because {HOSTILE}"
+
+
+def test_an_error_is_one_line_whatever_it_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "[" / "no].json\x1b[2J"
+    monkeypatch.setattr("sys.argv", ["toolscale", "serve", "--config", str(config)])
+
+    with pytest.raises(SystemExit) as ended:
+        main()
+
+    written = capfd.readouterr().err
+    assert ended.value.code == 2
+    assert written.startswith("error: ")
+    assert "/[/no].json\ufffd[2J" in written
+    assert written.count("\n") == 1
+
+
+@pytest.mark.parametrize("label", ["foo", "=foo", "[/x]"])
+def test_a_label_without_a_key_and_a_value_is_refused(label: str) -> None:
+    result = runner.invoke(app, ["emit", "up", "s", "--url", "http://h", "--label", label])
+
+    assert result.exit_code == 2
+    assert "expected KEY=VALUE" in result.stderr
 
 
 def test_a_setting_out_of_bounds_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
