@@ -23,12 +23,15 @@ from shared.settings import Settings
 from workers.celery_app import build_app
 from workers.dependencies import Dependencies, open_dependencies
 from workers.emit import emit
+from workers.fetch import interrupt_fetches
 from workers.intents import open_intents
 from workers.intents.contract import Intent
 from workers.sources.config_file import ConfigFile, ConfigFollower, following_config
 from workers.sources.following import follow, look_again
 from workers.sources.mcp_json import Config
 from workers.tasks import SWEEP_LIMIT, send_reconcile
+
+_INTERRUPT_EVERY_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,10 @@ class Embedded:
 
 @contextmanager
 def run_embedded(settings: Settings) -> Generator[Embedded]:
-    """Run a worker thread and the sweep until the block ends; a task that is under way is finished first.
+    """Run a worker thread and the sweep until the block ends.
+
+    Then what is being written is finished, and looks that wait for a server are interrupted, to be repeated at the
+    next start.
 
     Raises:
         ConfigInvalid: another process holds the data directory.
@@ -92,8 +98,16 @@ def _worker(app: Celery, settings: Settings) -> Generator[None]:
     try:
         yield
     finally:
-        worker.stop()
+        _stop(worker)
         thread.join(timeout=10)
+
+
+def _stop(worker: WorkController) -> None:
+    stopping = threading.Thread(target=worker.stop, name="toolscale worker's end", daemon=True)
+    stopping.start()
+    while stopping.is_alive():
+        interrupt_fetches()  # again and again: tasks that wait in the pool start when others end
+        stopping.join(timeout=_INTERRUPT_EVERY_S)
 
 
 @contextmanager

@@ -33,8 +33,8 @@ def serve_embedded(settings: Settings, *, stdio: bool) -> None:
     """Follow the configured servers and answer until a signal, or the client, ends it.
 
     Raises:
-        ConfigInvalid: the file cannot be used, or none of its servers can.
-        IndexUnavailable: another Toolscale process uses the data directory.
+        ConfigInvalid: the file cannot be used, or none of its servers can, or another Toolscale process uses the
+            data directory.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # unwinds as Ctrl-C does, so all is closed
     if settings.config:

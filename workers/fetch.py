@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import anyio
+
+from shared.errors import Retryable
 
 if TYPE_CHECKING:
     from shared.catalog import Listing
@@ -49,5 +55,48 @@ async def fetch_tools(server_id: str, target: Target, limits: Limits) -> Listing
 
 
 def fetch_tools_blocking(server_id: str, target: Target, limits: Limits) -> Listing:
-    """Return what `fetch_tools` does, from a thread without an event loop."""
-    return anyio.run(fetch_tools, server_id, target, limits)
+    """Return what `fetch_tools` does, from a thread without an event loop.
+
+    Raises:
+        FetchInterrupted: `interrupt_fetches` was called, whatever the server did.
+    """
+    return anyio.run(_interruptible, server_id, target, limits)
+
+
+class FetchInterrupted(Retryable):
+    """This process ends; the server did nothing wrong, and its intent brings the look back."""
+
+
+def interrupt_fetches() -> None:
+    """End every blocking fetch that is under way in this process, so that a process may end while a server hangs."""
+    with _changing:
+        for interrupt in _under_way:
+            interrupt()
+
+
+# Of the process, since its end is: whoever asks for it knows nothing of the looks.
+_under_way: set[Callable[[], None]] = set()
+_changing = threading.Lock()
+
+
+async def _interruptible(server_id: str, target: Target, limits: Limits) -> Listing:
+    loop = asyncio.get_running_loop()
+    scope = anyio.CancelScope()
+
+    def interrupt() -> None:
+        loop.call_soon_threadsafe(scope.cancel)
+
+    with scope, _registered(interrupt):
+        return await fetch_tools(server_id, target, limits)
+    raise FetchInterrupted(f"{server_id}: interrupted, since this process ends")
+
+
+@contextmanager
+def _registered(interrupt: Callable[[], None]) -> Generator[None]:
+    with _changing:
+        _under_way.add(interrupt)
+    try:
+        yield
+    finally:
+        with _changing:
+            _under_way.discard(interrupt)

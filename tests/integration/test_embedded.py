@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,24 @@ def test_a_server_goes_down_and_comes_back_with_what_changed_meanwhile(settings:
         embedded.emit(changed("s"))
         eventually(settled(embedded))
         assert found(embedded) == {"s:a", "s:b"}
+
+
+def test_it_ends_at_once_while_servers_hang_and_looks_at_them_again_at_the_next_start(settings: Settings) -> None:
+    patient = settings.model_copy(update={"listing_timeout_s": 50.0, "worker_concurrency": 2})
+    with scripted_http(on_tools_list(hangs)) as server:
+        names = ("a", "b", "c", "d")
+        with run_embedded(patient) as first:
+            first.announce(config(**dict.fromkeys(names, server)))
+            eventually(lambda: server.methods.count("tools/list") == 2)
+            asked_at = time.monotonic()
+        took_s = time.monotonic() - asked_at
+
+        server.respond = serves("x")
+        with run_embedded(settings) as second:
+            eventually(lambda: found(second) == {f"{name}:x" for name in names})
+            assert all(record.failures == 0 for record in second.deps.index.servers())
+
+    assert took_s < 3
 
 
 def test_the_files_servers_are_announced_as_its_own() -> None:
