@@ -105,7 +105,7 @@ def _count(encoding: tiktoken.Encoding, text: str) -> int:
     # encode() raises on text such as <|endoftext|>; a tool's description is plain text, whatever it says
     try:
         return len(encoding.encode_ordinary(text))
-    except Exception as error:  # tiktoken raises ValueError, OverflowError or its Rust side's panics
+    except Exception as error:  # tiktoken raises ValueError, OverflowError and others; a panic of its Rust side passes
         raise CountFailed(f"{encoding.name}: {error}") from error
 
 
