@@ -59,7 +59,7 @@ class Settings(BaseSettings):
     """Tools a server may offer."""
     listing_max_pages: Annotated[int, Field(ge=1, le=100_000)] = 1_000
     """Pages a server may spread them over."""
-    listing_max_message_bytes: Annotated[int, Field(ge=65_536, le=1 << 30)] = 16 << 20
+    listing_max_message_bytes: Annotated[int, Field(ge=65_536, le=1 << 30)] = 4 << 20
     """Bytes of one response, event or line, refused before it is parsed."""
     listing_max_total_bytes: Annotated[int, Field(ge=65_536, le=1 << 32)] = 64 << 20
     """Bytes of all of a server's definitions together."""

@@ -23,13 +23,14 @@ class Limits:
     """How much a server may ask of us.
 
     `timeout_s` covers connecting and all pages. `max_tools` and `max_total_bytes` are over all pages;
-    `max_message_bytes` is the size of one response, event or line; a tool over `max_tool_bytes` is left out.
+    `max_message_bytes` is the size of one response, event or line; a tool over `max_tool_bytes` is left out. How many
+    values either may hold is fixed in `workers.json_nodes`.
     """
 
     timeout_s: float = 30.0
     max_tools: int = 10_000
     max_pages: int = 1_000
-    max_message_bytes: int = 16 << 20
+    max_message_bytes: int = 4 << 20
     max_tool_bytes: int = 2 << 20
     max_total_bytes: int = 64 << 20
 

@@ -15,12 +15,14 @@ from pydantic_core import to_json
 from shared.catalog import RejectedTool, ToolDefinition
 from shared.errors import ListingTooLarge
 from workers.fetch_errors import first_problem
+from workers.json_nodes import MAX_TOOL_NODES, count_nodes
 
 if TYPE_CHECKING:
     from workers.fetch import Limits
 
 MAX_NAME_CHARACTERS = 128
 MAX_DEPTH = 100
+MAX_REJECTED_NAMED = 100
 _REASON_CHARACTERS = 200
 _ENVELOPE = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 
@@ -63,6 +65,12 @@ class Harvest:
             raise ListingTooLarge(self._server_id, f"more than {self._limits.max_total_bytes} bytes of tools")
         self.tools[definition.name] = definition
 
+    def rejected_in_short(self) -> tuple[RejectedTool, ...]:
+        """Return the first of the rejected tools, and in one more how many others there are."""
+        named, others = self.rejected[:MAX_REJECTED_NAMED], len(self.rejected) - MAX_REJECTED_NAMED
+        summary = [RejectedTool(name="…", reason=f"{others} more tools were left out")] if others > 0 else []
+        return (*named, *summary)
+
 
 def read_definition(raw: object, protocol_version: str, max_bytes: int) -> ToolDefinition:
     """Return the definition that a client of this protocol version would see.
@@ -74,13 +82,20 @@ def read_definition(raw: object, protocol_version: str, max_bytes: int) -> ToolD
     """
     if not isinstance(raw, dict):
         raise ValueError("not a JSON object")  # one error for all that is wrong with the data
+    _refuse_large(to_json(raw, inf_nan_mode="null"), max_bytes)  # validating takes many times the memory
     tool = _validated(cast("dict[str, Any]", raw), protocol_version)
     if not tool.name or len(tool.name) > MAX_NAME_CHARACTERS or not tool.name.isprintable():
         raise ValueError(f"its name must have 1 to {MAX_NAME_CHARACTERS} printable characters")
     wire = _wire(tool)
-    if len(wire) > max_bytes:
-        raise ValueError(f"its definition has {len(wire)} bytes, more than {max_bytes}")
+    _refuse_large(wire, max_bytes)
     return ToolDefinition.from_wire(wire.decode())
+
+
+def _refuse_large(definition: bytes, max_bytes: int) -> None:
+    if len(definition) > max_bytes:
+        raise ValueError(f"its definition has {len(definition)} bytes, more than {max_bytes}")
+    if count_nodes(definition) > MAX_TOOL_NODES:
+        raise ValueError(f"its definition holds more than {MAX_TOOL_NODES} values")
 
 
 def _validated(raw: dict[str, Any], protocol_version: str) -> Tool:

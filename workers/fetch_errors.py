@@ -29,6 +29,7 @@ from shared.errors import (
     ServerTimeout,
     ServerUnreachable,
 )
+from workers.json_nodes import MAX_MESSAGE_NODES
 from workers.transport_evidence import Evidence
 
 FOREIGN_ERRORS = (
@@ -84,6 +85,11 @@ def by_status(evidence: Evidence, status: int, words: str = "") -> ServerError:
 def too_large(evidence: Evidence, limit_bytes: int) -> ListingTooLarge:
     """Return our error for a message over the limit."""
     return ListingTooLarge(evidence.server_id, f"one message is larger than {limit_bytes} bytes")
+
+
+def too_dense(evidence: Evidence) -> ListingTooLarge:
+    """Return our error for a message of more values than we parse."""
+    return ListingTooLarge(evidence.server_id, f"one message holds more than {MAX_MESSAGE_NODES} values")
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:

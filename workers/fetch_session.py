@@ -83,5 +83,5 @@ def _listing(client: Client, harvest: Harvest, evidence: Evidence) -> Listing:
         declared_name=name[:_DECLARED_NAME_CHARACTERS],
         protocol_version=client.protocol_version,
         tools=tuple(harvest.tools.values()),
-        rejected=tuple(harvest.rejected),
+        rejected=harvest.rejected_in_short(),
     )

@@ -14,7 +14,8 @@ from mcp.client.streamable_http import DEFAULT_MAX_SSE_EVENT_SIZE, streamable_ht
 
 from shared.errors import AddressForbidden, ServerMisbehaved
 from workers.dial import HttpTarget
-from workers.fetch_errors import by_status, too_large
+from workers.fetch_errors import by_status, too_dense, too_large
+from workers.json_nodes import MAX_MESSAGE_NODES, count_nodes
 from workers.transport_evidence import Evidence
 
 if TYPE_CHECKING:
@@ -162,6 +163,8 @@ class _CappedBody(httpx2.AsyncByteStream):
         async for chunk in self._body:
             if self._meter.add(chunk) > self._max_bytes:
                 raise self._evidence.condemn(too_large(self._evidence, self._max_bytes))
+            if self._meter.nodes > MAX_MESSAGE_NODES:
+                raise self._evidence.condemn(too_dense(self._evidence))
             yield chunk
 
     async def aclose(self) -> None:
@@ -169,23 +172,26 @@ class _CappedBody(httpx2.AsyncByteStream):
 
 
 class BodyMeter:
-    """Counts the bytes of a body."""
+    """Counts the bytes of a body, and in `nodes` what they will be once parsed."""
 
     def __init__(self) -> None:
+        self.nodes = 0
         self._size_bytes = 0
 
     def add(self, chunk: bytes) -> int:
         """Return the bytes so far."""
+        self.nodes += count_nodes(chunk)
         self._size_bytes += len(chunk)
         return self._size_bytes
 
 
 class EventMeter:
-    """Counts the bytes of the event that is under way in an event stream."""
+    """Counts the bytes and nodes of the event that is under way in an event stream."""
 
     _ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
 
     def __init__(self) -> None:
+        self.nodes = 0
         self._size_bytes = 0
         self._tail = b""
 
@@ -194,6 +200,7 @@ class EventMeter:
         seen = self._tail + chunk
         end = max(seen.rfind(mark) + len(mark) if mark in seen else -1 for mark in self._ENDS)
         self._size_bytes = self._size_bytes + len(chunk) if end < 0 else len(seen) - end
+        self.nodes = self.nodes + count_nodes(chunk) if end < 0 else count_nodes(seen[end:])
         self._tail = seen[max(end, len(seen) - 3, 0) :]
         return self._size_bytes
 

@@ -18,7 +18,8 @@ from mcp.shared.message import SessionMessage
 from mcp_types import METHOD_NOT_FOUND, ErrorData, JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
 
 from workers.dial import StdioTarget
-from workers.fetch_errors import too_large
+from workers.fetch_errors import too_dense, too_large
+from workers.json_nodes import MAX_MESSAGE_NODES, count_nodes
 from workers.transport_evidence import Evidence
 
 STDERR_KEPT_BYTES = 2048
@@ -98,6 +99,8 @@ class _Child:
         if not line.strip():
             return
         self._probe = None
+        if count_nodes(line) > MAX_MESSAGE_NODES:
+            raise self._evidence.condemn(too_dense(self._evidence))
         try:
             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValueError:

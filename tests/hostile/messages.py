@@ -66,6 +66,16 @@ def crowded(cursor: str | None) -> Message:
     return {"tools": tools, **({"nextCursor": str(start + 1000)} if start + 1000 < 100_000 else {})}
 
 
+def nested(name: str, containers: int) -> Message:
+    """A tool whose schema holds this many empty containers: 4 bytes each as JSON, a hundred once parsed."""
+    return {"name": name, "inputSchema": {"type": "object", "x": [[]] * containers}}
+
+
+too_dense = one_page(nested("dense", 1_000_000))
+as_dense_as_allowed = one_page(*(nested(f"dense_{number}", 9_000) for number in range(8)))
+too_dense_tools = one_page(*(nested(f"dense_{number}", 12_000) for number in range(6)), tool("good"))
+
+
 MIXED_TOOLS: tuple[object, ...] = (
     tool("good_1"),
     {"name": "no_schema", "description": "has no input schema"},

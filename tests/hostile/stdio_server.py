@@ -18,6 +18,7 @@ from tests.hostile.messages import (
     MIXED_TOOLS,
     Message,
     answer,
+    as_dense_as_allowed,
     circular,
     crowded,
     endless,
@@ -25,6 +26,8 @@ from tests.hostile.messages import (
     initialized,
     one_page,
     result,
+    too_dense,
+    too_dense_tools,
     tool,
 )
 
@@ -127,6 +130,9 @@ MODES: dict[str, Answer] = {
     "silent_on_unknown": silent_on_unknown,
     "drips": on_tools_list(drips),
     "huge": on_tools_list(huge),
+    "too_dense": plays(too_dense),
+    "as_dense_as_allowed": plays(as_dense_as_allowed),
+    "too_dense_tools": plays(too_dense_tools),
     "chatters": on_tools_list(chatters),
     "babbles": babbles,
     "wrong_id": wrong_id,

@@ -20,10 +20,10 @@ from shared.errors import (
     ServerTimeout,
     ServerUnreachable,
 )
-from tests.hostile import scripts
-from tests.hostile.messages import circular, crowded, endless, tool
+from tests.hostile import messages, scripts
+from tests.hostile.messages import Pages, answer, circular, crowded, endless, tool
 from tests.hostile.processes import scripted_stdio
-from tests.hostile.scripted_http import Respond, scripted_http
+from tests.hostile.scripted_http import Exchange, Respond, scripted_http
 from tests.hostile.scripts import on_tools_list, plays, status
 from workers.dial import HttpTarget, StdioTarget, Target
 from workers.fetch import Limits, fetch_tools_blocking
@@ -195,6 +195,7 @@ def watch():
         peak = max(peak, process.memory_info().rss)
 watcher = threading.Thread(target=watch)
 watcher.start()
+kind = None
 try:
     fetch_tools_blocking("big", target, Limits())
 except Exception as error:
@@ -226,3 +227,45 @@ def test_a_description_of_256_megabytes_takes_little_memory(over: str) -> None:
     assert measured["kind"] == "ListingTooLarge"
     assert isinstance(measured["grown_mib"], int)
     assert measured["grown_mib"] < 80
+
+
+DENSE: dict[str, tuple[Pages, str | None, int]] = {
+    "too_dense": (messages.too_dense, "ListingTooLarge", 60),
+    "too_dense_tools": (messages.too_dense_tools, None, 120),
+    "as_dense_as_allowed": (messages.as_dense_as_allowed, None, 120),
+}
+"""Pages of empty containers, under the limit of bytes: what becomes of them, and the MiB that may take."""
+
+
+@pytest.mark.parametrize("name", DENSE)
+@pytest.mark.parametrize("over", ["http", "events", "stdio"])
+def test_a_page_of_nested_containers_takes_little_memory(over: str, name: str) -> None:
+    pages, kind, bound_mib = DENSE[name]
+    child = scripted_stdio(name)
+
+    def streams(exchange: Exchange) -> None:
+        exchange.send_events(answer(exchange.request_json, pages))
+
+    with scripted_http(on_tools_list(streams) if over == "events" else plays(pages)) as server:
+        measured = memory_probe(*(("stdio", child.command, *child.args) if over == "stdio" else ("http", server.url)))
+
+    assert measured["kind"] == kind
+    assert isinstance(measured["grown_mib"], int)
+    assert measured["grown_mib"] < bound_mib
+
+
+def test_a_tool_of_too_many_values_costs_its_siblings_nothing() -> None:
+    with scripted_http(plays(messages.too_dense_tools)) as server:
+        listing = fetch_tools_blocking("s", HttpTarget(server.url), Limits())
+
+    assert [each.name for each in listing.tools] == ["good"]
+    assert {each.reason for each in listing.rejected} == {"its definition holds more than 20000 values"}
+
+
+def test_of_a_crowd_of_unusable_tools_a_hundred_are_named_and_the_others_counted() -> None:
+    with scripted_http(plays(messages.one_page(*(["not a tool"] * 345), tool("good")))) as server:
+        listing = fetch_tools_blocking("s", HttpTarget(server.url), Limits())
+
+    assert [each.name for each in listing.tools] == ["good"]
+    assert len(listing.rejected) == 101
+    assert listing.rejected[-1].reason == "245 more tools were left out"
