@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types docs format lock bench clean
+.PHONY: help demo test check lint types docs format lock bench bench-retrieval clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -46,6 +46,9 @@ format: $(READY) ## format the code
 
 bench: $(READY) ## measure throughput and latency; the results are kept in benchmarks/results
 	@$(BIN)/python -m benchmarks.throughput $(BENCH_ARGS)
+
+bench-retrieval: $(READY) ## measure whether find_tool finds the right tools; the data lies beside the project
+	@$(BIN)/python -m benchmarks.retrieval $(BENCH_ARGS)
 
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 DEMO := toolscale/demo_servers

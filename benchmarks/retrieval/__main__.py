@@ -1,0 +1,154 @@
+"""`python -m benchmarks.retrieval`: all sets of a data directory, or one set from any files of that format.
+
+`--corpus FILE… --queries FILE --out RUN.jsonl` writes a run, for an evaluation script to score. Without these,
+every set of `--data` is measured; the JSON is kept, and the Markdown rendered beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from datetime import UTC, datetime
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+
+import anyio
+
+from benchmarks.retrieval.abstention import Judged, at_default, curve, judge
+from benchmarks.retrieval.data import read_queries, read_servers, write_run
+from benchmarks.retrieval.latency import measure_latency
+from benchmarks.retrieval.report import render
+from benchmarks.retrieval.results import AbstentionSet, CorpusResult, Latency, Results, SetResult
+from benchmarks.retrieval.rivals import RIVALS, ask_rival
+from benchmarks.retrieval.scoring import Evaluation
+from benchmarks.retrieval.sets import SETS, QuerySet
+from benchmarks.retrieval.system import System, ask, ingested
+from benchmarks.throughput.machine import this_machine
+from shared.logging import configure_logging
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT.parent / "shared" / "retrieval"
+RESULTS = ROOT / "benchmarks" / "results"
+K = 10
+
+
+class Measurement:
+    """A measurement in progress: set after set, corpus after corpus."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._evaluation = Evaluation(data)
+        self.sets: list[SetResult] = []
+        self.corpora: list[CorpusResult] = []
+        self.latency: list[Latency] = []
+        self.judged: dict[str, list[Judged]] = {}
+
+    def measure(self, sets: list[QuerySet]) -> None:
+        """Measure these sets, which share their corpora."""
+        servers = read_servers(sets[0].corpus_files(self._data))
+        tools = sum(len(server.listing.tools) for server in servers)
+        with ingested(servers) as system:
+            name = " + ".join(sets[0].corpora)
+            print(f"{name}: {tools} tools ingested in {system.ingested_s:.0f} s", flush=True)
+            self.corpora.append(_corpus(name, tools, len(servers), system))
+            for each in sets:
+                self._measure(each, system, tools)
+            self.latency.append(measure_latency(system, tools, read_queries(sets[0].query_file(self._data))))
+
+    def _measure(self, each: QuerySet, system: System, tools: int) -> None:
+        queries = read_queries(each.query_file(self._data))
+        run = anyio.run(partial(ask, system, queries, K, in_steps=each.in_steps))
+        rivals = {
+            name: self._evaluation.score(each.queries, ask_rival(system, queries, K, rank, in_steps=each.in_steps))
+            for name, rank in RIVALS.items()
+        }
+        score = self._evaluation.score(each.queries, run)
+        print(f"  {each.name}: {score.recall_at_5} / {score.recall_at_8} / {score.recall_at_10}", flush=True)
+        self.sets.append(SetResult(name=each.name, queries=len(queries), tools=tools, toolscale=score, rivals=rivals))
+        if len(each.corpora) == 1 and not each.in_steps:
+            self.judged[each.name] = judge(system, queries)
+
+
+def measure(data: Path) -> Results:
+    """Measure every set."""
+    started = time.perf_counter()
+    measurement = Measurement(data)
+    for _, sets in groupby(SETS, key=lambda each: each.corpora):
+        measurement.measure(list(sets))
+    return Results(
+        made_at=f"{datetime.now(UTC):%Y-%m-%d}",
+        seconds=round(time.perf_counter() - started, 1),
+        machine=this_machine(),
+        sets=tuple(measurement.sets),
+        corpora=tuple(measurement.corpora),
+        abstention=curve(measurement.judged),
+        abstention_sets=_at_default(measurement.judged),
+        latency=tuple(measurement.latency),
+    )
+
+
+def one_run(arguments: argparse.Namespace) -> None:
+    """Write the run of one set."""
+    queries = read_queries(arguments.queries)
+    with ingested(read_servers(arguments.corpus)) as system:
+        run = anyio.run(partial(ask, system, queries, arguments.k, in_steps=arguments.subqueries))
+    write_run(arguments.out, run)
+    print(f"Wrote {arguments.out}: {len(run)} queries, {sum(not tools for tools in run.values())} without a match")
+
+
+def report(directory: Path) -> None:
+    """Render the report anew from the JSON in this directory."""
+    kept = Results.model_validate_json((directory / "retrieval.json").read_text(encoding="utf-8"))
+    rendered = directory / "retrieval.md"
+    rendered.write_text(render(kept), encoding="utf-8")
+    print(f"Wrote {rendered}")
+
+
+def main() -> None:
+    """Do what the arguments ask for."""
+    arguments = _arguments()
+    configure_logging("WARNING")
+    if arguments.queries:
+        one_run(arguments)
+        return
+    if not arguments.render:
+        kept = arguments.output / "retrieval.json"
+        kept.write_text(measure(arguments.data).model_dump_json(indent=2) + "\n", encoding="utf-8")
+    report(arguments.output)
+
+
+def _corpus(name: str, tools: int, servers: int, system: System) -> CorpusResult:
+    return CorpusResult(
+        name=name,
+        tools=tools,
+        servers=servers,
+        ingested_s=round(system.ingested_s, 1),
+        disk_mib=round(system.disk_mib, 1),
+    )
+
+
+def _at_default(judged: dict[str, list[Judged]]) -> tuple[AbstentionSet, ...]:
+    return tuple(at_default(name, each) for name, each in judged.items())
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.retrieval")
+    one = parser.add_argument_group("one set")
+    one.add_argument("--corpus", type=Path, nargs="+", action="extend", help="files of tools; several are one corpus")
+    one.add_argument("--queries", type=Path, help="file of queries")
+    one.add_argument("--out", type=Path, help="file of the run")
+    one.add_argument("--subqueries", action="store_true", help="ask the steps of queries that carry them, in one call")
+    one.add_argument("--k", type=int, default=K, help="tools to return, at most 50")
+    every = parser.add_argument_group("all sets")
+    every.add_argument("--data", type=Path, default=DATA, help="directory of corpora, queries and evaluate.py")
+    every.add_argument("--output", type=Path, default=RESULTS, help="directory of retrieval.json and retrieval.md")
+    every.add_argument("--render", action="store_true", help="measure nothing, render the kept JSON again")
+    arguments = parser.parse_args()
+    if bool(arguments.queries) != bool(arguments.corpus and arguments.out):
+        parser.error("--corpus, --queries and --out belong together")
+    return arguments
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""How long a search takes, and how long before it the query's embedding, one caller at a time."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from functools import partial
+
+from benchmarks.retrieval.data import Query
+from benchmarks.retrieval.results import Latency
+from benchmarks.retrieval.system import System
+from query.find import find_tool
+from query.ledger import Ledger
+from query.request import FindRequest
+from query.timings import Timings
+from shared.catalog import Scope
+from shared.embedding import Embedder, FastEmbedder
+from shared.index.contract import ToolIndex
+
+# A longer query would be searched by its clauses as well.
+MAX_WORDS = 15
+MAX_QUERIES = 200
+
+
+def measure_latency(system: System, tools: int, queries: Sequence[Query]) -> Latency:
+    """Return the milliseconds of queries cut to a few words, each asked once, its vector not yet remembered."""
+    ledger, embedder = Ledger(system.index), FastEmbedder()  # which remembers no query yet
+    asked = [" ".join(query.text.split()[:MAX_WORDS]) for query in queries[:MAX_QUERIES]]
+    find = partial(_find, system.index, ledger, embedder)
+    find("ready")
+    timings = [find(text) for text in asked]
+    searched = [each.search_ms for each in timings]
+    return Latency(
+        tools=tools,
+        queries=len(asked),
+        embed_p50=round(statistics.median(each.embed_ms for each in timings), 2),
+        search_p50=round(statistics.median(searched), 2),
+        search_p95=round(statistics.quantiles(searched, n=20)[-1], 2),
+    )
+
+
+def _find(index: ToolIndex, ledger: Ledger, embedder: Embedder, text: str) -> Timings:
+    request = FindRequest(tool_description=text)
+    return find_tool(
+        request,
+        scope=Scope(),
+        index=index,
+        embedder=embedder,
+        ledger=ledger,
+        encoding="cl100k_base",
+    ).timings

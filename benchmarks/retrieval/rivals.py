@@ -1,0 +1,60 @@
+"""The simple rivals, over the same index: BM25 alone, the dense vectors alone, and reciprocal rank fusion."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+
+from benchmarks.retrieval.data import Query, ToolKey
+from benchmarks.retrieval.system import System
+from query.merging import round_robin
+from query.ranking import DEPTH, closeness
+from shared.catalog import Candidates, Scope
+from shared.vectors import query_vectors
+
+# Cormack, Clarke and Büttcher, "Reciprocal Rank Fusion Outperforms Condorcet", SIGIR 2009; k as there.
+RRF_K = 60
+
+Rank = Callable[[Candidates], Mapping[str, float]]
+
+
+def bm25(candidates: Candidates) -> Mapping[str, float]:
+    """Score by BM25 alone."""
+    return candidates.terms
+
+
+def dense(candidates: Candidates) -> Mapping[str, float]:
+    """Score by both dense vectors alone."""
+    return closeness(candidates) if candidates.name else {}
+
+
+def rrf(candidates: Candidates) -> Mapping[str, float]:
+    """Score by reciprocal rank fusion of the two."""
+    scores: defaultdict[str, float] = defaultdict(float)
+    for scored in (dense(candidates), bm25(candidates)):
+        for rank, point in enumerate(_ranked(scored)[:DEPTH], start=1):
+            scores[point] += 1 / (RRF_K + rank)
+    return scores
+
+
+RIVALS: dict[str, Rank] = {"BM25 alone": bm25, "dense alone": dense, "RRF, k = 60": rrf}
+
+
+def ask_rival(
+    system: System, queries: Sequence[Query], k: int, rank: Rank, *, in_steps: bool
+) -> dict[str, Sequence[ToolKey]]:
+    """Return what a rival finds for each query, steps merged in turns as the product does."""
+    return {query.id: _find(system, query, k, rank, in_steps=in_steps) for query in queries}
+
+
+def _find(system: System, query: Query, k: int, rank: Rank, *, in_steps: bool) -> list[ToolKey]:
+    texts = query.steps if in_steps and query.steps else (query.text,)
+    asked = [query_vectors(text, system.embedder) for text in texts]
+    found = system.index.search(asked, Scope(), DEPTH)
+    chosen = round_robin([_ranked(rank(candidates)) for candidates in found], k)
+    tools = system.index.fetch(chosen)
+    return [system.key(tools[point].server_id, tools[point].definition.name) for point in chosen]
+
+
+def _ranked(scores: Mapping[str, float]) -> list[str]:
+    return sorted(scores, key=lambda point: (-scores[point], point))

@@ -1,0 +1,117 @@
+"""The system under test: corpora ingested by the real write path, questions asked over MCP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from mcp import Client
+
+from benchmarks.retrieval.data import CorpusServer, Query, ToolKey
+from query.ledger import Ledger
+from query.server import build_server
+from shared.catalog import Listing
+from shared.embedding import Embedder, FastEmbedder
+from shared.events import ServerAnnouncement, ServerUp
+from shared.index import open_index
+from shared.index.contract import ToolIndex
+from shared.settings import load_settings
+from shared.tokens import counters
+from workers.dependencies import Dependencies
+from workers.ingest import reconcile
+from workers.intents import open_intents
+from workers.intents.contract import Intent
+
+# Nobody is dialled: listings come from the corpus, everything after them is the product.
+NOWHERE = "http://127.0.0.1:9/mcp"
+PROGRESS_EVERY = 500
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """An ingested corpus, ready to be asked."""
+
+    index: ToolIndex
+    embedder: Embedder
+    names: dict[str, str]
+    """Names of servers by their ids."""
+    ids: dict[str, str]
+    """Ids of servers by their names."""
+    ingested_s: float
+    disk_mib: float
+
+    def key(self, server_id: str, tool_name: str) -> ToolKey:
+        """Return a tool as the files name it."""
+        return self.names[server_id], tool_name
+
+    def qualified(self, tools: Sequence[ToolKey]) -> list[str]:
+        """Return these tools as the product names them, as far as their servers are in the corpus."""
+        return [f"{self.ids[server]}:{name}" for server, name in tools if server in self.ids]
+
+
+@contextmanager
+def ingested(servers: Sequence[CorpusServer]) -> Generator[System]:
+    """Yield a system that has looked at every one of these servers."""
+    listings = {server.server_id: server.listing for server in servers}
+    with TemporaryDirectory(prefix="toolscale-retrieval-") as directory, _dependencies(directory, listings) as deps:
+        started = time.perf_counter()
+        for number, server in enumerate(servers, start=1):
+            _announce_and_look(server.server_id, deps)
+            if number % PROGRESS_EVERY == 0:
+                print(f"  {number} of {len(servers)} servers, {time.perf_counter() - started:.0f} s", flush=True)
+        yield System(
+            index=deps.index,
+            embedder=deps.embedder,
+            names={server.server_id: server.name for server in servers},
+            ids={server.name: server.server_id for server in servers},
+            ingested_s=time.perf_counter() - started,
+            disk_mib=_mib(Path(directory)),
+        )
+
+
+async def ask(system: System, queries: Sequence[Query], k: int, *, in_steps: bool) -> dict[str, Sequence[ToolKey]]:
+    """Return what `find_tool` finds for each query; nothing where it says that nothing fits."""
+    server = build_server(
+        index=system.index, embedder=system.embedder, ledger=Ledger(system.index), encoding="cl100k_base"
+    )
+    async with Client(server) as client:
+        return {query.id: await _find(client, system, _description(query, in_steps=in_steps), k) for query in queries}
+
+
+def _description(query: Query, *, in_steps: bool) -> str | list[str]:
+    return list(query.steps) if in_steps and query.steps else query.text
+
+
+async def _find(client: Client, system: System, description: str | list[str], k: int) -> list[ToolKey]:
+    result = await client.call_tool("find_tool", {"tool_description": description, "limit": k})
+    if result.is_error:
+        raise RuntimeError(f"find_tool answered {description!r} with {result.content}")
+    answer: dict[str, Any] = result.structured_content or {}
+    return [system.key(tool["server"], tool["name"]) for tool in answer["tools"]]
+
+
+@contextmanager
+def _dependencies(directory: str, listings: dict[str, Listing]) -> Generator[Dependencies]:
+    settings = load_settings(data_dir=Path(directory))
+    embedder = FastEmbedder(settings.embedding_model, settings.embedding_threads)
+
+    def list_server(intent: Intent) -> Listing:
+        return listings[intent.server_id]
+
+    with closing(open_index(settings, embedder.model, embedder.dimension)) as index:
+        yield Dependencies(open_intents(settings), index, embedder, counters(), list_server)
+
+
+def _announce_and_look(server_id: str, deps: Dependencies) -> None:
+    up = ServerUp(data=ServerAnnouncement(server_id=server_id, url=NOWHERE))
+    deps.intents.record(up, due_in_s=3600)
+    reconcile(server_id, deps)
+
+
+def _mib(directory: Path) -> float:
+    return sum(file.stat().st_blocks * 512 for file in directory.rglob("*") if file.is_file()) / 2**20

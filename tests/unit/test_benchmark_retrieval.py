@@ -1,0 +1,108 @@
+"""The retrieval benchmark reads its files right and scores nothing itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.retrieval.abstention import Judged, at_default, curve
+from benchmarks.retrieval.data import read_queries, read_servers
+from benchmarks.retrieval.report import render
+from benchmarks.retrieval.results import Results
+from benchmarks.retrieval.rivals import bm25, dense, rrf
+from shared.catalog import Candidates
+
+ROOT = Path(__file__).parents[2]
+KEPT = ROOT / "benchmarks" / "results"
+
+
+def write_lines(path: Path, *lines: object) -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def tool(server: str, name: str, description: str) -> dict[str, object]:
+    return {"server": server, "name": name, "description": description, "inputSchema": {"type": "object"}}
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    return write_lines(
+        tmp_path / "corpus.jsonl",
+        tool("Files of mine", "read_file", "Read a file from disk"),
+        tool("Files of mine", "read_file", "A second tool of this name"),
+        tool("mail", "send_letter", "Send a letter by mail"),
+    )
+
+
+def test_a_corpus_is_its_servers_under_ids_that_the_product_takes(corpus: Path) -> None:
+    servers = read_servers([corpus])
+
+    assert [(server.server_id, server.name) for server in servers] == [
+        ("server-0", "Files of mine"),
+        ("server-1", "mail"),
+    ]
+    assert [each.description for each in servers[0].listing.tools] == ["Read a file from disk"]
+
+
+def test_a_query_may_carry_steps(tmp_path: Path) -> None:
+    needed = [{"server": "mail", "name": "send_letter"}]
+    path = write_lines(
+        tmp_path / "queries.jsonl",
+        {"id": "1", "query": "q", "relevant": needed, "subqueries": ["a", "b"]},
+        {"id": "2", "query": "r", "relevant": needed},
+    )
+
+    first, second = read_queries(path)
+
+    assert (first.steps, second.steps) == (("a", "b"), ())
+    assert first.relevant == (("mail", "send_letter"),)
+
+
+def test_a_run_over_any_files_goes_through_the_whole_system(corpus: Path, tmp_path: Path) -> None:
+    queries = write_lines(
+        tmp_path / "queries.jsonl",
+        {"id": "letter", "query": "send a letter to my aunt", "relevant": []},
+        {"id": "both", "query": "two things", "relevant": [], "subqueries": ["read a file", "send a letter"]},
+    )
+    out = tmp_path / "run.jsonl"
+    files = ["--corpus", str(corpus), "--queries", str(queries), "--out", str(out)]
+    command = [sys.executable, "-m", "benchmarks.retrieval", *files, "--subqueries", "--k", "2"]
+
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+
+    assert ran.returncode == 0, ran.stderr
+    run = {line["id"]: line["ranked"] for line in map(json.loads, out.read_text(encoding="utf-8").splitlines())}
+    assert run["letter"][0] == {"server": "mail", "name": "send_letter"}
+    assert run["both"] == [
+        {"server": "Files of mine", "name": "read_file"},
+        {"server": "mail", "name": "send_letter"},
+    ]
+
+
+def test_each_rival_uses_its_own_evidence() -> None:
+    found = Candidates(5, {"a": 0.9, "b": 0.1}, {"a": 0.9, "b": 0.1}, {"b": 7.0}, {"a": "s", "b": "s"})
+
+    assert bm25(found) == {"b": 7.0}
+    assert dense(found) == {"a": 0.9, "b": 0.1}
+    assert rrf(found) == pytest.approx({"a": 1 / 61, "b": 1 / 62 + 1 / 61})
+
+
+def test_a_higher_threshold_recognises_more_and_costs_more() -> None:
+    judged = [Judged(0.6, 0.3, 0.2, 1.0), Judged(0.22, 0.1, 0.1, 0.5)]
+
+    points = {point.no_match_below: point for point in curve({"set": judged})}
+
+    assert (points[0.15].tools_removed, points[0.15].servers_removed, points[0.15].lost_recall) == (50, 50, 0)
+    assert (points[0.35].tools_removed, points[0.35].servers_removed, points[0.35].lost_recall) == (100, 100, 25)
+    assert at_default("set", judged).lost_recall == 25
+
+
+def test_the_report_kept_is_the_one_its_json_renders() -> None:
+    results = Results.model_validate_json((KEPT / "retrieval.json").read_text(encoding="utf-8"))
+
+    assert (KEPT / "retrieval.md").read_text(encoding="utf-8") == render(results)
