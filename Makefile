@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types docs format lock bench bench-retrieval clean
+.PHONY: help demo test check lint types docs format lock bench bench-retrieval chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,6 +49,10 @@ bench: $(READY) ## measure throughput and latency; the results are kept in bench
 
 bench-retrieval: $(READY) ## measure whether find_tool finds the right tools; the data lies beside the project
 	@$(BIN)/python -m benchmarks.retrieval $(BENCH_ARGS)
+
+chaos: $(READY) ## kill, freeze and wipe everything under load, then compare with the truth; CHAOS_ARGS=--short
+	@CHAOS_SCHEDULES=$(if $(findstring --short,$(CHAOS_ARGS)),50,1000) $(BIN)/python -m pytest -q --timeout 3600 tests/property/test_intent_properties.py
+	@$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
 
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 DEMO := toolscale/demo_servers

@@ -29,7 +29,7 @@ def redis_server(directory: Path) -> Generator[str]:
     )
     try:
         url = f"redis://127.0.0.1:{port}/0"
-        _wait_until_up(url)
+        wait_until_up(url)
         yield url
     finally:
         process.terminate()
@@ -42,7 +42,8 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _wait_until_up(url: str) -> None:
+def wait_until_up(url: str) -> None:
+    """Return when a Redis answers at this URL."""
     deadline = time.monotonic() + 10
     with redis.Redis.from_url(url) as client:
         while True:

@@ -1,0 +1,132 @@
+"""Scripted MCP servers whose tools change under load, and what is true of them: one HTTP listener plays all."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+from shared.events import ServerEvent
+from tests.builders import changed, down, up
+from tests.hostile.messages import Message, one_page, tool
+from tests.hostile.scripted_http import Exchange, ScriptedServer, scripted_http
+from tests.hostile.scripts import drips_json
+
+Mood = Literal["good", "hangs", "drips", "fails"]
+SICK: tuple[Mood, ...] = ("hangs", "drips", "fails")
+
+VERBS = ("read", "write", "list", "delete", "rename", "watch")
+NOUNS = ("file", "issue", "table", "message", "calendar", "image", "branch", "invoice")
+# Longer than a worker waits for a listing, and not for ever: a thread hangs with each.
+HANG_S = 10.0
+
+
+@dataclass
+class Scripted:
+    """One server: what it offers now, what it answered last, and what was last announced of it."""
+
+    server_id: str
+    tools: dict[str, str]
+    mood: Mood = "good"
+    is_up: bool = True
+    shown: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def definitions(self) -> list[Message]:
+        """Return the tools as they are on the wire."""
+        return [tool(name, text) for name, text in sorted(self.tools.items())]
+
+
+class Fleet:
+    """All servers, the truth that a catalogue is compared with; `rng` decides what changes."""
+
+    def __init__(self, size: int, rng: random.Random) -> None:
+        self.servers = {f"s{number}": Scripted(f"s{number}", _some_tools(rng)) for number in range(size)}
+        self.listings = 0
+        self.url = ""
+        self._rng = rng
+        self._listed = threading.Condition()
+
+    def respond(self, exchange: Exchange) -> None:
+        """Play the server that the path names."""
+        server = self.servers[exchange.path.rpartition("/")[2]]
+        if exchange.method != "tools/list":
+            exchange.play(one_page())
+            return
+        with self._listed:
+            self.listings += 1
+            self._listed.notify_all()
+        match server.mood:
+            case "good":
+                offered = dict(server.tools)
+                exchange.play(one_page(*(tool(name, text) for name, text in sorted(offered.items()))))
+                server.shown = offered
+            case "hangs":
+                exchange.server.stopping.wait(HANG_S)
+                exchange.close_connection = True
+            case "drips":
+                drips_json(exchange)
+            case "fails":
+                exchange.send(500)
+
+    def wait_for_listings(self, more: int, within_s: float) -> None:
+        """Return when so many more listings were asked for, or the time is over."""
+        goal = self.listings + more
+        with self._listed:
+            self._listed.wait_for(lambda: self.listings >= goal, within_s)
+
+    def sicken(self, share: float) -> None:
+        """Let this share of the servers hang, drip or fail from now on."""
+        for number, server in enumerate(self._rng.sample(self.all, round(len(self.servers) * share))):
+            server.mood = SICK[number % len(SICK)]
+
+    def churn(self, changes: int) -> list[ServerEvent]:
+        """Change some healthy servers; return what is said of it: twice, once, or nothing."""
+        events: list[ServerEvent] = []
+        for server in self._rng.sample(self.healthy, min(changes, len(self.healthy))):
+            events += [self._change(server)] * self._rng.choice((0, 1, 2))
+        return events
+
+    def flip(self, flips: int) -> list[ServerEvent]:
+        """Take some healthy servers down and up; the last event says what is true."""
+        events: list[ServerEvent] = []
+        for server in self._rng.sample(self.healthy, min(flips, len(self.healthy))):
+            for _ in range(self._rng.choice((1, 2, 3))):
+                server.is_up = not server.is_up
+                events.append(self.announcement(server) if server.is_up else down(server.server_id))
+        return events
+
+    def announcement(self, server: Scripted) -> ServerEvent:
+        """Return the event that says where the server listens."""
+        return up(server.server_id, ["chaos"], f"{self.url}/{server.server_id}")
+
+    @property
+    def all(self) -> list[Scripted]:
+        """Return all servers."""
+        return list(self.servers.values())
+
+    @property
+    def healthy(self) -> list[Scripted]:
+        """Return the servers that answer."""
+        return [server for server in self.all if server.mood == "good"]
+
+    def _change(self, server: Scripted) -> ServerEvent:
+        server.tools = _some_tools(self._rng)
+        return changed(server.server_id)
+
+
+@contextmanager
+def serve(fleet: Fleet) -> Generator[ScriptedServer]:
+    """Serve the whole fleet on one port of loopback."""
+    with scripted_http(fleet.respond) as server:
+        fleet.url = server.url
+        yield server
+
+
+def _some_tools(rng: random.Random) -> dict[str, str]:
+    """Return one to eight tools; few texts, so that many changes are small."""
+    names = rng.sample([f"{verb}_{noun}" for verb in VERBS for noun in NOUNS], rng.randint(1, 8))
+    return {name: f"Can {name.replace('_', ' a ')}, in {rng.randint(1, 3)} steps." for name in names}

@@ -1,0 +1,25 @@
+"""The short run of `make chaos`: real processes, a few of each fault, another seed each time."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.harness import SHORT, run
+from tests.redis_server import PROGRAM
+
+pytestmark = pytest.mark.redis
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(PROGRAM is None, reason="redis-server is not installed: apt-get install redis-server")
+def test_the_catalogue_equals_the_truth_after_kills_wipes_and_freezes_under_load(tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(1_000_000)
+
+    outcome = run(SHORT, seed, tmp_path / "run")
+
+    assert outcome.differences == (), f"seed {seed}"
+    assert outcome.converged_after_s is not None, f"seed {seed}: not settled within {SHORT.bound_s:g} s"
+    assert outcome.tools_compared[0] == outcome.tools_compared[1] > 0
