@@ -226,7 +226,8 @@ class ServerRecord(BaseModel):
 
     `tokens` are the sums over its counted tools; `uncounted` names those without a count, per encoding.
     `recipe` is the one the tools were counted and embedded by: sums by another do not speak of the tools held now.
-    `catalog_digest` stands for the very set of definitions that the sums were taken over.
+    `catalog_digest` stands for the very set of definitions that the sums were taken over; while it is empty, the
+    record does not speak for its tools, since a change of all of them is under way.
     `revision` is the number of the reconcile that wrote it, ever increasing over all servers.
     `failures` counts the looks in a row without a list. Times are seconds since the epoch.
     """

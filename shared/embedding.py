@@ -157,8 +157,10 @@ def _dimension_of(model: str) -> int:
 
 
 def _load(model: str, threads: int | None) -> TextEmbedding:
+    import onnxruntime  # noqa: PLC0415
     from fastembed import TextEmbedding  # noqa: PLC0415  # 2 s to import
 
+    onnxruntime.disable_telemetry_events()  # nothing that is embedded here is anybody else's business
     if model != BUNDLED_MODEL:
         return TextEmbedding(model, threads=threads)
     _register_bundled()

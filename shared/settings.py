@@ -8,12 +8,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AliasChoices, Field, ValidationError, field_validator
+from pydantic import AliasChoices, Field, StringConstraints, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from shared.catalog import Encoding
 from shared.embedding import BUNDLED_MODEL
 from shared.errors import ConfigInvalid
+
+RedisUrl = Annotated[str, StringConstraints(pattern=r"^(rediss?|unix)://")]
+HttpUrl = Annotated[str, StringConstraints(pattern=r"^https?://")]
 
 
 def _plain(name: str) -> AliasChoices:
@@ -28,9 +31,13 @@ class Settings(BaseSettings):
         env_prefix="TOOLSCALE_", frozen=True, extra="ignore", populate_by_name=True, env_ignore_empty=True
     )
 
-    redis_url: str | None = Field(default=None, validation_alias=_plain("REDIS_URL"))
+    redis_url: Annotated[str, StringConstraints(pattern=r"^(rediss?|unix)://")] | None = Field(
+        default=None, validation_alias=_plain("REDIS_URL")
+    )
     """Redis for Celery and the intents; unset: in-memory broker, intents in `data_dir`."""
-    qdrant_url: str | None = Field(default=None, validation_alias=_plain("QDRANT_URL"))
+    qdrant_url: Annotated[str, StringConstraints(pattern=r"^https?://")] | None = Field(
+        default=None, validation_alias=_plain("QDRANT_URL")
+    )
     """Qdrant server; unset: Qdrant Edge in `data_dir`."""
     qdrant_api_key: str | None = Field(default=None, validation_alias=_plain("QDRANT_API_KEY"), repr=False)
     """Key for the Qdrant server."""

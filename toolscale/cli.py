@@ -18,7 +18,7 @@ from rich.text import Text
 from shared.errors import Permanent, ToolscaleError
 from shared.logging import configure_logging
 from shared.settings import load_settings
-from toolscale.console import JsonOption, err, out, plain, print_json
+from toolscale.console import DataDirOption, JsonOption, err, out, plain, print_json
 from toolscale.emit_cli import emit_app
 from toolscale.watch_cli import watch_app
 
@@ -29,10 +29,6 @@ app = typer.Typer(
 )
 app.add_typer(emit_app, name="emit")
 app.add_typer(watch_app, name="watch")
-
-DataDirOption = Annotated[
-    Path | None, typer.Option("--data-dir", help="Where index and intents are kept.", show_default=False)
-]
 
 
 def _print_version(asked: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,6 +15,9 @@ out = Console(markup=False, emoji=False)
 err = Console(stderr=True, markup=False, emoji=False)
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+DataDirOption = Annotated[
+    Path | None, typer.Option("--data-dir", help="Where index and intents are kept.", show_default=False)
+]
 
 
 def print_json(document: object) -> None:

@@ -20,7 +20,7 @@ from rich.status import Status
 from query.http import HttpServer
 from query.ledger import Ledger
 from query.server import build_server
-from shared.errors import ToolscaleError
+from shared.errors import ConfigInvalid, ToolscaleError
 from shared.settings import Settings, load_settings
 from toolscale.console import err
 from toolscale.demo_servers import install, write_config
@@ -32,7 +32,7 @@ QUESTIONS = (
     "show the commits of a repository",
     "download a web page as text",
     "run an SQL query on a database",
-    "think through a problem step by step",
+    "add a slide with a chart to a presentation",
 )
 
 # What a cold start of ten servers on a slow machine may take; a server that needs longer is reported, not waited for.
@@ -98,8 +98,11 @@ def _install(directory: Path, status: Status) -> Path:
         status.update(line)
         err.print(f"  {line}", highlight=False)
 
-    install(directory, progress)
-    return write_config(directory)
+    try:
+        install(directory, progress)
+        return write_config(directory)
+    except OSError as error:
+        raise ConfigInvalid(f"--directory: cannot install into {directory}: {error.strerror or error}") from error
 
 
 def _fresh_settings(directory: Path, config: Path) -> Settings:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from toolscale.console import out
-from toolscale.demo import Report
+from toolscale.demo import Asked, Report
 
 
 def print_report(report: Report) -> None:
@@ -39,13 +42,21 @@ def _answers(report: Report) -> Table:
     for heading in ("returned", "saved", "%", "ms"):
         table.add_column(heading, justify="right", no_wrap=True)
     for asked in report.answers:
-        metrics = asked.answer["token_metrics"]
-        table.add_row(
-            "\n  ".join((asked.question, *(f"{tool['server']}:{tool['name']}" for tool in asked.answer["tools"]))),
-            f"{metrics['returned_tokens']:,}",
-            f"{metrics['tokens_saved']:,}",
-            f"{metrics['savings_percentage']:.1f}",
-            f"{asked.took_ms:.0f}",
-        )
+        table.add_row("\n  ".join((asked.question, *_found(asked.answer))), *_figures(asked))
         table.add_section()
     return table
+
+
+def _found(answer: Mapping[str, Any]) -> list[str]:
+    if answer.get("no_match"):
+        return [f"none fits; nearest is {answer['nearest'][0]}"]
+    return [f"{tool['server']}:{tool['name']}" for tool in answer["tools"]]
+
+
+def _figures(asked: Asked) -> list[str]:
+    """Return what the answer cost and saved; finding nothing saves nothing worth showing."""
+    metrics, took_ms = asked.answer["token_metrics"], f"{asked.took_ms:.0f}"
+    if not asked.answer["tools"]:
+        return ["", "", "", took_ms]
+    saved, share = f"{metrics['tokens_saved']:,}", f"{metrics['savings_percentage']:.1f}"
+    return [f"{metrics['returned_tokens']:,}", saved, share, took_ms]

@@ -17,7 +17,7 @@ import structlog
 from celery import Celery
 from celery.worker import WorkController
 
-from shared.errors import IntentsUnavailable
+from shared.errors import IndexUnavailable, IntentsUnavailable
 from shared.events import ServerEvent
 from shared.settings import Settings
 from workers.celery_app import build_app
@@ -26,6 +26,7 @@ from workers.emit import emit
 from workers.fetch import interrupt_fetches
 from workers.intents import open_intents
 from workers.intents.contract import Intent
+from workers.restore import restore_if_lost
 from workers.sources.config_file import ConfigFile, ConfigFollower, following_config
 from workers.sources.following import follow, look_again
 from workers.sources.mcp_json import Config
@@ -118,9 +119,10 @@ def _sweeper(app: Celery, deps: Dependencies, interval_s: float) -> Generator[No
     def sweep() -> None:
         while not stopped.wait(interval_s):
             try:
+                restore_if_lost(deps)
                 for server_id in deps.intents.claim_due(SWEEP_LIMIT):
                     send_reconcile(app, server_id)
-            except IntentsUnavailable as error:
+            except (IndexUnavailable, IntentsUnavailable) as error:
                 structlog.get_logger().warning("sweep_failed", reason=str(error))
 
     thread = threading.Thread(target=sweep, name="toolscale sweep", daemon=True)

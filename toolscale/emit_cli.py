@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -10,7 +11,7 @@ import typer
 from shared.catalog import Transport
 from shared.events import TYPE_PREFIX
 from shared.settings import load_settings
-from toolscale.console import JsonOption, out, print_json
+from toolscale.console import DataDirOption, JsonOption, out, print_json
 
 emit_app = typer.Typer(no_args_is_help=True, help="Tell the catalogue that a server came up, went down or changed.")
 
@@ -26,32 +27,34 @@ def up(
     label: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Repeat it for several.")] = None,
     credential_ref: Annotated[str | None, typer.Option(help="Name of the secret that workers send.")] = None,
     as_json: JsonOption = False,
+    data_dir: DataDirOption = None,
 ) -> None:
     """A server runs (again): list its tools and make them findable."""
     labels = dict(map(_key_and_value, label or []))
     data = {"server_id": server, "url": url, "transport": transport, "groups": group or [], "labels": labels}
-    _emit(_document("up", {**data, "credential_ref": credential_ref}), as_json)
+    _emit(_document("up", {**data, "credential_ref": credential_ref}), as_json, data_dir)
 
 
 @emit_app.command()
-def down(server: ServerArgument, as_json: JsonOption = False) -> None:
+def down(server: ServerArgument, as_json: JsonOption = False, data_dir: DataDirOption = None) -> None:
     """A server stopped: its tools are no longer found or counted, and are kept for its return."""
-    _emit(_document("down", {"server_id": server}), as_json)
+    _emit(_document("down", {"server_id": server}), as_json, data_dir)
 
 
 @emit_app.command()
-def changed(server: ServerArgument, as_json: JsonOption = False) -> None:
+def changed(server: ServerArgument, as_json: JsonOption = False, data_dir: DataDirOption = None) -> None:
     """A known server may offer other tools now: list them again."""
-    _emit(_document("changed", {"server_id": server}), as_json)
+    _emit(_document("changed", {"server_id": server}), as_json, data_dir)
 
 
 @emit_app.command()
 def event(
     file: Annotated[typer.FileText, typer.Argument(help="A CloudEvent as JSON; - for standard input.")],
     as_json: JsonOption = False,
+    data_dir: DataDirOption = None,
 ) -> None:
     """Send a CloudEvent as it is."""
-    _emit(file.read(), as_json)
+    _emit(file.read(), as_json, data_dir)
 
 
 def _key_and_value(label: str) -> tuple[str, str]:
@@ -72,10 +75,10 @@ def _document(kind: str, data: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _emit(raw: str | dict[str, Any], as_json: bool) -> None:
+def _emit(raw: str | dict[str, Any], as_json: bool, data_dir: Path | None) -> None:
     from toolscale.emitting import emit_from_outside  # noqa: PLC0415  # loads the broker's client
 
-    emitted = emit_from_outside(raw, load_settings())
+    emitted = emit_from_outside(raw, load_settings(data_dir=data_dir))
     if as_json:
         print_json(emitted.model_dump(mode="json"))
     else:

@@ -28,7 +28,7 @@ class Emitted(BaseModel):
     @property
     def sentence(self) -> str:
         """Return the outcome for people."""
-        wait = "a worker was woken" if self.woken else "the sweep of a running worker will find it"
+        wait = "a worker was woken" if self.woken else "a worker, or `toolscale serve`, looks when it next sweeps"
         return f"{self.server_id}: recorded as generation {self.generation} ({self.status}); {wait}."
 
 

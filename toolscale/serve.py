@@ -74,7 +74,7 @@ def _answer(embedded: Embedded, *, stdio: bool) -> None:
         serve_stdio(server)
         return
     with _http_server(server, embedded) as http:
-        err.print(connection_help(http.url, settings.config), highlight=False, soft_wrap=True, markup=False)
+        err.print(connection_help(http.url, settings), highlight=False, soft_wrap=True, markup=False)
         http.run()
 
 
@@ -90,20 +90,21 @@ def _http_server(server: Server[Any], embedded: Embedded) -> Generator[HttpServe
         yield ServerWithDoor(server, door, index=index, settings=settings)
 
 
-def connection_help(url: str, config: Path | None) -> str:
+def connection_help(url: str, settings: Settings) -> str:
     """Return what to type or paste so that a client uses this catalogue."""
     over_http = {"mcpServers": {"toolscale": {"type": "http", "url": url}}}
-    command = [*_program(), "serve", "--stdio", *(["--config", str(config.resolve())] if config else [])]
+    config = ["--config", str(settings.config.resolve())] if settings.config else []
+    command = [*_program(), "serve", "--stdio", *config, "--data-dir", str(settings.data_dir.resolve())]
     return "\n".join(
         (
             f"Toolscale answers at {url}",
             "",
             "Claude Code:",
             f"  claude mcp add --transport http toolscale {url}",
-            "or, started by the client over stdio:",
+            "or, over stdio, started by the client in the place of this process:",
             f"  claude mcp add toolscale -- {shlex.join(command)}",
             "",
-            "Claude Desktop, Cursor and others, in their mcp.json:",
+            "Cursor, Claude Code and others, in an mcp.json (VS Code: `servers` for `mcpServers`):",
             json.dumps(over_http, indent=2),
             "",
         )

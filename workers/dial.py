@@ -160,13 +160,15 @@ class AllowList:
 
         Raises:
             AddressForbidden: the URL is malformed, carries credentials, or leads outside the list.
-            ServerUnreachable: the host name does not resolve.
+            ServerUnreachable: the name of an allowed host does not resolve.
         """
         host, port = _host_and_port(server_id, url)
         try:
             addresses = list(dict.fromkeys(map(ipaddress.ip_address, self._resolve(host, port))))
         except (OSError, UnicodeError) as error:
-            raise ServerUnreachable(server_id, f"the host name {host} does not resolve") from error
+            if self._any or self._names_host(host):
+                raise ServerUnreachable(server_id, f"the host name {host} does not resolve") from error
+            raise AddressForbidden(server_id, f"{host} is not among the allowed hosts") from error
         for address in addresses:
             self._check_address(server_id, host, address)
         return tuple(map(str, addresses))

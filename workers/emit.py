@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -49,4 +50,6 @@ def accept(raw: str | bytes | dict[str, Any], intents: IntentStore, wake: Wake, 
 
 
 def _text(raw: str | bytes | dict[str, Any]) -> str:
-    return raw.decode("utf-8", "replace") if isinstance(raw, bytes) else str(raw)
+    if isinstance(raw, dict):
+        return json.dumps(raw, default=str)  # as it can be mended and sent again with `toolscale emit event`
+    return raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw

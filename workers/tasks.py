@@ -13,6 +13,7 @@ from celery import Celery
 from shared.errors import EventInvalid, IndexUnavailable, LeaseHeld, Retryable, ServerError
 from workers.dependencies import Dependencies
 from workers.emit import accept
+from workers.fetch import FetchInterrupted
 from workers.ingest import reconcile
 from workers.intents.contract import IntentStore
 from workers.restore import restore_if_lost
@@ -50,7 +51,7 @@ class Tasks:
         # an event that cannot be recorded now must not be lost: it is sent again until it can
         retried: dict[str, Any] = {"autoretry_for": (Retryable,), "retry_backoff": 2, "retry_backoff_max": 60}
         task(name=ACCEPT_EVENT, max_retries=None, **retried)(self.accept_event)
-        task(name=RECONCILE_SERVER, throws=(ServerError,))(self.reconcile_server)
+        task(name=RECONCILE_SERVER, throws=(ServerError, FetchInterrupted))(self.reconcile_server)
         task(name=SWEEP_INTENTS)(self.sweep_intents)
 
     def accept_event(self, *args: Any, **kwargs: Any) -> None:

@@ -169,7 +169,10 @@ class EdgeCollection:
             if type(error) is not Exception:  # Qdrant Edge raises the bare class; any other is a mistake of ours
                 raise
             if "failed to open WAL" in str(error):
-                raise ConfigInvalid(f"another Toolscale process uses {self._path.parent}") from error
+                raise ConfigInvalid(
+                    f"another Toolscale process uses {self._path.parent}: connect to that one over HTTP, use another "
+                    "data directory, or share a Qdrant server by QDRANT_URL"
+                ) from error
             raise IndexUnavailable(f"{self._path}: {error}") from error
 
 

@@ -131,7 +131,9 @@ def test_the_version_is_printed() -> None:
 
 
 def test_what_to_paste_is_valid_json_and_names_the_file() -> None:
-    text = connection_help("http://127.0.0.1:1/mcp", Path("/etc/my servers/mcp.json"))
+    settings = load_settings(config=Path("/etc/my servers/mcp.json"), data_dir=Path("/var/lib/toolscale"))
 
-    assert "--config '/etc/my servers/mcp.json'" in text
+    text = connection_help("http://127.0.0.1:1/mcp", settings)
+
+    assert "--config '/etc/my servers/mcp.json' --data-dir /var/lib/toolscale" in text
     assert json.loads(text[text.index("{") :])["mcpServers"]["toolscale"]["url"] == "http://127.0.0.1:1/mcp"

@@ -127,12 +127,18 @@ def test_a_url_that_two_parsers_could_read_differently_is_refused(url: str) -> N
     assert "secret" not in str(caught.value)
 
 
-def test_a_name_that_does_not_resolve_may_do_so_later() -> None:
-    def fails(_host: str, _port: int) -> list[str]:
-        raise OSError("no such name")
+def no_such_name(_host: str, _port: int) -> list[str]:
+    raise OSError("no such name")
 
+
+def test_an_allowed_name_that_does_not_resolve_may_do_so_later() -> None:
     with pytest.raises(ServerUnreachable, match=r"^srv: the host name nowhere does not resolve"):
-        Dialler({}, LOOPBACK, None, {}, fails).target("srv", Endpoint(url="http://nowhere/"))
+        Dialler({}, frozenset({"nowhere"}), None, {}, no_such_name).target("srv", Endpoint(url="http://nowhere/"))
+
+
+def test_a_name_that_is_not_allowed_is_said_to_be_so_whether_or_not_it_resolves() -> None:
+    with pytest.raises(AddressForbidden, match=r"^srv: nowhere is not among the allowed hosts"):
+        Dialler({}, LOOPBACK, None, {}, no_such_name).target("srv", Endpoint(url="http://nowhere/"))
 
 
 def referring(reference: str, directory: Path | None = None, **environ: str) -> Target:

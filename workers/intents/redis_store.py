@@ -95,6 +95,7 @@ class RedisIntents(StoredIntents):
     def bury(self, reason: str, body: str) -> None:
         """Keep a refused message for people to see; the oldest beyond the limit go."""
         body = body[:LETTER_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
+        reason = reason.encode("utf-8", "replace").decode("utf-8")
         letter = DeadLetter(at=time.time(), reason=reason, body=body)
         with _translated(), self._redis.pipeline() as pipe:
             pipe.lpush(DEAD_LETTERS, letter.model_dump_json())
@@ -188,4 +189,4 @@ def _translated() -> Generator[None]:
     try:
         yield
     except RedisError as error:
-        raise IntentsUnavailable(f"Redis: {error}") from error
+        raise IntentsUnavailable(f"Redis at REDIS_URL: {error}") from error

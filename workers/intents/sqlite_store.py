@@ -86,6 +86,7 @@ class SqliteIntents(StoredIntents):
     def bury(self, reason: str, body: str) -> None:
         """Keep a refused message for people to see; the oldest beyond the limit go."""
         with self._transaction() as db:
+            reason = reason.encode("utf-8", "replace").decode("utf-8")
             body = body[:LETTER_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
             db.execute("INSERT INTO dead_letters (at, reason, body) VALUES (?, ?, ?)", (time.time(), reason, body))
             db.execute(
