@@ -81,6 +81,20 @@ def demo(
         print_report(report)
 
 
+@app.command("servers")
+def list_servers(as_json: JsonOption = False, data_dir: DataDirOption = None) -> None:
+    """Show every announced server: how far the catalogue is with it, when it looks next, and what is wrong."""
+    from toolscale.servers import as_object, servers, table  # noqa: PLC0415  # loads the store's client
+
+    found = servers(load_settings(data_dir=data_dir))
+    if as_json:
+        print_json([as_object(intent) for intent in found])
+    elif found:
+        out.print(table(found))
+    else:
+        out.print("No server was announced yet.")
+
+
 @app.command("dead-letters")
 def dead_letters(
     limit: Annotated[int, typer.Option(min=1, help="Show at most this many, newest first.")] = 20,

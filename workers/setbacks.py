@@ -35,10 +35,10 @@ def set_back(error: ServerError, intent: Intent, deps: Dependencies) -> None:
     """Note a failed look: mark the server stale, hide it after too many, stop it after too long."""
     before = known_record(intent, deps)
     if _silent_for_s(before, intent) >= deps.patience.stop_after_s:
-        after = deps.intents.rest(intent.server_id, intent.desired)
+        after = deps.intents.rest(intent.server_id, intent.desired, str(error))
         setback = Setback(str(error), "stopped", intent.failures + 1, after.due_at)
     else:
-        after = deps.intents.fail(intent.server_id, intent.desired)
+        after = deps.intents.fail(intent.server_id, intent.desired, str(error))
         setback = Setback(str(error), _status(before, after, deps), after.failures, after.due_at)
     _write(setback, before, intent, deps)
     _log.warning(
@@ -56,7 +56,7 @@ def park(intent: Intent, deps: Dependencies) -> None:
     looks = deps.patience.looks
     reason = f"{intent.server_id}: {looks} looks in a row did not end; parked until an event says something new"
     _write(Setback(reason, "quarantined", looks, None), known_record(intent, deps), intent, deps)
-    deps.intents.park(intent.server_id, intent.desired)  # last: until it is written, the sweep comes back
+    deps.intents.park(intent.server_id, intent.desired, reason)  # last: until it is written, the sweep comes back
     _log.error("server_parked", server=intent.server_id, looks=looks)
 
 

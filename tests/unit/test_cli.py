@@ -126,6 +126,25 @@ def test_a_setting_out_of_bounds_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     assert "listing_timeout_s" in str(result.exception)
 
 
+def test_servers_are_listed_with_their_state_and_what_is_wrong_with_them(tmp_path: Path) -> None:
+    assert "No server was announced yet." in runner.invoke(app, ["servers"]).stdout
+    for server in ("waiting", "failing", "listed"):
+        runner.invoke(app, ["emit", "up", server, "--url", "http://127.0.0.1:1/mcp"])
+    with closing(open_intents(load_settings())) as intents:
+        intents.fail("failing", 1, "failing: no answer within 30 s")
+        intents.commit("listed", 1)
+
+    document = json.loads(runner.invoke(app, ["servers", "--json"]).stdout)
+
+    states = {server["server_id"]: (server["state"], server["last_error"]) for server in document}
+    assert states == {
+        "failing": ("failing (1)", "failing: no answer within 30 s"),
+        "listed": ("listed", None),
+        "waiting": ("waiting", None),
+    }
+    assert "no answer" in runner.invoke(app, ["servers"], env={"COLUMNS": "200"}).stdout
+
+
 def test_the_version_is_printed() -> None:
     assert runner.invoke(app, ["--version"]).stdout.startswith("toolscale 0.")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import structlog
 from pydantic import ValidationError
@@ -43,21 +44,21 @@ class StoredIntents(ABC):
             server_id, lambda before: transitions.committed(before, generation, time.time(), self._pace)
         )
 
-    def fail(self, server_id: str, generation: int) -> Intent:
+    def fail(self, server_id: str, generation: int, reason: str = "") -> Intent:
         """Note that a look at this generation ended in an error; the next one waits longer each time."""
-        return self._change(server_id, lambda before: transitions.failed(before, generation, time.time(), self._pace))
+        return self._set_back(server_id, reason, partial(transitions.failed, generation=generation))
 
     def postpone(self, server_id: str) -> Intent:
         """Note that a look ended for a reason that is not the server's; the next one comes soon."""
         return self._change(server_id, lambda before: transitions.postponed(before, time.time(), self._pace))
 
-    def park(self, server_id: str, generation: int) -> Intent:
+    def park(self, server_id: str, generation: int, reason: str = "") -> Intent:
         """Do as `rest`, and remember the attempts."""
-        return self._change(server_id, lambda before: transitions.parked(before, generation, time.time(), self._pace))
+        return self._set_back(server_id, reason, partial(transitions.parked, generation=generation))
 
-    def rest(self, server_id: str, generation: int) -> Intent:
+    def rest(self, server_id: str, generation: int, reason: str = "") -> Intent:
         """Plan no further look until an event after this generation asks for one."""
-        return self._change(server_id, lambda before: transitions.resting(before, generation, time.time(), self._pace))
+        return self._set_back(server_id, reason, partial(transitions.resting, generation=generation))
 
     def forget_messages(self) -> None:
         """Note that no message is under way: for a broker in memory, at the start of its process."""
@@ -103,6 +104,15 @@ class StoredIntents(ABC):
 
         self._change(server_id, change)
         return claimed
+
+    def _set_back(self, server_id: str, reason: str, change: Callable[..., Intent]) -> Intent:
+        """Make a change after a look that gave no list, and keep the reason."""
+
+        def with_reason(before: Intent) -> Intent:
+            after = change(before, now=time.time(), pace=self._pace)
+            return after.model_copy(update={"last_error": reason or before.last_error})
+
+        return self._change(server_id, with_reason)
 
     def _change(self, server_id: str, change: Callable[[Intent], Intent]) -> Intent:
         return self._update(server_id, lambda before: change(_known(before, server_id)))

@@ -24,6 +24,7 @@ class Intent(BaseModel):
     during a look finds its lease held; when the look ends, the intent says whether to send another.
     `attempts` counts looks begun since the last that ended, so those that took their worker with them;
     `failures` those in a row that ended in an error.
+    `last_error` is why the last look gave no list; None after one that did.
     `announced_at` is when the server was last announced, which gives it time to be reached.
     `due_at` is when the sweep asks for the next look.
     """
@@ -40,6 +41,7 @@ class Intent(BaseModel):
     attempts: int = 0
     failures: int = 0
     announced_at: float = 0.0
+    last_error: str | None = None
     due_at: float | None = None
 
     @property
@@ -109,7 +111,7 @@ class IntentStore(Protocol):
         """Note that the index reflects this generation; never lowers it. Returns the intent after that."""
         ...
 
-    def fail(self, server_id: str, generation: int) -> Intent:
+    def fail(self, server_id: str, generation: int, reason: str = "") -> Intent:
         """Note that a look at this generation ended in an error. Returns the intent after that.
 
         The next one waits longer each time, unless an event has asked for it meanwhile.
@@ -120,11 +122,11 @@ class IntentStore(Protocol):
         """Note that a look ended for a reason that is not the server's; the next one comes soon. Returns the intent."""
         ...
 
-    def park(self, server_id: str, generation: int) -> Intent:
+    def park(self, server_id: str, generation: int, reason: str = "") -> Intent:
         """Do as `rest`, and remember the attempts: an announcement with nothing new in it does not start over."""
         ...
 
-    def rest(self, server_id: str, generation: int) -> Intent:
+    def rest(self, server_id: str, generation: int, reason: str = "") -> Intent:
         """Plan no further look until an event after this generation asks for one. Returns the intent after that."""
         ...
 

@@ -75,7 +75,7 @@ def begun(before: Intent, now: float, pace: Pace) -> Intent:
 
 def committed(before: Intent, generation: int, now: float, pace: Pace) -> Intent:
     """Return the intent after a look that succeeded; an older one never lowers the generation."""
-    after = _reflected(before, generation).model_copy(update={"failures": 0})
+    after = _reflected(before, generation).model_copy(update={"failures": 0, "last_error": None})
     return _asked_soon(after, now, pace) if after.is_lagging else _unasked(after, _next_resync(after, now, pace))
 
 
