@@ -62,6 +62,16 @@ def test_no_secret_of_the_file_reaches_an_event(tmp_path: Path) -> None:
     assert "t0p-s3cret" not in repr(config.targets)
 
 
+def test_a_variable_in_a_urls_path_is_dialled_and_not_shown(tmp_path: Path) -> None:
+    entry = {"url": "https://example.org:8443/${KEY}/mcp"}
+    config = read(tmp_path, {"mcpServers": {"s": entry}}, KEY="t0p-s3cret")
+
+    target = config.targets["s"]
+    assert isinstance(target, HttpTarget)
+    assert target.url == "https://example.org:8443/t0p-s3cret/mcp"
+    assert config.announcements[0].url == "https://example.org:8443"
+
+
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [
@@ -82,9 +92,9 @@ def test_one_bad_entry_is_named_and_does_not_cost_the_others(tmp_path: Path, ent
 
 
 def test_disabled_servers_are_left_out(tmp_path: Path) -> None:
-    config = read(tmp_path, {"mcpServers": {"s": {"command": "x", "disabled": True}}})
+    config = read(tmp_path, {"mcpServers": {"s": {"command": "x", "args": ["${NOT_SET}"], "disabled": True}}})
 
-    assert (config.announcements, config.named) == ((), frozenset())
+    assert (config.announcements, config.named, config.problems) == ((), frozenset(), ())
 
 
 def test_groups_of_ours_reach_the_event(tmp_path: Path) -> None:

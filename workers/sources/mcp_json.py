@@ -62,7 +62,6 @@ class Entry(BaseModel):
         None, validation_alias=AliasChoices("url", "serverUrl")
     )
     headers: dict[str, str] = {}
-    disabled: bool = False
     groups: frozenset[Group] = frozenset()
     labels: dict[Label, Label] = {}
 
@@ -78,17 +77,17 @@ def read_config(path: Path, environ: Mapping[str, str]) -> Config:
     problems: list[str] = []
     named: set[str] = set()
     for name, raw in _entries(path).items():
+        if _says(raw, "disabled") is True:  # before anything is expanded: what is not set does not matter then
+            continue
+        named.add(server_id(name))
         try:
-            named.add(server_id(name))
             entry = Entry.model_validate(_expand(raw, environ, name))
-            if entry.disabled:
-                named.discard(server_id(name))
-            else:
-                announcement, target = _server(server_id(name), entry)
-                if announcement.server_id in targets:
-                    raise ConfigInvalid(f"{name}: a server {announcement.server_id!r} is there already")
-                announcements.append(announcement)
-                targets[announcement.server_id] = target
+            written = str(_says(raw, "url") or _says(raw, "serverUrl"))
+            announcement, target = _server(server_id(name), entry, _shown(entry.url, written))
+            if announcement.server_id in targets:
+                raise ConfigInvalid(f"{name}: a server {announcement.server_id!r} is there already")
+            announcements.append(announcement)
+            targets[announcement.server_id] = target
         except ValidationError as error:
             problems.append(f"{name}: {_first(error)}")
         except ConfigInvalid as error:
@@ -114,7 +113,11 @@ def _entries(path: Path) -> dict[str, Any]:
     raise ConfigInvalid(f"{path}: expected an object 'mcpServers' (Claude, Cursor) or 'servers' (VS Code)")
 
 
-def _server(server_id: str, entry: Entry) -> tuple[ServerAnnouncement, Target]:
+def _says(raw: object, key: str) -> object:
+    return cast("dict[str, object]", raw).get(key) if isinstance(raw, dict) else None
+
+
+def _server(server_id: str, entry: Entry, shown: str | None) -> tuple[ServerAnnouncement, Target]:
     if entry.command is not None and entry.type in (None, "stdio"):
         target: Target = StdioTarget(entry.command, entry.args, entry.env, entry.cwd)
         announced = ServerAnnouncement(server_id=server_id, transport="stdio", groups=entry.groups, labels=entry.labels)
@@ -123,16 +126,22 @@ def _server(server_id: str, entry: Entry) -> tuple[ServerAnnouncement, Target]:
         raise ConfigInvalid(f"{server_id}: expected a 'command' (stdio) or a 'url' (HTTP)")
     transport: Literal["sse", "streamable-http"] = "sse" if entry.type == "sse" else "streamable-http"
     announced = ServerAnnouncement(
-        server_id=server_id, transport=transport, url=_bare(entry.url), groups=entry.groups, labels=entry.labels
+        server_id=server_id, transport=transport, url=shown, groups=entry.groups, labels=entry.labels
     )
     return announced, HttpTarget(entry.url, transport, entry.headers)
 
 
-def _bare(url: str) -> str:
-    """Return the URL without user, password and query, which may hold secrets: records and events are shown around."""
+def _shown(url: str | None, written: str) -> str | None:
+    """Return what events and records may show of a URL: no user, password or query, for they may hold secrets.
+
+    Nor a path with a variable in it, as it is `written` in the file.
+    """
+    if url is None:
+        return None
     scheme, rest = url.split("://", 1)
-    authority, slash, path = rest.partition("/")
-    return f"{scheme}://{authority.rpartition('@')[2]}{slash}{path.split('?')[0].split('#')[0]}"
+    authority, slash, path = rest.split("?")[0].split("#")[0].partition("/")
+    origin = f"{scheme}://{authority.rpartition('@')[2]}"
+    return origin if "${" in written.split("?")[0].rpartition("@")[2] else f"{origin}{slash}{path}"
 
 
 def _expand(value: Any, environ: Mapping[str, str], server: str) -> Any:
