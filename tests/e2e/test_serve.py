@@ -90,6 +90,7 @@ def test_it_says_how_to_connect_a_client(config: Path) -> None:
 
 def test_after_a_crash_the_catalogue_is_there_at_once_and_nothing_is_embedded_again(config: Path) -> None:
     with serving(config) as (first, url):
+        eventually(lambda: '"event": "server_indexed"' in first.output(), 30, what=first.output())
         before = ask(url)
         first.process.send_signal(signal.SIGKILL)
         first.process.wait(10)
