@@ -1,16 +1,16 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from shared.catalog import Scope
+from shared.catalog import EmbeddedTool, Scope
 from shared.errors import IndexUnavailable, LeaseHeld, ServerTimeout
 from tests.builders import WritePath, changed, definition, down, listing, up, write_path
 from tests.fakes import asking, closest
-from workers.ingest import reconcile
+from workers.ingest import BATCH, ingest, reconcile
 
 EVERYTHING = Scope()
 
@@ -276,14 +276,25 @@ def test_a_run_whose_lease_was_lost_writes_nothing(path: WritePath) -> None:
     path.world.servers["s"] = listing(definition("a"))
     ask(path, up())
 
-    from workers.ingest import ingest
-
     intent = path.deps.intents.intent("s")
     assert intent is not None
     with pytest.raises(LeaseHeld):
         ingest(listing(definition("a")), intent, _LostLease(), path.deps)
 
     assert path.tool_names() == set()
+
+
+def test_a_run_whose_lease_was_lost_removes_nothing(path: WritePath) -> None:
+    path.world.servers["s"] = listing(definition("a"))
+    ask(path, up())
+    look(path)
+    intent = path.deps.intents.intent("s")
+    assert intent is not None
+
+    with pytest.raises(LeaseHeld):
+        ingest(listing(), intent, _LostLease(), path.deps)
+
+    assert path.tool_names() == {"a"}
 
 
 def test_an_event_that_arrives_during_a_look_leaves_the_server_lagging(path: WritePath) -> None:
@@ -301,14 +312,22 @@ def test_an_event_that_arrives_during_a_look_leaves_the_server_lagging(path: Wri
     assert (intent.committed, intent.desired) == (1, 2)
 
 
-def test_a_large_server_is_embedded_in_batches(path: WritePath) -> None:
+def test_a_large_server_is_written_in_batches(path: WritePath, monkeypatch: pytest.MonkeyPatch) -> None:
     path.world.servers["s"] = listing(*(definition(f"tool_{i}") for i in range(600)))
     ask(path, up())
+    sizes: list[int] = []
+    upsert = path.index.upsert
+
+    def measured(tools: Sequence[EmbeddedTool]) -> None:
+        sizes.append(len(tools))
+        upsert(tools)
+
+    monkeypatch.setattr(path.index, "upsert", measured)
 
     look(path)
 
+    assert sizes == [BATCH, BATCH, 600 - 2 * BATCH]
     assert len(path.tool_names()) == 600
-    assert np.isclose(np.linalg.norm(path.embedder.query("tool 1")), 1.0)
 
 
 def _killed(_: object) -> None:
