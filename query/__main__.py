@@ -9,10 +9,11 @@ from contextlib import closing, suppress
 
 import structlog
 
+from query.catalogue import catalogue_of
 from query.http import HttpServer
-from query.ledger import Ledger
 from query.server import build_server
 from query.stdio import serve_stdio
+from query.tools import offers
 from shared.embedding import FastEmbedder
 from shared.errors import ModelUnavailable, ToolscaleError
 from shared.index import open_index
@@ -49,13 +50,7 @@ def serve(settings: Settings, *, stdio: bool) -> None:
     with suppress(ModelUnavailable):  # then keywords alone are searched, and each answer says so
         embedder.query("ready")  # loads the model now: seconds that the first caller would wait
     with closing(open_index(settings, embedder.model, embedder.dimension)) as index:
-        server = build_server(
-            index=index,
-            embedder=embedder,
-            ledger=Ledger(index),
-            encoding=settings.token_encoding,
-            no_match_below=settings.no_match_below,
-        )
+        server = build_server(offers(catalogue_of(index, embedder, settings)))
         if stdio:
             serve_stdio(server)
         else:

@@ -7,30 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from query.abstain import NO_MATCH_BELOW, is_close, is_covered
+from query.abstain import is_close, is_covered
 from query.answer import FindAnswer, found, warnings
-from query.ledger import Ledger
+from query.catalogue import Catalogue
 from query.request import FindRequest
 from query.savings import token_metrics
 from query.search import Found, Hit, best, search
 from query.steps import embed_steps
 from query.timings import Stopwatch, Timings
-from shared.catalog import Encoding, Scope
-from shared.embedding import Embedder
-from shared.index.contract import ToolIndex
+from shared.catalog import Scope
 
 
-def find_tool(
-    request: FindRequest,
-    *,
-    scope: Scope,
-    index: ToolIndex,
-    embedder: Embedder,
-    ledger: Ledger,
-    encoding: Encoding,
-    no_match_below: float = NO_MATCH_BELOW,
-) -> FindAnswer:
-    """Return the tools of the scope that fit the request, and the tokens saved against all of the same scope.
+def find_tool(request: FindRequest, allowed: Scope, catalogue: Catalogue) -> FindAnswer:
+    """Return the allowed tools that fit the request, and the tokens saved against all of the same scope.
 
     Where none fits, none is returned, and the nearest are named. Without a model, keywords alone decide.
 
@@ -38,13 +27,13 @@ def find_tool(
         IndexUnavailable: the index did not answer; nothing was found or counted.
     """
     stopwatch = Stopwatch()
-    scope = request.within(scope)
-    steps = embed_steps(request.steps, embedder)
+    scope, index, ledger, encoding = request.within(allowed), catalogue.index, catalogue.ledger, catalogue.encoding
+    steps = embed_steps(request.steps, catalogue.embedder)
     embed_ms = stopwatch.lap_ms()
 
     results = search(steps, scope, index)
     nearest = best(results, request.limit, index)
-    hits = nearest if _fits(results, nearest, no_match_below) else []
+    hits = nearest if _fits(results, nearest, catalogue.no_match_below) else []
     search_ms = stopwatch.lap_ms()
 
     metrics = token_metrics(ledger.baseline(scope, encoding), [hit.tool for hit in hits], encoding)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -32,8 +32,10 @@ GRACE_S = 5
 _log = structlog.get_logger()
 
 
-def http_app(server: Server[Any], *, index: ToolIndex, http_hosts: Iterable[str] = ()) -> Starlette:
-    """Return `/mcp`, stateless, so that any replica answers any request, with `/healthz` and `/readyz`.
+def http_app(
+    server: Server[Any], *, index: ToolIndex, http_hosts: Iterable[str] = (), routes: Sequence[Route] = ()
+) -> Starlette:
+    """Return `/mcp`, stateless, so that any replica answers any request, with `/healthz`, `/readyz` and `routes`.
 
     Answers are plain JSON, which has no size limit of its own; in an event stream clients refuse one above 1 MiB.
     `http_hosts` are the names beside loopback's that a Host or Origin header may carry.
@@ -47,22 +49,25 @@ def http_app(server: Server[Any], *, index: ToolIndex, http_hosts: Iterable[str]
         stateless_http=True,
         json_response=True,
         transport_security=_only(http_hosts),
-        custom_starlette_routes=[Route("/healthz", _healthz), Route("/readyz", readyz)],
+        custom_starlette_routes=[Route("/healthz", _healthz), Route("/readyz", readyz), *routes],
     )
 
 
 class HttpServer:
     """The query service on a port of its own, bound when this is made, so that `url` holds from then on."""
 
-    def __init__(self, server: Server[Any], *, index: ToolIndex, settings: Settings) -> None:
-        """Bind the port.
+    def __init__(
+        self, server: Server[Any], *, index: ToolIndex, settings: Settings, routes: Sequence[Route] = ()
+    ) -> None:
+        """Bind the port; `routes` are served beside the query service's own.
 
         Raises:
             ConfigInvalid: the address cannot be bound, or lies outside loopback and nobody said that it may.
         """
         _refuse_public_bind(settings)
         self._socket = _bind(settings.host, settings.port)
-        app = http_app(server, index=index, http_hosts=[_bracketed(settings.host), *settings.allowed_http_hosts])
+        http_hosts = [_bracketed(settings.host), *settings.allowed_http_hosts]
+        app = http_app(server, index=index, http_hosts=http_hosts, routes=routes)
         # logging is configured by the process; each request has its own line already
         config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE_S)
         self._uvicorn = uvicorn.Server(config)

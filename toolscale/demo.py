@@ -17,9 +17,10 @@ from pydantic import BaseModel, ConfigDict
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.status import Status
 
+from query.catalogue import catalogue_of
 from query.http import HttpServer
-from query.ledger import Ledger
 from query.server import build_server
+from query.tools import offers
 from shared.errors import ConfigInvalid, ToolscaleError
 from shared.settings import Settings, load_settings
 from toolscale.console import err
@@ -141,9 +142,7 @@ def _ingest(embedded: Embedded, config: Config) -> None:
 def _query_service(embedded: Embedded) -> Generator[str]:
     deps = embedded.deps
     deps.embedder.query("ready")  # the model is loaded before the first question, as in the query service
-    server = build_server(
-        index=deps.index, embedder=deps.embedder, ledger=Ledger(deps.index), encoding=embedded.settings.token_encoding
-    )
+    server = build_server(offers(catalogue_of(deps.index, deps.embedder, embedded.settings)))
     http = HttpServer(server, index=deps.index, settings=embedded.settings)
     thread = threading.Thread(target=http.run, name="toolscale query", daemon=True)
     thread.start()

@@ -12,14 +12,14 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from query.catalogue import catalogue_of
 from query.http import HttpServer
-from query.ledger import Ledger
 from query.server import build_server
 from query.stdio import serve_stdio
+from query.tools import offers
 from shared.errors import ConfigInvalid
 from shared.settings import Settings
 from toolscale.console import err
-from toolscale.door import ServerWithDoor
 from toolscale.embedded import Embedded, run_embedded
 from workers.door.http import events_route
 from workers.door.recording import Recorder
@@ -63,13 +63,7 @@ def _servers(embedded: Embedded, path: Path | None) -> Generator[None]:
 
 def _answer(embedded: Embedded, *, stdio: bool) -> None:
     index, settings = embedded.deps.index, embedded.settings
-    server = build_server(
-        index=index,
-        embedder=embedded.deps.embedder,
-        ledger=Ledger(index),
-        encoding=settings.token_encoding,
-        no_match_below=settings.no_match_below,
-    )
+    server = build_server(offers(catalogue_of(index, embedded.deps.embedder, settings)))
     if stdio:
         serve_stdio(server)
         return
@@ -87,7 +81,7 @@ def _http_server(server: Server[Any], embedded: Embedded) -> Generator[HttpServe
         return
     with closing(Recorder(embedded.deps.intents, embedded.wake, due_in_s=settings.retry_after_s)) as recorder:
         door = events_route(recorder, token=settings.events_token, max_body_bytes=settings.door_max_body_bytes)
-        yield ServerWithDoor(server, door, index=index, settings=settings)
+        yield HttpServer(server, index=index, settings=settings, routes=[door])
 
 
 def connection_help(url: str, settings: Settings) -> str:

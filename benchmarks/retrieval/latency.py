@@ -9,13 +9,13 @@ from functools import partial
 from benchmarks.retrieval.data import Query
 from benchmarks.retrieval.results import Latency
 from benchmarks.retrieval.system import System
+from query.catalogue import Catalogue
 from query.find import find_tool
 from query.ledger import Ledger
 from query.request import FindRequest
 from query.timings import Timings
 from shared.catalog import Scope
-from shared.embedding import Embedder, FastEmbedder
-from shared.index.contract import ToolIndex
+from shared.embedding import FastEmbedder
 
 # A longer query would be searched by its clauses as well.
 MAX_WORDS = 15
@@ -24,9 +24,9 @@ MAX_QUERIES = 200
 
 def measure_latency(system: System, tools: int, queries: Sequence[Query]) -> Latency:
     """Return the milliseconds of queries cut to a few words, each asked once, its vector not yet remembered."""
-    ledger, embedder = Ledger(system.index), FastEmbedder()  # which remembers no query yet
+    catalogue = Catalogue(system.index, FastEmbedder(), Ledger(system.index))  # an embedder that remembers no query yet
     asked = [" ".join(query.text.split()[:MAX_WORDS]) for query in queries[:MAX_QUERIES]]
-    find = partial(_find, system.index, ledger, embedder)
+    find = partial(_find, catalogue)
     find("ready")
     timings = [find(text) for text in asked]
     searched = [each.search_ms for each in timings]
@@ -39,13 +39,5 @@ def measure_latency(system: System, tools: int, queries: Sequence[Query]) -> Lat
     )
 
 
-def _find(index: ToolIndex, ledger: Ledger, embedder: Embedder, text: str) -> Timings:
-    request = FindRequest(tool_description=text)
-    return find_tool(
-        request,
-        scope=Scope(),
-        index=index,
-        embedder=embedder,
-        ledger=ledger,
-        encoding="cl100k_base",
-    ).timings
+def _find(catalogue: Catalogue, text: str) -> Timings:
+    return find_tool(FindRequest(tool_description=text), Scope(), catalogue).timings

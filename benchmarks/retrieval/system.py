@@ -13,8 +13,10 @@ from typing import Any
 from mcp import Client
 
 from benchmarks.retrieval.data import CorpusServer, Query, ToolKey
+from query.catalogue import Catalogue
 from query.ledger import Ledger
 from query.server import build_server
+from query.tools import offers
 from shared.catalog import Listing
 from shared.embedding import Embedder, FastEmbedder
 from shared.events import ServerAnnouncement, ServerUp
@@ -76,9 +78,7 @@ def ingested(servers: Sequence[CorpusServer]) -> Generator[System]:
 
 async def ask(system: System, queries: Sequence[Query], k: int, *, in_steps: bool) -> dict[str, Sequence[ToolKey]]:
     """Return what `find_tool` finds for each query; nothing where it says that nothing fits."""
-    server = build_server(
-        index=system.index, embedder=system.embedder, ledger=Ledger(system.index), encoding="cl100k_base"
-    )
+    server = build_server(offers(Catalogue(system.index, system.embedder, Ledger(system.index))))
     async with Client(server) as client:
         return {query.id: await _find(client, system, _description(query, in_steps=in_steps), k) for query in queries}
 

@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 
 import anyio
@@ -18,8 +17,8 @@ from benchmarks.throughput.embedded import embedded_settings
 from benchmarks.throughput.isolation import in_fresh_process
 from benchmarks.throughput.plan import Plan
 from benchmarks.throughput.results import Found, Latency
+from query.catalogue import catalogue_of
 from query.find import find_tool
-from query.ledger import Ledger
 from query.request import FindRequest
 from query.timings import Timings
 from shared.catalog import Scope
@@ -53,12 +52,10 @@ def _at_size(directory: Path, size: int, plan: Plan) -> Found:
 def _parts(index: ToolIndex, batches: Sequence[Sequence[str]], settings: Settings) -> list[Twice]:
     embedder = FastEmbedder(settings.embedding_model, settings.embedding_threads)
     embedder.query("ready")
-    find = partial(
-        find_tool, scope=Scope(), index=index, embedder=embedder, ledger=Ledger(index), encoding=settings.token_encoding
-    )
+    catalogue = catalogue_of(index, embedder, settings)
 
     def ask(batch: Sequence[str]) -> list[Timings]:
-        return [find(FindRequest(tool_description=query)).timings for query in batch]
+        return [find_tool(FindRequest(tool_description=query), Scope(), catalogue).timings for query in batch]
 
     ask(["ready"])  # the ledger reads every record once
     return [(ask(batch), ask(batch)) for batch in batches]

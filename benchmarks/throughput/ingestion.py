@@ -68,14 +68,13 @@ def _live(directory: Path, servers: Sequence[FleetServer], plan: Plan) -> Life:
 
 def _start_query_side(embedded: Embedded) -> object:
     """Return the query service of this process, as `toolscale serve` has it."""
+    from query.catalogue import catalogue_of  # noqa: PLC0415
     from query.http import HttpServer  # noqa: PLC0415
-    from query.ledger import Ledger  # noqa: PLC0415
     from query.server import build_server  # noqa: PLC0415
+    from query.tools import offers  # noqa: PLC0415
 
     index, embedder = embedded.deps.index, embedded.deps.embedder
-    server = build_server(
-        index=index, embedder=embedder, ledger=Ledger(index), encoding=embedded.settings.token_encoding
-    )
+    server = build_server(offers(catalogue_of(index, embedder, embedded.settings)))
     return HttpServer(server, index=index, settings=embedded.settings)
 
 

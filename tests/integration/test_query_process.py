@@ -17,9 +17,11 @@ import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
 
+from query.catalogue import Catalogue
 from query.http import HttpServer
 from query.ledger import Ledger
 from query.server import build_server
+from query.tools import offers
 from shared.catalog import RECIPE, Endpoint, ServerRecord
 from shared.embedding import FastEmbedder
 from shared.index import open_index
@@ -219,7 +221,7 @@ def test_a_signal_ends_the_service_while_it_waits_for_its_client(tmp_path: Path)
 
 def test_readiness_follows_the_index_and_the_service_stops_when_told() -> None:
     index = FakeIndex()
-    mcp = build_server(index=index, embedder=FakeEmbedder(), ledger=Ledger(index), encoding="cl100k_base")
+    mcp = build_server(offers(Catalogue(index, FakeEmbedder(), Ledger(index))))
     server = HttpServer(mcp, index=index, settings=load_settings(port=0))
     running = threading.Thread(target=server.run)
     running.start()

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from query.answer import FindAnswer
+from query.catalogue import Catalogue
 from query.find import find_tool
 from query.ledger import EVERYTHING_EVERY_S, OVERLAP_EVERY_S, OVERLAP_US, Ledger
 from query.request import FindRequest
@@ -74,15 +75,7 @@ def write_tools(index: FakeIndex, server_id: str, world: World) -> None:
 
 def find(index: FakeIndex, ledger: Ledger, scope: Scope, limit: int) -> FindAnswer:
     request = FindRequest(tool_description="anything", limit=limit)
-    return find_tool(
-        request,
-        scope=scope,
-        index=index,
-        embedder=FakeEmbedder(),
-        ledger=ledger,
-        encoding=ENCODING,
-        no_match_below=-1,
-    )
+    return find_tool(request, scope, Catalogue(index, FakeEmbedder(), ledger, ENCODING, no_match_below=-1))
 
 
 def visible(index: FakeIndex, scope: Scope) -> list[IndexedTool]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from query.answer import KEYWORDS_ONLY, NOTHING_FITS, FindAnswer
+from query.catalogue import Catalogue
 from query.find import find_tool
 from query.ledger import Ledger
 from query.request import FindRequest
@@ -48,15 +49,8 @@ def find(
     no_match_below: float = -1,
     **more: Any,
 ) -> FindAnswer:
-    return find_tool(
-        FindRequest(tool_description=description, **more),
-        scope=scope or Scope(),
-        index=index,
-        embedder=embedder or FakeEmbedder(),
-        ledger=Ledger(index),
-        encoding="cl100k_base",
-        no_match_below=no_match_below,
-    )
+    catalogue = Catalogue(index, embedder or FakeEmbedder(), Ledger(index), no_match_below=no_match_below)
+    return find_tool(FindRequest(tool_description=description, **more), scope or Scope(), catalogue)
 
 
 def names(answer: FindAnswer) -> list[str]:

@@ -11,8 +11,12 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult, TextContent
 
+from query.catalogue import Catalogue
 from query.ledger import Ledger
-from query.server import CATALOGUE_UNREACHABLE, FIND_TOOL, build_server
+from query.server import build_server
+from query.tools import offers
+from query.tools.find_tool import FIND_TOOL
+from query.tools.offer import CATALOGUE_UNREACHABLE
 from shared.catalog import RECIPE, Endpoint, ServerRecord
 from shared.tokens import counter
 from tests.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
@@ -29,9 +33,7 @@ def anyio_backend() -> str:
 
 @asynccontextmanager
 async def client_of(index: FakeIndex, mode: str = "auto") -> AsyncGenerator[Client]:
-    server = build_server(
-        index=index, embedder=FakeEmbedder(), ledger=Ledger(index), encoding="cl100k_base", no_match_below=-1
-    )
+    server = build_server(offers(Catalogue(index, FakeEmbedder(), Ledger(index), no_match_below=-1)))
     async with Client(server, mode=mode) as client:
         yield client
 

@@ -1,0 +1,31 @@
+"""What the query service answers from, opened once per process and passed on as one argument."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from query.abstain import NO_MATCH_BELOW
+from query.ledger import Ledger
+
+if TYPE_CHECKING:
+    from shared.catalog import Encoding
+    from shared.embedding import Embedder
+    from shared.index.contract import ToolIndex
+    from shared.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """The index, what reads it, and how answers are made of it."""
+
+    index: ToolIndex
+    embedder: Embedder
+    ledger: Ledger
+    encoding: Encoding = "cl100k_base"
+    no_match_below: float = NO_MATCH_BELOW
+
+
+def catalogue_of(index: ToolIndex, embedder: Embedder, settings: Settings) -> Catalogue:
+    """Return the catalogue in this index, answered from as the settings say."""
+    return Catalogue(index, embedder, Ledger(index), settings.token_encoding, settings.no_match_below)

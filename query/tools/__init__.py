@@ -1,0 +1,16 @@
+"""The tools that the query service itself offers, a module each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from query.tools.find_tool import find_tool_offer
+
+if TYPE_CHECKING:
+    from query.catalogue import Catalogue
+    from query.tools.offer import Offer
+
+
+def offers(catalogue: Catalogue) -> list[Offer]:
+    """Return our tools in the order in which they are listed."""
+    return [find_tool_offer(catalogue)]

@@ -1,0 +1,82 @@
+"""A tool of ours: what is listed of it, and how arguments become a result or an error that says what was wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import anyio
+import structlog
+from mcp.server.context import ServerRequestContext
+from mcp.types import CallToolResult, TextContent, Tool
+from pydantic import BaseModel, ValidationError
+
+from query.caller import Caller, Permission
+from shared.errors import IndexUnavailable
+
+CATALOGUE_UNREACHABLE = "The tool catalogue cannot be reached at the moment. Try again in a few seconds."
+
+RequestT = TypeVar("RequestT", bound=BaseModel)
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One call of a tool of ours: by whom, with what, and the request it came in."""
+
+    caller: Caller
+    arguments: dict[str, Any]
+    context: ServerRequestContext[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A tool of ours; `permission` is what a caller needs to use it."""
+
+    tool: Tool
+    permission: Permission
+    answer: Callable[[Asked], Awaitable[CallToolResult]]
+
+
+def answering(
+    model: type[RequestT], respond: Callable[[RequestT, Caller], dict[str, Any]]
+) -> Callable[[Asked], Awaitable[CallToolResult]]:
+    """Return how a tool answers that reads the catalogue: `respond` runs in a thread and returns a JSON object.
+
+    Arguments that are wrong and an index that is down become results that say so.
+    """
+
+    async def answer(asked: Asked) -> CallToolResult:
+        try:
+            request = model.model_validate(asked.arguments)
+        except ValidationError as error:
+            return refusal(first_problem(error))
+        try:
+            return result(await anyio.to_thread.run_sync(respond, request, asked.caller))
+        except IndexUnavailable as error:
+            _log.warning("find_failed", reason=str(error))
+            return refusal(CATALOGUE_UNREACHABLE)
+
+    return answer
+
+
+def result(answer: dict[str, Any]) -> CallToolResult:
+    """Return an answer as structured content, and the same once more as text for clients that read no other."""
+    text = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=answer)
+
+
+def refusal(reason: str) -> CallToolResult:
+    """Return a result that is an error, for the model to read."""
+    return CallToolResult(content=[TextContent(type="text", text=reason)], is_error=True)
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return `field: reason` for the first field that is wrong, without the caller's value."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    # a model's own validator names the field itself and is introduced by pydantic
+    reason = first["msg"].removeprefix("Value error, ")
+    return f"{first['loc'][0]}: {reason}" if first["loc"] else reason
