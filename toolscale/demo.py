@@ -23,10 +23,10 @@ from query.server import build_server
 from query.tools import offers
 from shared.errors import ConfigInvalid, ToolscaleError
 from shared.settings import Settings, load_settings
+from shared.upstream.mcp_json import Config, read_config
 from toolscale.console import err
 from toolscale.demo_servers import install, write_config
 from toolscale.embedded import Embedded, run_embedded
-from workers.sources.mcp_json import Config, read_config
 
 QUESTIONS = (
     "what time is it in Tokyo right now",

@@ -20,6 +20,8 @@ from celery.worker import WorkController
 from shared.errors import IndexUnavailable, IntentsUnavailable
 from shared.events import ServerEvent
 from shared.settings import Settings
+from shared.upstream.config_file import ConfigFile
+from shared.upstream.mcp_json import Config
 from workers.celery_app import build_app
 from workers.dependencies import Dependencies, open_dependencies
 from workers.emit import emit
@@ -27,9 +29,8 @@ from workers.fetch import interrupt_fetches
 from workers.intents import open_intents
 from workers.intents.contract import Intent
 from workers.restore import restore_if_lost
-from workers.sources.config_file import ConfigFile, ConfigFollower, following_config
+from workers.sources.config_follower import ConfigFollower, following_config
 from workers.sources.following import follow, look_again
-from workers.sources.mcp_json import Config
 from workers.tasks import SWEEP_LIMIT, send_reconcile
 
 _INTERRUPT_EVERY_S = 0.05

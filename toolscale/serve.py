@@ -19,11 +19,11 @@ from query.stdio import serve_stdio
 from query.tools import offers
 from shared.errors import ConfigInvalid
 from shared.settings import Settings
+from shared.upstream.mcp_json import Config, read_config
 from toolscale.console import err
 from toolscale.embedded import Embedded, run_embedded
 from workers.door.http import events_route
 from workers.door.recording import Recorder
-from workers.sources.mcp_json import Config, read_config
 
 if TYPE_CHECKING:
     from mcp.server import Server

@@ -17,12 +17,13 @@ from celery import Celery, signals
 
 from shared.logging import configure_logging
 from shared.settings import Settings
+from shared.upstream.config_file import ConfigFile
 from workers.dead_letters import keep_refused_messages
 from workers.dependencies import Dependencies, open_dependencies
 from workers.emit import emit
 from workers.intents import open_intents
 from workers.intents.contract import IntentStore
-from workers.sources.config_file import ConfigFile, ConfigFollower, following_config
+from workers.sources.config_follower import ConfigFollower, following_config
 from workers.tasks import SWEEP_INTENTS, Tasks, send_reconcile
 
 # An in-memory broker is polled; kombu's default of one second would make four tasks a second.

@@ -59,9 +59,9 @@ def open_dependencies(settings: Settings, intents: IntentStore) -> Dependencies:
 
 def lister(settings: Settings) -> Callable[[Intent], Listing]:
     """Return the function that dials a server and lists its tools, within the operator's guards."""
-    from workers.dial import Configured, Dialler  # noqa: PLC0415  # the MCP SDK takes half a second to import
+    from shared.upstream.config_file import ConfigFile  # noqa: PLC0415
+    from shared.upstream.dial import Configured, Dialler  # noqa: PLC0415  # the MCP SDK takes half a second to import
     from workers.fetch import Limits, fetch_tools_blocking  # noqa: PLC0415
-    from workers.sources.config_file import ConfigFile  # noqa: PLC0415
 
     # asked at each look, so that a changed command or header is used by the next one, in every process
     configured: Configured = ConfigFile(settings.config, os.environ) if settings.config else {}

@@ -15,7 +15,7 @@ from shared.errors import Retryable
 
 if TYPE_CHECKING:
     from shared.catalog import Listing
-    from workers.dial import Target
+    from shared.upstream.dial import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Limits:
 
     `timeout_s` covers connecting and all pages. `max_tools` and `max_total_bytes` are over all pages;
     `max_message_bytes` is the size of one response, event or line; a tool over `max_tool_bytes` is left out. How many
-    values either may hold is fixed in `workers.json_nodes`.
+    values either may hold is fixed in `shared.upstream.json_nodes`.
     """
 
     timeout_s: float = 30.0

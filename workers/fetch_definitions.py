@@ -14,8 +14,8 @@ from pydantic_core import to_json
 
 from shared.catalog import RejectedTool, ToolDefinition
 from shared.errors import ListingTooLarge
-from workers.fetch_errors import first_problem
-from workers.json_nodes import MAX_TOOL_NODES, count_nodes
+from shared.upstream.explain import first_problem
+from shared.upstream.json_nodes import MAX_TOOL_NODES, count_nodes
 
 if TYPE_CHECKING:
     from workers.fetch import Limits

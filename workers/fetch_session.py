@@ -10,13 +10,14 @@ from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, Implementation
 
 from shared.catalog import Listing
 from shared.errors import ListingTooLarge, ServerFailed, ServerMisbehaved
-from workers.dial import Target
+from shared.upstream.dial import Target
+from shared.upstream.evidence import Evidence
+from shared.upstream.explain import FOREIGN_ERRORS, explain, out_of_time
+from shared.upstream.secrets import secrets_of
+from shared.upstream.transports import open_transport
 from workers.fetch import Limits
 from workers.fetch_definitions import Harvest
-from workers.fetch_errors import FOREIGN_ERRORS, explain, out_of_time
-from workers.secrets import secrets_of
-from workers.transport_evidence import Evidence
-from workers.transports import Tap, open_transport
+from workers.tap import Tap
 
 _FAREWELL_S = 2.0
 _DECLARED_NAME_CHARACTERS = 200

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from workers.dial import HttpTarget, StdioTarget
+from shared.upstream.dial import HttpTarget, StdioTarget
 
 _HERE = Path(__file__).resolve().parent
 

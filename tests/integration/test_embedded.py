@@ -13,6 +13,8 @@ from shared.catalog import Scope
 from shared.embedding import FastEmbedder
 from shared.events import ServerAnnouncement, ServerUp
 from shared.settings import Settings, load_settings
+from shared.upstream.dial import HttpTarget
+from shared.upstream.mcp_json import SOURCE, Config
 from tests.builders import changed, down
 from tests.hostile.messages import one_page, tool
 from tests.hostile.scripted_http import ScriptedServer, scripted_http
@@ -20,8 +22,6 @@ from tests.hostile.scripts import hangs, on_tools_list
 from tests.waiting import eventually
 from toolscale.embedded import Embedded, run_embedded
 from toolscale.emitting import emit_from_outside
-from workers.dial import HttpTarget
-from workers.sources.mcp_json import SOURCE, Config
 
 pytestmark = pytest.mark.timeout(60)
 

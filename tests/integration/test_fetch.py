@@ -10,13 +10,13 @@ import psutil
 import pytest
 
 from shared.errors import ListingTooLarge
+from shared.upstream.dial import HttpTarget, StdioTarget, Target
+from shared.upstream.stdio_transport import PROBE_PATIENCE_S
 from tests.hostile.messages import MIXED_TOOLS, tool
 from tests.hostile.processes import good_http, good_stdio, scripted_stdio
 from tests.hostile.scripted_http import Exchange, scripted_http
 from tests.hostile.scripts import has_no_tools, plays
-from workers.dial import HttpTarget, StdioTarget, Target
 from workers.fetch import Limits, fetch_tools_blocking
-from workers.transport_stdio import PROBE_PATIENCE_S
 
 PATIENT = Limits(timeout_s=30)
 KINDS = {"stdio": "2026-07-28", "http": "2026-07-28", "legacy": "2025-11-25", "sse": "2026-07-28"}

@@ -20,13 +20,13 @@ from shared.errors import (
     ServerUnreachable,
 )
 from shared.index.edge import open_edge
+from shared.upstream.dial import HttpTarget
 from tests.builders import changed, up, write_path
 from tests.fakes import DIMENSION
 from tests.hostile import scripts
 from tests.hostile.messages import circular, crowded, endless, one_page, tool
 from tests.hostile.scripted_http import Exchange, ScriptedServer, scripted_http
 from workers.dependencies import Dependencies
-from workers.dial import HttpTarget
 from workers.fetch import Limits, fetch_tools_blocking
 from workers.ingest import reconcile
 from workers.intents.contract import Intent

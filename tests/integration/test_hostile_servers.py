@@ -20,12 +20,12 @@ from shared.errors import (
     ServerTimeout,
     ServerUnreachable,
 )
+from shared.upstream.dial import HttpTarget, StdioTarget, Target
 from tests.hostile import messages, scripts
 from tests.hostile.messages import Pages, answer, circular, crowded, endless, tool
 from tests.hostile.processes import scripted_stdio
 from tests.hostile.scripted_http import Exchange, Respond, scripted_http
 from tests.hostile.scripts import on_tools_list, plays, status
-from workers.dial import HttpTarget, StdioTarget, Target
 from workers.fetch import Limits, fetch_tools_blocking
 
 LIMITS = Limits(timeout_s=10, max_pages=30, max_message_bytes=1 << 20)
@@ -182,7 +182,7 @@ def test_no_message_repeats_a_credential() -> None:
 
 MEMORY_PROBE = """
 import json, sys, threading, psutil
-from workers.dial import HttpTarget, StdioTarget
+from shared.upstream.dial import HttpTarget, StdioTarget
 from workers.fetch import Limits, fetch_tools_blocking
 import workers.fetch_session
 

@@ -13,13 +13,14 @@ from structlog.testing import capture_logs
 
 from shared.errors import ConfigInvalid, IntentsUnavailable
 from shared.events import ServerEvent
+from shared.upstream.config_file import ConfigFile
+from shared.upstream.dial import HttpTarget, Target
 from tests.builders import changed, down, up
-from workers.dial import HttpTarget, Target
 from workers.emit import emit
 from workers.intents.contract import Intent
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.transitions import Pace
-from workers.sources.config_file import ConfigFile, ConfigFollower
+from workers.sources.config_follower import ConfigFollower
 
 
 class Followed:

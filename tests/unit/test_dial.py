@@ -6,7 +6,7 @@ import pytest
 
 from shared.catalog import Endpoint
 from shared.errors import AddressForbidden, ServerRefused, ServerUnreachable
-from workers.dial import Dialler, HttpTarget, StdioTarget, Target, resolve
+from shared.upstream.dial import Dialler, HttpTarget, StdioTarget, Target, resolve
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 

@@ -7,9 +7,9 @@ import pytest
 
 from shared.errors import ConfigInvalid
 from shared.logging import LEVELS, LIBRARIES, configure_logging
+from shared.upstream.dial import HttpTarget
 from tests.hostile.scripted_http import scripted_http
 from tests.hostile.scripts import GOOD, plays
-from workers.dial import HttpTarget
 from workers.fetch import Limits, fetch_tools_blocking
 
 

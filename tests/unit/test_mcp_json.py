@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from shared.errors import ConfigInvalid
-from workers.dial import HttpTarget, StdioTarget
-from workers.sources.mcp_json import Config, read_config
+from shared.upstream.dial import HttpTarget, StdioTarget
+from shared.upstream.mcp_json import Config, read_config
 
 
 def read(tmp_path: Path, document: dict[str, Any] | str, **environ: str) -> Config:

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from shared.errors import AddressForbidden, ListingTooLarge, ServerFailed
+from shared.upstream.dial import HttpTarget, StdioTarget
+from shared.upstream.evidence import Evidence
+from shared.upstream.http_transport import EventMeter, GuardedTransport
+from shared.upstream.secrets import secrets_of
+from shared.upstream.stdio_transport import LineSplitter, LineTooLong
 from tests.hostile.messages import tool
 from tests.hostile.scripted_http import scripted_http
 from tests.hostile.scripts import GOOD, plays
-from workers.dial import HttpTarget, StdioTarget
 from workers.fetch import Limits, fetch_tools_blocking
 from workers.fetch_definitions import Harvest, read_definition
-from workers.secrets import secrets_of
-from workers.transport_evidence import Evidence
-from workers.transport_http import EventMeter, GuardedTransport
-from workers.transport_stdio import LineSplitter, LineTooLong
 
 VERSIONS = (*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS)
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from shared.events import ServerAnnouncement, ServerDown, ServerEvent, ServerRef, ServerUp
+from shared.upstream.mcp_json import SOURCE, Config
 from workers.intents.contract import Intent, IntentStore
-from workers.sources.mcp_json import SOURCE, Config
 
 Emit = Callable[[ServerEvent], Intent]
 """Record an event durably and wake a worker; raises IntentsUnavailable when nothing was recorded."""

@@ -29,8 +29,8 @@ from shared.errors import (
     ServerTimeout,
     ServerUnreachable,
 )
-from workers.json_nodes import MAX_MESSAGE_NODES
-from workers.transport_evidence import Evidence
+from shared.upstream.evidence import Evidence
+from shared.upstream.json_nodes import MAX_MESSAGE_NODES
 
 FOREIGN_ERRORS = (
     ExceptionGroup,

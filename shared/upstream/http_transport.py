@@ -13,10 +13,10 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import DEFAULT_MAX_SSE_EVENT_SIZE, streamable_http_client
 
 from shared.errors import AddressForbidden, ServerMisbehaved
-from workers.dial import HttpTarget
-from workers.fetch_errors import by_status, too_dense, too_large
-from workers.json_nodes import MAX_MESSAGE_NODES, count_nodes
-from workers.transport_evidence import Evidence
+from shared.upstream.dial import HttpTarget
+from shared.upstream.evidence import Evidence
+from shared.upstream.explain import by_status, too_dense, too_large
+from shared.upstream.json_nodes import MAX_MESSAGE_NODES, count_nodes
 
 if TYPE_CHECKING:
     import ssl

@@ -17,10 +17,10 @@ from mcp.os.posix.utilities import terminate_posix_process_tree
 from mcp.shared.message import SessionMessage
 from mcp_types import METHOD_NOT_FOUND, ErrorData, JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
 
-from workers.dial import StdioTarget
-from workers.fetch_errors import too_dense, too_large
-from workers.json_nodes import MAX_MESSAGE_NODES, count_nodes
-from workers.transport_evidence import Evidence
+from shared.upstream.dial import StdioTarget
+from shared.upstream.evidence import Evidence
+from shared.upstream.explain import too_dense, too_large
+from shared.upstream.json_nodes import MAX_MESSAGE_NODES, count_nodes
 
 STDERR_KEPT_BYTES = 2048
 PROBE_PATIENCE_S = 3.0

@@ -21,7 +21,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StringConstrain
 
 from shared.errors import ConfigInvalid
 from shared.events import Group, Label, ServerAnnouncement, ServerUp
-from workers.dial import HttpTarget, StdioTarget, Target
+from shared.upstream.dial import HttpTarget, StdioTarget, Target
 
 SOURCE = "toolscale/mcp.json"
 

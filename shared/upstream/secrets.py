@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from urllib.parse import parse_qsl, urlsplit
 
-from workers.dial import HttpTarget, StdioTarget, Target
+from shared.upstream.dial import HttpTarget, StdioTarget, Target
 
 SHORTEST = 8
 """Characters below which a value is no credential; hiding it would only make messages unreadable."""

@@ -1,4 +1,4 @@
-"""The way to one server, whichever transport it speaks, with the tools taken out before the SDK validates them.
+"""A transport from which the tools of a page are taken before the SDK validates them.
 
 The SDK validates a page of tools as a whole, so that one malformed tool costs all of its siblings. Here the raw
 tools leave the page on the way in, and each is judged by itself; what the SDK sees is the page's envelope.
@@ -13,11 +13,8 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
 from shared.errors import ServerMisbehaved
-from workers.dial import HttpTarget, Target
-from workers.fetch_errors import explain
-from workers.transport_evidence import Evidence
-from workers.transport_http import http_transport
-from workers.transport_stdio import stdio_transport
+from shared.upstream.evidence import Evidence
+from shared.upstream.explain import explain
 
 if TYPE_CHECKING:
     from contextvars import Context
@@ -27,15 +24,6 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams as Streams
 
 Stream = TypeVar("Stream", bound="ReadStream[Any] | WriteStream[Any]")
-
-
-def open_transport(
-    target: Target, max_message_bytes: int, timeout_s: float, evidence: Evidence
-) -> AbstractAsyncContextManager[Streams]:
-    """Return the guarded transport for this target; `timeout_s` bounds single reads, the caller bounds the whole."""
-    if isinstance(target, HttpTarget):
-        return http_transport(target, max_message_bytes, timeout_s, evidence)
-    return stdio_transport(target, max_message_bytes, evidence)
 
 
 class Tap:
