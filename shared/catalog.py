@@ -229,7 +229,8 @@ class ServerRecord(BaseModel):
     `catalog_digest` stands for the very set of definitions that the sums were taken over; while it is empty, the
     record does not speak for its tools, since a change of all of them is under way.
     `revision` is the number of the reconcile that wrote it, ever increasing over all servers.
-    `failures` counts the looks in a row without a list. Times are seconds since the epoch.
+    `source` announced the server last. `failures` counts the looks in a row without a list. Times are seconds since
+    the epoch.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -241,6 +242,7 @@ class ServerRecord(BaseModel):
     groups: frozenset[str] = frozenset()
     labels: dict[str, str] = {}
     status: Status = "running"
+    source: str = ""
     tool_count: int = 0
     tokens: dict[Encoding, int] = {}
     uncounted: dict[Encoding, tuple[str, ...]] = {}

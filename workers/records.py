@@ -52,6 +52,7 @@ def stopped_record(intent: Intent, deps: Dependencies) -> ServerRecord:
             "status": "stopped",
             "next_look_at": None,
             "groups": intent.announcement.groups,
+            "source": intent.source,
             "generation": intent.desired,
             "revision": deps.intents.next_revision(),
         }
@@ -89,6 +90,7 @@ def _announced(intent: Intent, revision: int) -> ServerRecord:
         endpoint=intent.announcement.endpoint,
         groups=intent.announcement.groups,
         labels=intent.announcement.labels,
+        source=intent.source,
         generation=intent.desired,
         revision=revision,
     )

@@ -16,6 +16,7 @@ from workers.dependencies import Dependencies
 from workers.intents.contract import Intent
 
 SOURCE = "toolscale/restore"
+"""Said to have announced a server whose record does not tell who did."""
 
 
 def restore_if_lost(deps: Dependencies) -> None:
@@ -39,7 +40,7 @@ def _intent(record: ServerRecord) -> Intent:
         server_id=record.server_id,
         status="stopped" if is_down else "running",
         announcement=_announcement(record),
-        source=SOURCE,
+        source=record.source or SOURCE,
         desired=record.generation if is_down else record.generation + 1,
         committed=record.generation,
         failures=record.failures,

@@ -69,6 +69,7 @@ def _write(setback: Setback, before: ServerRecord, intent: Intent, deps: Depende
         "endpoint": intent.announcement.endpoint,
         "status": setback.status,
         "groups": groups,
+        "source": intent.source,
         "generation": intent.desired,
         "revision": deps.intents.next_revision(),
         "stale_since": before.stale_since or time.time(),

@@ -31,7 +31,7 @@ class Followed:
         self.intents = intents
         self.emitted: list[tuple[str, str]] = []
         self.fails = False
-        self.follower = ConfigFollower(ConfigFile(path, {"HOME": "/h"}), intents, self._emit)
+        self.follower = ConfigFollower(ConfigFile(path, {"HOME": "/h"}), intents, self._emit, recheck_s=0)
 
     def _emit(self, event: ServerEvent) -> Intent:
         if self.fails:
@@ -106,6 +106,29 @@ def test_a_server_that_is_reached_in_another_way_is_looked_at_again(
     write(followed.path, s=after, t=at(2))
 
     assert followed.poll() == [("up", "s")]
+
+
+def test_a_server_restored_after_it_was_dropped_from_the_file_is_taken_down(followed: Followed) -> None:
+    write(followed.path, a=at(1), b=at(2))
+    followed.poll()
+    restored = followed.intents.intent("b")
+    assert restored is not None
+    write(followed.path, a=at(1))
+    followed.poll()
+
+    followed.intents.adopt(restored.model_copy(update={"server_id": "c"}))
+
+    assert followed.poll() == [("down", "c")]
+    assert followed.poll() == []
+
+
+def test_a_server_that_someone_took_down_is_not_announced_again_until_the_file_changes(followed: Followed) -> None:
+    write(followed.path, a=at(1))
+    followed.poll()
+
+    emit(down("a"), followed.intents, lambda _: None, due_in_s=1.0)
+
+    assert followed.poll() == []
 
 
 @pytest.mark.parametrize("broken", ["", "{", '{"mcpServers": []}'])

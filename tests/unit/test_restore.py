@@ -10,6 +10,7 @@ from tests.builders import WritePath, changed, definition, down, listing, up, wr
 from workers.ingest import reconcile
 from workers.intents.contract import Intent
 from workers.restore import restore_if_lost
+from workers.sources.following import Follower
 
 
 @pytest.fixture
@@ -40,6 +41,18 @@ def test_every_server_of_the_index_is_known_again_as_it_was(path: WritePath) -> 
     }  # fmt: skip
     assert intent(path, "runs").announcement == up("runs", ["dev"]).data
     assert intent(path, "fails").failures == 1
+
+
+def test_who_announced_a_server_is_known_again_and_so_takes_down_what_is_gone(path: WritePath) -> None:
+    (announced,) = {up("any").source}
+    restore_if_lost(path.deps)
+    follower = Follower(announced, path.deps.intents, lambda event: path.deps.intents.record(event, due_in_s=1).intent)
+
+    follower.reconcile([], kept=["fails"])
+
+    assert {each.server_id: each.status for each in path.deps.intents.intents()} == {
+        "runs": "stopped", "stopped": "stopped", "fails": "running",
+    }  # fmt: skip
 
 
 def test_running_servers_are_looked_at_at_once_and_stopped_ones_are_not(path: WritePath) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -14,16 +15,21 @@ from shared.upstream.mcp_json import SOURCE, Config
 from workers.intents.contract import IntentStore
 from workers.sources.following import Emit, Follower, running
 
+RECHECK_S = 30.0
+
 
 class ConfigFollower:
     """Makes the catalogue follow the file: what it says is announced at the start and after each change.
 
-    A file that cannot be used changes nothing, and is reported once.
+    A file that cannot be used changes nothing, and is reported once. Every `recheck_s` seconds what the file does not
+    name is taken down again: intents that were restored from the index may remember what it said long ago.
     """
 
-    def __init__(self, file: ConfigFile, intents: IntentStore, emit: Emit) -> None:
+    def __init__(self, file: ConfigFile, intents: IntentStore, emit: Emit, *, recheck_s: float = RECHECK_S) -> None:
         self._file = file
         self._follower = Follower(SOURCE, intents, emit)
+        self._recheck_s = recheck_s
+        self._checked_at = 0.0
         self._followed: Config | None = None
         self._reported = ""
 
@@ -33,6 +39,9 @@ class ConfigFollower:
             config = self._file.config()
             if config is not self._followed:
                 self._follow(config)
+            elif time.monotonic() - self._checked_at >= self._recheck_s:
+                self._follower.take_down_all_but(config.named)
+                self._checked_at = time.monotonic()
         except (ConfigInvalid, IntentsUnavailable) as error:
             self._report(str(error))
         else:
@@ -44,7 +53,7 @@ class ConfigFollower:
         for problem in config.problems:
             if problem not in before:
                 structlog.get_logger().warning("server_left_out", config=str(self._file.path), reason=problem)
-        self._followed = config
+        self._followed, self._checked_at = config, time.monotonic()
 
     def _report(self, reason: str) -> None:
         if reason != self._reported:

@@ -44,14 +44,24 @@ class Follower:
         What this process announced before is announced again only when it changed, or when its intent differs.
         """
         wanted = _by_id(running)
-        recorded = {intent.server_id: intent for intent in self._intents.intents() if intent.source == self._source}
+        recorded = self._recorded()
         emitted = [
             self._announce(each)
             for server_id, each in wanted.items()
             if self._said.get(server_id) != each or not _agrees(recorded.get(server_id), each)
         ]
-        gone = [server_id for server_id in recorded if server_id not in wanted and server_id not in kept]
-        return emitted + [self._take_down(server_id) for server_id in gone if recorded[server_id].status == "running"]
+        return emitted + self._take_down_all_but({*wanted, *kept}, recorded.values())
+
+    def take_down_all_but(self, kept: Collection[str]) -> list[Intent]:
+        """Take down what the intents say of this source and is not in `kept`; announce nothing."""
+        return self._take_down_all_but(kept, self._recorded().values())
+
+    def _recorded(self) -> dict[str, Intent]:
+        return {intent.server_id: intent for intent in self._intents.intents() if intent.source == self._source}
+
+    def _take_down_all_but(self, kept: Collection[str], recorded: Iterable[Intent]) -> list[Intent]:
+        running = [intent.server_id for intent in recorded if intent.status == "running"]
+        return [self._take_down(server_id) for server_id in running if server_id not in kept]
 
     def _announce(self, running: Running) -> Intent:
         intent = self._emit(ServerUp(source=self._source, data=running.announcement))
