@@ -111,6 +111,8 @@ class Settings(BaseSettings):
     """Port the door of the scaled composition listens on; 0: any free one."""
     door_max_body_bytes: Annotated[int, Field(ge=1_024, le=1 << 26)] = 1 << 20
     """Bytes of one request at the door, a whole batch included."""
+    watch_scope: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{0,100}$")] = ""
+    """What tells a `toolscale watch` from others of its kind on one catalogue: a cluster's or a machine's name."""
     config_poll_s: Annotated[float, Field(ge=0.05, le=3_600)] = 1.0
     """Seconds between two looks at whether the `mcp.json` changed."""
 

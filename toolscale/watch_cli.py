@@ -8,6 +8,7 @@ import signal
 import threading
 from contextlib import ExitStack
 from functools import partial
+from typing import Annotated
 
 import structlog
 import typer
@@ -15,35 +16,44 @@ import typer
 from shared.errors import ConfigInvalid
 from shared.settings import load_settings
 
+Scope = Annotated[
+    str | None,
+    typer.Option(help="What tells this watcher from others of its kind on one catalogue.", show_default=False),
+]
+
 watch_app = typer.Typer(no_args_is_help=True, help="Follow the servers that an orchestrator runs, until interrupted.")
 
 
 @watch_app.command()
-def docker() -> None:
+def docker(scope: Scope = None) -> None:
     """Follow the containers that carry the label toolscale.server."""
-    from workers.sources.docker import SOURCE, DockerSource  # noqa: PLC0415  # loads the write side
+    from workers.sources.docker import DockerSource  # noqa: PLC0415  # loads the write side
     from workers.sources.watching import Watcher, following_source  # noqa: PLC0415
 
     _require("docker")
-    with following_source(SOURCE, load_settings()) as follower:
-        structlog.get_logger().info("watch_started", source=SOURCE)
-        Watcher(DockerSource(os.environ), follower).run()
+    settings = load_settings(watch_scope=scope)
+    source = DockerSource(os.environ, settings.watch_scope)
+    with following_source(source.name, settings) as follower:
+        structlog.get_logger().info("watch_started", source=source.name)
+        Watcher(source, follower).run()
 
 
 @watch_app.command()
-def kubernetes() -> None:
+def kubernetes(scope: Scope = None) -> None:
     """Follow annotated Services, and ToolHive's MCPServers, of this cluster or the kubeconfig's."""
     from workers.sources.kubernetes import KINDS  # noqa: PLC0415  # loads the write side
     from workers.sources.kubernetes_watch import KubernetesSource, cluster  # noqa: PLC0415
     from workers.sources.watching import Watcher, following_source  # noqa: PLC0415
 
     _require("kubernetes")
+    settings = load_settings(watch_scope=scope)
     with ExitStack() as stack:
         watchers: list[Watcher] = []
         for kind in KINDS:
-            follower = stack.enter_context(following_source(kind.source, load_settings()))
-            structlog.get_logger().info("watch_started", source=kind.source)
-            watchers.append(Watcher(KubernetesSource(kind, partial(cluster, os.environ)), follower))
+            source = KubernetesSource(kind, partial(cluster, os.environ), settings.watch_scope)
+            follower = stack.enter_context(following_source(source.name, settings))
+            structlog.get_logger().info("watch_started", source=source.name)
+            watchers.append(Watcher(source, follower))
         for watcher in watchers[1:]:
             threading.Thread(target=watcher.run, name="toolscale watch", daemon=True).start()
         watchers[0].run()

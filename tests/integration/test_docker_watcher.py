@@ -165,6 +165,22 @@ def test_servers_of_other_sources_are_left_alone(docker: ScriptedDocker, intents
     assert set(running(intents)) == {"docs", "someone-elses"}
 
 
+def test_two_watchers_with_a_scope_each_leave_the_other_s_servers_alone(
+    docker: ScriptedDocker, intents: SqliteIntents
+) -> None:
+    docker.start("a", server="here", port="9000")
+    with watching(DockerSource(docker.environ, "one"), intents):
+        eventually(lambda: set(running(intents)) == {"here"})
+
+    with scripted_docker() as other:
+        other.start("b", server="there", port="9000")
+        with watching(DockerSource(other.environ, "two"), intents, relist_s=0.05):
+            eventually(lambda: set(running(intents)) == {"here", "there"})
+
+            other.stop("b")
+            eventually(lambda: set(running(intents)) == {"here"})
+
+
 def test_the_command_follows_docker_until_it_is_stopped(docker: ScriptedDocker, tmp_path: Path) -> None:
     docker.start("a", server="docs", port="9000")
     composition = Composition("", tmp_path, {**docker.environ, "REDIS_URL": ""})

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from workers.sources.following import Running
-from workers.sources.watching import Announcements, SourceUnavailable, names
+from workers.sources.watching import Announcements, SourceUnavailable, names, scoped
 
 if TYPE_CHECKING:
     from docker.api.client import APIClient
@@ -69,11 +69,13 @@ _CONTAINERS = TypeAdapter(list[Container])
 
 
 class DockerSource:
-    """The labelled containers of the Docker that the environment names, as for Docker's own command line."""
+    """The labelled containers of the Docker that the environment names, as for Docker's own command line.
 
-    name = SOURCE
+    `scope` tells this Docker from others that feed the same catalogue.
+    """
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], scope: str = "") -> None:
+        self.name = scoped(SOURCE, scope)
         self._environ = environ
         self._announcements = Announcements()
         self._started: dict[str, object] = {}

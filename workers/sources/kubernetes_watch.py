@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from workers.sources.following import Running
 from workers.sources.kubernetes import Kind
-from workers.sources.watching import Announcements, SourceUnavailable
+from workers.sources.watching import Announcements, SourceUnavailable, scoped
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -34,11 +34,14 @@ OK, NOT_FOUND = 200, 404
 class KubernetesSource:
     """The servers among the objects of one kind, in the cluster that `connect` leads to.
 
+    `scope` tells this cluster from others that feed the same catalogue.
     A watch that ends sooner than after `least_watch_s` is trouble: all is listed again, and not at once.
     """
 
-    def __init__(self, kind: Kind, connect: Callable[[], ApiClient], *, least_watch_s: float = 1.0) -> None:
-        self.name = kind.source
+    def __init__(
+        self, kind: Kind, connect: Callable[[], ApiClient], scope: str = "", *, least_watch_s: float = 1.0
+    ) -> None:
+        self.name = scoped(kind.source, scope)
         self._kind = kind
         self._connect = connect
         self._least_watch_s = least_watch_s

@@ -163,6 +163,11 @@ class Announcements:
             _log.warning("server_not_announced", of=of, reason=reason)
 
 
+def scoped(source: str, scope: str) -> str:
+    """Return the name of a source among several of its kind; the only one needs no scope."""
+    return f"{source}/{scope}" if scope else source
+
+
 def names(text: str | None) -> list[str]:
     """Return what is listed in a label, separated by commas."""
     return [part.strip() for part in (text or "").split(",") if part.strip()]
