@@ -25,6 +25,7 @@ DUE = "toolscale:due"
 DEAD_LETTERS = "toolscale:dead-letters"
 REVISION = "toolscale:revision"
 MARK = "toolscale:whole"
+_READ_AT_ONCE = 500
 
 # Redis's own clock, so that workers whose clocks differ still number upwards, and a wiped Redis starts above the past.
 _NEXT_REVISION = """
@@ -62,7 +63,10 @@ class RedisIntents(StoredIntents):
         """Return the intents of all announced servers."""
         with _translated():
             server_ids = sorted(str(member) for member in self._redis.smembers(SERVERS))
-        return (intent for server_id in server_ids if (intent := self.intent(server_id)))
+        for start in range(0, len(server_ids), _READ_AT_ONCE):
+            with _translated():
+                stored = self._redis.mget([_key(server_id) for server_id in server_ids[start : start + _READ_AT_ONCE]])
+            yield from (intent for each in stored if (intent := _parse(each)))
 
     @contextmanager
     def lease(self, server_id: str) -> Generator[Lease]:
