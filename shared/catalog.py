@@ -134,6 +134,17 @@ class ToolVectors:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """What was made of a definition. Equal digests stand for equal counts and vectors, whichever server it is of.
+
+    An encoding absent from `token_counts` could not be counted.
+    """
+
+    token_counts: Mapping[Encoding, int]
+    vectors: ToolVectors
+
+
+@dataclass(frozen=True, slots=True)
 class EmbeddedTool:
     """A tool ready to be written."""
 

@@ -20,6 +20,7 @@ from shared.catalog import (
     EmbeddedTool,
     Encoding,
     IndexedTool,
+    Prepared,
     QueryVectors,
     Scope,
     ServerRecord,
@@ -167,6 +168,11 @@ class FakeIndex:
         with self._held():
             tools = [each.tool for each in self._tools.values()]
         return {tool.definition.name: tool.digest for tool in tools if tool.server_id == server_id}
+
+    def prepared(self, digests: Collection[str]) -> dict[str, Prepared]:
+        with self._held():
+            held = [each for each in self._tools.values() if each.tool.digest in digests]
+        return {each.tool.digest: Prepared(each.tool.token_counts, each.vectors) for each in held}
 
     def assign(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:
         with self._held():

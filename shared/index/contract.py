@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         EmbeddedTool,
         Encoding,
         IndexedTool,
+        Prepared,
         QueryVectors,
         Scope,
         ServerRecord,
@@ -39,6 +40,13 @@ class ToolIndex(Protocol):
 
     def digests(self, server_id: str) -> dict[str, str]:
         """Return the digest of every tool held of a server, by tool name, whatever its status."""
+        ...
+
+    def prepared(self, digests: Collection[str]) -> dict[str, Prepared]:
+        """Return what was made of the definitions of these digests, by digest, of those that any server's tool has.
+
+        The status of that tool does not matter. What comes back of a digest does not grow with its tools.
+        """
         ...
 
     def assign(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:

@@ -12,7 +12,9 @@ import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import cast
 
+import numpy as np
 from qdrant_edge import (
     CountRequest,
     Distance,
@@ -32,6 +34,7 @@ from qdrant_edge import (
     QueryBatchRequest,
     QueryRequest,
     RangeFloat,
+    ScoredPoint,
     ScrollRequest,
     UpdateOperation,
 )
@@ -111,6 +114,16 @@ class EdgeCollection:
         with self._translated():
             found = self._shard.retrieve(list(ids), with_payload=wanted, with_vector=False)
         return {str(point.id): point.payload or {} for point in found}
+
+    def one_of_each(self, key: str, values: Sequence[str], keys: Sequence[str]) -> dict[str, Point]:
+        """Return for each keyword one point that has it."""
+        requests = [
+            QueryRequest(1, filter=_filter((AnyOf(key, (value,)),)), with_payload=list(keys), with_vector=True)
+            for value in values
+        ]
+        with self._translated():
+            answers = self._shard.query_batch(QueryBatchRequest(requests))
+        return {value: _point(found[0]) for value, found in zip(values, answers, strict=True) if found}
 
     def nearest(self, questions: Sequence[Nearest], where: Where, limit: int) -> list[Scores]:
         """Return the closest matching points for each question."""
@@ -210,6 +223,17 @@ def _without_vectors() -> EdgeConfig:
 
 def _edge_point(point: Point) -> EdgePoint:
     return EdgePoint(point.id, {name: _edge_vector(each) for name, each in point.vectors.items()}, point.payload)
+
+
+def _point(stored: ScoredPoint) -> Point:
+    vectors = cast("dict[str, EdgeSparseVector | list[float]]", stored.vector)
+    return Point(str(stored.id), stored.payload or {}, {name: _vector(each) for name, each in vectors.items()})
+
+
+def _vector(stored: EdgeSparseVector | list[float]) -> Vector:
+    if isinstance(stored, EdgeSparseVector):
+        return SparseVector(tuple(stored.indices), tuple(stored.values))
+    return np.asarray(stored, dtype=np.float32)
 
 
 def _edge_vector(vector: Vector) -> EdgeSparseVector | list[float]:

@@ -26,6 +26,7 @@ TERMS_VECTOR = "bm25"
 
 TOOL_INDEXES: Indexes = {
     "server_id": "keyword",
+    "digest": "keyword",
     "names": "keyword",
     "read_only": "keyword",
     "groups": "keyword",
@@ -60,13 +61,18 @@ def tool_payload(tool: IndexedTool) -> Payload:
     }
 
 
+def counts_from(payload: Payload) -> dict[Encoding, int]:
+    """Return the token counts of a tool's payload."""
+    return {each: payload[COUNT_KEYS[each]] for each in ENCODINGS if COUNT_KEYS[each] in payload}
+
+
 def tool_from(payload: Payload) -> IndexedTool:
     """Return the tool a payload was made of; lone surrogates come back as escapes in `wire`."""
     return IndexedTool(
         server_id=payload["server_id"],
         definition=ToolDefinition.from_wire(payload["definition"]),
         digest=payload["digest"],
-        token_counts={each: payload[COUNT_KEYS[each]] for each in ENCODINGS if COUNT_KEYS[each] in payload},
+        token_counts=counts_from(payload),
         groups=frozenset(payload["groups"]),
         status=payload["status"],
     )

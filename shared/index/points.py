@@ -107,6 +107,13 @@ class PointCollection(Protocol):
         """Return the payloads, or only `keys` of them, of those of these points that there are, by id."""
         ...
 
+    def one_of_each(self, key: str, values: Sequence[str], keys: Sequence[str]) -> dict[str, Point]:
+        """Return for each of these keywords one point that has it under `key`, if there is one, in one round trip.
+
+        The points come with their vectors, and with `keys` of their payloads, `key` among them.
+        """
+        ...
+
     def nearest(self, questions: Sequence[Nearest], where: Where, limit: int) -> list[Scores]:
         """Return the closest matching points for each question, in one round trip.
 

@@ -9,13 +9,14 @@ from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from shared.catalog import NAMESPACE, Candidates, TokenSum, ToolPage, point_id
+from shared.catalog import NAMESPACE, Candidates, Prepared, SparseVector, TokenSum, ToolPage, ToolVectors, point_id
 from shared.index.owners import Owners
 from shared.index.payload import (
     COUNT_KEYS,
     NAME_VECTOR,
     TERMS_VECTOR,
     TEXT_VECTOR,
+    counts_from,
     matches_nothing,
     named,
     scope_conditions,
@@ -28,6 +29,9 @@ from shared.index.points import Above, Absent, AnyOf, Nearest, Point, PointColle
 
 if TYPE_CHECKING:
     from shared.catalog import EmbeddedTool, Encoding, IndexedTool, QueryVectors, Scope, ServerRecord, Status
+
+# Digests looked up by one request: about 300 KB of vectors, and below what servers in strict mode take for a batch.
+DIGESTS_A_REQUEST = 64
 
 # 100,000 real tools have about 1,500 distinct counts.
 FACET_LIMIT = 4_096
@@ -54,6 +58,14 @@ class QdrantIndex:
         """Return digests by tool name."""
         rows = walk(self._tools, (AnyOf("server_id", (server_id,)),), ("tool_name", "digest"))
         return {row["tool_name"]: row["digest"] for row in rows}
+
+    def prepared(self, digests: Collection[str]) -> dict[str, Prepared]:
+        """Return what was made of these definitions."""
+        asked, keys = list(digests), ("digest", *COUNT_KEYS.values())
+        found: dict[str, Point] = {}
+        for start in range(0, len(asked), DIGESTS_A_REQUEST):
+            found |= self._tools.one_of_each("digest", asked[start : start + DIGESTS_A_REQUEST], keys)
+        return {digest: _prepared(point) for digest, point in found.items()}
 
     def assign(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:
         """Set status and groups of a server's tools."""
@@ -143,6 +155,13 @@ def _tool_point(embedded: EmbeddedTool) -> Point:
         tool_payload(tool),
         {NAME_VECTOR: vectors.name, TEXT_VECTOR: vectors.text, TERMS_VECTOR: vectors.terms},
     )
+
+
+def _prepared(point: Point) -> Prepared:
+    name, text, terms = (point.vectors[each] for each in (NAME_VECTOR, TEXT_VECTOR, TERMS_VECTOR))
+    if isinstance(name, SparseVector) or isinstance(text, SparseVector) or not isinstance(terms, SparseVector):
+        raise TypeError(f"point {point.id} has other vectors than its collection")
+    return Prepared(counts_from(point.payload), ToolVectors(name, text, terms))
 
 
 def _questions(query: QueryVectors) -> list[Nearest]:

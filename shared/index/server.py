@@ -6,7 +6,9 @@ import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from http import HTTPStatus
+from typing import cast
 
+import numpy as np
 from qdrant_client import QdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
@@ -109,6 +111,18 @@ class ServerCollection:
             found = self._client.retrieve(self._name, list(ids), with_payload=wanted)
         return {str(point.id): point.payload or {} for point in found}
 
+    def one_of_each(self, key: str, values: Sequence[str], keys: Sequence[str]) -> dict[str, Point]:
+        """Return for each keyword one point that has it."""
+        requests = [
+            models.QueryRequest(
+                filter=_filter((AnyOf(key, (value,)),)), limit=1, with_payload=list(keys), with_vector=True
+            )
+            for value in values
+        ]
+        with self._asking():
+            answers = self._client.query_batch_points(self._name, requests)
+        return {value: _point(found.points[0]) for value, found in zip(values, answers, strict=True) if found.points}
+
     def nearest(self, questions: Sequence[Nearest], where: Where, limit: int) -> list[Scores]:
         """Return the closest matching points for each question."""
         only = _filter(where)
@@ -202,6 +216,17 @@ def _refusal(error: UnexpectedResponse) -> ConfigInvalid | IndexUnavailable:
 def _struct(point: Point) -> models.PointStruct:
     vectors: dict[str, models.Vector] = {name: _struct_vector(each) for name, each in point.vectors.items()}
     return models.PointStruct(id=point.id, vector=vectors, payload=point.payload)
+
+
+def _point(stored: models.ScoredPoint) -> Point:
+    vectors = cast("dict[str, models.SparseVector | list[float]]", stored.vector)
+    return Point(str(stored.id), stored.payload or {}, {name: _vector(each) for name, each in vectors.items()})
+
+
+def _vector(stored: models.SparseVector | list[float]) -> Vector:
+    if isinstance(stored, models.SparseVector):
+        return SparseVector(tuple(stored.indices), tuple(stored.values))
+    return np.asarray(stored, dtype=np.float32)
 
 
 def _struct_vector(vector: Vector) -> models.SparseVector | list[float]:

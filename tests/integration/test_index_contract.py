@@ -13,6 +13,7 @@ import pytest
 
 from shared.catalog import (
     ENCODINGS,
+    EmbeddedTool,
     Encoding,
     Endpoint,
     IndexedTool,
@@ -21,8 +22,10 @@ from shared.catalog import (
     ServerRecord,
     TokenSum,
     ToolDefinition,
+    ToolVectors,
 )
 from shared.index.contract import ToolIndex
+from shared.index.qdrant import DIGESTS_A_REQUEST
 from tests.fakes import asking, closest, embedded, make_tool
 from tests.integration.index_engines import ENGINES, QDRANT_URL, opened
 
@@ -102,6 +105,49 @@ def test_digests_cover_all_of_a_servers_tools_whatever_their_status(index: ToolI
 
     assert digests == {tool.definition.name: tool.digest for tool in tools}
     assert index.digests("unknown") == {}
+
+
+def test_what_was_made_of_a_definition_is_found_by_its_digest_on_whichever_server(index: ToolIndex) -> None:
+    counts: dict[Encoding, int] = {"cl100k_base": 0, "heuristic": 7}
+    replicas = [replace(make_tool(f"s{i}", "log", "Show it", tokens=counts), digest="1" * 32) for i in range(300)]
+    stopped = replace(make_tool("gone", "t", tokens={}, status="stopped"), digest="2" * 32)
+    written = [*(embedded(tool, 1) for tool in replicas), embedded(stopped, 2)]
+    index.upsert([replace(each, vectors=written[0].vectors) for each in written[:300]] + written[300:])
+
+    prepared = index.prepared({"1" * 32, "2" * 32, "3" * 32})
+
+    assert {each: found.token_counts for each, found in prepared.items()} == {"1" * 32: counts, "2" * 32: {}}
+    _assert_same_vectors(prepared["1" * 32].vectors, written[0].vectors)
+    _assert_same_vectors(prepared["2" * 32].vectors, written[300].vectors)
+    assert index.prepared([]) == {}
+
+
+def test_more_digests_are_looked_up_than_a_request_may_hold(index: ToolIndex) -> None:
+    tools = [make_tool("s", f"t{i}") for i in range(2 * DIGESTS_A_REQUEST + 1)]
+    _write(index, tools)
+
+    assert index.prepared([tool.digest for tool in tools]).keys() == {tool.digest for tool in tools}
+
+
+def test_what_is_written_as_it_was_found_is_found_again_to_the_last_bit(index: ToolIndex) -> None:
+    tool = make_tool("first", "log", "Show the log")
+    _write(index, [tool])
+    found = index.prepared([tool.digest])[tool.digest]
+    index.upsert([EmbeddedTool(replace(tool, server_id="second"), found.vectors)])
+    index.delete("first", ["log"])
+
+    again = index.prepared([tool.digest])[tool.digest]
+
+    assert again.vectors.name.tobytes() == found.vectors.name.tobytes()
+    assert again.vectors.text.tobytes() == found.vectors.text.tobytes()
+    assert again.vectors.terms == found.vectors.terms
+
+
+def _assert_same_vectors(found: ToolVectors, written: ToolVectors) -> None:
+    np.testing.assert_allclose(found.name, written.name, atol=1e-7)
+    np.testing.assert_allclose(found.text, written.text, atol=1e-7)
+    assert found.terms.indices == written.terms.indices
+    np.testing.assert_allclose(found.terms.values, written.terms.values, rtol=1e-6)
 
 
 def test_assigning_status_and_groups_changes_nothing_else_and_nobody_else(index: ToolIndex) -> None:

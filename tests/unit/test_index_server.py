@@ -82,7 +82,7 @@ def test_a_collection_that_another_worker_made_in_the_same_moment_is_used() -> N
         open_server(url, None, "tools", 4).close()
 
     assert refused == {"/collections/tools", "/collections/servers"}
-    assert indexed.count("/collections/tools/index") == 8
+    assert indexed.count("/collections/tools/index") == 9
     assert indexed.count("/collections/servers/index") == 1
 
 
