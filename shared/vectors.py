@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from shared.bm25 import query_terms, tool_terms
@@ -15,16 +16,17 @@ if TYPE_CHECKING:
 
 
 def tool_vectors(tools: Sequence[ToolDefinition], declared_name: str, embedder: Embedder) -> list[ToolVectors]:
-    """Return the vectors of a server's tools, in their order.
+    """Return the vectors of a server's tools, in their order; a text that occurs twice is embedded once.
 
     Raises:
         ModelUnavailable: the model cannot be loaded.
     """
-    names = embedder.passages([name_passage(tool, declared_name) for tool in tools])
-    texts = embedder.passages([text_passage(tool) for tool in tools])
+    passages = [(name_passage(tool, declared_name), text_passage(tool)) for tool in tools]
+    distinct = list(dict.fromkeys(chain.from_iterable(passages)))
+    vector_of = dict(zip(distinct, embedder.passages(distinct), strict=True))
     return [
-        ToolVectors(name, text, tool_terms(tool, declared_name))
-        for tool, name, text in zip(tools, names, texts, strict=True)
+        ToolVectors(vector_of[name], vector_of[text], tool_terms(tool, declared_name))
+        for tool, (name, text) in zip(tools, passages, strict=True)
     ]
 
 
