@@ -152,6 +152,11 @@ class FakeIndex:
         self._servers: dict[str, ServerRecord] = {}
         self._lock = threading.RLock()
 
+    def points(self) -> dict[str, EmbeddedTool]:
+        """Return all that is written, by qualified name."""
+        with self._held():
+            return {each.tool.qualified_name: each for each in self._tools.values()}
+
     def upsert(self, tools: Sequence[EmbeddedTool]) -> None:
         with self._held():
             for each in tools:

@@ -1,6 +1,6 @@
 """The main write path: make the index equal to what one server offers now.
 
-    event ─▶ intent ─▶ reconcile ─▶ list every page ─▶ compare digests ─▶ count ─▶ embed ─▶ write
+    event ─▶ intent ─▶ reconcile ─▶ list every page ─▶ compare digests ─▶ look up, or count and embed ─▶ write
 
 An event only says "look". What is found is compared with what the index holds, and work grows with the difference:
 an unchanged server costs one listing; nothing is counted, nothing embedded, no tool written.
@@ -9,27 +9,28 @@ an unchanged server costs one listing; nothing is counted, nothing embedded, no 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import structlog
 
-from shared.catalog import EmbeddedTool, IndexedTool, Listing, ToolDefinition, digest
+from shared.catalog import EmbeddedTool, IndexedTool, Listing, Prepared, ToolDefinition, digest
 from shared.errors import IndexUnavailable, ModelUnavailable, ServerError
-from shared.tokens import count_all
-from shared.vectors import tool_vectors
 from workers.dependencies import Dependencies
 from workers.intents.contract import Intent, Lease
+from workers.preparing import prepare
 from workers.records import awaited_record, is_settled, listed_record, stopped_record, unsettle
 from workers.setbacks import park, set_back
 
-# Tools counted, embedded and written at a time, so that a large server needs no more memory than a small one.
-BATCH = 256
+# Tools counted, embedded and written at a time, so that a large server needs no more memory than a small one. Few
+# enough that a replica, which waits for what another look is making, waits for half a second of embedding.
+BATCH = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """What one look at a server took: tools offered, written (each counted and embedded), removed, left out."""
+    """What one look at a server took: tools offered, written, removed, left out."""
 
     offered: int = 0
     written: int = 0
@@ -79,9 +80,8 @@ def ingest(listing: Listing, intent: Intent, lease: Lease, deps: Dependencies) -
         unsettle(before, deps)
 
     for start in range(0, len(changed), BATCH):
-        prepared = _count_and_embed(changed[start : start + BATCH], wanted, listing.declared_name, intent, deps)
-        lease.assert_held()
-        deps.index.upsert(prepared)
+        batch = {wanted[tool.name]: tool for tool in changed[start : start + BATCH]}
+        prepare(batch, listing.declared_name, deps, partial(_write, batch, intent, lease, deps))
     lease.assert_held()
     deps.index.delete(server_id, gone)
     if not settled:
@@ -117,17 +117,19 @@ def _hide(intent: Intent, deps: Dependencies) -> Ingested:
     return Ingested()
 
 
-def _count_and_embed(
-    definitions: Sequence[ToolDefinition],
-    digests: Mapping[str, str],
-    declared_name: str,
+def _write(
+    definitions: Mapping[str, ToolDefinition],
     intent: Intent,
+    lease: Lease,
     deps: Dependencies,
-) -> list[EmbeddedTool]:
-    counts = count_all((tool.wire for tool in definitions), deps.counters)
-    vectors = tool_vectors(definitions, declared_name, deps.embedder)
-    tools = (
-        IndexedTool(intent.server_id, tool, digests[tool.name], token_counts, intent.announcement.groups)
-        for tool, token_counts in zip(definitions, counts, strict=True)
+    prepared: Mapping[str, Prepared],
+) -> None:
+    """Write the server's tools of these digests."""
+    server_id, groups = intent.server_id, intent.announcement.groups
+    lease.assert_held()
+    deps.index.upsert(
+        [
+            EmbeddedTool(IndexedTool(server_id, definitions[each], each, its.token_counts, groups), its.vectors)
+            for each, its in prepared.items()
+        ]
     )
-    return [EmbeddedTool(tool, its_vectors) for tool, its_vectors in zip(tools, vectors, strict=True)]

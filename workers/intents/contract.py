@@ -7,7 +7,7 @@ A server whose committed generation lags is looked at again by the sweep, whatev
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -80,7 +80,7 @@ class Lease(Protocol):
 
 
 class IntentStore(Protocol):
-    """Intents, leases, revisions and dead letters. Safe to call from several threads and processes.
+    """Intents, leases, claims, revisions and dead letters. Safe to call from several threads and processes.
 
     Every method raises IntentsUnavailable when the store does not answer.
     """
@@ -159,6 +159,13 @@ class IntentStore(Protocol):
 
         Raises:
             LeaseHeld: another run holds it.
+        """
+        ...
+
+    def claim(self, keys: Collection[str]) -> AbstractContextManager[frozenset[str]]:
+        """Hold, until the block ends, those of these keys that nobody holds; yields them, and waits for none.
+
+        A dead holder's claims expire as its leases do. One that was suspended for too long may not hold what it thinks.
         """
         ...
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 import redis
@@ -15,6 +15,7 @@ from redis.lock import Lock
 from shared.errors import IntentsUnavailable, LeaseHeld
 from workers.intents.base import StoredIntents
 from workers.intents.contract import LETTER_CHARACTERS, DeadLetter, Intent, Lease
+from workers.intents.redis_claims import RedisClaims
 from workers.intents.transitions import Pace
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class RedisIntents(StoredIntents):
         self._redis = client
         self._lease_s = lease_s
         self._dead_letter_limit = dead_letter_limit
+        self._claims = RedisClaims(client, lease_s)
         self._next_revision = client.register_script(_NEXT_REVISION)
 
     def intent(self, server_id: str) -> Intent | None:
@@ -80,6 +82,10 @@ class RedisIntents(StoredIntents):
             yield held
         finally:
             held.release()
+
+    def claim(self, keys: Collection[str]) -> AbstractContextManager[frozenset[str]]:
+        """Hold those of these keys that nobody holds, renewing them in the background."""
+        return self._claims.held(keys)
 
     def is_marked(self) -> bool:
         """Return whether Redis still has the mark, so that it was not wiped since."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,6 +34,7 @@ class SqliteIntents(StoredIntents):
         self._dead_letter_limit = dead_letter_limit
         self._lock = threading.RLock()
         self._leased: set[str] = set()
+        self._claimed: set[str] = set()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(path, timeout=10, check_same_thread=False, isolation_level=None)
@@ -65,6 +66,18 @@ class SqliteIntents(StoredIntents):
         finally:
             with self._lock:
                 self._leased.discard(server_id)
+
+    @contextmanager
+    def claim(self, keys: Collection[str]) -> Generator[frozenset[str]]:
+        """Hold those of these keys that nobody in this process holds."""
+        with self._lock:
+            ours = frozenset(keys) - self._claimed
+            self._claimed |= ours
+        try:
+            yield ours
+        finally:
+            with self._lock:
+                self._claimed -= ours
 
     def is_marked(self) -> bool:
         """Return whether the file was marked, so that it is not a new one."""

@@ -1,0 +1,79 @@
+"""For any fleet in any order, what is reused is what counting and embedding afresh would give."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.catalog import EmbeddedTool, Listing
+from tests.builders import definition, up, write_path
+from workers.ingest import reconcile
+
+# few names and texts, so that servers share some definitions and differ in others
+definitions = st.builds(
+    definition,
+    st.sampled_from(["read_file", "read-file", "search", "x"]),
+    st.sampled_from(["", "does something", "does something else"]),
+)
+listings = st.builds(
+    Listing,
+    declared_name=st.sampled_from(["", "files", "files two"]),
+    protocol_version=st.just("2026-07-28"),
+    tools=st.lists(definitions, max_size=4, unique_by=lambda tool: tool.name).map(tuple),
+)
+looks = st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), listings), min_size=1, max_size=8)
+
+
+@settings(max_examples=80, deadline=None)
+@given(looks=looks)
+def test_reuse_gives_the_points_that_a_fresh_start_gives(looks: list[tuple[str, Listing]]) -> None:
+    latest = dict(looks)
+
+    together = _points(looks)
+    alone = [point for look in latest.items() for point in _points([look]).values()]
+
+    assert _comparable(list(together.values())) == _comparable(alone)
+
+
+@settings(max_examples=80, deadline=None)
+@given(looks=looks)
+def test_no_text_is_embedded_again_while_a_tool_in_the_index_has_its_digest(looks: list[tuple[str, Listing]]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = write_path(Path(directory))
+        for server_id, listed in looks:
+            held = {each.tool.digest for each in path.index.points().values()}
+            counted = len(path.counted.texts)
+
+            path.world.servers[server_id] = listed
+            path.deps.intents.record(up(server_id), due_in_s=60)
+            reconcile(server_id, path.deps)
+
+            new = {each.tool.digest for each in path.index.points().values()} - held
+            assert len(path.counted.texts) - counted == len(new)
+        path.deps.intents.close()
+
+
+def _points(looks: list[tuple[str, Listing]]) -> dict[str, EmbeddedTool]:
+    with tempfile.TemporaryDirectory() as directory:
+        path = write_path(Path(directory))
+        for server_id, listed in looks:
+            path.world.servers[server_id] = listed
+            path.deps.intents.record(up(server_id), due_in_s=60)
+            reconcile(server_id, path.deps)
+        path.deps.intents.close()
+    return path.index.points()
+
+
+def _comparable(points: list[EmbeddedTool]) -> dict[str, tuple[object, ...]]:
+    return {
+        each.tool.qualified_name: (
+            each.tool,
+            each.vectors.name.tobytes(),
+            each.vectors.text.tobytes(),
+            each.vectors.terms,
+        )
+        for each in points
+    }
