@@ -5,6 +5,8 @@
     │   ├── ServerUnreachable     no connection, or it broke
     │   ├── ServerTimeout         no complete answer before the deadline
     │   ├── ServerFailed          the server answered with an error of its own (5xx, 429, -32603)
+    │   ├── ServerNotRunning      the server is stopped or quarantined, so it is not called
+    │   ├── CallsExhausted        every connection to a server is in use
     │   ├── IndexUnavailable      Qdrant did not answer
     │   ├── ModelUnavailable      the embedding model cannot be loaded
     │   ├── IntentsUnavailable    the intent store (Redis or the data directory) did not answer
@@ -15,6 +17,8 @@
         ├── ServerMisbehaved      not MCP: broken JSON, a repeated cursor, no common protocol version
         ├── ListingTooLarge       a guard on bytes, pages or tools was hit
         ├── AddressForbidden      the endpoint is outside what the operator allows
+        ├── ToolNotFound          no tool, or several, of that name lie within the caller's scope
+        ├── ArgumentsInvalid      arguments that a tool's input schema refuses; names the field
         ├── ConfigInvalid         a setting or an mcp.json that cannot be used
         ├── AssetInvalid          a bundled file is missing or is not the one it should be
         └── CountFailed           a text whose tokens could not be counted
@@ -64,6 +68,14 @@ class ServerFailed(ServerError, Retryable):
     """The server answered with an error of its own."""
 
 
+class ServerNotRunning(ServerError, Retryable):
+    """The server is stopped or quarantined, so it is not called."""
+
+
+class CallsExhausted(Retryable):
+    """Every connection that may be open is in use."""
+
+
 class ServerRefused(ServerError, Permanent):
     """The server wants other credentials (401 or 403)."""
 
@@ -78,6 +90,32 @@ class ListingTooLarge(ServerError, Permanent):
 
 class AddressForbidden(ServerError, Permanent):
     """The endpoint is outside what the operator allows."""
+
+
+class ToolNotFound(Permanent):
+    """No tool of this name lies within the caller's scope, or several do; `candidates` are `server:tool` names."""
+
+    def __init__(self, name: str, reason: str, candidates: tuple[str, ...]) -> None:
+        super().__init__(name, reason, candidates)
+        self.name = name
+        self.reason = reason
+        self.candidates = candidates
+
+    def __str__(self) -> str:
+        said = f"{self.name!r} {self.reason}"
+        return f"{said}: {', '.join(self.candidates)}" if self.candidates else said
+
+
+class ArgumentsInvalid(Permanent):
+    """Arguments that a tool's input schema refuses; `field` is the path of the first offending one."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(field, reason)
+        self.field = field
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.reason}"
 
 
 class LeaseHeld(ServerError, Retryable):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from query.tools.describe_tool import describe_tool_offer
 from query.tools.find_tool import find_tool_offer
 
 if TYPE_CHECKING:
@@ -13,4 +14,4 @@ if TYPE_CHECKING:
 
 def offers(catalogue: Catalogue) -> list[Offer]:
     """Return our tools in the order in which they are listed."""
-    return [find_tool_offer(catalogue)]
+    return [find_tool_offer(catalogue), describe_tool_offer(catalogue)]
