@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,8 @@ from workers.dependencies import Dependencies
 from workers.intents.contract import Intent
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.transitions import Pace
+
+PACE = Pace(first_s=0.05, longest_s=1.0)
 
 URL = "http://127.0.0.1:9/mcp"
 
@@ -74,14 +77,25 @@ class CountedTexts:
 
 
 @dataclass
+class Clock:
+    """The real time, and what a test adds to it, in seconds."""
+
+    ahead_s: float = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.ahead_s
+
+
+@dataclass
 class WritePath:
-    """A write path whose neighbours can be looked into."""
+    """A write path whose neighbours can be looked into, and whose intents follow `clock`."""
 
     deps: Dependencies
     world: World
     index: FakeIndex
     embedder: FakeEmbedder
     counted: CountedTexts
+    clock: Clock
 
     def tool_names(self, server_id: str = "s") -> set[str]:
         """Return the names of the tools that the index holds of a server."""
@@ -93,10 +107,10 @@ def write_path(directory: Path, *, failing: frozenset[Encoding] = frozenset()) -
     world, index, embedder, counted = World(), FakeIndex(), FakeEmbedder(), CountedTexts()
     counters: dict[Encoding, Counter] = {"cl100k_base": counted, "o200k_base": estimate, "heuristic": estimate}
     counters |= dict.fromkeys(failing, _fail)
-    intents = SqliteIntents(directory / "intents.sqlite3", Pace(first_s=0.05, longest_s=1.0))
-    return WritePath(
-        Dependencies(intents, index, embedder, counters, world.list_server), world, index, embedder, counted
-    )
+    clock = Clock()
+    intents = SqliteIntents(directory / "intents.sqlite3", PACE, clock=clock)
+    deps = Dependencies(intents, index, embedder, counters, world.list_server)
+    return WritePath(deps, world, index, embedder, counted, clock)
 
 
 def _fail(text: str) -> int:

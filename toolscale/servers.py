@@ -31,6 +31,8 @@ def state(intent: Intent) -> str:
         return "stopped" if not intent.is_lagging else "stopping"
     if intent.due_at is None and intent.last_error:
         return "given up"
+    if intent.parked:
+        return "parked"
     if intent.failures:
         return f"failing ({intent.failures})"
     return "waiting" if intent.is_lagging else "listed"
@@ -45,7 +47,7 @@ def as_object(intent: Intent) -> dict[str, Any]:
         "url": intent.announcement.url,
         "groups": sorted(intent.announcement.groups),
         "source": intent.source,
-        "next_look_at": intent.due_at and datetime.fromtimestamp(intent.due_at, UTC).isoformat(timespec="seconds"),
+        "next_look_at": None if intent.due_at is None else _iso(intent.due_at),
         "last_error": intent.last_error,
     }
 
@@ -59,6 +61,10 @@ def table(intents: list[Intent]) -> Table:
             plain(intent.server_id), state(intent), _wait(intent), plain(where), plain(intent.last_error or "")
         )
     return shown
+
+
+def _iso(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
 
 
 def _wait(intent: Intent) -> str:

@@ -18,6 +18,7 @@ import structlog
 from shared.catalog import EmbeddedTool, IndexedTool, Listing, Prepared, ToolDefinition, digest
 from shared.errors import IndexUnavailable, ModelUnavailable, ServerError
 from workers.dependencies import Dependencies
+from workers.fetch import FetchInterrupted
 from workers.intents.contract import Intent, Lease
 from workers.preparing import prepare
 from workers.records import awaited_record, is_settled, listed_record, stopped_record, unsettle
@@ -49,17 +50,20 @@ def reconcile(server_id: str, deps: Dependencies) -> Ingested | None:
     """
     with deps.intents.lease(server_id) as lease:
         intent = deps.intents.begin(server_id)
-        if intent is None or not intent.is_lagging:
+        if intent is None:
             return None
         try:
             return _carry_out(intent, lease, deps)
-        except (IndexUnavailable, ModelUnavailable):
-            deps.intents.postpone(server_id)  # our own trouble says nothing about the server
+        except (IndexUnavailable, ModelUnavailable, FetchInterrupted):
+            deps.intents.postpone(server_id)  # our own trouble, or our end, says nothing about the server
             raise
 
 
 def _carry_out(intent: Intent, lease: Lease, deps: Dependencies) -> Ingested | None:
-    if intent.attempts > deps.patience.looks:
+    if intent.parked:
+        # the last line of a worker that the server kills
+        structlog.get_logger().warning("parked_server_tried", server=intent.server_id, attempt=intent.attempts)
+    elif intent.attempts > deps.patience.looks:
         park(intent, deps)
         return None
     ingested = _hide(intent, deps) if intent.status == "stopped" else _look(intent, lease, deps)

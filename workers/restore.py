@@ -6,8 +6,6 @@ and comes back when it is announced again.
 
 from __future__ import annotations
 
-import time
-
 import structlog
 
 from shared.catalog import ServerRecord
@@ -17,6 +15,9 @@ from workers.intents.contract import Intent
 
 SOURCE = "toolscale/restore"
 """Said to have announced a server whose record does not tell who did."""
+
+# Long ago by any clock.
+DUE_AT_ONCE = 0.0
 
 
 def restore_if_lost(deps: Dependencies) -> None:
@@ -44,7 +45,7 @@ def _intent(record: ServerRecord) -> Intent:
         desired=record.generation if is_down else record.generation + 1,
         committed=record.generation,
         failures=record.failures,
-        due_at=None if is_down else time.time(),
+        due_at=None if is_down else DUE_AT_ONCE,
     )
 
 

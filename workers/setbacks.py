@@ -2,6 +2,7 @@
 
 stale         its last good tools are still found, and marked
 quarantined   they are hidden; looks go on, ever more seldom, and the first good list brings them back
+parked        the same for one whose looks kill their workers: it is tried once in the longest wait
 stopped       no more looks until it is announced again
 """
 
@@ -52,9 +53,9 @@ def set_back(error: ServerError, intent: Intent, deps: Dependencies) -> None:
 
 
 def park(intent: Intent, deps: Dependencies) -> None:
-    """Quarantine a server whose looks keep killing their workers, until an event has something new to say of it."""
+    """Quarantine a server whose looks keep killing their workers, and have it tried only once in the longest wait."""
     looks = deps.patience.looks
-    reason = f"{intent.server_id}: {looks} looks in a row did not end; parked until an event says something new"
+    reason = f"{intent.server_id}: {looks} looks in a row did not end; parked, and tried again now and then"
     _write(Setback(reason, "quarantined", looks, None), known_record(intent, deps), intent, deps)
     deps.intents.park(intent.server_id, intent.desired, reason)  # last: until it is written, the sweep comes back
     _log.error("server_parked", server=intent.server_id, looks=looks)

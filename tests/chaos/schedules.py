@@ -121,11 +121,14 @@ class Chaos(RuleBasedStateMachine):
         self.tasks = Tasks(cast("Celery", self.outbox), lambda: self.deps.intents, lambda: self.deps, 0.0)
         self.said: dict[str, tuple[Status, frozenset[str]]] = {}
         self.silent: set[str] = set()
+        self.deadly: set[str] = set()
         for server_id in SERVERS:
             self.world.servers[server_id] = listing(definition("t"))
 
     def list_server(self, intent: Intent) -> Listing:
         self.steps.next()
+        if intent.server_id in self.deadly:
+            self._crash()
         if intent.server_id in self.silent:
             raise ServerTimeout(intent.server_id, "no answer")
         return self.world.list_server(intent)
@@ -149,6 +152,10 @@ class Chaos(RuleBasedStateMachine):
     @rule(server_id=server_ids)
     def fall_silent_or_speak_again(self, server_id: str) -> None:
         self.silent ^= {server_id}
+
+    @rule(server_id=server_ids)
+    def kill_each_worker_or_no_more(self, server_id: str) -> None:
+        self.deadly ^= {server_id}
 
     @precondition(lambda self: self.outbox.messages)
     @rule(data=st.data(), happens=interruptions)
@@ -205,12 +212,13 @@ class Chaos(RuleBasedStateMachine):
             assert intent.due_at is not None or not (intent.is_lagging or intent.awaited), intent
 
     def teardown(self) -> None:
-        """Once faults stop, the catalogue equals the truth; what was given up is announced again, as it asks to be."""
+        """Once faults stop, the catalogue equals the truth; what was stopped is announced again, as it asks to be."""
         self.silent.clear()
+        self.deadly.clear()
         self.settle()
         if self.was_wiped:
             self.announce_what_was_lost()
-        self.announce_what_was_given_up()
+        self.announce_what_was_stopped()
         self.settle()
         try:
             self.check()
@@ -251,9 +259,11 @@ class Chaos(RuleBasedStateMachine):
                 if status == "stopped":
                     self.send(down(server_id))
 
-    def announce_what_was_given_up(self) -> None:
+    def announce_what_was_stopped(self) -> None:
+        """Say again that a server runs that was silent for too long; one that was parked is tried unasked."""
         for intent in self.deps.intents.intents():
             if intent.status == "running" and intent.due_at is None:
+                assert not intent.parked
                 self.send(changed(intent.server_id))
 
     def check(self) -> None:

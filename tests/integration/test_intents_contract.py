@@ -32,8 +32,8 @@ def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Callable
     opened: list[IntentStore] = []
     url = _emptied(request.getfixturevalue("redis_url")) if request.param == "redis" else None
 
-    def open_store(resync_s: float = 0.0) -> IntentStore:
-        pace = Pace(first_s=0.05, longest_s=0.2, resync_s=resync_s)
+    def open_store(resync_s: float = 0.0, first_s: float = 0.05) -> IntentStore:
+        pace = Pace(first_s, longest_s=4 * first_s, resync_s=resync_s)
         if url:
             opened.append(RedisIntents(connect(url), pace, lease_s=1.0, dead_letter_limit=3))
         else:
@@ -196,6 +196,34 @@ def test_looks_that_never_ended_are_counted_and_put_off_further(store: IntentSto
     assert _due_at(second) > _due_at(first)
 
 
+def test_a_suspect_is_looked_at_when_a_sweep_asks_for_it_and_not_sooner(store: IntentStore) -> None:
+    store.record(up(), due_in_s=0)
+    for _ in range(2):
+        assert store.begin("s")
+
+    delivered_again = store.begin("s")
+    announced_again = store.record(up(), due_in_s=0).needs_wake
+
+    assert (delivered_again, announced_again) == (None, False)
+    eventually(lambda: store.claim_due(10) == ["s"])
+    assert store.begin("s")
+
+
+def test_a_parked_server_is_tried_after_the_longest_wait_until_a_look_ends(store: IntentStore) -> None:
+    store.record(up(), due_in_s=0)
+    for _ in range(2):
+        store.begin("s")
+
+    parked = store.park("s", 1, "kills its workers")
+
+    assert (parked.parked, parked.is_lagging, parked.last_error) == (True, False, "kills its workers")
+    assert store.claim_due(10) == []
+    eventually(lambda: store.claim_due(10) == ["s"])
+    tried = store.begin("s")
+    assert tried
+    assert (tried.parked, store.commit("s", tried.desired).parked) == (True, False)
+
+
 def test_failed_looks_are_counted_until_one_succeeds(store: IntentStore) -> None:
     store.record(up(), due_in_s=0)
 
@@ -322,8 +350,8 @@ def test_one_intent_that_cannot_be_read_does_not_hold_up_the_others(
     eventually(lambda: store.claim_due(10) == ["good"])
 
 
-def test_two_sweeps_at_the_same_time_never_get_the_same_server(reopen: Callable[[], IntentStore]) -> None:
-    stores = [reopen(), reopen()]
+def test_two_sweeps_at_the_same_time_never_get_the_same_server(reopen: Callable[..., IntentStore]) -> None:
+    stores = [reopen(first_s=60.0), reopen(first_s=60.0)]
     for number in range(20):
         stores[0].record(up(f"s{number}"), due_in_s=0)
     claimed: list[str] = []

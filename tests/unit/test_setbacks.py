@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from shared.catalog import Scope
+from shared.catalog import Listing, Scope
 from shared.errors import IndexUnavailable, ServerTimeout
 from shared.events import ServerEvent
-from tests.builders import WritePath, changed, definition, down, listing, up, write_path
+from tests.builders import PACE, WritePath, changed, definition, down, listing, up, write_path
 from workers.dependencies import Patience
+from workers.fetch import FetchInterrupted
 from workers.ingest import reconcile
+from workers.intents.contract import Intent
 
 SILENT = ServerTimeout("s", "no complete answer within 30 s")
 
@@ -163,64 +166,117 @@ def test_an_index_that_does_not_answer_says_nothing_about_the_servers(path: Writ
     assert (status(path), found(path)) == ("running", 1)
 
 
+def asked_by_a_sweep(path: WritePath) -> bool:
+    """Let the longest wait and the quarter more of a parked server pass; return whether a sweep then asks for it."""
+    path.clock.ahead_s += 1.25 * PACE.longest_s
+    return path.deps.intents.claim_due(10) == ["s"]
+
+
 def never_ends(path: WritePath, times: int = 3) -> None:
     """Begin looks that take their workers with them."""
-    for _ in range(times):
-        path.deps.intents.begin("s")
-
-
-def test_a_server_whose_looks_kill_their_workers_is_parked(path: WritePath) -> None:
     path.deps.intents.record(changed(), due_in_s=60)
+    for _ in range(times):
+        assert path.deps.intents.begin("s")
+        assert asked_by_a_sweep(path)
+
+
+@pytest.fixture
+def parked(path: WritePath) -> WritePath:
+    """The write path after the server's looks killed three workers."""
     never_ends(path)
-    looks = len(path.world.looks)
-
     reconcile("s", path.deps)
+    path.world.looks.clear()
+    return path
 
-    record = path.index.server("s")
-    intent = path.deps.intents.intent("s")
+
+def test_a_server_whose_looks_kill_their_workers_is_hidden_and_not_looked_at(parked: WritePath) -> None:
+    record = parked.index.server("s")
+    intent = parked.deps.intents.intent("s")
     assert record is not None
     assert intent is not None
-    assert (record.status, intent.due_at, len(path.world.looks)) == ("quarantined", None, looks)
-    assert record.last_error == "s: 3 looks in a row did not end; parked until an event says something new"
+    assert (record.status, intent.parked, parked.world.looks) == ("quarantined", True, [])
+    assert record.last_error == "s: 3 looks in a row did not end; parked, and tried again now and then"
 
 
-def test_a_parked_server_stays_parked_while_each_starting_worker_announces_it_again(path: WritePath) -> None:
-    path.deps.intents.record(changed(), due_in_s=60)
-    never_ends(path)
-    reconcile("s", path.deps)
-    looks = len(path.world.looks)
+def test_a_parked_server_that_killed_nobody_comes_back_by_itself(parked: WritePath) -> None:
+    assert asked_by_a_sweep(parked)
+    reconcile("s", parked.deps)
 
+    intent = parked.deps.intents.intent("s")
+    assert intent is not None
+    assert (status(parked), found(parked), intent.parked, intent.attempts) == ("running", 1, False, 0)
+
+
+def test_a_parked_server_that_kills_each_worker_is_tried_once_in_the_longest_wait(parked: WritePath) -> None:
+    tried_at: list[float] = []
+    for _ in range(200):
+        parked.clock.ahead_s += PACE.longest_s / 20
+        parked.deps.intents.claim_due(10)
+        begun = [parked.deps.intents.begin("s") for _delivered_again in range(3)]
+        tried_at.extend(parked.clock() for each in begun if each)
+        parked.deps.intents.record(up(), due_in_s=0)  # by the worker that starts in its place
+
+    waits = [later - earlier for earlier, later in pairwise(tried_at)]
+    assert PACE.longest_s <= min(waits)
+    assert max(waits) <= 1.5 * PACE.longest_s
+
+
+def test_a_parked_server_stays_parked_while_each_starting_worker_announces_it_again(parked: WritePath) -> None:
     for _ in range(3):
-        path.deps.intents.record(up(), due_in_s=60)
-        reconcile("s", path.deps)
+        assert not parked.deps.intents.record(up(), due_in_s=60).needs_wake
+        reconcile("s", parked.deps)
 
-    assert (status(path), len(path.world.looks)) == ("quarantined", looks)
+    assert (status(parked), parked.world.looks) == ("quarantined", [])
+
+
+def test_a_suspect_is_not_looked_at_because_its_message_is_delivered_again(path: WritePath) -> None:
+    never_ends(path, times=1)
+    assert path.deps.intents.begin("s")
+    path.world.looks.clear()
+
+    reconcile("s", path.deps)
+
+    assert path.world.looks == []
+    assert asked_by_a_sweep(path)
+    reconcile("s", path.deps)
+    assert path.world.looks == ["s"]
+
+
+def test_a_look_that_is_interrupted_by_the_end_of_its_process_raises_no_suspicion(path: WritePath) -> None:
+    def interrupted(intent: Intent) -> Listing:
+        raise FetchInterrupted(intent.server_id)
+
+    ending = replace(path.deps, list_server=interrupted)
+    path.deps.intents.record(changed(), due_in_s=60)
+    for _ in range(5):
+        with pytest.raises(FetchInterrupted):
+            reconcile("s", ending)
+
+    intent = path.deps.intents.intent("s")
+    assert intent is not None
+    assert (intent.attempts, intent.is_lagging) == (0, True)
 
 
 @pytest.mark.parametrize("news", [[changed()], [down(), up()], [up(url="http://127.0.0.1:10/mcp")]])
-def test_a_parked_server_is_looked_at_again_when_an_event_says_something_new(
-    path: WritePath, news: list[ServerEvent]
+def test_a_parked_server_is_looked_at_at_once_when_an_event_says_something_new(
+    parked: WritePath, news: list[ServerEvent]
 ) -> None:
-    path.deps.intents.record(changed(), due_in_s=60)
-    never_ends(path)
-    reconcile("s", path.deps)
-
     for event in news:
-        path.deps.intents.record(event, due_in_s=60)
-        reconcile("s", path.deps)
+        assert parked.deps.intents.record(event, due_in_s=60).needs_wake
+        reconcile("s", parked.deps)
 
-    assert (status(path), found(path)) == ("running", 1)
+    assert (status(parked), found(parked)) == ("running", 1)
 
 
 def test_parking_that_was_cut_short_is_finished_by_the_next_look(path: WritePath) -> None:
-    path.deps.intents.record(changed(), due_in_s=60)
     never_ends(path)
     path.index.is_down = True
     with pytest.raises(IndexUnavailable):
         reconcile("s", path.deps)
     path.index.is_down = False
 
-    intent = path.deps.intents.intent("s")
-    assert intent is not None
-    assert intent.is_lagging
-    assert intent.due_at is not None
+    assert asked_by_a_sweep(path)
+    path.world.looks.clear()
+    reconcile("s", path.deps)
+
+    assert (status(path), path.world.looks) == ("quarantined", [])

@@ -1,8 +1,7 @@
-"""What both stores do alike: they differ in how they read, replace and find intents."""
+"""What both stores do alike: they differ in how they read, replace and find intents, and in whose clock they follow."""
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -18,6 +17,9 @@ from workers.intents.transitions import Pace
 
 _log = structlog.get_logger()
 
+Change = Callable[[Intent | None, float], Intent]
+"""What an intent becomes; the second argument is the time by the store's clock."""
+
 
 class StoredIntents(ABC):
     """The life of an intent, on whatever `_update` and `_due` keep it in."""
@@ -27,22 +29,33 @@ class StoredIntents(ABC):
 
     def record(self, event: ServerEvent, *, due_in_s: float) -> Recorded:
         """Write down what the event asks and raise the desired generation; durable on return."""
-        now = time.time()
-        return self._awaited(
-            event.data.server_id, lambda before: transitions.recorded(before, event, now, now + due_in_s)
-        )
+        had_message = False
+
+        def change(before: Intent | None, now: float) -> Intent:
+            nonlocal had_message
+            had_message = before is not None and before.awaited
+            return transitions.recorded(before, event, now, now + due_in_s)
+
+        intent = self._update(event.data.server_id, change)
+        return Recorded(intent, needs_wake=intent.awaited and not had_message)
 
     def begin(self, server_id: str) -> Intent | None:
-        """Count an attempt and put the next one off."""
+        """Count an attempt and put the next one off; None when no look is asked for."""
         if self.intent(server_id) is None:
             return None
-        return self._change(server_id, lambda before: transitions.begun(before, time.time(), self._pace))
+        is_asked_for = False
+
+        def change(before: Intent, now: float) -> Intent:
+            nonlocal is_asked_for
+            is_asked_for = transitions.is_asked_for(before)
+            return transitions.begun(before, now, self._pace)
+
+        intent = self._change(server_id, change)
+        return intent if is_asked_for else None
 
     def commit(self, server_id: str, generation: int) -> Intent:
         """Note that the index reflects this generation; never lowers it."""
-        return self._change(
-            server_id, lambda before: transitions.committed(before, generation, time.time(), self._pace)
-        )
+        return self._change(server_id, lambda before, now: transitions.committed(before, generation, now, self._pace))
 
     def fail(self, server_id: str, generation: int, reason: str = "") -> Intent:
         """Note that a look at this generation ended in an error; the next one waits longer each time."""
@@ -50,10 +63,10 @@ class StoredIntents(ABC):
 
     def postpone(self, server_id: str) -> Intent:
         """Note that a look ended for a reason that is not the server's; the next one comes soon."""
-        return self._change(server_id, lambda before: transitions.postponed(before, time.time(), self._pace))
+        return self._change(server_id, lambda before, now: transitions.postponed(before, now, self._pace))
 
     def park(self, server_id: str, generation: int, reason: str = "") -> Intent:
-        """Do as `rest`, and remember the attempts."""
+        """Note that the server's looks keep killing their workers; it is looked at once in the longest wait."""
         return self._set_back(server_id, reason, partial(transitions.parked, generation=generation))
 
     def rest(self, server_id: str, generation: int, reason: str = "") -> Intent:
@@ -64,13 +77,13 @@ class StoredIntents(ABC):
         """Note that no message is under way: for a broker in memory, at the start of its process."""
         for intent in self.intents():
             if intent.awaited:
-                self._change(intent.server_id, transitions.unawaited)
+                self._change(intent.server_id, lambda before, _now: transitions.unawaited(before))
 
     def adopt(self, intent: Intent) -> bool:
         """Write down an intent for a server that has none; return whether it had none."""
         was_missing = False
 
-        def change(before: Intent | None) -> Intent:
+        def change(before: Intent | None, _now: float) -> Intent:
             nonlocal was_missing
             was_missing = before is None
             return before or intent
@@ -80,7 +93,7 @@ class StoredIntents(ABC):
 
     def claim_due(self, limit: int) -> list[str]:
         """Return servers whose time for a look has come, and plan the one after."""
-        return [server_id for server_id in self._due(time.time(), limit) if self._claim_readable(server_id)]
+        return [server_id for server_id in self._due(limit) if self._claim_readable(server_id)]
 
     def _claim_readable(self, server_id: str) -> bool:
         """Return whether this sweep asks for the server's look; an intent that cannot be read is passed over."""
@@ -96,9 +109,8 @@ class StoredIntents(ABC):
         """Return whether this sweep is the one that asks for the server's look."""
         claimed = False
 
-        def change(before: Intent) -> Intent:
+        def change(before: Intent, now: float) -> Intent:
             nonlocal claimed
-            now = time.time()
             claimed = before.due_at is not None and before.due_at <= now
             return transitions.claimed(before, now, self._pace) if claimed else before
 
@@ -108,25 +120,14 @@ class StoredIntents(ABC):
     def _set_back(self, server_id: str, reason: str, change: Callable[..., Intent]) -> Intent:
         """Make a change after a look that gave no list, and keep the reason."""
 
-        def with_reason(before: Intent) -> Intent:
-            after = change(before, now=time.time(), pace=self._pace)
+        def with_reason(before: Intent, now: float) -> Intent:
+            after = change(before, now=now, pace=self._pace)
             return after.model_copy(update={"last_error": reason or before.last_error})
 
         return self._change(server_id, with_reason)
 
-    def _change(self, server_id: str, change: Callable[[Intent], Intent]) -> Intent:
-        return self._update(server_id, lambda before: change(_known(before, server_id)))
-
-    def _awaited(self, server_id: str, change: Callable[[Intent | None], Intent]) -> Recorded:
-        """Make a change that asks for a look, and say whether a message for it is under way already."""
-        was_awaited = False
-
-        def noticing(before: Intent | None) -> Intent:
-            nonlocal was_awaited
-            was_awaited = before is not None and before.awaited
-            return change(before)
-
-        return Recorded(self._update(server_id, noticing), needs_wake=not was_awaited)
+    def _change(self, server_id: str, change: Callable[[Intent, float], Intent]) -> Intent:
+        return self._update(server_id, lambda before, now: change(_known(before, server_id), now))
 
     @abstractmethod
     def intent(self, server_id: str) -> Intent | None:
@@ -137,7 +138,7 @@ class StoredIntents(ABC):
         """Return the intents of all announced servers."""
 
     @abstractmethod
-    def _update(self, server_id: str, change: Callable[[Intent | None], Intent]) -> Intent:
+    def _update(self, server_id: str, change: Change) -> Intent:
         """Replace the intent by what `change` makes of it, atomically; `change` may be called more than once."""
 
     @abstractmethod
@@ -145,7 +146,7 @@ class StoredIntents(ABC):
         """Let no sweep find the server until an event speaks of it."""
 
     @abstractmethod
-    def _due(self, now: float, limit: int) -> list[str]:
+    def _due(self, limit: int) -> list[str]:
         """Return servers that are due, the longest waiting first."""
 
 

@@ -16,14 +16,18 @@ from pydantic import BaseModel, ConfigDict
 
 from shared.events import ServerAnnouncement, ServerEvent
 
+# One death says little: a worker looks at several servers at the same time, and at most one of them is the cause.
+SUSPECTED_AFTER = 2
+
 
 class Intent(BaseModel):
-    """What one server should be, and how far the index is. Times are seconds since the epoch.
+    """What one server should be, and how far the index is. Times are seconds since the epoch by the store's clock.
 
     `awaited`: a message was sent and no look has begun since, so another message would add nothing. One that comes
     during a look finds its lease held; when the look ends, the intent says whether to send another.
     `attempts` counts looks begun since the last that ended, so those that took their worker with them;
     `failures` those in a row that ended in an error.
+    `parked` is said of a server whose looks killed too many workers in a row; see `IntentStore.park`.
     `last_error` is why the last look gave no list; None after one that did.
     `announced_at` is when the server was last announced, which gives it time to be reached.
     `due_at` is when the sweep asks for the next look.
@@ -39,6 +43,7 @@ class Intent(BaseModel):
     committed: int = 0
     awaited: bool = False
     attempts: int = 0
+    parked: bool = False
     failures: int = 0
     announced_at: float = 0.0
     last_error: str | None = None
@@ -48,6 +53,11 @@ class Intent(BaseModel):
     def is_lagging(self) -> bool:
         """Return whether an event was recorded that the index does not reflect yet."""
         return self.desired > self.committed
+
+    @property
+    def is_suspect(self) -> bool:
+        """Return whether it was looked at when workers died, several times in a row: it may be the cause."""
+        return self.attempts >= SUSPECTED_AFTER
 
 
 class DeadLetter(BaseModel):
@@ -104,7 +114,12 @@ class IntentStore(Protocol):
         ...
 
     def begin(self, server_id: str) -> Intent | None:
-        """Count an attempt and put the next one off, before the look: a look that kills its worker backs off too."""
+        """Return the intent at the beginning of a look, or None when no look is asked for.
+
+        Counts an attempt and puts the next one off, before the look: a look that kills its worker backs off too.
+        A suspect is looked at only when `claim_due` says so: neither a message that is delivered again nor an
+        announcement with nothing new in it brings it back to a worker that has just started.
+        """
         ...
 
     def commit(self, server_id: str, generation: int) -> Intent:
@@ -119,11 +134,16 @@ class IntentStore(Protocol):
         ...
 
     def postpone(self, server_id: str) -> Intent:
-        """Note that a look ended for a reason that is not the server's; the next one comes soon. Returns the intent."""
+        """Note that a look ended for a reason that is not the server's: it does not count, and the next comes soon."""
         ...
 
     def park(self, server_id: str, generation: int, reason: str = "") -> Intent:
-        """Do as `rest`, and remember the attempts: an announcement with nothing new in it does not start over."""
+        """Note that the server's looks keep killing their workers. Returns the intent after that.
+
+        It is looked at once in the longest wait, until a look ends: a server that kills workers costs one each time,
+        and one that was blamed for another's deaths is back after the first. Word of a change asks for one look at
+        once; a server that went down or is announced differently starts over.
+        """
         ...
 
     def rest(self, server_id: str, generation: int, reason: str = "") -> Intent:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from redis.exceptions import LockError, RedisError
 from redis.lock import Lock
 
 from shared.errors import IntentsUnavailable, LeaseHeld
-from workers.intents.base import StoredIntents
+from workers.intents.base import Change, StoredIntents
 from workers.intents.contract import LETTER_CHARACTERS, DeadLetter, Intent, Lease
 from workers.intents.redis_claims import RedisClaims
 from workers.intents.transitions import Pace
@@ -27,6 +27,10 @@ DEAD_LETTERS = "toolscale:dead-letters"
 REVISION = "toolscale:revision"
 MARK = "toolscale:whole"
 _READ_AT_ONCE = 500
+
+# The time and an intent in one round trip; the time is Redis's own, so that workers and producers whose clocks differ
+# agree on what is due.
+_READ = "return {redis.call('TIME'), redis.call('GET', KEYS[1])}"
 
 # Redis's own clock, so that workers whose clocks differ still number upwards, and a wiped Redis starts above the past.
 _NEXT_REVISION = """
@@ -126,16 +130,18 @@ class RedisIntents(StoredIntents):
         with _translated():
             self._redis.zrem(DUE, server_id)
 
-    def _due(self, now: float, limit: int) -> list[str]:
+    def _due(self, limit: int) -> list[str]:
         with _translated():
+            now = _seconds(self._redis.time())
             return [str(server_id) for server_id in self._redis.zrangebyscore(DUE, "-inf", now, start=0, num=limit)]
 
-    def _update(self, server_id: str, change: Callable[[Intent | None], Intent]) -> Intent:
+    def _update(self, server_id: str, change: Change) -> Intent:
         """Do it again when another process came between."""
         changed: list[Intent] = []
 
         def attempt(pipe: Pipeline) -> None:
-            after = change(_parse(pipe.get(_key(server_id))))
+            now, stored = pipe.eval(_READ, 1, _key(server_id))
+            after = change(_parse(stored), _seconds(now))
             changed.append(after)
             pipe.multi()
             pipe.set(_key(server_id), after.model_dump_json())
@@ -192,6 +198,11 @@ def _key(server_id: str) -> str:
 
 def _parse(stored: object) -> Intent | None:
     return Intent.model_validate_json(stored) if isinstance(stored, str) else None
+
+
+def _seconds(time: Sequence[str | int]) -> float:
+    """Return seconds since the epoch from what Redis's TIME answers: seconds and microseconds."""
+    return int(time[0]) + int(time[1]) / 1_000_000
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shared.errors import IntentsUnavailable, LeaseHeld
-from workers.intents.base import StoredIntents
+from workers.intents.base import Change, StoredIntents
 from workers.intents.contract import LETTER_CHARACTERS, DeadLetter, Intent, Lease
 from workers.intents.transitions import Pace
 
@@ -29,8 +29,11 @@ INSERT OR IGNORE INTO revision VALUES (0, 0);
 class SqliteIntents(StoredIntents):
     """An IntentStore in one file. Leases hold within this process, the only one that reconciles."""
 
-    def __init__(self, path: Path, pace: Pace, dead_letter_limit: int = 10_000) -> None:
+    def __init__(
+        self, path: Path, pace: Pace, dead_letter_limit: int = 10_000, clock: Callable[[], float] = time.time
+    ) -> None:
         super().__init__(pace)
+        self._clock = clock
         self._dead_letter_limit = dead_letter_limit
         self._lock = threading.RLock()
         self._leased: set[str] = set()
@@ -120,9 +123,9 @@ class SqliteIntents(StoredIntents):
         with self._lock:
             self._db.close()
 
-    def _update(self, server_id: str, change: Callable[[Intent | None], Intent]) -> Intent:
+    def _update(self, server_id: str, change: Change) -> Intent:
         with self._transaction() as db:
-            after = change(_read(db, server_id))
+            after = change(_read(db, server_id), self._clock())
             row = (after.server_id, after.due_at, after.model_dump_json())
             db.execute("INSERT OR REPLACE INTO intents VALUES (?, ?, ?)", row)
             return after
@@ -131,10 +134,10 @@ class SqliteIntents(StoredIntents):
         with self._transaction() as db:
             db.execute("UPDATE intents SET due_at = NULL WHERE server_id = ?", (server_id,))
 
-    def _due(self, now: float, limit: int) -> list[str]:
+    def _due(self, limit: int) -> list[str]:
         with self._transaction() as db:
             query = "SELECT server_id FROM intents WHERE due_at <= ? ORDER BY due_at LIMIT ?"
-            return [row[0] for row in db.execute(query, (now, limit))]
+            return [row[0] for row in db.execute(query, (self._clock(), limit))]
 
     @contextmanager
     def _transaction(self) -> Generator[sqlite3.Connection]:

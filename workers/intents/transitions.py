@@ -3,6 +3,9 @@
 event ──▶ recorded ──▶ begun ──▶ committed ──(resync interval)──▶ claimed ──▶ begun …
                          │└─────▶ failed ────(backoff)───────────▶ claimed ──▶ begun …
                          └ killed: nothing is noted, the plan made at its beginning holds
+
+A worker that dies takes all its looks with it, and one of the servers may be the cause. So those that were looked at
+come back at times of chance: whoever is innocent soon gets a look without the guilty one beside it.
 """
 
 from __future__ import annotations
@@ -16,6 +19,12 @@ from workers.intents.contract import Intent
 
 # A resync comes after this share of its interval at the earliest, so that servers announced together drift apart.
 EARLIEST_SHARE = 0.75
+
+# Looks that died together are planned over this part of their wait, so that they do not die together again.
+APART_FROM_SHARE = 0.5
+
+# A parked server is tried after the longest wait, and up to this much later.
+PARKED_UNTIL_SHARE = 1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +42,14 @@ class Pace:
         """Return the wait after this many looks in a row without success."""
         return min(self.longest_s, self.first_s * 2.0 ** min(max(failures - 1, 0), 30))
 
+    def after_deaths(self, looks: int) -> float:
+        """Return the wait after this many looks in a row without success, of which the last may not end; jittered."""
+        return self.after_failures(looks) * random.uniform(APART_FROM_SHARE, 1.0)  # noqa: S311
+
+    def of_parked(self) -> float:
+        """Return the wait before a parked server is tried: the longest, or up to a quarter more."""
+        return self.longest_s * random.uniform(1.0, PARKED_UNTIL_SHARE)  # noqa: S311
+
     def resync_at(self, now: float) -> float | None:
         """Return when a server that was just listed is listed again, jittered; None: never."""
         return now + self.resync_s * random.uniform(EARLIEST_SHARE, 1.0) if self.resync_s else None  # noqa: S311
@@ -42,19 +59,27 @@ def recorded(before: Intent | None, event: ServerEvent, now: float, due_at: floa
     """Return the intent after an event; the latest recorded one decides.
 
     Attempts start over, unless the event only repeats what is known: a server that kills every worker is announced
-    again by each one that starts.
+    again by each one that starts. Then a suspect keeps its time, and needs no message.
 
     Raises:
         EventInvalid: it speaks of a server that was never announced.
     """
     if isinstance(event, ServerUp):
         after = _announced(before, event, now)
+        if after.is_suspect and after.due_at is not None:
+            return after
     elif before is None:
         raise EventInvalid("data.server_id", f"no server {event.data.server_id!r} was ever announced")
     else:
-        status = "stopped" if isinstance(event, ServerDown) else before.status
-        after = before.model_copy(update={"status": status, "desired": before.desired + 1, "attempts": 0})
+        after = _told(before, event)
     return _awaited(after, before, due_at)
+
+
+def _told(before: Intent, event: ServerEvent) -> Intent:
+    after = before.model_copy(update={"desired": before.desired + 1})
+    if isinstance(event, ServerDown):
+        return after.model_copy(update={"status": "stopped", "attempts": 0, "parked": False})
+    return after if before.parked else after.model_copy(update={"attempts": 0})
 
 
 def _awaited(after: Intent, before: Intent | None, due_at: float) -> Intent:
@@ -64,13 +89,18 @@ def _awaited(after: Intent, before: Intent | None, due_at: float) -> Intent:
     return after.model_copy(update={"awaited": True, "due_at": due_at})
 
 
+def is_asked_for(intent: Intent) -> bool:
+    """Return whether a look may begin: an event is not reflected yet, and a suspect's time has come."""
+    return intent.is_lagging and (intent.awaited or not intent.is_suspect)
+
+
 def begun(before: Intent, now: float, pace: Pace) -> Intent:
     """Return the intent at the beginning of a look, with a plan for the case that it never ends."""
-    if not before.is_lagging:
+    if not is_asked_for(before):
         return before.model_copy(update={"awaited": False})  # a message that came late: there is nothing to look for
     attempts = before.attempts + 1
-    due_at = now + pace.after_failures(attempts + before.failures)
-    return before.model_copy(update={"awaited": False, "attempts": attempts, "due_at": due_at})
+    wait_s = pace.of_parked() if before.parked else pace.after_deaths(attempts + before.failures)
+    return before.model_copy(update={"awaited": False, "attempts": attempts, "due_at": now + wait_s})
 
 
 def committed(before: Intent, generation: int, now: float, pace: Pace) -> Intent:
@@ -84,7 +114,7 @@ def failed(before: Intent, generation: int, now: float, pace: Pace) -> Intent:
 
     An event that came meanwhile does not wait for the backoff: it may be the one that mends the server.
     """
-    after = before.model_copy(update={"attempts": 0, "failures": before.failures + 1})
+    after = before.model_copy(update={"attempts": 0, "parked": False, "failures": before.failures + 1})
     if before.desired > generation:
         return _asked_soon(after, now, pace)
     return _unasked(after, now + pace.after_failures(after.failures))
@@ -97,13 +127,16 @@ def resting(before: Intent, generation: int, now: float, pace: Pace) -> Intent:
 
 
 def parked(before: Intent, generation: int, now: float, pace: Pace) -> Intent:
-    """Return the intent of a server whose looks never end: at rest, its attempts remembered."""
-    return resting(before, generation, now, pace).model_copy(update={"attempts": before.attempts})
+    """Return the intent of a server whose looks never end, unless an event had something new to say meanwhile."""
+    if not before.is_suspect:
+        return _asked_soon(before, now, pace)
+    after = _reflected(before, generation).model_copy(update={"attempts": before.attempts, "parked": True})
+    return _unasked(after, now + pace.of_parked())
 
 
 def postponed(before: Intent, now: float, pace: Pace) -> Intent:
-    """Return the intent after a look that ended for a reason of our own: it says nothing about the server."""
-    return _unasked(before.model_copy(update={"attempts": 0}), now + pace.first_s)
+    """Return the intent after a look that ended for a reason of our own: as if it had not begun."""
+    return _unasked(before.model_copy(update={"attempts": max(0, before.attempts - 1)}), now + pace.first_s)
 
 
 def unawaited(before: Intent) -> Intent:
@@ -114,14 +147,14 @@ def unawaited(before: Intent) -> Intent:
 def claimed(before: Intent, now: float, pace: Pace) -> Intent:
     """Return the intent after a sweep asked for its look: a resync is an event of our own."""
     desired = before.desired if before.is_lagging else before.desired + 1
-    due_at = now + pace.after_failures(before.failures + before.attempts)
-    return before.model_copy(update={"desired": desired, "awaited": True, "due_at": due_at})
+    wait_s = pace.first_s if before.is_suspect else pace.after_failures(before.failures + before.attempts)
+    return before.model_copy(update={"desired": desired, "awaited": True, "due_at": now + wait_s})
 
 
 def _reflected(before: Intent, generation: int) -> Intent:
     # a run from before the store was lost may come with a generation that nobody has asked for yet
     committed = max(before.committed, min(generation, before.desired))
-    return before.model_copy(update={"committed": committed, "attempts": 0})
+    return before.model_copy(update={"committed": committed, "attempts": 0, "parked": False})
 
 
 def _asked_soon(intent: Intent, now: float, pace: Pace) -> Intent:
@@ -135,7 +168,7 @@ def _unasked(intent: Intent, due_at: float | None) -> Intent:
 
 def _announced(before: Intent | None, event: ServerUp, now: float) -> Intent:
     repeats = before is not None and before.status == "running" and before.announcement == event.data
-    return Intent(
+    fresh = Intent(
         server_id=event.data.server_id,
         status="running",
         announcement=event.data,
@@ -143,10 +176,12 @@ def _announced(before: Intent | None, event: ServerUp, now: float) -> Intent:
         desired=(before.desired if before else 0) + 1,
         committed=before.committed if before else 0,
         awaited=before.awaited if before else False,
-        attempts=before.attempts if before and repeats else 0,
-        failures=before.failures if before and repeats else 0,
+        due_at=before.due_at if before else None,
         announced_at=now,
     )
+    if before is None or not repeats:
+        return fresh
+    return fresh.model_copy(update=before.model_dump(include={"attempts", "parked", "failures", "last_error"}))
 
 
 def _next_resync(intent: Intent, now: float, pace: Pace) -> float | None:
