@@ -56,12 +56,12 @@ def _scaled(directory: Path, servers: Sequence[FleetServer], plan: Plan) -> list
     as_by_default = {"QDRANT_URL": "", "TOOLSCALE_LEASE_S": "", "TOOLSCALE_RETRY_AFTER_S": ""}
     with redis_server(directory) as url:
         composition = Composition(url, directory, as_by_default)
-        with composition.worker(), _redis_producer(url, directory) as producer:
+        with composition.worker(), redis_producer(url, directory) as producer:
             return _send_all(producer, servers, plan)
 
 
 @contextmanager
-def _redis_producer(url: str, directory: Path) -> Generator[Producer]:
+def redis_producer(url: str, directory: Path) -> Generator[Producer]:
     """Yield a producer that records in Redis and wakes a worker, as `toolscale emit` does."""
     from workers.celery_app import build_app  # noqa: PLC0415
     from workers.emit import emit  # noqa: PLC0415

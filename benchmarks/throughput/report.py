@@ -77,7 +77,7 @@ def _events(found: Sequence[Events]) -> Iterator[str]:
         for each in found
         for rate in each.rates
     ]
-    yield from _table(("composition", "kind", "events", "recorded a second", "committed a second"), rows)
+    yield from table(("composition", "kind", "events", "recorded a second", "committed a second"), rows)
 
 
 def _ingestion(found: Ingestion) -> Iterator[str]:
@@ -94,7 +94,7 @@ def _ingestion(found: Ingestion) -> Iterator[str]:
         ("one server, event to commit, p50 in ms", _spread(late.p50)),
         ("one server, event to commit, p95 in ms", _spread(late.p95)),
     ]
-    yield from _table(("measure", "value"), rows)
+    yield from table(("measure", "value"), rows)
 
 
 def _looks(title: str, found: Looks) -> Iterator[str]:
@@ -114,7 +114,7 @@ def _looks(title: str, found: Looks) -> Iterator[str]:
         )
         for stage in found.stages
     ]
-    yield from _table(("stage", "ms a server", "share in %", "items"), rows)
+    yield from table(("stage", "ms a server", "share in %", "items"), rows)
 
 
 def _found(found: Found) -> Iterator[str]:
@@ -132,14 +132,14 @@ def _found(found: Found) -> Iterator[str]:
         ("whole MCP call, never asked before", *_latency(found.mcp)),
         ("whole MCP call, asked before", *_latency(found.mcp_cached)),
     ]
-    yield from _table(("part", "p50", "p95", "highest"), rows)
+    yield from table(("part", "p50", "p95", "highest"), rows)
 
 
 def _counted(results: Results) -> Iterator[str]:
     yield "## Counting tokens"
     yield ""
     rows = [(f"{each.tools:,}", each.encoding, f"{each.tokens:,}", _spread(each.ms)) for each in results.counted]
-    yield from _table(("tools", "encoding", "tokens", "ms"), rows)
+    yield from table(("tools", "encoding", "tokens", "ms"), rows)
 
 
 def _memory(results: Results) -> Iterator[str]:
@@ -147,7 +147,7 @@ def _memory(results: Results) -> Iterator[str]:
     yield ""
     yield "Worker, query service, model, vocabularies and Qdrant Edge in one process; resident, in MiB."
     yield ""
-    yield from _table(("moment", "MiB"), [(each.moment, _spread(each.mib)) for each in results.memory])
+    yield from table(("moment", "MiB"), [(each.moment, _spread(each.mib)) for each in results.memory])
 
 
 def _latency(latency: Latency) -> tuple[str, str, str]:
@@ -156,18 +156,19 @@ def _latency(latency: Latency) -> tuple[str, str, str]:
 
 def _spread(spread: Spread) -> str:
     """Return `median (lowest to highest)`, or the number alone where all repetitions agree."""
-    shown = [_number(value) for value in (spread.median, spread.lowest, spread.highest)]
+    shown = [number(value) for value in (spread.median, spread.lowest, spread.highest)]
     return shown[0] if len(set(shown)) == 1 else f"{shown[0]} ({shown[1]} to {shown[2]})"
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     """Return three significant digits, or all before the point."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def _table(headings: Sequence[str], rows: Iterable[Row]) -> Iterator[str]:
+def table(headings: Sequence[str], rows: Iterable[Row]) -> Iterator[str]:
+    """Yield the lines of a Markdown table."""
     yield f"| {' | '.join(headings)} |"
     yield f"|{'---|' * len(headings)}"
     for row in rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sized
 from dataclasses import replace
@@ -22,6 +23,7 @@ INTENT_STAGES: Mapping[str, Stage] = dict.fromkeys(("record", "begin", "commit",
 INDEX_STAGES: Mapping[str, Stage] = {
     "digests": "compare",
     "server": "compare",
+    "prepared": "compare",  # what other servers' tools can give
     "upsert": "write",
     "delete": "write",
     "assign": "write",
@@ -34,12 +36,13 @@ INDEX_STAGES: Mapping[str, Stage] = {
 class Stages:
     """Seconds by stage, and items: texts counted (once per encoding), texts embedded, tools written or removed.
 
-    For one thread: stages that overlap would be added up.
+    Calls of several threads are added up, so that the seconds may be more than the clock shows.
     """
 
     def __init__(self) -> None:
         self.seconds: dict[Stage, float] = dict.fromkeys(STAGES, 0.0)
         self.items: dict[Stage, int] = dict.fromkeys(STAGES, 0)
+        self._adding = threading.Lock()
 
     def around(self, stage: Stage, function: Callable[P, T], items: Callable[P, int]) -> Callable[P, T]:
         """Return the same function, timed."""
@@ -49,8 +52,9 @@ class Stages:
             try:
                 return function(*args, **kwargs)
             finally:
-                self.seconds[stage] += time.perf_counter() - started
-                self.items[stage] += items(*args, **kwargs)
+                with self._adding:
+                    self.seconds[stage] += time.perf_counter() - started
+                    self.items[stage] += items(*args, **kwargs)
 
         return timed
 

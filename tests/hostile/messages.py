@@ -21,8 +21,8 @@ def failure(request: Message, code: int, message: str, **data: Any) -> Message:
     return {"jsonrpc": "2.0", "id": request["id"], "error": {"code": code, "message": message, **data}}
 
 
-def initialized(request: Message, version: str = "2025-11-25") -> Message:
-    about = {"name": "scripted", "version": "1"}
+def initialized(request: Message, version: str = "2025-11-25", name: str = "scripted") -> Message:
+    about = {"name": name, "version": "1"}
     return result(request, {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about})
 
 

@@ -18,6 +18,7 @@ class Exchange(BaseHTTPRequestHandler):
     """One request, parsed, and the ways to answer it."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else a body may wait 40 ms for the acknowledgement of its header
     server: ScriptedServer  # pyright: ignore[reportIncompatibleVariableOverride]  # it never changes
     request_json: Message
 
@@ -90,6 +91,7 @@ class ScriptedServer(ThreadingHTTPServer):
     """Listens on a free port of loopback; `seen` holds the exchanges in the order they came."""
 
     daemon_threads = True
+    request_queue_size = 1024  # a fleet's workers connect at the same time; one that is turned away waits a second
     block_on_close = False
 
     def __init__(self, respond: Respond) -> None:

@@ -1,0 +1,148 @@
+"""The product's own processes on a Redis of their own, as a measurement starts them, and what they take.
+
+Without QDRANT_URL the index is Qdrant Edge, which one process holds: a worker, or `toolscale serve`, in which a worker
+and the query service share it. With QDRANT_URL it is that server, shared by any number of processes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from benchmarks.fleet.qdrant import emptied_qdrant, qdrant_url
+from benchmarks.throughput.embedded import Producer, wait_until_committed
+from benchmarks.throughput.events import redis_producer
+from benchmarks.throughput.memory import MIB
+from shared.events import ServerEvent
+from tests.processes import Composition, Running
+from tests.redis_server import redis_server
+
+TOKEN = "a-token-of-the-benchmark"
+
+# The composition of the tests waits shorter than the defaults, and the environment may have its own ideas.
+# No server is due for a resync while something else is measured.
+ENVIRONMENT = {
+    "TOOLSCALE_LEASE_S": "",
+    "TOOLSCALE_RETRY_AFTER_S": "",
+    "TOOLSCALE_SWEEP_INTERVAL_S": "",
+    "TOOLSCALE_WORKER_CONCURRENCY": "",
+    "TOOLSCALE_EMBEDDING_THREADS": "",
+    "TOOLSCALE_EMBEDDING_MODEL": "",
+    "TOOLSCALE_LOG_LEVEL": "",
+    "TOOLSCALE_HOST": "",
+    "TOOLSCALE_PORT": "0",
+    "TOOLSCALE_DOOR_HOST": "",
+    "TOOLSCALE_DOOR_PORT": "0",
+    "TOOLSCALE_CONFIG": "",
+    "TOOLSCALE_EVENTS_TOKEN": TOKEN,
+    "TOOLSCALE_RESYNC_INTERVAL_S": "86400",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What processes took: processor seconds since they started, and the most memory one of them ever held."""
+
+    cpu_s: float
+    peak_mib: float
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A Redis, a data directory, and a producer that sends events to whatever runs on both."""
+
+    composition: Composition
+    producer: Producer
+
+    def ingest(self, events: Sequence[ServerEvent]) -> None:
+        """Send these events and return when the index follows."""
+        for event in events:
+            self.producer.emit(event)
+        wait_until_committed(self.producer.intents, {event.data.server_id for event in events})
+
+
+@dataclass(frozen=True, slots=True)
+class Everything:
+    """Both sides running: processes that work, where MCP clients connect, and where events are posted."""
+
+    workers: Sequence[Running]
+    mcp_url: str
+    door_url: str
+
+
+@contextmanager
+def site(directory: Path, **environment: str) -> Generator[Site]:
+    """Yield a new Redis and an empty index; `environment` has more settings of the processes."""
+    with (
+        emptied_qdrant(),
+        redis_server(directory) as redis_url,
+        redis_producer(redis_url, directory) as producer,
+    ):
+        yield Site(Composition(redis_url, directory, {**ENVIRONMENT, **environment}), producer)
+
+
+@contextmanager
+def workers(composition: Composition, count: int = 1) -> Generator[list[Running]]:
+    """Run so many worker processes, ready to take tasks."""
+    with ExitStack() as running:
+        yield [running.enter_context(composition.worker(f"worker{number}")) for number in range(count)]
+
+
+@contextmanager
+def everything(composition: Composition) -> Generator[Everything]:
+    """Run both sides: in one process on Qdrant Edge, as `toolscale serve`; else each service in its own."""
+    with ExitStack() as running:
+        if qdrant_url():
+            working = running.enter_context(workers(composition, 2))
+            running.enter_context(composition.beat())
+            query = running.enter_context(composition.run("query", "-m", "query"))
+            door = running.enter_context(composition.run("door", "-m", "workers.door"))
+            mcp_url = said_url(query, "query_service_started")
+            yield Everything(working, mcp_url, said_url(door, "door_opened"))
+        else:
+            node = running.enter_context(composition.run("node", "-m", "toolscale", "serve"))
+            mcp_url = said_url(node, "query_service_started")
+            yield Everything([node], mcp_url, mcp_url.removesuffix("/mcp"))
+
+
+def said_url(service: Running, event: str) -> str:
+    """Return the URL in the line with which the service says that it listens."""
+    service.wait_for(event)
+    return next(str(line["url"]) for line in log_lines(service, event))
+
+
+def log_lines(process: Running, event: str) -> list[dict[str, object]]:
+    """Return what the process logged under this name."""
+    lines = (line for line in process.output().splitlines() if f'"event": "{event}"' in line)
+    return [json.loads(line) for line in lines]
+
+
+def tools_written(processes: Sequence[Running]) -> int:
+    """Return how many tools these processes say they have written."""
+    return sum(int(str(line["written"])) for each in processes for line in log_lines(each, "server_indexed"))
+
+
+def usage(processes: Sequence[Running]) -> Usage:
+    """Return what these processes took so far."""
+    return Usage(
+        cpu_s=round(sum(_cpu_s(each) for each in processes), 2),
+        peak_mib=max(_peak_mib(each) for each in processes),
+    )
+
+
+def _cpu_s(running: Running) -> float:
+    times = psutil.Process(running.process.pid).cpu_times()
+    return float(times.user + times.system)
+
+
+def _peak_mib(running: Running) -> float:
+    status = Path(f"/proc/{running.process.pid}/status")
+    found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.exists() else None
+    resident = psutil.Process(running.process.pid).memory_info().rss / MIB
+    return round(max(resident, int(found[1]) / 1024 if found else 0.0), 1)

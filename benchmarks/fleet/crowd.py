@@ -1,0 +1,132 @@
+"""A thousand replicas of one server: their first ingestion, and then resyncs of all of them by one worker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import redis
+from celery import Celery
+
+from benchmarks.fleet.compositions import Site, site, tools_written, usage, workers
+from benchmarks.fleet.plan import Plan
+from benchmarks.fleet.results import Crowd, Replicas, Resync
+from benchmarks.fleet.servers import MODERN, Era, Fleet, RunningFleet, running_fleet
+from benchmarks.fleet.watching import watched_worker
+from benchmarks.throughput.embedded import PATIENCE_S, up, wait_until_committed
+from benchmarks.throughput.isolation import in_fresh_process
+from benchmarks.throughput.memory import MIB
+from shared.catalog import ENCODINGS
+from workers.intents.redis_store import RedisIntents, connect
+from workers.intents.transitions import Pace
+from workers.tasks import SWEEP_INTENTS
+
+# The default of TOOLSCALE_SWEEP_INTERVAL_S.
+SWEEP_EVERY_S = 5.0
+
+PROTOCOLS: dict[Era, str] = {"handshake": "2025-11-25", "modern": MODERN}
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """What Redis had done and held at a moment."""
+
+    processed: int
+    used_mib: float
+
+
+def measure_crowd(plan: Plan) -> Crowd:
+    """Return what the replicas took, a resync over each protocol, and one of fewer servers with more tools."""
+    narrow = Fleet(kind="replicas", servers=plan.replicas, tools=plan.replica_tools, seed=plan.seed)
+    wide = Fleet(kind="replicas", servers=plan.wide_servers, tools=plan.wide_tools, seed=plan.seed)
+    with running_fleet(narrow) as servers:
+        replicas, resyncs = in_fresh_process(_crowd, servers, ("handshake", "modern"))
+    with running_fleet(wide) as servers:
+        _, wide_resyncs = in_fresh_process(_crowd, servers, ("handshake",))
+    return Crowd(replicas=replicas, resyncs=(*resyncs, *wide_resyncs))
+
+
+def _crowd(directory: Path, servers: RunningFleet, eras: Sequence[Era]) -> tuple[Replicas, list[Resync]]:
+    with site(directory) as at:
+        empty_mib = _commands(at).used_mib
+        replicas = _ingest(at, servers)
+        return replicas, [_resync(at, servers, era, empty_mib) for era in eras]
+
+
+def _ingest(at: Site, servers: RunningFleet) -> Replicas:
+    with watched_worker(at) as (worker, stages):
+        before = usage([worker])
+        started = time.perf_counter()
+        at.ingest([up(server) for server in servers.servers("handshake")])
+        seconds, after = time.perf_counter() - started, usage([worker])
+    return Replicas(
+        servers=len(servers.ids),
+        tools=servers.tools,
+        counted=stages.items["count"] // len(ENCODINGS),
+        embedded=stages.items["embed"],
+        seconds=round(seconds, 2),
+        cpu_s=round(after.cpu_s - before.cpu_s, 2),
+        peak_mib=after.peak_mib,
+    )
+
+
+def _resync(at: Site, servers: RunningFleet, era: Era, empty_mib: float) -> Resync:
+    """Let a new worker find all servers due at once."""
+    announcements = [up(server) for server in servers.servers(era)]
+    with workers(at.composition) as working:
+        at.ingest(announcements)  # from now on they are looked at where they speak this protocol
+    with workers(at.composition) as working:
+        at.ingest(announcements[:1])  # it has imported what a look needs
+        make_due(at)
+        before, listings, commands = usage(working), servers.listings(), _commands(at)
+        started = time.perf_counter()
+        _sweep_until_listed(at, servers, listings + len(servers.ids))
+        wait_until_committed(at.producer.intents, servers.ids)
+        seconds, after, commands_after = time.perf_counter() - started, usage(working), _commands(at)
+        return Resync(
+            protocol=PROTOCOLS[era],
+            servers=len(servers.ids),
+            tools=servers.tools,
+            seconds=round(seconds, 2),
+            listings=servers.listings() - listings,
+            tools_written=tools_written(working),
+            cpu_s=round(after.cpu_s - before.cpu_s, 2),
+            peak_mib=after.peak_mib,
+            redis_commands=commands_after.processed - commands.processed,
+            redis_grown_mib=round(commands_after.used_mib - empty_mib, 2),
+        )
+
+
+def make_due(at: Site) -> None:
+    """Tell the store what it is told at the end of each look, with a resync interval that is over at once."""
+    at_once = Pace(first_s=15.0, longest_s=900.0, resync_s=0.001)
+    with closing(RedisIntents(connect(at.composition.redis_url), at_once)) as intents:
+        for intent in intents.intents():
+            intents.commit(intent.server_id, intent.desired)
+
+
+def _sweep_until_listed(at: Site, servers: RunningFleet, listings: int) -> None:
+    """Send a sweep every so many seconds, as beat does, until the fleet has been listed so often.
+
+    Raises:
+        TimeoutError: it did not come to that.
+    """
+    started = time.monotonic()
+    with Celery("beat", broker=at.composition.redis_url) as app:
+        for sweep in range(int(PATIENCE_S / SWEEP_EVERY_S)):
+            app.send_task(SWEEP_INTENTS, queue="toolscale")
+            while time.monotonic() < started + (sweep + 1) * SWEEP_EVERY_S:
+                if servers.listings() >= listings:
+                    return
+                time.sleep(0.1)
+    raise TimeoutError(f"{listings - servers.listings()} servers were not listed within {PATIENCE_S:g} s")
+
+
+def _commands(at: Site) -> Commands:
+    with redis.Redis.from_url(at.composition.redis_url) as client:
+        found = cast("dict[str, float]", client.info())
+    return Commands(int(found["total_commands_processed"]), round(found["used_memory"] / MIB, 2))
