@@ -8,6 +8,7 @@
     │   ├── ServerNotRunning      the server is stopped or quarantined, so it is not called
     │   ├── CallsExhausted        every connection to a server is in use
     │   ├── IndexUnavailable      Qdrant did not answer
+    │   │   └── IndexLost         it did, and a collection is gone
     │   ├── ModelUnavailable      the embedding model cannot be loaded
     │   ├── IntentsUnavailable    the intent store (Redis or the data directory) did not answer
     │   └── LeaseHeld             another run is looking at this server right now
@@ -124,6 +125,10 @@ class LeaseHeld(ServerError, Retryable):
 
 class IndexUnavailable(Retryable):
     """Qdrant did not answer."""
+
+
+class IndexLost(IndexUnavailable):
+    """Qdrant answers, and a collection that should be there is gone; the sweep makes it again."""
 
 
 class ModelUnavailable(Retryable):

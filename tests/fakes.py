@@ -34,6 +34,7 @@ from shared.catalog import (
     point_id,
 )
 from shared.errors import IndexUnavailable, ModelUnavailable
+from shared.index.contract import ToolState
 from shared.text import words
 from shared.vectors import tool_vectors
 
@@ -178,6 +179,16 @@ class FakeIndex:
         with self._held():
             held = [each for each in self._tools.values() if each.tool.digest in digests]
         return {each.tool.digest: Prepared(each.tool.token_counts, each.vectors) for each in held}
+
+    def states(self, server_id: str) -> dict[str, ToolState]:
+        with self._held():
+            tools = [each.tool for each in self._tools.values()]
+        mine = [tool for tool in tools if tool.server_id == server_id]
+        return {tool.definition.name: ToolState(tool.digest, tool.status, tool.groups) for tool in mine}
+
+    def owners(self) -> set[str]:
+        with self._held():
+            return {each.tool.server_id for each in self._tools.values()}
 
     def assign(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:
         with self._held():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -20,6 +21,46 @@ if TYPE_CHECKING:
         TokenSum,
         ToolPage,
     )
+
+
+# Part of the tools' collections' names: raise it when points get other vectors or payload keys.
+SCHEMA_VERSION = 2
+
+SERVERS_COLLECTION = "servers"
+TOOLS_PREFIX = "tools__"
+
+
+@dataclass(frozen=True, slots=True)
+class Edition:
+    """All tools as points made with one model: a collection of its own, since two models' vectors never meet."""
+
+    model: str
+    dimension: int
+    schema: int = SCHEMA_VERSION
+
+    @property
+    def name(self) -> str:
+        """Return the name of its collection."""
+        return f"{TOOLS_PREFIX}{slug(self.model)}__{self.dimension}__v{self.schema}"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolState:
+    """What two editions must agree on about a tool."""
+
+    digest: str
+    status: Status
+    groups: frozenset[str]
+
+
+def slug(model: str) -> str:
+    """Return a model's name as it occurs in a collection's."""
+    return re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")
+
+
+def collection_name(model: str, dimension: int) -> str:
+    """Return the name of the tools' collection: another model, dimension or schema never meets this one's points."""
+    return Edition(model, dimension).name
 
 
 class ToolIndex(Protocol):
@@ -47,6 +88,14 @@ class ToolIndex(Protocol):
 
         The status of that tool does not matter. What comes back of a digest does not grow with its tools.
         """
+        ...
+
+    def states(self, server_id: str) -> dict[str, ToolState]:
+        """Return what the index holds of a server, by tool name, as far as editions must agree on it."""
+        ...
+
+    def owners(self) -> set[str]:
+        """Return the ids of all servers that the index holds tools of, whatever their status."""
         ...
 
     def assign(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:
@@ -98,16 +147,3 @@ class ToolIndex(Protocol):
     def close(self) -> None:
         """Flush what is held in memory and release the store; the index cannot be used afterwards."""
         ...
-
-
-# Part of the tools' collection's name: raise it when points get other vectors or payload keys.
-SCHEMA_VERSION = 2
-
-
-def collection_name(model: str, dimension: int) -> str:
-    """Return the name of the tools' collection: another model, dimension or schema never meets this one's points."""
-    slug = re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")
-    return f"tools__{slug}__{dimension}__v{SCHEMA_VERSION}"
-
-
-SERVERS_COLLECTION = "servers"

@@ -8,7 +8,9 @@ For more tools than that there is the Qdrant server.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import threading
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -42,9 +44,9 @@ from qdrant_edge import Point as EdgePoint
 from qdrant_edge import SparseVector as EdgeSparseVector
 
 from shared.catalog import SparseVector
-from shared.errors import ConfigInvalid, IndexUnavailable
-from shared.index.contract import SERVERS_COLLECTION
-from shared.index.payload import SERVER_INDEXES, TOOL_INDEXES, tool_vector_schema
+from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
+from shared.index.engine import SERVERS_KIND, Kind
+from shared.index.payload import TOOL_INDEXES, tool_vector_schema
 from shared.index.points import (
     Above,
     AnyOf,
@@ -73,14 +75,67 @@ def open_edge(directory: Path, collection: str, dimension: int, facet_limit: int
     Raises:
         ConfigInvalid: another process uses the directory, or it cannot be created.
     """
-    _make(directory)
+    engine = EdgeEngine(directory)
     with ExitStack() as opened:
+        opened.callback(engine.close)
         # this one has the same name for every model, so two processes always meet here
-        servers = EdgeCollection(directory / SERVERS_COLLECTION, _without_vectors(), SERVER_INDEXES)
-        opened.callback(servers.close)
-        tools = EdgeCollection(directory / collection, _with_vectors(tool_vector_schema(dimension)), TOOL_INDEXES)
+        engine.ensure(SERVERS_KIND)
+        kind = Kind(collection, tool_vector_schema(dimension), TOOL_INDEXES)
+        engine.ensure(kind)
         opened.pop_all()
-    return QdrantIndex(tools, servers, facet_limit)
+    return QdrantIndex(engine.collection(kind), engine.collection(SERVERS_KIND), facet_limit)
+
+
+class EdgeEngine:
+    """The collections below a directory; each is opened once, since only one holder can have it."""
+
+    def __init__(self, directory: Path) -> None:
+        """Make the directory.
+
+        Raises:
+            ConfigInvalid: it cannot be made.
+        """
+        _make(directory)
+        self._directory = directory
+        self._open: dict[str, EdgeCollection] = {}
+        self._opening = threading.Lock()
+
+    def ensure(self, kind: Kind) -> None:
+        """Open the collection, created on first use."""
+        with self._opening:
+            if kind.name not in self._open:
+                self._open[kind.name] = EdgeCollection(self._directory / kind.name, _config(kind.vectors), kind.indexes)
+
+    def collection(self, kind: Kind) -> EdgeCollection:
+        """Return the collection."""
+        if not self.exists(kind.name):
+            raise IndexLost(f"{self._directory / kind.name} is gone")
+        self.ensure(kind)
+        return self._open[kind.name]
+
+    def exists(self, name: str) -> bool:
+        """Return whether the collection is on disk."""
+        return (self._directory / name).is_dir()
+
+    def names(self) -> list[str]:
+        """Return the collections on disk."""
+        return sorted(path.name for path in self._directory.iterdir() if path.is_dir() and path.name[0] != ".")
+
+    def drop(self, name: str) -> None:
+        """Remove the collection; renamed first, so that a crash leaves no half of it under its name."""
+        with self._opening:
+            if opened := self._open.pop(name, None):
+                opened.close()
+            if self.exists(name):
+                doomed = Path(tempfile.mkdtemp(prefix=".dropped-", dir=self._directory))
+                (self._directory / name).rename(doomed / name)
+                shutil.rmtree(doomed)
+
+    def close(self) -> None:
+        """Release every collection, also those after one that cannot be."""
+        with self._opening, ExitStack() as closing:
+            for opened in self._open.values():
+                closing.callback(opened.close)
 
 
 class EdgeCollection:
@@ -206,6 +261,10 @@ def _create(path: Path, config: EdgeConfig) -> None:
         except OSError:
             if not path.exists():  # another process may have been faster; loading tells which of us has it
                 raise
+
+
+def _config(schema: VectorSchema) -> EdgeConfig:
+    return _with_vectors(schema) if schema.dense else _without_vectors()
 
 
 def _with_vectors(schema: VectorSchema) -> EdgeConfig:

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from shared.catalog import NAMESPACE, Candidates, Prepared, SparseVector, TokenSum, ToolPage, ToolVectors, point_id
+from shared.index.contract import ToolState
 from shared.index.owners import Owners
 from shared.index.payload import (
     COUNT_KEYS,
@@ -40,8 +41,16 @@ FACET_LIMIT = 4_096
 class QdrantIndex:
     """A ToolIndex; see the contract for what its methods promise."""
 
-    def __init__(self, tools: PointCollection, servers: PointCollection, facet_limit: int = FACET_LIMIT) -> None:
+    def __init__(
+        self,
+        tools: PointCollection,
+        servers: PointCollection,
+        facet_limit: int = FACET_LIMIT,
+        beside: Sequence[PointCollection] = (),
+    ) -> None:
+        """Read from and write to `tools`; what needs no vectors is written to `beside` as well, and there first."""
         self._tools = tools
+        self._all_tools = (*beside, tools)
         self._servers = servers
         self._owners = Owners(tools)
         self._facet_limit = facet_limit
@@ -52,7 +61,9 @@ class QdrantIndex:
 
     def delete(self, server_id: str, tool_names: Collection[str]) -> None:
         """Remove these tools of a server."""
-        self._tools.delete([point_id(server_id, name) for name in tool_names])
+        points = [point_id(server_id, name) for name in tool_names]
+        for collection in self._all_tools:
+            collection.delete(points)
 
     def digests(self, server_id: str) -> dict[str, str]:
         """Return digests by tool name."""
@@ -67,10 +78,20 @@ class QdrantIndex:
             found |= self._tools.one_of_each("digest", asked[start : start + DIGESTS_A_REQUEST], keys)
         return {digest: _prepared(point) for digest, point in found.items()}
 
+    def states(self, server_id: str) -> dict[str, ToolState]:
+        """Return what editions must agree on, by tool name."""
+        rows = walk(self._tools, (AnyOf("server_id", (server_id,)),), ("tool_name", "digest", "status", "groups"))
+        return {row["tool_name"]: ToolState(row["digest"], row["status"], frozenset(row["groups"])) for row in rows}
+
+    def owners(self) -> set[str]:
+        """Return the servers that have tools."""
+        return {row["server_id"] for row in walk(self._tools, (), ("server_id",))}
+
     def assign(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:
         """Set status and groups of a server's tools."""
         payload = {"status": status, "groups": sorted(groups)}
-        self._tools.set_payload(payload, (AnyOf("server_id", (server_id,)),))
+        for collection in self._all_tools:
+            collection.set_payload(payload, (AnyOf("server_id", (server_id,)),))
 
     def search(self, queries: Sequence[QueryVectors], scope: Scope, depth: int) -> list[Candidates]:
         """Return the candidates of each query."""

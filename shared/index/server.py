@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -14,9 +15,9 @@ from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
 
 from shared.catalog import SparseVector
-from shared.errors import ConfigInvalid, IndexUnavailable
-from shared.index.contract import SERVERS_COLLECTION
-from shared.index.payload import SERVER_INDEXES, TOOL_INDEXES, tool_vector_schema
+from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
+from shared.index.engine import SERVERS_KIND, Kind
+from shared.index.payload import TOOL_INDEXES, tool_vector_schema
 from shared.index.points import (
     Above,
     AnyOf,
@@ -39,6 +40,9 @@ TIMEOUT_S = 30
 BATCH_POINTS = 256
 BATCH_CHARACTERS = 4_000_000
 
+# What local mode says in a bare ValueError.
+_LOCALLY_GONE = re.compile(r"^Collection .* not found")
+
 _SCHEMA = {"keyword": models.PayloadSchemaType.KEYWORD, "integer": models.PayloadSchemaType.INTEGER}
 
 
@@ -49,9 +53,13 @@ def open_server(url: str, api_key: str | None, collection: str, dimension: int) 
         IndexUnavailable: the server does not answer.
         ConfigInvalid: the server refuses the key.
     """
+    return index_on(connect(url, api_key), collection, dimension)
+
+
+def connect(url: str, api_key: str | None) -> QdrantClient:
+    """Return a client of the server at `url`, which has not been asked anything yet."""
     # comparing versions would cost a request and only warn
-    client = QdrantClient(url=url, api_key=api_key, timeout=TIMEOUT_S, check_compatibility=False)
-    return index_on(client, collection, dimension)
+    return QdrantClient(url=url, api_key=api_key, timeout=TIMEOUT_S, check_compatibility=False)
 
 
 def index_on(client: QdrantClient, collection: str, dimension: int, prefix: str = "") -> QdrantIndex:
@@ -59,15 +67,54 @@ def index_on(client: QdrantClient, collection: str, dimension: int, prefix: str 
 
     A client in local mode, which is not thread-safe, is called by one thread at a time.
     """
-    is_local = client.init_options["location"] == ":memory:"
-    guard = threading.RLock() if is_local else nullcontext()
-    tools = ServerCollection(client, prefix + collection, guard)
-    servers = ServerCollection(client, prefix + SERVERS_COLLECTION, guard)
-    tools.ensure(
-        tool_vector_schema(dimension), {} if is_local else TOOL_INDEXES
-    )  # local mode has no payload indexes and warns of each
-    servers.ensure(VectorSchema(), {} if is_local else SERVER_INDEXES)
-    return QdrantIndex(tools, servers)
+    engine = ServerEngine(client, prefix)
+    kind = Kind(collection, tool_vector_schema(dimension), TOOL_INDEXES)
+    engine.ensure(kind)
+    engine.ensure(SERVERS_KIND)
+    return QdrantIndex(engine.collection(kind), engine.collection(SERVERS_KIND))
+
+
+class ServerEngine:
+    """The collections of a server; `prefix` begins the names of all that are ours.
+
+    A client in local mode, which is not thread-safe, is called by one thread at a time.
+    """
+
+    def __init__(self, client: QdrantClient, prefix: str = "") -> None:
+        self._client = client
+        self._prefix = prefix
+        self._is_local = client.init_options["location"] == ":memory:"
+        self._guard = threading.RLock() if self._is_local else nullcontext()
+
+    def ensure(self, kind: Kind) -> None:
+        """Create the collection and its payload indexes as far as they are missing."""
+        indexes = {} if self._is_local else kind.indexes  # local mode has none and warns of each
+        self.collection(kind).ensure(kind.vectors, indexes)
+
+    def collection(self, kind: Kind) -> ServerCollection:
+        """Return the collection; nothing is asked of the server."""
+        return ServerCollection(self._client, self._prefix + kind.name, self._guard)
+
+    def exists(self, name: str) -> bool:
+        """Return whether the server has the collection."""
+        with _asking(self._guard, self._prefix + name):
+            return self._client.collection_exists(self._prefix + name)
+
+    def names(self) -> list[str]:
+        """Return the names of the server's collections that are ours, without the prefix."""
+        with _asking(self._guard, "names"):
+            found = [each.name for each in self._client.get_collections().collections]
+        return sorted(name.removeprefix(self._prefix) for name in found if name.startswith(self._prefix))
+
+    def drop(self, name: str) -> None:
+        """Remove the collection."""
+        with _asking(self._guard, self._prefix + name):
+            self._client.delete_collection(self._prefix + name)
+
+    def close(self) -> None:
+        """Close the client."""
+        with _asking(self._guard, "client"):
+            self._client.close()
 
 
 class ServerCollection:
@@ -177,15 +224,23 @@ class ServerCollection:
             if not self._client.collection_exists(self._name):  # another process may have been faster
                 raise
 
-    @contextmanager
-    def _asking(self) -> Generator[None]:
-        with self._guard:
-            try:
-                yield
-            except UnexpectedResponse as error:
-                raise _refusal(error) from error
-            except (ApiException, QdrantException) as error:
-                raise IndexUnavailable(f"Qdrant, collection {self._name}: {error}") from error
+    def _asking(self) -> AbstractContextManager[None]:
+        return _asking(self._guard, self._name)
+
+
+@contextmanager
+def _asking(guard: AbstractContextManager[object], collection: str) -> Generator[None]:
+    with guard:
+        try:
+            yield
+        except UnexpectedResponse as error:
+            raise _refusal(error, collection) from error
+        except (ApiException, QdrantException) as error:
+            raise IndexUnavailable(f"Qdrant, collection {collection}: {error}") from error
+        except ValueError as error:
+            if not _LOCALLY_GONE.search(str(error)):
+                raise
+            raise IndexLost(f"Qdrant has no collection {collection}") from error
 
 
 def batches(points: Sequence[Point]) -> Iterator[list[Point]]:
@@ -207,7 +262,9 @@ def _characters(point: Point) -> int:
     return sum(len(value) for value in point.payload.values() if isinstance(value, str))
 
 
-def _refusal(error: UnexpectedResponse) -> ConfigInvalid | IndexUnavailable:
+def _refusal(error: UnexpectedResponse, collection: str) -> ConfigInvalid | IndexUnavailable:
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        return IndexLost(f"Qdrant has no collection {collection}")
     if error.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return ConfigInvalid(f"QDRANT_API_KEY: Qdrant refuses it ({error.status_code})")
     return IndexUnavailable(f"Qdrant answered {error}")
