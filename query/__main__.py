@@ -5,18 +5,19 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from contextlib import closing, suppress
+from contextlib import closing
 
 import structlog
 
-from query.catalogue import catalogue_of
+from query.catalogue import followed_catalogue
+from query.following import following
 from query.http import HttpServer
 from query.server import build_server
 from query.stdio import serve_stdio
 from query.tools import offers
+from shared.editions import open_editions
 from shared.embedding import FastEmbedder
-from shared.errors import ModelUnavailable, ToolscaleError
-from shared.index import open_index
+from shared.errors import ToolscaleError
 from shared.logging import configure_logging
 from shared.settings import Settings, load_settings
 
@@ -47,14 +48,13 @@ def serve(settings: Settings, *, stdio: bool) -> None:
     """
     configure_logging(settings.log_level)
     embedder = FastEmbedder(settings.embedding_model, settings.embedding_threads)
-    with suppress(ModelUnavailable):  # then keywords alone are searched, and each answer says so
-        embedder.query("ready")  # loads the model now: seconds that the first caller would wait
-    with closing(open_index(settings, embedder.model, embedder.dimension)) as index:
-        server = build_server(offers(catalogue_of(index, embedder, settings)))
+    editions = open_editions(settings, embedder)
+    with closing(editions.store), following(editions) as followed:
+        server = build_server(offers(followed_catalogue(followed, settings)))
         if stdio:
             serve_stdio(server)
         else:
-            HttpServer(server, index=index, settings=settings).run()
+            HttpServer(server, index=followed.index, settings=settings).run()
 
 
 def _arguments() -> argparse.Namespace:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from query.abstain import NO_MATCH_BELOW
 from query.ledger import Ledger
 
 if TYPE_CHECKING:
+    from query.following import Following
     from shared.catalog import Encoding
+    from shared.editions import OpenEdition
     from shared.embedding import Embedder
     from shared.index.contract import ToolIndex
     from shared.settings import Settings
@@ -24,8 +27,22 @@ class Catalogue:
     ledger: Ledger
     encoding: Encoding = "cl100k_base"
     no_match_below: float = NO_MATCH_BELOW
+    now: Callable[[], OpenEdition] | None = None
+
+    def pinned(self) -> Catalogue:
+        """Return the catalogue for one request: index and embedder of one edition, whatever is switched meanwhile."""
+        if self.now is None:
+            return self
+        edition = self.now()
+        return replace(self, index=edition.index, embedder=edition.embedder)
 
 
 def catalogue_of(index: ToolIndex, embedder: Embedder, settings: Settings) -> Catalogue:
     """Return the catalogue in this index, answered from as the settings say."""
     return Catalogue(index, embedder, Ledger(index), settings.token_encoding, settings.no_match_below)
+
+
+def followed_catalogue(followed: Following, settings: Settings) -> Catalogue:
+    """Return the catalogue of whatever edition is in service."""
+    catalogue = catalogue_of(followed.index, followed.now().embedder, settings)
+    return replace(catalogue, now=followed.now)

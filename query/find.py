@@ -26,7 +26,7 @@ def find_tool(request: FindRequest, allowed: Scope, catalogue: Catalogue) -> Fin
     Raises:
         IndexUnavailable: the index did not answer; nothing was found or counted.
     """
-    stopwatch = Stopwatch()
+    stopwatch, catalogue = Stopwatch(), catalogue.pinned()
     scope, index, ledger, encoding = request.within(allowed), catalogue.index, catalogue.ledger, catalogue.encoding
     steps = embed_steps(request.steps, catalogue.embedder)
     embed_ms = stopwatch.lap_ms()

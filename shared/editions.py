@@ -5,19 +5,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
+from shared.embedding import FastEmbedder
+from shared.index import open_store
 from shared.index.contract import Edition
 
 if TYPE_CHECKING:
     from shared.embedding import Embedder
     from shared.index.contract import ToolIndex
     from shared.index.store import IndexStore
+    from shared.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
 class OpenEdition:
-    """An edition with its index and its model: a query that was embedded by the one is searched in the other."""
+    """An edition with its index and its model: what was embedded by the one is searched in the other."""
 
     edition: Edition
     index: ToolIndex
@@ -25,9 +29,10 @@ class OpenEdition:
 
 
 class Editions:
-    """Opens editions. A model is made once and let go when neither the edition in service nor the coming one has it.
+    """Opens the editions of a store. Safe to call from several threads.
 
-    `own` is the edition of this process's settings, which is searched while none is in service.
+    `own` is the edition of this process's settings, which is searched while none is in service. An embedder is made
+    once for each model, and let go when neither the edition in service nor the coming one needs it.
     """
 
     def __init__(self, store: IndexStore, own: Embedder, make_embedder: Callable[[str], Embedder]) -> None:
@@ -37,38 +42,64 @@ class Editions:
         self._embedders = {own.model: own}
         self._changing = threading.Lock()
 
-    def in_service(self) -> OpenEdition:
-        """Return the edition that is in service now.
-
-        Raises:
-            IndexUnavailable: the index does not answer.
-        """
-        return self.open(self.store.service().edition or self.own)
-
     def now(self) -> tuple[OpenEdition, OpenEdition | None]:
-        """Return the edition in service and the one that is coming, as of one moment.
+        """Return the edition in service and the one that is coming, as of one moment; no model is loaded yet.
 
-        Deletions and changes of status through the first one's index reach the second one as well.
+        What is deleted, or changes its status, through the first one's index does so in the second one too.
 
         Raises:
             IndexUnavailable: the index does not answer.
         """
         service = self.store.service()
         edition, coming = service.edition or self.own, service.coming
-        self._let_go({each.model for each in (edition, coming) if each})
-        return self.open(edition, coming), coming and self.open(coming)
+        self._let_go_all_but({each.model for each in (edition, coming) if each})
+        return self._open(edition, coming), self._open(coming) if coming else None
 
-    def open(self, edition: Edition, beside: Edition | None = None) -> OpenEdition:
-        """Return this edition; nothing is read and no model loaded yet."""
-        return OpenEdition(edition, self.store.index(edition, beside), self._embedder(edition.model))
+    def ensure_one(self) -> None:
+        """Create our own edition, empty, where none is in service: an index that nobody has written to answers too.
 
-    def _embedder(self, model: str) -> Embedder:
+        Raises:
+            IndexUnavailable: the index does not answer.
+        """
+        if self.store.service().edition is None:
+            self.store.ensure(self.own)
+
+    def embedder(self, model: str) -> Embedder:
+        """Return the embedder of this model."""
         with self._changing:
             if model not in self._embedders:
                 self._embedders[model] = self._make_embedder(model)
             return self._embedders[model]
 
-    def _let_go(self, models: set[str]) -> None:
+    def _open(self, edition: Edition, beside: Edition | None = None) -> OpenEdition:
+        return OpenEdition(edition, self.store.index(edition, beside), self.embedder(edition.model))
+
+    def _let_go_all_but(self, models: set[str]) -> None:
         with self._changing:
-            kept = {*models, self.own.model}
-            self._embedders = {model: each for model, each in self._embedders.items() if model in kept}
+            self._embedders = {model: each for model, each in self._embedders.items() if model in models}
+
+
+def open_editions(settings: Settings, own: Embedder) -> Editions:
+    """Return the editions of the index that the settings name; `own` is the embedder of their model.
+
+    Raises:
+        IndexUnavailable: the server does not answer.
+        ConfigInvalid: the index cannot be opened with these settings.
+    """
+    return Editions(open_store(settings), own, partial(FastEmbedder, threads=settings.embedding_threads))
+
+
+def index_in_service(now: Callable[[], OpenEdition]) -> ToolIndex:
+    """Return an index that is, at each call, the one over the edition in service then.
+
+    For readers of tools and records. Whoever searches needs index and embedder of the same moment.
+    """
+    return cast("ToolIndex", _InService(now))
+
+
+class _InService:
+    def __init__(self, now: Callable[[], OpenEdition]) -> None:
+        self._now = now
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._now().index, name)

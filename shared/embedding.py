@@ -116,6 +116,13 @@ class FastEmbedder:
             raise self._failure from error
 
 
+def known_models() -> list[str]:
+    """Return the names of all models that can be asked for."""
+    from fastembed import TextEmbedding  # noqa: PLC0415  # 2 s to import
+
+    return [BUNDLED_MODEL, *(str(each["model"]) for each in TextEmbedding.list_supported_models())]
+
+
 def bundled_model() -> Path:
     """Return the directory of the model that ships with Toolscale."""
     return Path(str(importlib.resources.files("shared") / "assets" / "all-MiniLM-L6-v2-int8"))

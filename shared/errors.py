@@ -8,7 +8,7 @@
     │   ├── ServerNotRunning      the server is stopped or quarantined, so it is not called
     │   ├── CallsExhausted        every connection to a server is in use
     │   ├── IndexUnavailable      Qdrant did not answer
-    │   │   └── IndexLost         it did, and a collection is gone
+    │   ├── IndexLost             an IndexUnavailable: Qdrant did, and a collection is gone
     │   ├── ModelUnavailable      the embedding model cannot be loaded
     │   ├── IntentsUnavailable    the intent store (Redis or the data directory) did not answer
     │   └── LeaseHeld             another run is looking at this server right now

@@ -11,12 +11,14 @@ import threading
 from collections.abc import Generator
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
 from celery import Celery
 from celery.worker import WorkController
 
+from shared.editions import Editions
 from shared.errors import IndexUnavailable, IntentsUnavailable
 from shared.events import ServerEvent
 from shared.settings import Settings
@@ -31,7 +33,8 @@ from workers.intents.contract import Intent
 from workers.restore import restore_if_lost
 from workers.sources.config_follower import ConfigFollower, following_config
 from workers.sources.following import follow, look_again
-from workers.tasks import SWEEP_LIMIT, send_reconcile
+from workers.tasks import SWEEP_LIMIT, send_migrate, send_reconcile
+from workers.tending import tend_index
 
 _INTERRUPT_EVERY_S = 0.05
 
@@ -43,6 +46,12 @@ class Embedded:
     settings: Settings
     deps: Dependencies
     app: Celery
+
+    @property
+    def editions(self) -> Editions:
+        """Return the editions of the index, which both sides share."""
+        assert self.deps.editions  # open_dependencies opens them
+        return self.deps.editions
 
     def emit(self, event: ServerEvent) -> Intent:
         """Record an event and wake the worker thread."""
@@ -123,6 +132,7 @@ def _sweeper(app: Celery, deps: Dependencies, interval_s: float) -> Generator[No
                 restore_if_lost(deps)
                 for server_id in deps.intents.claim_due(SWEEP_LIMIT):
                     send_reconcile(app, server_id)
+                tend_index(deps, partial(send_migrate, app))
             except (IndexUnavailable, IntentsUnavailable) as error:
                 structlog.get_logger().warning("sweep_failed", reason=str(error))
 

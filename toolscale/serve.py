@@ -12,7 +12,8 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from query.catalogue import catalogue_of
+from query.catalogue import followed_catalogue
+from query.following import following
 from query.http import HttpServer
 from query.server import build_server
 from query.stdio import serve_stdio
@@ -27,6 +28,8 @@ from workers.door.recording import Recorder
 
 if TYPE_CHECKING:
     from mcp.server import Server
+
+    from shared.index.contract import ToolIndex
 
 
 def serve_embedded(settings: Settings, *, stdio: bool) -> None:
@@ -62,20 +65,21 @@ def _servers(embedded: Embedded, path: Path | None) -> Generator[None]:
 
 
 def _answer(embedded: Embedded, *, stdio: bool) -> None:
-    index, settings = embedded.deps.index, embedded.settings
-    server = build_server(offers(catalogue_of(index, embedded.deps.embedder, settings)))
-    if stdio:
-        serve_stdio(server)
-        return
-    with _http_server(server, embedded) as http:
-        err.print(connection_help(http.url, settings), highlight=False, soft_wrap=True, markup=False)
-        http.run()
+    settings = embedded.settings
+    with following(embedded.editions) as followed:
+        server = build_server(offers(followed_catalogue(followed, settings)))
+        if stdio:
+            serve_stdio(server)
+            return
+        with _http_server(server, followed.index, embedded) as http:
+            err.print(connection_help(http.url, settings), highlight=False, soft_wrap=True, markup=False)
+            http.run()
 
 
 @contextmanager
-def _http_server(server: Server[Any], embedded: Embedded) -> Generator[HttpServer]:
+def _http_server(server: Server[Any], index: ToolIndex, embedded: Embedded) -> Generator[HttpServer]:
     """Bind the query service, with the door for events beside it where a token is set."""
-    index, settings = embedded.deps.index, embedded.settings
+    settings = embedded.settings
     if settings.events_token is None:
         yield HttpServer(server, index=index, settings=settings)
         return

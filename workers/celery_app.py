@@ -51,11 +51,14 @@ class Opened:
             return self._intents
 
     def dependencies(self) -> Dependencies:
-        """Return all that a look works with."""
+        """Return all that a look works with; the first call asks for the model of the settings."""
         with self._opening:
             if self._opened is None:
                 self._opened = open_dependencies(self._settings, self.intents())
-            return self._opened
+            opened = self._opened
+        if opened.own_model:
+            opened.own_model.ask_once()
+        return opened
 
     def close(self) -> None:
         """Close what was opened, in the reverse order."""

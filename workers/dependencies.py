@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 
 from shared.catalog import Encoding, Listing
-from shared.embedding import Embedder, FastEmbedder
-from shared.index import open_index
+from shared.editions import Editions, OpenEdition, index_in_service, open_editions
+from shared.embedding import Embedder, FastEmbedder, known_models
 from shared.index.contract import ToolIndex
 from shared.settings import Settings
 from shared.tokens import Counter, counters
 from workers.intents.contract import Intent, IntentStore
+from workers.own_model import OwnModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,10 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """The neighbours of the write path; `list_server` returns a complete listing or raises a ServerError."""
+    """The neighbours of the write path; `list_server` returns a complete listing or raises a ServerError.
+
+    `index` and `embedder` are of the edition in service. While `coming` is made to take over, it is written to as well.
+    """
 
     intents: IntentStore
     index: ToolIndex
@@ -33,10 +38,39 @@ class Dependencies:
     counters: Mapping[Encoding, Counter]
     list_server: Callable[[Intent], Listing]
     patience: Patience = Patience()
+    editions: Editions | None = None
+    own_model: OwnModel | None = None
+    coming: OpenEdition | None = None
+
+    def current(self) -> Dependencies:
+        """Return the same with the editions as of now: for one look, asked for when it holds its lease.
+
+        The coming edition is complete only if no look that began before it was wanted still writes.
+
+        Raises:
+            IndexUnavailable: the index does not answer.
+        """
+        if self.editions is None:
+            return self
+        edition, coming = self.editions.now()
+        return replace(self, index=edition.index, embedder=edition.embedder, coming=coming)
+
+    @property
+    def written(self) -> list[Dependencies]:
+        """Return the neighbours for each edition that a look writes tools to.
+
+        The one in service is the last: what it lacks is compared, so an interrupted look is repeated for both.
+        """
+        if self.coming is None:
+            return [self]
+        return [replace(self, index=self.coming.index, embedder=self.coming.embedder, coming=None), self]
 
     def close(self) -> None:
         """Release the index; the intents belong to who opened them."""
-        self.index.close()
+        if self.editions:
+            self.editions.store.close()
+        else:
+            self.index.close()
 
 
 def open_dependencies(settings: Settings, intents: IntentStore) -> Dependencies:
@@ -47,10 +81,17 @@ def open_dependencies(settings: Settings, intents: IntentStore) -> Dependencies:
         ConfigInvalid: another process holds the data directory.
     """
     embedder = FastEmbedder(settings.embedding_model, settings.embedding_threads)
+    editions = open_editions(settings, embedder)
+    with ExitStack() as opened:
+        opened.callback(editions.store.close)
+        editions.store.establish(editions.own, known_models)
+        opened.pop_all()
     return Dependencies(
         intents=intents,
-        index=open_index(settings, embedder.model, embedder.dimension),
+        index=index_in_service(lambda: editions.now()[0]),
         embedder=embedder,
+        editions=editions,
+        own_model=OwnModel(editions),
         counters=counters(),
         list_server=lister(settings),
         patience=Patience(settings.quarantine_after, settings.stop_after_s),

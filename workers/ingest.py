@@ -20,6 +20,7 @@ from shared.errors import IndexUnavailable, ModelUnavailable, ServerError
 from workers.dependencies import Dependencies
 from workers.fetch import FetchInterrupted
 from workers.intents.contract import Intent, Lease
+from workers.migration import without_unusable
 from workers.preparing import prepare
 from workers.records import awaited_record, is_settled, listed_record, stopped_record, unsettle
 from workers.setbacks import park, set_back
@@ -53,7 +54,7 @@ def reconcile(server_id: str, deps: Dependencies) -> Ingested | None:
         if intent is None:
             return None
         try:
-            return _carry_out(intent, lease, deps)
+            return _carry_out(intent, lease, deps.current())
         except (IndexUnavailable, ModelUnavailable, FetchInterrupted):
             deps.intents.postpone(server_id)  # our own trouble, or our end, says nothing about the server
             raise
@@ -79,13 +80,15 @@ def ingest(listing: Listing, intent: Intent, lease: Lease, deps: Dependencies) -
     wanted = {tool.name: digest(tool, listing.declared_name) for tool in listing.tools}
     changed = [tool for tool in listing.tools if held.get(tool.name) != wanted[tool.name]]
     gone = held.keys() - wanted.keys()
-    settled = is_settled(before, groups)
+    settled = is_settled(before, groups, listing.declared_name)
     if not settled:
-        unsettle(before, deps)
+        unsettle(before, deps, listing.declared_name)
 
+    written = without_unusable(deps).written if changed else []
     for start in range(0, len(changed), BATCH):
         batch = {wanted[tool.name]: tool for tool in changed[start : start + BATCH]}
-        prepare(batch, listing.declared_name, deps, partial(_write, batch, intent, lease, deps))
+        for each in written:
+            prepare(batch, listing.declared_name, each, partial(_write, batch, intent, lease, each))
     lease.assert_held()
     deps.index.delete(server_id, gone)
     if not settled:

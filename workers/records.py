@@ -59,18 +59,26 @@ def stopped_record(intent: Intent, deps: Dependencies) -> ServerRecord:
     )
 
 
-def is_settled(record: ServerRecord | None, groups: frozenset[str]) -> bool:
-    """Return whether all tools of the server are known to be running, and in these groups."""
-    return bool(record and record.catalog_digest and record.status == "running" and record.groups == groups)
+def is_settled(record: ServerRecord | None, groups: frozenset[str], declared_name: str) -> bool:
+    """Return whether all tools of the server are known to be running, in these groups and under this name."""
+    return bool(
+        record
+        and record.catalog_digest
+        and record.status == "running"
+        and record.groups == groups
+        and record.declared_name == declared_name
+    )
 
 
-def unsettle(record: ServerRecord | None, deps: Dependencies) -> None:
-    """Note, before status or groups of tools change, that the record no longer speaks for them.
+def unsettle(record: ServerRecord | None, deps: Dependencies, declared_name: str | None = None) -> None:
+    """Note, before status, groups or declared name of tools change, that the record no longer speaks for them.
 
-    A run that is killed after some of its writes then leaves a record that the next look does not trust.
+    A run that is killed after some of its writes then leaves a record that the next look does not trust. Another
+    `declared_name` is noted with it: tools that are embedded anew from the index are embedded under that one.
     """
-    if record and record.catalog_digest:
-        deps.index.put_server(record.model_copy(update={"catalog_digest": ""}))
+    if record and (record.catalog_digest or record.declared_name != (declared_name or record.declared_name)):
+        renamed = {} if declared_name is None else {"declared_name": declared_name}
+        deps.index.put_server(record.model_copy(update={"catalog_digest": "", **renamed}))
 
 
 def known_record(intent: Intent, deps: Dependencies) -> ServerRecord:

@@ -16,11 +16,14 @@ from workers.emit import accept
 from workers.fetch import FetchInterrupted
 from workers.ingest import reconcile
 from workers.intents.contract import IntentStore
+from workers.migration import SLICE_S, migrate
 from workers.restore import restore_if_lost
+from workers.tending import tend_index
 
 ACCEPT_EVENT = "toolscale.accept_event"
 RECONCILE_SERVER = "toolscale.reconcile_server"
 SWEEP_INTENTS = "toolscale.sweep_intents"
+MIGRATE_TOOLS = "toolscale.migrate_tools"
 
 SWEEP_LIMIT = 500
 
@@ -53,6 +56,7 @@ class Tasks:
         task(name=ACCEPT_EVENT, max_retries=None, **retried)(self.accept_event)
         task(name=RECONCILE_SERVER, throws=(ServerError, FetchInterrupted))(self.reconcile_server)
         task(name=SWEEP_INTENTS)(self.sweep_intents)
+        task(name=MIGRATE_TOOLS)(self.migrate_tools)
 
     def accept_event(self, *args: Any, **kwargs: Any) -> None:
         """Record a CloudEvent and wake a worker; one that is refused becomes a dead letter, not a failure."""
@@ -84,6 +88,12 @@ class Tasks:
             self._wake(server_id)
         if due:
             structlog.get_logger().info("intents_swept", servers=len(due))
+        with suppress(IndexUnavailable):
+            tend_index(self._dependencies(), self._ask_migration)
+
+    def migrate_tools(self) -> None:
+        """Work for some seconds on the edition that is to take over; without one there is nothing to do."""
+        migrate(self._dependencies(), self._look_again_if_asked)
 
     def _restore_if_lost(self) -> None:
         if not self._intents().is_marked():
@@ -98,6 +108,9 @@ class Tasks:
     def _wake(self, server_id: str) -> None:
         send_reconcile(self._app, server_id)
 
+    def _ask_migration(self) -> None:
+        send_migrate(self._app)
+
 
 def _only_object(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | str:
     """Return the one object a producer should have sent, or a text of what it sent, which no event is."""
@@ -109,3 +122,8 @@ def _only_object(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any
 def send_reconcile(app: Celery, server_id: str) -> None:
     """Ask a worker to look at this server; its id is the only argument, so Flower shows it."""
     app.send_task(RECONCILE_SERVER, args=[server_id])
+
+
+def send_migrate(app: Celery) -> None:
+    """Ask a worker to go on with the migration; the next sweep asks again, so a message that waits is worth nothing."""
+    app.send_task(MIGRATE_TOOLS, expires=SLICE_S)

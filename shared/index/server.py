@@ -88,7 +88,7 @@ class ServerEngine:
 
     def ensure(self, kind: Kind) -> None:
         """Create the collection and its payload indexes as far as they are missing."""
-        indexes = {} if self._is_local else kind.indexes  # local mode has none and warns of each
+        indexes: Indexes = {} if self._is_local else kind.indexes  # local mode has none and warns of each
         self.collection(kind).ensure(kind.vectors, indexes)
 
     def collection(self, kind: Kind) -> ServerCollection:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from shared.catalog import NAMESPACE
 from shared.errors import IndexLost
-from shared.index.contract import SCHEMA_VERSION, TOOLS_PREFIX, Edition
+from shared.index.contract import SCHEMA_VERSION, TOOLS_PREFIX, Edition, slug
 from shared.index.engine import SERVERS_KIND, Engine, tools_kind
 from shared.index.points import Payload, Point
 from shared.index.qdrant import QdrantIndex
@@ -66,9 +66,8 @@ class IndexStore:
     def service(self) -> Service:
         """Return which edition is in service now, and which one is wanted."""
         found = self._servers.retrieve([_IN_SERVICE, _WANTED])
-        edition, wanted = found.get(_IN_SERVICE), found.get(_WANTED)
         since = max((each["since"] for each in found.values()), default=0.0)
-        return Service(edition and _edition(edition), wanted and _edition(wanted), since)
+        return Service(_edition(found.get(_IN_SERVICE)), _edition(found.get(_WANTED)), since)
 
     def establish(self, own: Edition, models: Callable[[], Iterable[str]] = tuple) -> None:
         """Put an edition into service where none is: `own`, unless tools of another one are there already.
@@ -129,7 +128,8 @@ class IndexStore:
             found = self._servers.retrieve([_WHOLE, _IN_SERVICE])
         except IndexLost:
             return False
-        return found.keys() == {_WHOLE, _IN_SERVICE} and self._engine.exists(_edition(found[_IN_SERVICE]).name)
+        edition = _edition(found.get(_IN_SERVICE))
+        return _WHOLE in found and edition is not None and self._engine.exists(edition.name)
 
     def repair(self, own: Edition, models: Callable[[], Iterable[str]] = tuple) -> None:
         """Create the collections that are gone, empty, and an edition in service."""
@@ -155,13 +155,15 @@ class IndexStore:
         return [name for name in self._engine.names() if name.startswith(TOOLS_PREFIX)]
 
     def _found(self, own: Edition, models: Callable[[], Iterable[str]]) -> Edition:
-        """Return the edition that holds the most tools; ours where none holds any."""
-        names = self._editions()
-        if own.name in names or not names:
+        """Return ours if it holds tools, or else the one that holds the most."""
+        others = [name for name in self._editions() if name != own.name]
+        if self._size(own) or not others:
             return own
-        slugs = {Edition(model, 0).name.split("__")[1]: model for model in models()}
-        others = [each for name in names if (each := _named(name, slugs))]
-        return max(others, key=lambda each: self._tools(each).count(()), default=own)
+        slugs = {slug(model): model for model in models()}
+        return max((each for name in others if (each := _named(name, slugs))), key=self._size, default=own)
+
+    def _size(self, edition: Edition) -> int:
+        return self._tools(edition).count(()) if self._engine.exists(edition.name) else 0
 
     def _put(self, point: str, payload: Payload) -> None:
         self._servers.upsert([Point(point, payload)])
@@ -179,8 +181,8 @@ def _payload(edition: Edition) -> Payload:
     return {**asdict(edition), "since": time.time()}
 
 
-def _edition(payload: Payload) -> Edition:
-    return Edition(payload["model"], payload["dimension"], payload["schema"])
+def _edition(payload: Payload | None) -> Edition | None:
+    return Edition(payload["model"], payload["dimension"], payload["schema"]) if payload else None
 
 
 def _named(name: str, models: dict[str, str]) -> Edition | None:

@@ -1,0 +1,49 @@
+"""Fill the index again when it was lost, from the intents: the other place where every server is known."""
+
+from __future__ import annotations
+
+import structlog
+
+from shared.embedding import known_models
+from shared.events import ServerChanged, ServerDown, ServerEvent, ServerRef
+from workers.dependencies import Dependencies
+from workers.intents.contract import Intent
+
+SOURCE = "toolscale/rebuild"
+
+
+def rebuild_if_lost(deps: Dependencies) -> None:
+    """Make what is gone of the index again, and ask for a look at every server that is known; else do nothing.
+
+    Safe to repeat and to interrupt: the index is marked last.
+
+    Raises:
+        IndexUnavailable: it does not answer.
+    """
+    if deps.editions is None or deps.editions.store.is_whole():
+        return
+    store = deps.editions.store
+    store.repair(deps.editions.own, known_models)
+    _unlist(deps.current())
+    servers = [_ask(intent, deps) for intent in deps.intents.intents()]
+    store.mark()
+    if servers:
+        structlog.get_logger().warning("index_rebuilding", servers=len(servers))
+
+
+def _unlist(deps: Dependencies) -> None:
+    """Let no record that is left speak for tools that may be gone; answers say that they are still to come."""
+    for record in deps.index.servers():
+        revision = deps.intents.next_revision()
+        unlisted = {"recipe": "", "catalog_digest": "", "revision": revision}
+        deps.index.put_server(record.model_copy(update=unlisted))
+
+
+def _ask(intent: Intent, deps: Dependencies) -> str:
+    """Ask for a look, which the next sweep sends; of a server that is down, only that its record comes back."""
+    server = ServerRef(server_id=intent.server_id)
+    event: ServerEvent = ServerChanged(source=SOURCE, data=server)
+    if intent.status == "stopped":
+        event = ServerDown(source=SOURCE, data=server)
+    deps.intents.record(event, due_in_s=0)
+    return intent.server_id
