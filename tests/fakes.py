@@ -127,6 +127,13 @@ class FakeEmbedder:
         return _unit(bag)
 
 
+class SaltedEmbedder(FakeEmbedder):
+    """A model of its own: what it makes of a text is far from what any other model makes of the same."""
+
+    def _bag(self, text: str) -> NDArray[np.float32]:
+        return super()._bag(" ".join(f"{self.model.replace('/', '')}{word}".lower() for word in words(text).split()))
+
+
 class WithoutModel(FakeEmbedder):
     """An embedder whose model cannot be loaded."""
 

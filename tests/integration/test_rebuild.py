@@ -1,0 +1,164 @@
+"""An index that was wiped, while its directory lay there or under running processes, is filled again."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+
+from query.catalogue import followed_catalogue
+from query.find import find_tool
+from query.following import Following
+from query.request import FindRequest
+from shared.catalog import Scope
+from shared.editions import Editions
+from shared.errors import IndexLost, IndexUnavailable
+from shared.index.contract import SERVERS_COLLECTION
+from shared.index.store import IndexStore
+from shared.settings import load_settings
+from tests.builders import definition, down, listing, up
+from tests.editions import NEW, OLD, Catalogue, catalogue, edition, settle, tools_found
+from tests.fakes import SaltedEmbedder
+from workers.dependencies import Dependencies
+from workers.ingest import reconcile
+from workers.rebuild import rebuild_if_lost
+from workers.tending import tend_index
+
+TRUTH = {"files:read_file", "clock:get_time"}
+
+wipes: dict[str, Callable[[Catalogue], None]] = {
+    "everything": lambda shop: [shop.engine.drop(name) for name in shop.engine.names()] and None,
+    "the tools": lambda shop: shop.engine.drop(edition(OLD).name),
+    "the servers": lambda shop: shop.engine.drop(SERVERS_COLLECTION),
+}
+wiped = pytest.mark.parametrize("wipe", wipes.values(), ids=list(wipes))
+
+
+@pytest.fixture
+def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Catalogue]:
+    """A catalogue of two servers that run and one that is down, on a server whose collections can vanish."""
+    with catalogue("local", tmp_path) as shop:
+        fill(shop)
+        yield shop
+
+
+def fill(shop: Catalogue) -> None:
+    shop.world.servers = {
+        "files": listing(definition("read_file")),
+        "clock": listing(definition("get_time")),
+        "gone": listing(definition("old_tool")),
+    }
+    deps = shop.worker(OLD)
+    for event in (up("files", ["dev"]), up("clock"), up("gone"), down("gone")):
+        shop.intents.record(event, due_in_s=0)
+    settle(deps)
+    rebuild_if_lost(deps)
+    settle(deps)
+
+
+def sweep(deps: Dependencies) -> list[str]:
+    """Do what a sweep does; return the servers that are looked at."""
+    tend_index(deps, lambda: None)
+    due = sorted(deps.intents.claim_due(100))
+    for server_id in due:
+        reconcile(server_id, deps)
+    return due
+
+
+@wiped
+def test_collections_that_vanish_under_a_running_worker_are_filled_by_the_next_sweep(
+    shop: Catalogue, wipe: Callable[[Catalogue], None]
+) -> None:
+    deps = shop.worker(OLD)
+    assert sweep(deps) == []
+
+    wipe(shop)
+    looked_at = sweep(deps)
+
+    assert looked_at == ["clock", "files", "gone"]
+    assert tools_found(deps) == TRUTH
+    records = {record.server_id: record.status for record in deps.index.servers()}
+    assert records == {"clock": "running", "files": "running", "gone": "stopped"}
+    assert sweep(deps) == []
+
+
+@wiped
+def test_collections_that_vanished_before_a_worker_started_are_filled_by_its_first_sweep(
+    shop: Catalogue, wipe: Callable[[Catalogue], None]
+) -> None:
+    wipe(shop)
+
+    deps = shop.worker(OLD)
+    sweep(deps)
+
+    assert tools_found(deps) == TRUTH
+
+
+@wiped
+def test_a_running_query_service_says_so_and_answers_again(shop: Catalogue, wipe: Callable[[Catalogue], None]) -> None:
+    reader = Following(Editions(IndexStore(shop.engine), SaltedEmbedder(OLD), SaltedEmbedder))
+    found, asked = followed_catalogue(reader, load_settings()), FindRequest(tool_description="get time")
+    tools = [tool.name for tool in find_tool(asked, Scope(), found).tools]
+    wipe(shop)
+
+    with pytest.raises(IndexUnavailable):
+        find_tool(asked, Scope(), found)
+    sweep(shop.worker(OLD))
+
+    assert [tool.name for tool in find_tool(asked, Scope(), found).tools] == tools
+
+
+def test_a_look_at_a_vanished_index_says_what_is_gone_and_is_repeated(shop: Catalogue) -> None:
+    deps = shop.worker(OLD)
+    wipes["the tools"](shop)
+    shop.intents.record(up("files"), due_in_s=0)
+
+    with pytest.raises(IndexLost, match=edition(OLD).name):
+        reconcile("files", deps)
+
+    sweep(deps)
+    assert "files:read_file" in tools_found(deps)
+
+
+def test_what_is_gone_is_counted_no_more_until_it_is_listed_again(shop: Catalogue) -> None:
+    deps = shop.worker(OLD)
+    wipes["the tools"](shop)
+
+    tend_index(deps, lambda: None)
+
+    assert not any(record.is_listed for record in deps.index.servers())
+
+
+def test_a_coming_edition_that_vanishes_is_made_again(shop: Catalogue) -> None:
+    from workers.migration import migrate
+
+    deps = shop.worker(NEW)
+    assert deps.editions
+    assert deps.own_model
+    deps.own_model.ask_once()
+    migrate(deps, lambda _: None, slice_s=0.05)
+    shop.engine.drop(edition(NEW).name)
+
+    for _ in range(5):
+        migrate(deps, lambda _: None)
+
+    assert deps.editions.store.service().edition == edition(NEW)
+    assert tools_found(deps) == TRUTH
+
+
+@pytest.mark.parametrize("lost", ["everything", "the tools", "the servers"])
+def test_a_directory_that_was_wiped_while_nobody_ran_is_filled_again(tmp_path: Path, lost: str) -> None:
+    with catalogue("edge", tmp_path) as shop:
+        fill(shop)
+        world = shop.world
+    below = {"everything": "", "the tools": edition(OLD).name, "the servers": SERVERS_COLLECTION}[lost]
+    shutil.rmtree(tmp_path / "index" / below)
+
+    with catalogue("edge", tmp_path) as shop:
+        shop.world.servers = world.servers
+        deps = shop.worker(OLD)
+        sweep(deps)
+
+        assert tools_found(deps) == TRUTH
