@@ -49,7 +49,7 @@ class Settings(BaseSettings):
     """Directory of secrets named by `credential_ref`; beside it, `TOOLSCALE_CREDENTIAL_<NAME>` is looked up."""
 
     embedding_model: str = BUNDLED_MODEL
-    """The bundled model, or any that fastembed supports."""
+    """The bundled model, or any that fastembed supports; another one takes over when all tools are embedded by it."""
     embedding_threads: Annotated[int, Field(ge=1, le=64)] | None = None
     """Threads of ONNX Runtime; unset: one a core."""
     token_encoding: Encoding = "cl100k_base"

@@ -168,10 +168,13 @@ def carry_over(server_id: str, lease: Lease, deps: Dependencies, coming: OpenEdi
 
 
 def _embedded(server_id: str, tools: list[IndexedTool], deps: Dependencies, coming: OpenEdition) -> list[EmbeddedTool]:
+    """Return the tools with the coming edition's vectors; those of replicas that it has already are not made again."""
+    known = coming.index.prepared({tool.digest for tool in tools})
+    unknown = {tool.digest: tool.definition for tool in tools if tool.digest not in known}
     record = deps.index.server(server_id)
-    declared_name = record.declared_name if record else ""
-    vectors = tool_vectors([tool.definition for tool in tools], declared_name, coming.embedder)
-    return [EmbeddedTool(tool, each) for tool, each in zip(tools, vectors, strict=True)]
+    made = tool_vectors(list(unknown.values()), record.declared_name if record else "", coming.embedder)
+    vectors = {digest: each.vectors for digest, each in known.items()} | dict(zip(unknown, made, strict=True))
+    return [EmbeddedTool(tool, vectors[tool.digest]) for tool in tools]
 
 
 def _give_up(editions: Editions, coming: OpenEdition, error: ModelUnavailable) -> None:

@@ -81,7 +81,7 @@ class IndexStore:
             self.want(edition)
         if not self._engine.exists(edition.name):
             self._servers.delete([_WHOLE])
-            self.ensure(edition)
+        self.ensure(edition)
 
     def ensure(self, edition: Edition) -> None:
         """Create what is missing of an edition's collection."""

@@ -24,7 +24,7 @@ from shared.catalog import (
     ToolDefinition,
     ToolVectors,
 )
-from shared.index.contract import ToolIndex
+from shared.index.contract import ToolIndex, ToolState
 from shared.index.qdrant import DIGESTS_A_REQUEST
 from tests.fakes import asking, closest, embedded, make_tool
 from tests.integration.index_engines import ENGINES, QDRANT_URL, opened
@@ -65,6 +65,23 @@ def test_a_written_tool_comes_back_whole(index: ToolIndex) -> None:
 
     assert _everything(index) == [tool]
     assert closest(index, asking(), EVERYTHING, 5) == [tool]
+
+
+def test_states_are_what_editions_must_agree_on_of_a_servers_tools(index: ToolIndex) -> None:
+    tools = [make_tool("git", "log", groups=("dev",)), make_tool("git", "diff", status="stopped"), make_tool("s", "t")]
+    _write(index, tools)
+
+    assert index.states("git") == {
+        "log": ToolState(tools[0].digest, "running", frozenset({"dev"})),
+        "diff": ToolState(tools[1].digest, "stopped", frozenset()),
+    }
+    assert index.states("nobody") == {}
+
+
+def test_owners_are_all_servers_with_tools_whatever_their_status(index: ToolIndex) -> None:
+    _write(index, [make_tool("git", "log"), make_tool("git", "diff"), make_tool("gone", "t", status="stopped")])
+
+    assert index.owners() == {"git", "gone"}
 
 
 def test_writing_a_tool_again_replaces_it_whole(index: ToolIndex) -> None:

@@ -216,6 +216,20 @@ def test_a_look_killed_between_both_editions_is_repeated_for_both(shop: Catalogu
     assert "files:write_file" not in tools_found(deps)
 
 
+def test_replicas_are_embedded_once(shop: Catalogue) -> None:
+    for name in ("one", "two", "three"):
+        shop.world.servers[name] = listing(definition("copied_tool"))
+        shop.intents.record(up(name), due_in_s=0)
+    settle(shop.worker(OLD))
+
+    deps = wanting(shop)
+    finish(deps)
+
+    embedder = service_of(deps).embedder
+    assert isinstance(embedder, SaltedEmbedder)
+    assert embedder.embedded_texts.count("scripted: copied tool") == 1
+
+
 def test_a_server_that_is_being_looked_at_is_visited_later(shop: Catalogue) -> None:
     deps = wanting(shop)
     with shop.intents.lease("clock"):

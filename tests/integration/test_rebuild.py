@@ -28,8 +28,14 @@ from workers.tending import tend_index
 
 TRUTH = {"files:read_file", "clock:get_time"}
 
+
+def _drop_all(shop: Catalogue) -> None:
+    for name in shop.engine.names():
+        shop.engine.drop(name)
+
+
 wipes: dict[str, Callable[[Catalogue], None]] = {
-    "everything": lambda shop: [shop.engine.drop(name) for name in shop.engine.names()] and None,
+    "everything": _drop_all,
     "the tools": lambda shop: shop.engine.drop(edition(OLD).name),
     "the servers": lambda shop: shop.engine.drop(SERVERS_COLLECTION),
 }

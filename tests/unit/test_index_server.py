@@ -10,9 +10,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from shared.errors import ConfigInvalid, IndexUnavailable
+from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
+from shared.index.engine import SERVERS_KIND
 from shared.index.points import Point
-from shared.index.server import BATCH_CHARACTERS, BATCH_POINTS, batches, open_server
+from shared.index.server import BATCH_CHARACTERS, BATCH_POINTS, ServerEngine, batches, connect, open_server
 
 Answer = Callable[[str, str], tuple[int, object]]
 """From method and path to status and result."""
@@ -61,6 +62,14 @@ def test_a_server_in_trouble_is_unavailable(status: int) -> None:
 def test_a_refused_key_needs_the_operator(status: int) -> None:
     with scripted_qdrant(lambda _method, _path: (status, None)) as url, pytest.raises(ConfigInvalid, match="API_KEY"):
         open_server(url, None, "tools", 4)
+
+
+def test_a_collection_that_is_gone_is_lost_and_not_merely_unavailable() -> None:
+    with scripted_qdrant(lambda method, _path: (404, None) if method == "POST" else (200, COLLECTION)) as url:
+        engine = ServerEngine(connect(url, None))
+
+        with pytest.raises(IndexLost, match="no collection servers"):
+            engine.collection(SERVERS_KIND).retrieve(["5f0a2b1e-7d0c-5f6e-9a53-0c1f6f2f7a11"])
 
 
 def test_a_collection_that_another_worker_made_in_the_same_moment_is_used() -> None:
