@@ -176,6 +176,40 @@ def test_a_look_after_a_servers_visit_reaches_the_coming_edition_too(shop: Catal
     assert tools_found(deps) == {"files:read_file", "files:write_file", "clock:get_time", "clock:stop_watch"}
 
 
+def test_what_changes_between_the_last_comparison_and_the_switch_is_not_missing_after_it(shop: Catalogue) -> None:
+    deps, numbers = wanting(shop), itertools.count(1)
+
+    def change_what_was_visited(server_id: str) -> None:
+        if server_id == "gone":  # the last one of each pass
+            number = next(numbers)
+            shop.world.servers["files"] = listing(definition("read_file"), definition(f"tool_{number}"))
+            shop.intents.record(changed("files"), due_in_s=0)
+            shop.intents.record(up("clock") if number % 2 == 0 else down("clock"), due_in_s=0)
+            settle(deps)
+
+    for _ in range(5):
+        migrate(deps, change_what_was_visited)
+
+    last = next(numbers) - 1
+    assert service_of(deps).edition == edition(NEW)
+    clock = set[str]() if last % 2 else {"clock:get_time", "clock:set_alarm"}
+    assert tools_found(deps) == {"files:read_file", f"files:tool_{last}"} | clock
+
+
+def test_what_is_left_of_an_abandoned_migration_does_not_come_back(shop: Catalogue) -> None:
+    migrate(wanting(shop), lambda _: None, slice_s=0.5)
+    back = wanting(shop, OLD)
+    shop.world.servers["files"] = listing(definition("read_file"))
+    shop.intents.record(changed("files"), due_in_s=0)
+    settle(back)
+
+    deps = wanting(shop)
+    finish(deps)
+
+    assert service_of(deps).edition == edition(NEW)
+    assert tools_found(deps) == {"files:read_file", "clock:get_time", "clock:set_alarm"}
+
+
 class Killed(BaseException):
     """The process dies: nothing of ours catches it."""
 
