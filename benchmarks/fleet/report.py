@@ -71,7 +71,7 @@ def _caveats(results: Results) -> Iterator[str]:
     yield f"- Workers, query service, Redis, the fleet, and whoever asks share {results.machine.cores} cores."
     yield "- The fleet is scripted and on loopback, so it answers faster than most; waiting costs a worker nothing."
     yield "- One process holds Qdrant Edge: storm and findable have worker and query service in one."
-    yield "- Processor seconds are those of the worker processes; in the storm the query service is among them."
+    yield "- Processor seconds are those of the worker processes; in the storm query service and door are among them."
 
 
 def _storm(found: Storm) -> Iterator[str]:

@@ -49,7 +49,8 @@ def _storm(directory: Path, way: str, servers: RunningFleet, plan: Plan) -> Stor
 
 def _run(way: str, at: Site, running: Everything, servers: RunningFleet, plan: Plan) -> StormRun:
     desired = _desired(at, servers.ids) + plan.storm_events
-    before = usage(running.workers), servers.listings(), tools_written(running.workers)
+    took = partial(usage, [*running.workers, running.door])
+    before = took(), servers.listings(), tools_written(running.workers)
     with asking(running.mcp_url, plan.question_rate, plan.seed) as answered_ms:
         started = time.perf_counter()
         _sender(way, at, running)(_events(servers.ids, plan))
@@ -60,7 +61,7 @@ def _run(way: str, at: Site, running: Everything, servers: RunningFleet, plan: P
         way=WAYS[way],
         sent_s=round(sent_s, 2),
         drained_s=round(drained_s, 2),
-        cpu_s=round(usage(running.workers).cpu_s - before[0].cpu_s, 2),
+        cpu_s=round(took().cpu_s - before[0].cpu_s, 2),
         listings=servers.listings() - before[1],
         tools_written=tools_written(running.workers) - before[2],
         answers=Answers.of(answered_ms),

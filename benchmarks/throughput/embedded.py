@@ -35,22 +35,20 @@ def up(server: FleetServer) -> ServerUp:
     return ServerUp(data=ServerAnnouncement(server_id=server.server_id, url=server.url))
 
 
-def wait_until_committed(intents: IntentStore, server_ids: Iterable[str]) -> None:
+def wait_until_committed(intents: IntentStore, server_ids: Iterable[str], within_s: float = PATIENCE_S) -> None:
     """Return when the index reflects all that was recorded of these servers, seen within 5 ms.
 
     Raises:
         TimeoutError: it did not come to that.
     """
     pending = list(server_ids)
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + within_s
     while pending:
         if not _is_lagging(intents, pending[-1]):
             pending.pop()
             continue
         if time.monotonic() > deadline:
-            raise TimeoutError(
-                f"{len(pending)} servers not committed within {PATIENCE_S:g} s, {pending[-1]} among them"
-            )
+            raise TimeoutError(f"{len(pending)} servers not committed within {within_s:g} s, {pending[-1]} among them")
         time.sleep(POLL_S)
 
 
