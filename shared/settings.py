@@ -87,6 +87,8 @@ class Settings(BaseSettings):
     """Looks in a row that fail, or that kill their worker, before a server's tools are hidden."""
     stop_after_s: Annotated[float, Field(ge=60, le=31_536_000)] = 86_400.0
     """Seconds without a good list after which a server counts as stopped, until it is announced again."""
+    shutdown_s: Annotated[float, Field(ge=0, le=600)] = 30.0
+    """Seconds that a worker which was asked to end leaves its listings; what is being written is finished."""
     lease_s: Annotated[float, Field(ge=1, le=600)] = 10.0
     """Seconds until a dead worker's hold on a server expires; a living one renews it."""
     dead_letter_limit: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000

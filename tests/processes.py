@@ -21,12 +21,12 @@ class Running:
     process: subprocess.Popen[bytes]
     log: Path
 
-    def wait_for(self, text: str, within_s: float = 30.0) -> None:
-        """Wait until the process has said this."""
+    def wait_for(self, text: str, within_s: float = 30.0, times: int = 1) -> None:
+        """Wait until the process has said this, so many times."""
 
         def said() -> bool:
             assert self.process.poll() is None, f"exited with {self.process.returncode}:\n{self.output()}"
-            return text in self.output()
+            return self.output().count(text) >= times
 
         eventually(said, within_s, what=f"{text!r} in {self.log.name}")
 
@@ -35,8 +35,8 @@ class Running:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def kill(self) -> None:
-        """End it as a crash would: SIGKILL, nothing is cleaned up."""
-        self.process.send_signal(signal.SIGKILL)
+        """End it and its children as a crash of the machine would: SIGKILL to the process group."""
+        os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(10)
 
     def stop(self) -> int:
@@ -67,31 +67,36 @@ class Composition:
         }
 
     @contextmanager
-    def celery(self, name: str, *arguments: str) -> Generator[Running]:
+    def celery(self, name: str, *arguments: str, **environment: str) -> Generator[Running]:
         """Run `celery -A workers.app <arguments>` until the block ends."""
-        with self.run(name, "-m", "celery", "-A", "workers.app", *arguments) as running:
+        with self.run(name, "-m", "celery", "-A", "workers.app", *arguments, **environment) as running:
             yield running
 
     @contextmanager
-    def worker(self, name: str = "worker") -> Generator[Running]:
+    def worker(self, name: str = "worker", *options: str, **environment: str) -> Generator[Running]:
         """Run a worker, ready to take tasks."""
-        with self.celery(name, "worker", "--hostname", f"{name}@localhost") as running:
+        with self.celery(name, "worker", "--hostname", f"{name}@localhost", *options, **environment) as running:
             running.wait_for("ready.")
             yield running
 
     @contextmanager
-    def beat(self) -> Generator[Running]:
+    def beat(self, **environment: str) -> Generator[Running]:
         """Run beat, which sends the sweeps."""
-        with self.celery("beat", "beat", "--schedule", str(self.directory / "schedule")) as running:
+        schedule = str(self.directory / "schedule")
+        with self.celery("beat", "beat", "--schedule", schedule, **environment) as running:
             yield running
 
     @contextmanager
-    def run(self, name: str, *arguments: str) -> Generator[Running]:
-        """Run Python with these arguments; what still runs at the end is stopped."""
+    def run(self, name: str, *arguments: str, **environment: str) -> Generator[Running]:
+        """Run Python with these arguments, in a process group of its own; what still runs at the end is stopped."""
         log = self.directory / f"{name}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, *arguments], env=self.environment, stdout=output, stderr=subprocess.STDOUT
+                [sys.executable, *arguments],
+                env={**self.environment, **environment},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
         try:
             yield Running(process, log)

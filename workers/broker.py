@@ -12,6 +12,7 @@ from typing import Any, cast
 from kombu.transport import TRANSPORT_ALIASES
 from kombu.transport.redis import Channel, Transport
 from kombu.utils.json import loads
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from workers.envelope import MessageRefused, check_message, check_task
 
@@ -32,6 +33,7 @@ def survive_garbage(on_garbage: OnGarbage) -> None:
 
     class GuardedChannel(Channel):
         def _create_client(self, asynchronous: bool = False) -> Any:
+            _assert_open(self)
             create = cast("Callable[[bool], Any]", super()._create_client)  # type: ignore[misc]  # not in the stubs
             client = create(asynchronous)
             # the one place that sees an item before kombu parses it
@@ -53,6 +55,13 @@ def survive_garbage(on_garbage: OnGarbage) -> None:
     aliases = cast("dict[str, Any]", TRANSPORT_ALIASES)  # a callable is allowed, and called
     for scheme in ("redis", "rediss"):
         aliases[scheme] = lambda: GuardedTransport
+
+
+def _assert_open(channel: Channel) -> None:
+    """Raise what kombu expects of a lost connection: it closes some channels once more after their connection."""
+    if cast("Any", channel).connection.client is None:
+        # as it is, an AttributeError ends the worker when Redis is lost twice within seconds
+        raise RedisConnectionError("the connection of this channel was closed")
 
 
 def _popped(reply: Any, on_garbage: OnGarbage) -> Any:

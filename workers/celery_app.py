@@ -13,7 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import structlog
 from celery import Celery, signals
+from kombu.exceptions import OperationalError
 
 from shared.logging import configure_logging
 from shared.settings import Settings
@@ -21,6 +23,7 @@ from shared.upstream.config_file import ConfigFile
 from workers.dead_letters import keep_refused_messages
 from workers.dependencies import Dependencies, open_dependencies
 from workers.emit import emit
+from workers.ending import interrupt_fetches_after
 from workers.intents import open_intents
 from workers.intents.contract import IntentStore
 from workers.sources.config_follower import ConfigFollower, following_config
@@ -29,9 +32,17 @@ from workers.tasks import SWEEP_INTENTS, Tasks, send_reconcile
 # An in-memory broker is polled; kombu's default of one second would make four tasks a second.
 MEMORY_POLLING_S = 0.01
 
-# A dead worker's message returns after this long, looked for at this interval; longer than any single look.
-VISIBILITY_TIMEOUT_S = 300
+# What a look may take beyond the listing: to count and embed the tools of a large server. Celery ends it where it can,
+# in processes (`--pool processes`); threads are bounded by the listing's own deadline alone.
+WORK_LIMIT_S = 240
+HARD_LIMIT_AFTER_S = 15
+
+# A dead worker's message returns after the longest look and this, looked for at this interval.
+VISIBLE_AFTER_S = 30
 RESTORE_INTERVAL_S = 5
+
+# A tick of the sweep that nobody took for so long is worth nothing; longer than the clocks of two machines differ.
+TICK_EXPIRES_S = 600
 
 
 class Opened:
@@ -85,7 +96,7 @@ def _delivery(settings: Settings) -> dict[str, Any]:
     transport: dict[str, Any] = {"polling_interval": MEMORY_POLLING_S}
     if settings.redis_url:
         transport = {
-            "visibility_timeout": VISIBILITY_TIMEOUT_S,
+            "visibility_timeout": _look_limit_s(settings) + HARD_LIMIT_AFTER_S + VISIBLE_AFTER_S,
             "unacked_restore_interval": RESTORE_INTERVAL_S,
             "unacked_restore_throttle": 1,
             "socket_timeout": 5,
@@ -98,7 +109,13 @@ def _delivery(settings: Settings) -> dict[str, Any]:
         "worker_prefetch_multiplier": 1,
         "broker_transport_options": transport,
         "broker_connection_retry_on_startup": True,
+        "task_soft_time_limit": _look_limit_s(settings),
+        "task_time_limit": _look_limit_s(settings) + HARD_LIMIT_AFTER_S,
     }
+
+
+def _look_limit_s(settings: Settings) -> float:
+    return settings.listing_timeout_s + WORK_LIMIT_S
 
 
 def _schedule(settings: Settings) -> dict[str, Any]:
@@ -107,8 +124,7 @@ def _schedule(settings: Settings) -> dict[str, Any]:
             "sweep": {
                 "task": SWEEP_INTENTS,
                 "schedule": settings.sweep_interval_s,
-                # ticks that piled up while no worker ran are worth no more than one
-                "options": {"expires": max(1.0, settings.sweep_interval_s)},
+                "options": {"expires": TICK_EXPIRES_S},
             }
         }
     }
@@ -122,7 +138,7 @@ def _conduct(settings: Settings) -> dict[str, Any]:
         "task_ignore_result": True,
         "worker_pool": "threads",  # a look waits on a server; ONNX Runtime and tiktoken release the GIL
         "worker_concurrency": settings.worker_concurrency,
-        "worker_soft_shutdown_timeout": 30,
+        "worker_soft_shutdown_timeout": settings.shutdown_s,
         "worker_send_task_events": True,
         "task_send_sent_event": True,
         "worker_hijack_root_logger": False,
@@ -134,8 +150,12 @@ def _connect_signals(app: Celery, settings: Settings, opened: Opened) -> None:
     following = ExitStack()
 
     def on_ready(**_: Any) -> None:
+        _sweep_at_start(app)
         if settings.config:
             following.enter_context(_following(app, settings, settings.config, opened.intents()))
+
+    def on_shutting_down(**_: Any) -> None:
+        interrupt_fetches_after(settings.shutdown_s)
 
     def on_shutdown(**_: Any) -> None:
         following.close()
@@ -145,10 +165,19 @@ def _connect_signals(app: Celery, settings: Settings, opened: Opened) -> None:
         configure_logging(settings.log_level)
 
     signals.worker_ready.connect(on_ready, weak=False)
+    signals.worker_shutting_down.connect(on_shutting_down, weak=False)
     signals.worker_shutdown.connect(on_shutdown, weak=False)
     signals.worker_process_shutdown.connect(on_shutdown, weak=False)
     signals.setup_logging.connect(on_logging, weak=False)
     keep_refused_messages(opened.intents)
+
+
+def _sweep_at_start(app: Celery) -> None:
+    """Ask for one sweep: what was lost or due while no worker ran does not wait for beat."""
+    try:
+        app.send_task(SWEEP_INTENTS)
+    except OperationalError as error:
+        structlog.get_logger().warning("sweep_failed", reason=str(error))  # beat sends the next
 
 
 def _following(app: Celery, settings: Settings, path: Path, intents: IntentStore) -> AbstractContextManager[None]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import signal
 import subprocess
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 from tests.processes import Composition, Running
 from tests.redis_server import PROGRAM, free_port, wait_until_up
@@ -35,14 +39,25 @@ class RedisProcess:
         self._process.kill()
         self._process.wait(10)
 
+    def lose_disk(self) -> None:
+        """Kill it, and delete all that it had written down."""
+        self.kill()
+        shutil.rmtree(self._directory)
+        self._directory.mkdir()
+
 
 class Workers:
-    """Worker processes that share the composition's stores; Qdrant Edge belongs to one at a time."""
+    """Worker processes that share the composition's stores; Qdrant Edge belongs to one at a time.
 
-    def __init__(self, composition: Composition, count: int) -> None:
+    Each starts with what `environment` returns, as a clock that is not the machine's.
+    """
+
+    def __init__(self, composition: Composition, count: int, environment: Callable[[], dict[str, str]]) -> None:
         self._composition = composition
+        self._environment = environment
+        self.count = count
         self._stack = ExitStack()
-        self._started = 0
+        self._logs: list[Path] = []
         self._running = [self._start() for _ in range(count)]
 
     def kill(self, which: int) -> None:
@@ -55,6 +70,23 @@ class Workers:
         self._running[which].stop()
         self._running[which] = self._start()
 
+    def without_any(self, do: Callable[[], None], end: Callable[[Running], object]) -> None:
+        """End all workers in this way, do something, and start as many others."""
+        for running in self._running:
+            end(running)
+        do()
+        self._running = [self._start() for _ in self._running]
+
+    def ended_by_themselves(self) -> list[str]:
+        """Return what workers that nobody killed said last, and start others in their place, as a supervisor does."""
+        ended = [running for running in self._running if running.process.poll() is not None]
+        self._running = [self._start() if running in ended else running for running in self._running]
+        return [f"{running.log.name} ended by itself: {running.output()[-300:]}" for running in ended]
+
+    def said(self, event: str) -> int:
+        """Return how often workers logged this event, those that are gone included."""
+        return sum(log.read_text(errors="replace").count(f'"event": "{event}"') for log in self._logs)
+
     def freeze(self, which: int, seconds: float) -> None:
         """Let a worker stand still for longer than its leases last."""
         process = self._running[which].process
@@ -62,16 +94,23 @@ class Workers:
         threading.Event().wait(seconds)
         process.send_signal(signal.SIGCONT)
 
-    def stop(self) -> None:
-        """Ask all workers to end, and wait for it."""
-        for running in self._running:
-            running.stop()
-        self._stack.close()
-
     def close(self) -> None:
         """End what still runs."""
         self._stack.close()
 
     def _start(self) -> Running:
-        self._started += 1
-        return self._stack.enter_context(self._composition.worker(f"worker{self._started}"))
+        name = f"worker{len(self._logs)}"
+        running = self._stack.enter_context(self._composition.worker(name, **self._environment()))
+        self._logs.append(running.log)
+        return running
+
+
+def delete_index(data_dir: Path, qdrant_url: str | None) -> None:
+    """Delete all that the index holds: the collections of the Qdrant server, or the embedded index's directory."""
+    if qdrant_url:
+        with urlopen(f"{qdrant_url}/collections", timeout=10) as answer:
+            collections = json.load(answer)["result"]["collections"]
+        for collection in collections:
+            urlopen(Request(f"{qdrant_url}/collections/{collection['name']}", method="DELETE"), timeout=10).close()
+    else:
+        shutil.rmtree(data_dir / "index")

@@ -124,6 +124,12 @@ def test_the_module_that_a_command_names_exists(name: str) -> None:
     assert importlib.util.find_spec(module) is not None, module
 
 
+def test_a_worker_that_is_asked_to_end_has_the_time_it_takes() -> None:
+    grace_s = int(SERVICES["worker"]["stop_grace_period"].removesuffix("s"))
+
+    assert grace_s >= Settings().shutdown_s + 10
+
+
 def test_the_operators_file_has_a_default_that_exists() -> None:
     (mount,) = SERVICES["worker"]["volumes"]
     default = re.fullmatch(r"\$\{MCP_JSON:-(.+)\}", mount["source"])

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.settings import load_settings
+from workers.celery_app import build_app
+
+REDIS = "redis://127.0.0.1:1/0"
+
+
+def test_a_message_is_kept_until_its_task_ended_and_comes_back_soon_after_its_worker_died() -> None:
+    conf = build_app(load_settings(redis_url=REDIS)).conf
+
+    assert (conf.task_acks_late, conf.task_reject_on_worker_lost, conf.worker_prefetch_multiplier) == (True, True, 1)
+    transport = conf.broker_transport_options
+    assert (transport["unacked_restore_interval"], transport["unacked_restore_throttle"]) == (5, 1)
+
+
+def test_tasks_are_json_and_leave_no_results() -> None:
+    conf = build_app(load_settings(redis_url=REDIS)).conf
+
+    assert (conf.task_serializer, conf.accept_content, conf.task_ignore_result) == ("json", ["json"], True)
+
+
+@given(st.floats(min_value=0.001, max_value=600))
+def test_a_look_may_take_longer_than_its_listing_and_ends_before_its_message_comes_back(listing_s: float) -> None:
+    conf = build_app(load_settings(redis_url=REDIS, listing_timeout_s=listing_s)).conf
+
+    limits = listing_s, conf.task_soft_time_limit, conf.task_time_limit
+    assert list(limits) == sorted(set(limits))
+    assert conf.task_time_limit < conf.broker_transport_options["visibility_timeout"]
+
+
+def test_a_tick_of_the_sweep_outlives_clocks_that_differ_by_minutes() -> None:
+    sweep = build_app(load_settings(redis_url=REDIS)).conf.beat_schedule["sweep"]
+
+    assert sweep["options"]["expires"] >= 300
