@@ -9,7 +9,8 @@ import tempfile
 from pathlib import Path
 
 from shared.logging import configure_logging
-from tests.chaos.harness import LONG, SHORT, run
+from tests.chaos.harness import run
+from tests.chaos.plan import LONG, SHORT
 from tests.chaos.report import render, write
 
 

@@ -2,85 +2,39 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 import redis
 import structlog
 from celery import Celery
-from kombu.exceptions import OperationalError
 
 from benchmarks.throughput.machine import this_machine
-from shared.errors import IntentsUnavailable
-from shared.events import ServerEvent
 from shared.settings import load_settings
-from tests.builders import changed
-from tests.chaos.fleet import Fleet, serve
+from tests.chaos.fleet import Fleet, Scripted, serve
+from tests.chaos.load import Load, wait
+from tests.chaos.plan import NAMES, Fault, Plan
 from tests.chaos.report import Outcome
-from tests.chaos.services import RedisProcess, Workers
+from tests.chaos.services import RedisProcess, Workers, delete_index
 from tests.chaos.truth import differences
-from tests.processes import Composition
-from workers.emit import emit
+from tests.processes import Composition, Running
+from workers.intents.contract import Intent
 from workers.intents.redis_store import RedisIntents, connect
 from workers.intents.transitions import Pace
-from workers.tasks import send_reconcile
 
 LEASE_S = 2.0
 RETRY_AFTER_S = 1.0
+RETRY_MAX_S = 10.0
 APART_S = 5.0
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How much of everything; times are in seconds. `sick` is the share of servers that hang, drip or fail."""
-
-    servers: int
-    kills: int
-    redis_kills: int
-    wipes: int
-    freezes: int
-    roll_outs: int
-    resync_s: float
-    bound_s: float
-    sick: float = 0.3
-
-    def scaled(self, share: float) -> Plan:
-        """Return a plan with this share of the faults, each kind once at least."""
-        kinds = ("kills", "redis_kills", "wipes", "freezes", "roll_outs")
-        return replace(self, **{kind: max(1, round(getattr(self, kind) * share)) for kind in kinds})
-
-    def faults(self, rng: random.Random) -> list[str]:
-        """Return all faults in an order of chance."""
-        counts = {
-            "kill": self.kills,
-            "redis": self.redis_kills,
-            "wipe": self.wipes,
-            "freeze": self.freezes,
-            "roll_out": self.roll_outs,
-        }
-        faults = [name for name, times in counts.items() for _ in range(times)]
-        rng.shuffle(faults)
-        return faults
-
-
-LONG = Plan(servers=100, kills=200, redis_kills=20, wipes=3, freezes=5, roll_outs=10, resync_s=30.0, bound_s=45.0)
-SHORT = Plan(servers=20, kills=3, redis_kills=1, wipes=1, freezes=1, roll_outs=1, resync_s=8.0, bound_s=30.0)
-
-NAMES = {
-    "kill": "worker killed (SIGKILL) under load",
-    "redis": "Redis killed (SIGKILL) and started again",
-    "wipe": "Redis wiped (FLUSHALL)",
-    "freeze": "worker frozen for longer than its leases last",
-    "roll_out": "worker asked to end (SIGTERM) under load",
-}
+# How wrong a clock is: every process draws one of these at its start.
+CLOCKS_AHEAD_S = (-120, 0, 120)
+SKEWED = Path(__file__).parent / "skewed"
 
 
 class Chaos:
@@ -94,38 +48,40 @@ class Chaos:
         opened.enter_context(serve(self._fleet))
         self._redis = RedisProcess(directory / "redis")
         opened.callback(self._redis.kill)
-        self._composition = Composition(self._redis.url, self._index, self._settings())
-        pace = Pace(RETRY_AFTER_S, 10.0)
+        composition = Composition(self._redis.url, self._index, self._settings())
+        pace = Pace(RETRY_AFTER_S, RETRY_MAX_S)
         self._intents = opened.enter_context(closing(RedisIntents(connect(self._redis.url), pace)))
-        self._producer = opened.enter_context(Celery("producer", broker=self._redis.url))
-        self._producer.conf.update(task_default_queue="toolscale", task_publish_retry=False)
+        producer = opened.enter_context(Celery("producer", broker=self._redis.url))
+        producer.conf.update(task_default_queue="toolscale", task_publish_retry=False)
+        self._load = Load(self._fleet, self._intents, producer, self._rng, RETRY_AFTER_S)
         self._qdrant_url = load_settings().qdrant_url
-        opened.enter_context(self._composition.beat())
-        self._workers = Workers(self._composition, 2 if self._qdrant_url else 1)
+        opened.enter_context(composition.beat(**self._clock()))
+        self._workers = Workers(composition, 2 if self._qdrant_url else 1, self._clock)
         opened.callback(self._workers.close)
-        self._done: Counter[str] = Counter()
-        self._events = self._unannounced = self._lost = self._parked = 0
+        self._done: Counter[Fault] = Counter()
+        self._lost = 0
+        self._wrong: list[str] = []
 
     def run(self) -> Outcome:
         """Ingest the fleet, do everything to it at once, and compare."""
         started = time.monotonic()
-        self._tell([self._fleet.announcement(server) for server in self._fleet.all])
-        self._await(self._has_converged, 120.0)
+        self._load.tell([self._fleet.announcement(server) for server in self._fleet.all])
+        wait(self._has_converged, 120.0)
         self._fleet.sicken(self._plan.sick)
-        for fault in self._plan.faults(self._rng):
-            self._load()
-            self._fleet.wait_for_listings(self._rng.randint(1, 12), within_s=2.0)
+        for fault in self._plan.in_order(self._rng):
+            self._some_load()
+            self._fleet.wait_for_listings(self._rng.randint(1, 12), within_s=1.0)
             self._strike(fault)
-        self._load()
-        converged_after_s = self._await(self._has_converged, self._plan.bound_s)
-        compared, wrong = self._compare_twice()
-        return self._outcome(time.monotonic() - started, converged_after_s, compared, wrong)
+        self._some_load()
+        converged_after_s = wait(self._has_converged, self._plan.bound_s)
+        compared = self._compare(), self._compare(after_s=APART_S)
+        return self._outcome(time.monotonic() - started, converged_after_s, compared)
 
     def _settings(self) -> dict[str, str]:
         return {
             "TOOLSCALE_LEASE_S": str(LEASE_S),
             "TOOLSCALE_RETRY_AFTER_S": str(RETRY_AFTER_S),
-            "TOOLSCALE_RETRY_MAX_S": "10",
+            "TOOLSCALE_RETRY_MAX_S": str(RETRY_MAX_S),
             "TOOLSCALE_SWEEP_INTERVAL_S": "1",
             "TOOLSCALE_LISTING_TIMEOUT_S": "2",
             "TOOLSCALE_RESYNC_INTERVAL_S": str(self._plan.resync_s),
@@ -133,118 +89,108 @@ class Chaos:
             "TOOLSCALE_EMBEDDING_THREADS": "1",
         }
 
-    def _load(self) -> None:
-        """Let a tenth of the servers change, and some go down and up; chance decides what is said, and how often."""
-        changes = max(2, self._plan.servers // 10)
-        events = self._fleet.churn(changes)
-        self._unannounced += changes - len({event.data.server_id for event in events})
-        self._tell(events + self._fleet.flip(max(1, changes // 3)))
+    def _clock(self) -> dict[str, str]:
+        """Return the environment of a process whose clock may be wrong; nothing else of it is."""
+        path = os.pathsep.join([str(SKEWED), os.environ.get("PYTHONPATH", "")])
+        return {"PYTHONPATH": path, "CHAOS_CLOCK_AHEAD_S": str(self._rng.choice(CLOCKS_AHEAD_S))}
 
-    def _tell(self, events: Iterable[ServerEvent]) -> None:
-        for event in events:
-            self._events += 1
-            self._until_recorded(event)
+    def _some_load(self) -> None:
+        self._load.some(max(2, self._plan.servers // 10))
 
-    def _until_recorded(self, event: ServerEvent) -> None:
-        emitted = partial(emit, event, self._intents, self._wake, due_in_s=RETRY_AFTER_S)
-        self._await(lambda: _succeeds(emitted), 30.0)
-
-    def _wake(self, server_id: str) -> None:
-        try:
-            send_reconcile(self._producer, server_id)
-        except OperationalError:
-            return  # the sweep finds what was recorded
-
-    def _strike(self, fault: str) -> None:
-        which = self._rng.randrange(2 if self._qdrant_url else 1)
+    def _strike(self, fault: Fault) -> None:
+        self._wrong += self._workers.ended_by_themselves()
+        which = self._rng.randrange(self._workers.count)
         match fault:
             case "kill":
                 self._workers.kill(which)
             case "redis":
                 self._kill_redis()
-            case "wipe":
-                self._wipe()
+            case "flush" | "disk":
+                self._wipe_redis(fault)
+            case "index":
+                self._lose_index()
             case "freeze":
                 self._workers.freeze(which, LEASE_S + 1.0)
-            case _:
+            case "roll_out":
                 self._workers.restart(which)
-        self._done[NAMES[fault]] += 1
+        self._done[fault] += 1
         structlog.get_logger().info("fault_done", fault=fault, done=self._done.total())
 
     def _kill_redis(self) -> None:
         """Kill Redis right after the last event was acknowledged, and count those that it does not remember."""
-        before = {intent.server_id: intent.desired for intent in self._intents.intents()}
+        before = self._known()
         self._redis.kill()
         self._redis.start()
-        after = {intent.server_id: intent.desired for intent in self._intents.intents()}
-        lost = [server_id for server_id, desired in before.items() if after.get(server_id, 0) < desired]
+        after = self._known()
+        lost = [each for each in before if each not in after or after[each].desired < before[each].desired]
         self._lost += len(lost)
-        self._tell([self._fleet.announcement(self._fleet.servers[server_id]) for server_id in lost])
+        self._load.tell([self._fleet.announcement(self._fleet.servers[server_id]) for server_id in lost])
 
-    def _wipe(self) -> None:
+    def _lose_index(self) -> None:
+        """Delete the index while no worker runs, and wait until the loss is noticed: with Redis lost too, all is."""
+        noticed = self._workers.said("index_rebuilding")
+        self._workers.without_any(lambda: delete_index(self._index, self._qdrant_url), Running.kill)
+        if wait(lambda: self._workers.said("index_rebuilding") > noticed, self._plan.bound_s) is None:
+            self._wrong.append(f"nobody noticed within {self._plan.bound_s:g} s that the index was gone")
+
+    def _wipe_redis(self, how: Fault) -> None:
         """Wipe Redis once all that was said of healthy servers is reflected: what is not is lost with it."""
-        self._await(self._has_converged, self._plan.bound_s)
-        with redis.Redis.from_url(self._redis.url) as client:
-            client.flushall()
-        self._await(lambda: len(list(self._intents.intents())) == self._plan.servers, 30.0)
+        if wait(self._has_converged, self._plan.bound_s) is None:
+            self._wrong.append(f"not settled within {self._plan.bound_s:g} s, before a {how}")
+        if how == "disk":
+            self._redis.lose_disk()
+            self._redis.start()
+        else:
+            with redis.Redis.from_url(self._redis.url) as client:
+                client.flushall()
+        if wait(lambda: len(self._known()) == self._plan.servers, self._plan.bound_s) is None:
+            self._wrong.append(f"{len(self._known())} of {self._plan.servers} servers known again after a {how}")
+
+    def _known(self) -> dict[str, Intent]:
+        return {intent.server_id: intent for intent in self._intents.intents()}
 
     def _has_converged(self) -> bool:
         """Return whether every healthy server's last list, and the last word on each, have been acted upon."""
-        return all([self._is_settled(server_id) for server_id in self._fleet.servers])
+        known = self._known()
+        return all(_is_settled(server, known.get(server.server_id)) for server in self._fleet.healthy)
 
-    def _is_settled(self, server_id: str) -> bool:
-        intent, server = self._intents.intent(server_id), self._fleet.servers[server_id]
-        if intent and intent.status == "running" and intent.due_at is None:
-            self._parked += 1
-            self._tell([changed(server_id)])
-        if server.mood != "good":
-            return True
-        return intent is not None and not intent.is_lagging and (not server.is_up or server.shown == server.tools)
+    def _compare(self, after_s: float = 0.0) -> int:
+        """Compare, between two workers where the index is the worker's own; return how many tools there are."""
+        time.sleep(after_s)
+        counted: list[int] = []
 
-    def _await(self, condition: Callable[[], bool], within_s: float) -> float | None:
-        """Return after how many seconds the condition held; None when it did not within the bound."""
-        started = time.monotonic()
-        while not condition():
-            if time.monotonic() - started > within_s:
-                return None
-            time.sleep(0.1)
-        return time.monotonic() - started
+        def compare() -> None:
+            tools, wrong = differences(self._fleet, self._index)
+            counted.append(tools)
+            self._wrong += wrong
 
-    def _compare_twice(self) -> tuple[tuple[int, int], list[str]]:
-        first, wrong = self._compare()
-        time.sleep(APART_S)
-        second, wrong_again = self._compare()
-        return (first, second), wrong + wrong_again
+        if self._qdrant_url:
+            compare()
+        else:
+            self._workers.without_any(compare, Running.stop)
+        return counted[0]
 
-    def _compare(self) -> tuple[int, list[str]]:
-        """Stop the worker where the index is its own, compare, and start another."""
-        if not self._qdrant_url:
-            self._workers.stop()
-        compared = differences(self._fleet, self._index)
-        if not self._qdrant_url:
-            self._workers = Workers(self._composition, 1)
-        return compared
-
-    def _outcome(self, seconds: float, converged: float | None, compared: tuple[int, int], wrong: list[str]) -> Outcome:
+    def _outcome(self, seconds: float, converged: float | None, compared: tuple[int, int]) -> Outcome:
         return Outcome(
             made_at=f"{datetime.now(UTC):%Y-%m-%d}",
             seed=self._seed,
             index="a Qdrant server" if self._qdrant_url else "Qdrant Edge in the worker's data directory",
-            workers=2 if self._qdrant_url else 1,
+            workers=self._workers.count,
             servers=self._plan.servers,
             sick=len(self._fleet.all) - len(self._fleet.healthy),
             seconds=round(seconds, 1),
-            faults=dict(self._done),
-            events=self._events,
-            changes_nobody_announced=self._unannounced,
+            faults={NAMES[fault]: times for fault, times in self._done.items()},
+            clocks_ahead_s=CLOCKS_AHEAD_S,
+            events=self._load.events,
+            changes_nobody_announced=self._load.unannounced,
             listings=self._fleet.listings,
             resync_s=self._plan.resync_s,
             bound_s=self._plan.bound_s,
             converged_after_s=None if converged is None else round(converged, 1),
-            parked_and_announced_again=self._parked,
+            parked=self._workers.said("server_parked"),
             lost_acknowledged_events=self._lost,
             tools_compared=compared,
-            differences=tuple(wrong),
+            differences=tuple(self._wrong),
             machine=this_machine(),
         )
 
@@ -258,9 +204,7 @@ def run(plan: Plan, seed: int, directory: Path) -> Outcome:
     return outcome
 
 
-def _succeeds(attempt: Callable[[], object]) -> bool:
-    try:
-        attempt()
-    except IntentsUnavailable:
+def _is_settled(server: Scripted, intent: Intent | None) -> bool:
+    if intent is None or intent.is_lagging or intent.parked:
         return False
-    return True
+    return not server.is_up or server.shown == server.tools

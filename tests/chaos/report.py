@@ -29,7 +29,8 @@ class Outcome(BaseModel):
     resync_s: float
     bound_s: float
     converged_after_s: float | None
-    parked_and_announced_again: int
+    clocks_ahead_s: tuple[int, ...]
+    parked: int
     lost_acknowledged_events: int
     tools_compared: tuple[int, int]
     differences: tuple[str, ...]
@@ -59,6 +60,8 @@ def render(outcome: Outcome) -> Iterator[str]:
     yield f"{outcome.machine.processor}, {outcome.machine.cores} cores, shared with other work."
     yield f"{outcome.workers} worker process at a time, real Redis with AOF, index: {outcome.index}."
     yield f"{outcome.servers} scripted servers, of which {outcome.sick} hung, dripped or failed."
+    clocks = ", ".join(f"{seconds:+d}" if seconds else "0" for seconds in outcome.clocks_ahead_s)
+    yield f"The clock of each worker and of beat was wrong by one of {clocks} s."
     yield ""
     yield "| fault | times |"
     yield "|---|---:|"
@@ -70,7 +73,7 @@ def render(outcome: Outcome) -> Iterator[str]:
     yield f"| changes that nobody announced | {outcome.changes_nobody_announced} |"
     yield f"| listings that servers were asked for | {outcome.listings} |"
     yield f"| recorded events that a killed Redis had lost | {outcome.lost_acknowledged_events} |"
-    yield f"| servers parked and announced again | {outcome.parked_and_announced_again} |"
+    yield f"| times that a server was parked, and came back by itself | {outcome.parked} |"
     yield f"| resync interval | {outcome.resync_s:g} s |"
     yield f"| last fault to truth | {_converged(outcome)}, allowed {outcome.bound_s:g} s |"
     yield f"| tools compared, twice | {outcome.tools_compared[0]}, {outcome.tools_compared[1]} |"

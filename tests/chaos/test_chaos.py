@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.harness import SHORT, run
+from tests.chaos.harness import run
+from tests.chaos.plan import SHORT
 from tests.redis_server import PROGRAM
 
 pytestmark = pytest.mark.redis
