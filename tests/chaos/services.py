@@ -100,7 +100,9 @@ class Workers:
 
     def _start(self) -> Running:
         name = f"worker{len(self._logs)}"
-        running = self._stack.enter_context(self._composition.worker(name, **self._environment()))
+        # a second less before it takes tasks: what its neighbours revoked is nothing to it
+        worker = self._composition.worker(name, "--without-mingle", **self._environment())
+        running = self._stack.enter_context(worker)
         self._logs.append(running.log)
         return running
 
