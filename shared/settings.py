@@ -52,6 +52,8 @@ class Settings(BaseSettings):
     """The bundled model, or any that fastembed supports; another one takes over when all tools are embedded by it."""
     embedding_threads: Annotated[int, Field(ge=1, le=64)] | None = None
     """Threads of ONNX Runtime; unset: one a core."""
+    embedding_concurrency: Annotated[int, Field(ge=1, le=64)] = 1
+    """Looks of one worker that count and embed at the same time; one text alone keeps `embedding_threads` busy."""
     token_encoding: Encoding = "cl100k_base"
     """The encoding of answers: cl100k_base, o200k_base, or heuristic (an estimate)."""
 
@@ -70,10 +72,12 @@ class Settings(BaseSettings):
     """Bytes of one response, event or line, refused before it is parsed."""
     listing_max_total_bytes: Annotated[int, Field(ge=65_536, le=1 << 32)] = 64 << 20
     """Bytes of all of a server's definitions together."""
+    listing_large_at_once: Annotated[int, Field(ge=1, le=256)] = 2
+    """Lists beyond 256 KiB, or beyond 10,000 values in a response, that one worker holds at a time; others wait."""
     tool_max_bytes: Annotated[int, Field(ge=1_024, le=1 << 26)] = 2 << 20
     """Bytes of one tool's definition; a larger tool is left out, its siblings are kept."""
 
-    worker_concurrency: Annotated[int, Field(ge=1, le=256)] = 8
+    worker_concurrency: Annotated[int, Field(ge=1, le=256)] = 64
     """Servers looked at at the same time by one worker process."""
     sweep_interval_s: Annotated[float, Field(ge=0.1, le=3600)] = 5.0
     """Seconds between two sweeps for events that were recorded and not acted upon."""

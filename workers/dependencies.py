@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from shared.catalog import Encoding, Listing
 from shared.editions import Editions, OpenEdition, index_in_service, open_editions
@@ -15,6 +17,7 @@ from shared.settings import Settings
 from shared.tokens import Counter, counters
 from workers.intents.contract import Intent, IntentStore
 from workers.own_model import OwnModel
+from workers.turns import Turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,8 @@ class Dependencies:
     """The neighbours of the write path; `list_server` returns a complete listing or raises a ServerError.
 
     `index` and `embedder` are of the edition in service. While `coming` is made to take over, it is written to as well.
+    `computing` is held while a look counts and embeds, so that those who list get the processor in between.
+    `turns` are for looks at large lists, from the first page to the last tool written.
     """
 
     intents: IntentStore
@@ -41,6 +46,8 @@ class Dependencies:
     editions: Editions | None = None
     own_model: OwnModel | None = None
     coming: OpenEdition | None = None
+    turns: Turns = field(default_factory=lambda: Turns(1))
+    computing: AbstractContextManager[object] = field(default_factory=nullcontext)
 
     def current(self) -> Dependencies:
         """Return the same with the editions as of now: for one look, asked for when it holds its lease.
@@ -86,6 +93,7 @@ def open_dependencies(settings: Settings, intents: IntentStore) -> Dependencies:
         opened.callback(editions.store.close)
         editions.store.establish(editions.own, known_models)
         opened.pop_all()
+    turns = Turns(settings.listing_large_at_once)
     return Dependencies(
         intents=intents,
         index=index_in_service(lambda: editions.now()[0]),
@@ -93,13 +101,18 @@ def open_dependencies(settings: Settings, intents: IntentStore) -> Dependencies:
         editions=editions,
         own_model=OwnModel(editions),
         counters=counters(),
-        list_server=lister(settings),
+        list_server=lister(settings, turns),
+        turns=turns,
         patience=Patience(settings.quarantine_after, settings.stop_after_s),
+        computing=threading.BoundedSemaphore(settings.embedding_concurrency),
     )
 
 
-def lister(settings: Settings) -> Callable[[Intent], Listing]:
-    """Return the function that dials a server and lists its tools, within the operator's guards."""
+def lister(settings: Settings, turns: Turns) -> Callable[[Intent], Listing]:
+    """Return the function that dials a server and lists its tools, within the operator's guards.
+
+    A large list waits for the server's turn, which is the caller's to give back.
+    """
     from shared.upstream.config_file import ConfigFile  # noqa: PLC0415
     from shared.upstream.dial import Configured, Dialler  # noqa: PLC0415  # the MCP SDK takes half a second to import
     from workers.fetch import Limits, fetch_tools_blocking  # noqa: PLC0415
@@ -118,6 +131,6 @@ def lister(settings: Settings) -> Callable[[Intent], Listing]:
 
     def list_server(intent: Intent) -> Listing:
         target = dialler.target(intent.server_id, intent.announcement.endpoint)
-        return fetch_tools_blocking(intent.server_id, target, limits)
+        return fetch_tools_blocking(intent.server_id, target, limits, partial(turns.try_take, intent.server_id))
 
     return list_server

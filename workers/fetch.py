@@ -35,11 +35,19 @@ class Limits:
     max_total_bytes: int = 64 << 20
 
 
-async def fetch_tools(server_id: str, target: Target, limits: Limits) -> Listing:
+def at_once() -> bool:
+    """Return True: a list may be as large as the limits allow, however many others are."""
+    return True
+
+
+async def fetch_tools(
+    server_id: str, target: Target, limits: Limits, may_hold_much: Callable[[], bool] = at_once
+) -> Listing:
     """Return all tools the server offers now; a tool that cannot be used is among the rejected, with the reason.
 
     Never a partial list. The same definitions give the same wire JSON, whatever the order of their keys. Ends within
-    `limits.timeout_s` and, for a child process that will not die, two seconds more.
+    `limits.timeout_s` and, for a child process that will not die, two seconds more. A list that grows large waits,
+    and its time does not run, until `may_hold_much` says yes.
 
     Raises:
         ServerUnreachable: no connection, or it broke.
@@ -52,16 +60,18 @@ async def fetch_tools(server_id: str, target: Target, limits: Limits) -> Listing
     """
     from workers.fetch_session import list_tools  # noqa: PLC0415  # the SDK takes a second to import
 
-    return await list_tools(server_id, target, limits)
+    return await list_tools(server_id, target, limits, may_hold_much)
 
 
-def fetch_tools_blocking(server_id: str, target: Target, limits: Limits) -> Listing:
+def fetch_tools_blocking(
+    server_id: str, target: Target, limits: Limits, may_hold_much: Callable[[], bool] = at_once
+) -> Listing:
     """Return what `fetch_tools` does, from a thread without an event loop.
 
     Raises:
         FetchInterrupted: `interrupt_fetches` was called, whatever the server did.
     """
-    return anyio.run(_interruptible, server_id, target, limits)
+    return anyio.run(_interruptible, server_id, target, limits, may_hold_much)
 
 
 class FetchInterrupted(Retryable):
@@ -80,7 +90,7 @@ _under_way: set[Callable[[], None]] = set()
 _changing = threading.Lock()
 
 
-async def _interruptible(server_id: str, target: Target, limits: Limits) -> Listing:
+async def _interruptible(server_id: str, target: Target, limits: Limits, may_hold_much: Callable[[], bool]) -> Listing:
     loop = asyncio.get_running_loop()
     scope = anyio.CancelScope()
 
@@ -88,7 +98,7 @@ async def _interruptible(server_id: str, target: Target, limits: Limits) -> List
         loop.call_soon_threadsafe(scope.cancel)
 
     with scope, _registered(interrupt):
-        return await fetch_tools(server_id, target, limits)
+        return await fetch_tools(server_id, target, limits, may_hold_much)
     raise FetchInterrupted(f"{server_id}: interrupted, since this process ends")
 
 

@@ -28,7 +28,10 @@ _ENVELOPE = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 
 
 class Harvest:
-    """The tools of a walk so far: `tools` by name, in the order they came, and the `rejected` ones."""
+    """The tools of a walk so far: `tools` by name, in the order they came, and the `rejected` ones.
+
+    `size_bytes` is the size of their definitions.
+    """
 
     def __init__(self, server_id: str, protocol_version: str, limits: Limits) -> None:
         self.tools: dict[str, ToolDefinition] = {}
@@ -36,7 +39,7 @@ class Harvest:
         self._server_id = server_id
         self._version = protocol_version
         self._limits = limits
-        self._total_bytes = 0
+        self.size_bytes = 0
 
     def add(self, page: Iterable[object]) -> None:
         """Judge the tools of one page.
@@ -60,8 +63,8 @@ class Harvest:
             self._keep(definition)
 
     def _keep(self, definition: ToolDefinition) -> None:
-        self._total_bytes += len(definition.wire)
-        if self._total_bytes > self._limits.max_total_bytes:
+        self.size_bytes += len(definition.wire)
+        if self.size_bytes > self._limits.max_total_bytes:
             raise ListingTooLarge(self._server_id, f"more than {self._limits.max_total_bytes} bytes of tools")
         self.tools[definition.name] = definition
 

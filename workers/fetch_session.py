@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 import anyio
 from mcp import Client, MCPError
@@ -24,10 +25,10 @@ _DECLARED_NAME_CHARACTERS = 200
 _US = Implementation(name="toolscale", version="1")
 
 
-async def list_tools(server_id: str, target: Target, limits: Limits) -> Listing:
+async def list_tools(server_id: str, target: Target, limits: Limits, may_hold_much: Callable[[], bool]) -> Listing:
     """Do what `workers.fetch.fetch_tools` promises."""
     scope = anyio.CancelScope(deadline=anyio.current_time() + limits.timeout_s)
-    evidence = Evidence(server_id, scope, secrets_of(target))
+    evidence = Evidence(server_id, scope, secrets_of(target), may_hold_much=may_hold_much)
     listing: Listing | None = None
     try:
         with scope:
@@ -57,6 +58,7 @@ async def _walk(client: Client, tap: Tap, limits: Limits, evidence: Evidence) ->
     for _ in range(limits.max_pages):
         cursor = await _next_page(client, cursor, evidence)
         harvest.add(tap.take_page())
+        await evidence.before_holding(harvest.size_bytes, nodes=0)
         if not cursor:  # an empty one is how some servers spell the end
             return _listing(client, harvest, evidence)
         mark = hashlib.sha256(cursor.encode()).digest()  # a cursor may be as long as a message

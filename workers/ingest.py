@@ -49,7 +49,7 @@ def reconcile(server_id: str, deps: Dependencies) -> Ingested | None:
         ServerError: the server could not be listed; its last good tools stay and are marked stale.
         LeaseHeld: another run is at it, and will see that it was asked again.
     """
-    with deps.intents.lease(server_id) as lease:
+    with deps.intents.lease(server_id) as lease, deps.turns.given_back(server_id):
         intent = deps.intents.begin(server_id)
         if intent is None:
             return None

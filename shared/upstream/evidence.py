@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+import anyio
 
 from shared.errors import ServerError
 
-if TYPE_CHECKING:
-    import anyio
+SMALL_BYTES = 256 << 10
+SMALL_NODES = 10_000
+"""A message up to these is small: it has room for hundreds of real tools, and takes at most 2 MiB once parsed."""
 
 _QUOTED_CHARACTERS = 300
+_POLL_S = 0.05
+_CREDIT_S = 5.0  # so that the deadline does not come while we wait; what was not used is taken back
+
+
+def _always() -> bool:
+    return True
 
 
 @dataclass(slots=True)
@@ -19,6 +28,7 @@ class Evidence:
 
     `scope` encloses the whole attempt. `http_status` is that of the last request when it was an error.
     `oddity` is what came instead of an answer since the last proper one. `stderr` is the end of what a child wrote.
+    `may_hold_much` says whether this attempt may hold a large message now.
     """
 
     server_id: str
@@ -29,6 +39,20 @@ class Evidence:
     oddity: str | None = None
     stderr: bytes = b""
     exit_code: int | None = None
+    may_hold_much: Callable[[], bool] = field(default=_always, repr=False)
+
+    async def before_holding(self, size_bytes: int, nodes: int) -> None:
+        """Wait, before more of a large message is held or it is parsed, until it may be; small ones may at once.
+
+        The server's time does not run meanwhile.
+        """
+        if size_bytes <= SMALL_BYTES and nodes <= SMALL_NODES:
+            return
+        while not self.may_hold_much():
+            began = anyio.current_time()
+            self.scope.deadline += _CREDIT_S
+            await anyio.sleep(_POLL_S)
+            self.scope.deadline += anyio.current_time() - began - _CREDIT_S
 
     def condemn(self, error: ServerError) -> ServerError:
         """Settle the attempt: end all that is under way, and let the first error given here be its outcome.

@@ -161,10 +161,12 @@ class _CappedBody(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self._body:
-            if self._meter.add(chunk) > self._max_bytes:
+            size_bytes = self._meter.add(chunk)
+            if size_bytes > self._max_bytes:
                 raise self._evidence.condemn(too_large(self._evidence, self._max_bytes))
             if self._meter.nodes > MAX_MESSAGE_NODES:
                 raise self._evidence.condemn(too_dense(self._evidence))
+            await self._evidence.before_holding(size_bytes, self._meter.nodes)
             yield chunk
 
     async def aclose(self) -> None:

@@ -99,8 +99,10 @@ class _Child:
         if not line.strip():
             return
         self._probe = None
-        if count_nodes(line) > MAX_MESSAGE_NODES:
+        nodes = count_nodes(line)
+        if nodes > MAX_MESSAGE_NODES:
             raise self._evidence.condemn(too_dense(self._evidence))
+        await self._evidence.before_holding(len(line), nodes)
         try:
             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValueError:

@@ -141,6 +141,31 @@ def test_what_another_look_wrote_just_before_it_was_claimed_is_not_made_again(pa
     assert len(path.counted.texts) == 2
 
 
+def test_what_counts_and_embeds_waits_its_turn_and_what_only_copies_does_not(path: WritePath) -> None:
+    inside: list[str] = []
+
+    class Gate:
+        def __enter__(self) -> None:
+            inside.append("in")
+
+        def __exit__(self, *_: object) -> None:
+            inside.append("out")
+
+    def count(text: str) -> int:
+        inside.append("count")
+        return path.counted(text)
+
+    counters: dict[Encoding, Counter] = {"cl100k_base": count}
+    gated = replace(
+        path, deps=replace(path.deps, computing=cast("AbstractContextManager[object]", Gate()), counters=counters)
+    )
+
+    bring_up(gated, "first", *TOOLS)
+    bring_up(gated, "second", *TOOLS)
+
+    assert inside == ["in", "count", "count", "out"]
+
+
 def test_when_the_one_that_embeds_fails_another_does_it(path: WritePath) -> None:
     failing = replace(path, deps=replace(path.deps, embedder=WithoutModel()))
     with pytest.raises(ModelUnavailable):
