@@ -1,0 +1,120 @@
+"""`python -m benchmarks.pools`: measure, keep the JSON, and render the Markdown beside it."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from benchmarks.pools.batching import measure_batching
+from benchmarks.pools.crowd import measure_crowds
+from benchmarks.pools.load import Found, Servers, measure
+from benchmarks.pools.plan import FULL, QUICK, Plan, Pool
+from benchmarks.pools.report import render
+from benchmarks.pools.results import Arrangement, Batch, Crowd, Results, Waiting
+from benchmarks.pools.waiting import measure_waiting
+from benchmarks.throughput.fleet import FleetServer, fleet
+from benchmarks.throughput.machine import Conditions, Watch, this_machine
+from benchmarks.throughput.results import percentile
+from shared.logging import configure_logging
+
+LARGE_AT_ONCE = 2  # the default of the setting
+RESULTS = Path(__file__).parents[1] / "results"
+
+T = TypeVar("T")
+
+
+def run(plan: Plan) -> Results:
+    """Measure everything the plan asks for."""
+    conditions: list[Conditions] = []
+
+    def watched(subject: str, measured: Callable[[], T]) -> T:
+        watch = Watch(subject)
+        found = measured()
+        conditions.append(watch.conditions())
+        print(f"{subject}: measured in {conditions[-1].seconds:.0f} s", flush=True)
+        return found
+
+    arrangements = tuple(watched(pool.name, partial(_arrangement, pool, plan)) for pool in plan.pools)
+    with silent_servers(plan.waiting) as silent:
+        waiting = watched("waiting", lambda: Waiting(**asdict(measure_waiting(silent))))
+    crowds = watched(
+        "crowds", lambda: tuple(Crowd(**asdict(each)) for each in measure_crowds(plan.crowd, LARGE_AT_ONCE))
+    )
+    batches = watched("batches", lambda: tuple(Batch(**asdict(each)) for each in measure_batching(plan)))
+    return Results(
+        made_at=f"{datetime.now(UTC):%Y-%m-%d}",
+        plan=plan,
+        machine=this_machine(),
+        conditions=tuple(conditions),
+        arrangements=arrangements,
+        waiting=waiting,
+        crowds=crowds,
+        batches=batches,
+    )
+
+
+@contextmanager
+def silent_servers(count: int) -> Generator[list[FleetServer]]:
+    """Return servers whose connections the kernel takes and nobody answers."""
+    with socket.create_server(("127.0.0.1", 0), backlog=4 * count) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+        yield [FleetServer(f"silent-{number:04}", url) for number in range(count)]
+
+
+def _arrangement(pool: Pool, plan: Plan) -> Arrangement:
+    with (
+        fleet(plan.unchanged, 5, plan.seed) as unchanged,
+        fleet(plan.large, plan.tools_of_large, plan.seed + 1) as large,
+        silent_servers(plan.silent) as silent,
+    ):
+        named = [FleetServer(f"large-{each.server_id}", each.url) for each in large]
+        return _summary(pool, measure(pool, Servers(unchanged, named, silent), plan))
+
+
+def _summary(pool: Pool, found: Found) -> Arrangement:
+    return Arrangement(
+        pool=pool,
+        quick_looks=len(found.quick_s),
+        quick_p50_s=round(percentile(found.quick_s, 50), 3),
+        quick_p95_s=round(percentile(found.quick_s, 95), 3),
+        quick_highest_s=round(max(found.quick_s), 3),
+        large_s=round(found.large_s, 2),
+        all_s=round(found.all_s, 2),
+    )
+
+
+def write(results: Results, directory: Path) -> None:
+    """Keep the results as JSON, and the report rendered from that JSON."""
+    (directory / "pools.json").write_text(results.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    report(directory)
+
+
+def report(directory: Path) -> None:
+    """Render the report anew from the JSON in this directory."""
+    kept = Results.model_validate_json((directory / "pools.json").read_text(encoding="utf-8"))
+    (directory / "pools.md").write_text(render(kept), encoding="utf-8")
+
+
+def main() -> None:
+    """Run the benchmark, or only render what is kept."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pools")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything still runs")
+    parser.add_argument("--render", action="store_true", help="measure nothing, render the kept JSON again")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="directory of pools.json and pools.md")
+    arguments = parser.parse_args()
+    configure_logging("WARNING")
+    if not arguments.render:
+        write(run(QUICK if arguments.quick else FULL), arguments.output)
+    else:
+        report(arguments.output)
+
+
+if __name__ == "__main__":
+    main()
