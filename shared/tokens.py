@@ -68,8 +68,11 @@ def count_all(texts: Iterable[str], counters: Mapping[Encoding, Counter]) -> lis
 
 
 def counters(vocabularies: Path | None = None) -> dict[Encoding, Counter]:
-    """Return a counter for every encoding; one whose vocabulary is unusable fails each count instead."""
-    return {encoding: _counter_or_failing(encoding, vocabularies) for encoding in ENCODINGS}
+    """Return a counter for every encoding, each of which loads its vocabulary when it counts the first text.
+
+    One whose vocabulary is unusable fails each count instead.
+    """
+    return {encoding: _LateCounter(encoding, vocabularies) for encoding in ENCODINGS}
 
 
 def estimate(text: str) -> int:
@@ -107,6 +110,21 @@ def _count(encoding: tiktoken.Encoding, text: str) -> int:
         return len(encoding.encode_ordinary(text))
     except Exception as error:  # tiktoken raises ValueError, OverflowError and others; a panic of its Rust side passes
         raise CountFailed(f"{encoding.name}: {error}") from error
+
+
+class _LateCounter:
+    """Counts as the counter of its encoding: a worker that finds nothing changed never needs the vocabulary."""
+
+    def __init__(self, encoding: Encoding, vocabularies: Path | None) -> None:
+        self._open = functools.partial(_counter_or_failing, encoding, vocabularies)
+        self._counter: Counter | None = None
+        self._opening = threading.Lock()
+
+    def __call__(self, text: str) -> int:
+        """Return the number of tokens of the text."""
+        with self._opening:
+            self._counter = self._counter or self._open()
+        return self._counter(text)
 
 
 def _counter_or_failing(encoding: Encoding, vocabularies: Path | None) -> Counter:

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from shared.errors import AssetInvalid, CountFailed
 from shared.tokens import (
@@ -79,6 +80,22 @@ def test_a_vocabulary_that_was_tampered_with_is_refused_and_left_alone(tmp_path:
         counter("cl100k_base", tmp_path)
 
     assert tampered.stat().st_size > 1_000_000
+
+
+def test_a_vocabulary_is_loaded_when_the_first_text_is_counted(tmp_path: Path) -> None:
+    late = counters(tmp_path)
+    for file_name, _ in VOCABULARIES.values():
+        shutil.copy(bundled_vocabularies() / file_name, tmp_path)
+
+    assert count_all(["hello world"], late) == [{"cl100k_base": 2, "o200k_base": 2, "heuristic": 2}]
+
+
+def test_a_vocabulary_that_is_unusable_is_said_to_be_so_once(tmp_path: Path) -> None:
+    with capture_logs() as logs:
+        count_all(["abc", "def"], counters(tmp_path))
+
+    unusable = [log["encoding"] for log in logs if log["event"] == "vocabulary_unusable"]
+    assert sorted(unusable) == ["cl100k_base", "o200k_base"]
 
 
 def test_without_vocabularies_nothing_is_fetched_and_the_estimate_remains(tmp_path: Path) -> None:
