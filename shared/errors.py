@@ -11,6 +11,7 @@
     │   ├── IndexLost             an IndexUnavailable: Qdrant did, and a collection is gone
     │   ├── ModelUnavailable      the embedding model cannot be loaded
     │   ├── IntentsUnavailable    the intent store (Redis or the data directory) did not answer
+    │   ├── KeysUnavailable       the keys that tokens are checked with could not be fetched
     │   └── LeaseHeld             another run is looking at this server right now
     └── Permanent                 it needs a change by someone
         ├── EventInvalid          an event that does not follow the contract; names the field
@@ -20,6 +21,7 @@
         ├── AddressForbidden      the endpoint is outside what the operator allows
         ├── ToolNotFound          no tool, or several, of that name lie within the caller's scope
         ├── ArgumentsInvalid      arguments that a tool's input schema refuses; names the field
+        ├── CallerRefused         a caller's token opens nothing: unknown, expired, or for someone else
         ├── ConfigInvalid         a setting or an mcp.json that cannot be used
         ├── AssetInvalid          a bundled file is missing or is not the one it should be
         └── CountFailed           a text whose tokens could not be counted
@@ -139,6 +141,10 @@ class IntentsUnavailable(Retryable):
     """The intent store did not answer."""
 
 
+class KeysUnavailable(Retryable):
+    """The keys that tokens are checked with could not be fetched, and none are known from before."""
+
+
 class EventInvalid(Permanent):
     """An event does not follow the contract; `field` is the path of the first offending field."""
 
@@ -149,6 +155,10 @@ class EventInvalid(Permanent):
 
     def __str__(self) -> str:
         return f"{self.field}: {self.reason}"
+
+
+class CallerRefused(Permanent):
+    """A caller's token opens nothing; the reason never quotes it."""
 
 
 class ConfigInvalid(Permanent):

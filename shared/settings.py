@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AliasChoices, Field, StringConstraints, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -17,6 +17,9 @@ from shared.errors import ConfigInvalid
 
 RedisUrl = Annotated[str, StringConstraints(pattern=r"^(rediss?|unix)://")]
 HttpUrl = Annotated[str, StringConstraints(pattern=r"^https?://")]
+ClaimName = Annotated[str, StringConstraints(min_length=1)]
+# Signatures by key pairs alone: whoever can check a token must not be able to make one.
+Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 
 
 def _plain(name: str) -> AliasChoices:
@@ -109,6 +112,33 @@ class Settings(BaseSettings):
     allowed_http_hosts: Annotated[frozenset[str], NoDecode] = frozenset()
     """Names clients may reach the query service by, beside loopback's and `host`, separated by commas."""
 
+    public_url: HttpUrl | None = None
+    """The URL that clients reach `/mcp` by; needed with JWTs, which must have been issued for it."""
+    tokens: Path | None = None
+    """A TOML file of callers and digests of their bearer tokens, as `toolscale token new` prints them."""
+    stdio_groups: Annotated[frozenset[str], NoDecode] | None = None
+    """Groups that a client over stdio sees the tools of, separated by commas; unset: all."""
+    jwt_issuer: HttpUrl | None = None
+    """Who issues the JWTs that are accepted, exactly as in their `iss`; unset: none are."""
+    jwt_jwks: str | None = None
+    """The issuer's public keys, a JWK set: an https URL, or a file."""
+    jwt_audience: str | None = None
+    """What a JWT's `aud` must name; unset: `public_url`."""
+    jwt_algorithms: Annotated[frozenset[Algorithm], NoDecode] = frozenset({"ES256", "EdDSA", "PS256", "RS256"})
+    """Signatures that are accepted, separated by commas: RS, PS or ES with 256, 384 or 512, and EdDSA."""
+    jwt_leeway_s: Annotated[float, Field(ge=0, le=300)] = 30.0
+    """Seconds by which the issuer's clock may differ from ours."""
+    jwt_scope_claim: ClaimName = "scope"
+    """The claim with the caller's permissions: a list, or a text with blanks between them."""
+    jwt_groups_claim: ClaimName = "groups"
+    """The claim with the list of the caller's groups; a JWT without it sees nothing."""
+    jwt_unrestricted_group: str | None = None
+    """Whoever is in this group sees the tools of all groups, and those of none; unset: nobody does."""
+    jwt_toolset_claim: ClaimName = "toolset"
+    """The claim with the name of the caller's toolset."""
+    jwt_budget_claim: ClaimName = "budget_tokens"
+    """The claim with the tokens that definitions may cost the caller."""
+
     events_token: Annotated[str, Field(min_length=16, max_length=1_000)] | None = Field(default=None, repr=False)
     """The bearer token that producers show at the HTTP door for events, 16 characters or more; unset: no door."""
     door_host: str = "127.0.0.1"
@@ -122,12 +152,12 @@ class Settings(BaseSettings):
     config_poll_s: Annotated[float, Field(ge=0.05, le=3_600)] = 1.0
     """Seconds between two looks at whether the `mcp.json` changed."""
 
-    @field_validator("allowed_hosts", "allowed_http_hosts", mode="before")
+    @field_validator("allowed_hosts", "allowed_http_hosts", "stdio_groups", "jwt_algorithms", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return frozenset(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
-    @field_validator("data_dir", "config", "credentials_dir")
+    @field_validator("data_dir", "config", "credentials_dir", "tokens")
     @classmethod
     def _expand(cls, value: Path | None) -> Path | None:
         return value.expanduser() if value else None

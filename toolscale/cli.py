@@ -20,6 +20,7 @@ from shared.logging import configure_logging
 from shared.settings import load_settings
 from toolscale.console import DataDirOption, JsonOption, err, out, plain, print_json
 from toolscale.emit_cli import emit_app
+from toolscale.token_cli import token_app
 from toolscale.watch_cli import watch_app
 
 app = typer.Typer(
@@ -28,6 +29,7 @@ app = typer.Typer(
     help="One searchable catalogue of the tools of many MCP servers, and what it saves in tokens.",
 )
 app.add_typer(emit_app, name="emit")
+app.add_typer(token_app, name="token")
 app.add_typer(watch_app, name="watch")
 
 

@@ -1,0 +1,81 @@
+"""Whose token is this: one of the operator's file, or one that the issuer signed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from query.auth.claims import claim_names
+from query.auth.jwts import Expected, JwtTokens, looks_like_jwt
+from query.auth.keys import key_source
+from query.auth.tokens import StaticTokens
+from shared.errors import CallerRefused, ConfigInvalid
+
+if TYPE_CHECKING:
+    from query.caller import Caller
+    from shared.settings import Settings
+
+# Longer ones are refused unread.
+MAX_TOKEN_CHARACTERS = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What the issuer issues tokens for: the URL that clients reach us by."""
+
+    url: str
+    issuer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Authentication:
+    """The ways to be known; `resource` is there where JWTs are accepted."""
+
+    static: StaticTokens | None = None
+    jwts: JwtTokens | None = None
+    resource: Resource | None = None
+
+    async def caller(self, token: str) -> Caller:
+        """Return the caller that shows this token.
+
+        Raises:
+            CallerRefused: it opens nothing.
+            KeysUnavailable: it may be good, and cannot be checked now.
+        """
+        if len(token) > MAX_TOKEN_CHARACTERS:
+            raise CallerRefused("the token is too long")
+        known = self.static.caller(token) if self.static else None
+        if known:
+            return known
+        if self.jwts and looks_like_jwt(token):
+            return await self.jwts.caller(token)
+        raise CallerRefused("the token is unknown")
+
+
+def authentication_of(settings: Settings) -> Authentication | None:
+    """Return how callers are known, None where the settings name no way.
+
+    Raises:
+        ConfigInvalid: a file cannot be used, or what JWTs need is not all there.
+    """
+    static = StaticTokens(settings.tokens) if settings.tokens else None
+    if settings.jwt_issuer is None:
+        return Authentication(static) if static else None
+    resource = Resource(_needed(settings.public_url, "public_url"), settings.jwt_issuer)
+    return Authentication(static, _jwts(settings, resource), resource)
+
+
+def _jwts(settings: Settings, resource: Resource) -> JwtTokens:
+    expected = Expected(
+        issuer=resource.issuer,
+        audience=settings.jwt_audience or resource.url,
+        algorithms=frozenset(settings.jwt_algorithms),
+        leeway_s=settings.jwt_leeway_s,
+    )
+    return JwtTokens(expected, key_source(_needed(settings.jwt_jwks, "jwt_jwks")), claim_names(settings))
+
+
+def _needed(value: str | None, name: str) -> str:
+    if value is None:
+        raise ConfigInvalid(f"setting {name}: JWTs are accepted once TOOLSCALE_{name.upper()} is set as well")
+    return value

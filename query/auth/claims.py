@@ -1,0 +1,74 @@
+"""What a verified JWT says of its caller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from query.caller import PERMISSIONS, Caller
+from shared.errors import CallerRefused
+
+if TYPE_CHECKING:
+    from shared.settings import Settings
+
+T = TypeVar("T")
+
+_STRING = TypeAdapter(str)
+_STRINGS = TypeAdapter(list[str])
+_WORDS = TypeAdapter(list[str] | str)
+_COUNT = TypeAdapter(int)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimNames:
+    """Where an issuer writes what we need; `unrestricted_group` is the one whose members see everything."""
+
+    scope: str = "scope"
+    groups: str = "groups"
+    toolset: str = "toolset"
+    budget: str = "budget_tokens"
+    unrestricted_group: str | None = None
+
+
+def claim_names(settings: Settings) -> ClaimNames:
+    """Return the names that the settings give."""
+    return ClaimNames(
+        scope=settings.jwt_scope_claim,
+        groups=settings.jwt_groups_claim,
+        toolset=settings.jwt_toolset_claim,
+        budget=settings.jwt_budget_claim,
+        unrestricted_group=settings.jwt_unrestricted_group,
+    )
+
+
+def caller_of_claims(claims: Mapping[str, Any], names: ClaimNames) -> Caller:
+    """Return the caller; one whose claims say nothing of groups or permissions has none.
+
+    Its name begins with `jwt:`, which no static token's caller can be called.
+
+    Raises:
+        CallerRefused: a claim is of the wrong type; it is named, and not quoted.
+    """
+    subject = _claim(claims, "sub", _STRING)
+    groups = frozenset(_claim(claims, names.groups, _STRINGS) or ())
+    scope = _claim(claims, names.scope, _WORDS) or ()
+    said = scope.split() if isinstance(scope, str) else scope
+    return Caller(
+        name=f"jwt:{subject}",
+        groups=None if names.unrestricted_group in groups else groups,
+        permissions=frozenset(each for each in PERMISSIONS if each in said),
+        toolset=_claim(claims, names.toolset, _STRING),
+        budget_tokens=_claim(claims, names.budget, _COUNT),
+    )
+
+
+def _claim(claims: Mapping[str, Any], name: str, expected: TypeAdapter[T]) -> T | None:
+    if claims.get(name) is None:
+        return None
+    try:
+        return expected.validate_python(claims[name], strict=True)
+    except ValidationError:
+        raise CallerRefused(f"the claim {name} is of the wrong type") from None  # the cause would quote it

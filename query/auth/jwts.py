@@ -1,0 +1,73 @@
+"""JSON Web Tokens of one issuer, checked as RFC 9068 asks: signature, issuer, audience, and times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jwt
+
+from query.auth.claims import ClaimNames, caller_of_claims
+from query.auth.keys import KeySource
+from query.caller import Caller
+from shared.errors import CallerRefused
+
+# Most issuers leave their access tokens at "JWT"; other kinds of tokens that they sign carry a type of their own.
+TYPES = frozenset({"at+jwt", "application/at+jwt", "jwt"})
+REQUIRED = ["exp", "iss", "aud", "sub"]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a token must say: exactly this issuer, this audience among its own, and one of these algorithms."""
+
+    issuer: str
+    audience: str
+    algorithms: frozenset[str]
+    leeway_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class JwtTokens:
+    """The callers that an issuer vouches for."""
+
+    expected: Expected
+    keys: KeySource
+    names: ClaimNames = field(default_factory=ClaimNames)
+
+    async def caller(self, token: str) -> Caller:
+        """Return the caller that this token was issued to.
+
+        Raises:
+            CallerRefused: the token is not one that the issuer made for us, or is not valid now.
+            KeysUnavailable: the issuer's keys cannot be fetched.
+        """
+        try:
+            return caller_of_claims(await self._verified(token), self.names)
+        except jwt.PyJWTError as error:
+            raise CallerRefused(f"the JWT was not accepted: {type(error).__name__}") from None
+
+    async def _verified(self, token: str) -> Mapping[str, Any]:
+        header = jwt.get_unverified_header(token)
+        if str(header.get("typ", "JWT")).lower() not in TYPES:
+            raise CallerRefused("the JWT is of a type that is no access token")
+        if header.get("alg") not in self.expected.algorithms:
+            raise CallerRefused("the JWT is signed by an algorithm that is not accepted")
+        key = await self.keys.key(str(header.get("kid")))
+        if key is None:
+            raise CallerRefused("the JWT is signed by a key that its issuer does not have")
+        return jwt.decode(
+            token,
+            key,
+            algorithms=sorted(self.expected.algorithms),
+            issuer=self.expected.issuer,
+            audience=self.expected.audience,
+            leeway=self.expected.leeway_s,
+            options={"require": REQUIRED, "enforce_minimum_key_length": True},
+        )
+
+
+def looks_like_jwt(token: str) -> bool:
+    """Return whether a token has a JWT's three parts."""
+    return token.count(".") == 2  # noqa: PLR2004  # between three parts

@@ -1,0 +1,59 @@
+"""`toolscale token`: bearer tokens for the query service's callers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from query.auth.tokens import TokenEntry, as_toml, digest, is_name, new_token
+from query.caller import PERMISSIONS
+from shared.errors import ConfigInvalid
+from toolscale.console import err, out
+
+token_app = typer.Typer(no_args_is_help=True, help="Bearer tokens for the query service's callers.")
+
+
+@token_app.callback()
+def root() -> None:
+    """Bearer tokens for the query service's callers."""
+
+
+@token_app.command("new")
+def new(
+    name: Annotated[str, typer.Argument(help="The caller, as logs name it: letters, digits, `_` and `-`.")],
+    groups: Annotated[
+        str | None, typer.Option(help="The groups whose tools it sees, separated by commas.", show_default=False)
+    ] = None,
+    all_groups: Annotated[bool, typer.Option("--all-groups", help="It sees every tool instead.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="It may find tools, and not call them.")] = False,
+    toolset: Annotated[str | None, typer.Option(help="The toolset it is offered.", show_default=False)] = None,
+    budget_tokens: Annotated[
+        int | None, typer.Option(min=1, help="What definitions may cost it, in tokens.", show_default=False)
+    ] = None,
+    days: Annotated[int | None, typer.Option(min=1, help="Days until it expires.", show_default=False)] = None,
+) -> None:
+    """Print a new token, which is stored nowhere, and the entry for the file of TOOLSCALE_TOKENS."""
+    if not is_name(name):
+        raise ConfigInvalid(f"expected a name of at most 64 letters, digits, `_` and `-`, got {name!r}")
+    token = new_token()
+    entry = TokenEntry(
+        sha256=digest(token),
+        groups="*" if all_groups else _groups(groups),
+        permissions=frozenset({"catalog:read"}) if read_only else PERMISSIONS,
+        toolset=toolset,
+        budget_tokens=budget_tokens,
+        expires_at=datetime.now(UTC) + timedelta(days=days) if days else None,
+    )
+    err.print(f"The token of {name}; it cannot be shown again:")
+    out.print(token, soft_wrap=True, highlight=False)
+    err.print("\nFor the file of TOOLSCALE_TOKENS:\n")
+    out.print(as_toml(name, entry), soft_wrap=True, highlight=False)
+
+
+def _groups(text: str | None) -> frozenset[str]:
+    groups = frozenset(part.strip() for part in (text or "").split(",") if part.strip())
+    if not groups:
+        raise ConfigInvalid("say which tools it sees: --groups a,b or --all-groups")
+    return groups
