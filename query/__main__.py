@@ -5,15 +5,18 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from contextlib import closing
+from collections.abc import Generator
+from contextlib import closing, contextmanager
 
 import structlog
 
-from query.catalogue import followed_catalogue
+from query.auth.authentication import authentication_of
+from query.catalogue import Catalogue, followed_catalogue
+from query.entrance import open_entrance
 from query.following import following
 from query.http import HttpServer
 from query.server import build_server
-from query.stdio import serve_stdio
+from query.stdio import serve_stdio, stdio_caller
 from query.tools import offers
 from shared.editions import open_editions
 from shared.embedding import FastEmbedder
@@ -47,14 +50,22 @@ def serve(settings: Settings, *, stdio: bool) -> None:
         IndexUnavailable: the index cannot be opened.
     """
     configure_logging(settings.log_level)
+    if stdio:
+        with _catalogue(settings) as catalogue:
+            serve_stdio(build_server(offers(catalogue), stdio_caller(settings)))
+        return
+    # before the model is loaded, so that what is wrong here is said at once
+    with closing(open_entrance(settings, authentication_of(settings))) as entrance, _catalogue(settings) as catalogue:
+        server = build_server(offers(catalogue), entrance.caller_of)
+        HttpServer(server, entrance, index=catalogue.index).run()
+
+
+@contextmanager
+def _catalogue(settings: Settings) -> Generator[Catalogue]:
     embedder = FastEmbedder(settings.embedding_model, settings.embedding_threads)
     editions = open_editions(settings, embedder)
     with closing(editions.store), following(editions) as followed:
-        server = build_server(offers(followed_catalogue(followed, settings)))
-        if stdio:
-            serve_stdio(server)
-        else:
-            HttpServer(server, index=followed.index, settings=settings).run()
+        yield followed_catalogue(followed, settings)
 
 
 def _arguments() -> argparse.Namespace:

@@ -6,10 +6,12 @@ import importlib.metadata
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import structlog
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
@@ -21,6 +23,8 @@ from query.caller import ANYONE, Caller
 from query.tools.offer import Asked, Offer, refusal
 
 Context = ServerRequestContext[Any]
+
+_log = structlog.get_logger()
 
 
 def anyone(_: Context) -> Caller:
@@ -47,7 +51,18 @@ def build_server(offers: Sequence[Offer], caller_of: Callable[[Context], Caller]
         caller = caller_of(context)
         if offer.permission not in caller.permissions:
             return refusal(f"You may not use {call.name}: it needs the permission {offer.permission}.")
-        return await offer.answer(Asked(caller, call.arguments or {}, context))
+        return await _answered(offer, Asked(caller, call.arguments or {}, context))
 
     version = importlib.metadata.version("toolscale")
     return Server("toolscale", version=version, on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+async def _answered(offer: Offer, asked: Asked) -> CallToolResult:
+    with structlog.contextvars.bound_contextvars(caller=asked.caller.name):
+        try:
+            return await offer.answer(asked)
+        except MCPError:
+            raise
+        except Exception:  # noqa: BLE001  # the SDK would tell callers of older revisions what the exception says
+            _log.exception("call_failed", tool=offer.tool.name)
+            raise MCPError(code=INTERNAL_ERROR, message="internal error") from None

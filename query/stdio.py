@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import anyio
 from mcp.server.stdio import stdio_server
 
+from query.caller import Caller, operator
+
 if TYPE_CHECKING:
     from mcp.server import Server
+    from mcp.server.context import ServerRequestContext
+
+    from shared.settings import Settings
+
+
+def stdio_caller(settings: Settings) -> Callable[[ServerRequestContext[Any]], Caller]:
+    """Return how the caller over stdio is known: as the operator, whose child or parent it is."""
+    caller = operator(settings.stdio_groups)
+    return lambda _: caller
 
 
 def serve_stdio(server: Server[Any]) -> None:

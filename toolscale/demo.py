@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.status import Status
 
 from query.catalogue import catalogue_of
+from query.entrance import open_entrance
 from query.http import HttpServer
 from query.server import build_server
 from query.tools import offers
@@ -143,7 +144,7 @@ def _query_service(embedded: Embedded) -> Generator[str]:
     deps = embedded.deps
     deps.embedder.query("ready")  # the model is loaded before the first question, as in the query service
     server = build_server(offers(catalogue_of(deps.index, deps.embedder, embedded.settings)))
-    http = HttpServer(server, index=deps.index, settings=embedded.settings)
+    http = HttpServer(server, open_entrance(embedded.settings), index=deps.index)
     thread = threading.Thread(target=http.run, name="toolscale query", daemon=True)
     thread.start()
     try:

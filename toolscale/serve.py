@@ -10,13 +10,15 @@ import sys
 from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from query.catalogue import followed_catalogue
+from query.auth.authentication import authentication_of
+from query.catalogue import Catalogue, followed_catalogue
+from query.entrance import Entrance, open_entrance
 from query.following import following
 from query.http import HttpServer
 from query.server import build_server
-from query.stdio import serve_stdio
+from query.stdio import serve_stdio, stdio_caller
 from query.tools import offers
 from shared.errors import ConfigInvalid
 from shared.settings import Settings
@@ -27,9 +29,10 @@ from workers.door.http import events_route
 from workers.door.recording import Recorder
 
 if TYPE_CHECKING:
-    from mcp.server import Server
+    from starlette.routing import Route
 
-    from shared.index.contract import ToolIndex
+# Where callers show tokens of a file; with JWTs a client asks the issuer by itself.
+TOKEN_HEADER = {"Authorization": "Bearer TOKEN"}
 
 
 def serve_embedded(settings: Settings, *, stdio: bool) -> None:
@@ -37,13 +40,32 @@ def serve_embedded(settings: Settings, *, stdio: bool) -> None:
 
     Raises:
         ConfigInvalid: the file cannot be used, or none of its servers can, or another Toolscale process uses the
-            data directory.
+            data directory, or the address, or whoever may call cannot be told from the settings.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # unwinds as Ctrl-C does, so all is closed
     if settings.config:
         _check(settings.config)
-    with run_embedded(settings) as embedded, suppress(KeyboardInterrupt), _servers(embedded, settings.config):
-        _answer(embedded, stdio=stdio)
+    if stdio:
+        with _running(settings) as (_, catalogue):
+            serve_stdio(build_server(offers(catalogue), stdio_caller(settings)))
+        return
+    # before anything is loaded, so that what is wrong here is said at once
+    with (
+        closing(open_entrance(settings, authentication_of(settings))) as entrance,
+        _running(settings) as (embedded, catalogue),
+    ):
+        _answer(embedded, catalogue, entrance)
+
+
+@contextmanager
+def _running(settings: Settings) -> Generator[tuple[Embedded, Catalogue]]:
+    with (
+        run_embedded(settings) as embedded,
+        suppress(KeyboardInterrupt),
+        _servers(embedded, settings.config),
+        following(embedded.editions) as followed,
+    ):
+        yield embedded, followed_catalogue(followed, settings)
 
 
 def _check(path: Path) -> None:
@@ -64,33 +86,31 @@ def _servers(embedded: Embedded, path: Path | None) -> Generator[None]:
         yield
 
 
-def _answer(embedded: Embedded, *, stdio: bool) -> None:
-    settings = embedded.settings
-    with following(embedded.editions) as followed:
-        server = build_server(offers(followed_catalogue(followed, settings)))
-        if stdio:
-            serve_stdio(server)
-            return
-        with _http_server(server, followed.index, embedded) as http:
-            err.print(connection_help(http.url, settings), highlight=False, soft_wrap=True, markup=False)
-            http.run()
+def _answer(embedded: Embedded, catalogue: Catalogue, entrance: Entrance) -> None:
+    server = build_server(offers(catalogue), entrance.caller_of)
+    with _door(embedded) as door:
+        http = HttpServer(server, entrance, index=catalogue.index, routes=door)
+        err.print(connection_help(http.url, embedded.settings), highlight=False, soft_wrap=True, markup=False)
+        http.run()
 
 
 @contextmanager
-def _http_server(server: Server[Any], index: ToolIndex, embedded: Embedded) -> Generator[HttpServer]:
-    """Bind the query service, with the door for events beside it where a token is set."""
+def _door(embedded: Embedded) -> Generator[list[Route]]:
+    """Open the door for events beside the query service, where a token is set."""
     settings = embedded.settings
     if settings.events_token is None:
-        yield HttpServer(server, index=index, settings=settings)
+        yield []
         return
     with closing(Recorder(embedded.deps.intents, embedded.wake, due_in_s=settings.retry_after_s)) as recorder:
-        door = events_route(recorder, token=settings.events_token, max_body_bytes=settings.door_max_body_bytes)
-        yield HttpServer(server, index=index, settings=settings, routes=[door])
+        yield [events_route(recorder, token=settings.events_token, max_body_bytes=settings.door_max_body_bytes)]
 
 
 def connection_help(url: str, settings: Settings) -> str:
     """Return what to type or paste so that a client uses this catalogue."""
-    over_http = {"mcpServers": {"toolscale": {"type": "http", "url": url}}}
+    needs_token = settings.tokens is not None
+    entry: dict[str, object] = {"type": "http", "url": url}
+    over_http = {"mcpServers": {"toolscale": entry | ({"headers": TOKEN_HEADER} if needs_token else {})}}
+    header = f" --header {shlex.quote(': '.join(*TOKEN_HEADER.items()))}" if needs_token else ""
     config = ["--config", str(settings.config.resolve())] if settings.config else []
     command = [*_program(), "serve", "--stdio", *config, "--data-dir", str(settings.data_dir.resolve())]
     return "\n".join(
@@ -98,7 +118,7 @@ def connection_help(url: str, settings: Settings) -> str:
             f"Toolscale answers at {url}",
             "",
             "Claude Code:",
-            f"  claude mcp add --transport http toolscale {url}",
+            f"  claude mcp add --transport http toolscale {url}{header}",
             "or, over stdio, started by the client in the place of this process:",
             f"  claude mcp add toolscale -- {shlex.join(command)}",
             "",

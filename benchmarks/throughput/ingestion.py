@@ -69,13 +69,14 @@ def _live(directory: Path, servers: Sequence[FleetServer], plan: Plan) -> Life:
 def _start_query_side(embedded: Embedded) -> object:
     """Return the query service of this process, as `toolscale serve` has it."""
     from query.catalogue import catalogue_of  # noqa: PLC0415
+    from query.entrance import open_entrance  # noqa: PLC0415
     from query.http import HttpServer  # noqa: PLC0415
     from query.server import build_server  # noqa: PLC0415
     from query.tools import offers  # noqa: PLC0415
 
     index, embedder = embedded.deps.index, embedded.deps.embedder
     server = build_server(offers(catalogue_of(index, embedder, embedded.settings)))
-    return HttpServer(server, index=index, settings=embedded.settings)
+    return HttpServer(server, open_entrance(embedded.settings), index=index)
 
 
 def _ingest(embedded: Embedded, servers: Sequence[FleetServer]) -> tuple[float, int]:

@@ -18,6 +18,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from query.catalogue import Catalogue
+from query.entrance import open_entrance
 from query.http import HttpServer
 from query.ledger import Ledger
 from query.server import build_server
@@ -222,7 +223,7 @@ def test_a_signal_ends_the_service_while_it_waits_for_its_client(tmp_path: Path)
 def test_readiness_follows_the_index_and_the_service_stops_when_told() -> None:
     index = FakeIndex()
     mcp = build_server(offers(Catalogue(index, FakeEmbedder(), Ledger(index))))
-    server = HttpServer(mcp, index=index, settings=load_settings(port=0))
+    server = HttpServer(mcp, open_entrance(load_settings(port=0)), index=index)
     running = threading.Thread(target=server.run)
     running.start()
 
