@@ -21,6 +21,7 @@ import yaml
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from query.auth.tokens import read_tokens
 from shared.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -113,7 +114,7 @@ def test_every_variable_that_compose_fills_in_is_known_and_none_is_required() ->
 
     assert {name for name, _ in filled_in} <= known_settings() | FOREIGN
     # a required one would make the whole file unusable for those who do not need it
-    assert all(rule.startswith(":-") for _, rule in filled_in)
+    assert all(rule.startswith((":-", ":+")) for _, rule in filled_in)
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -137,6 +138,36 @@ def test_the_operators_file_has_a_default_that_exists() -> None:
     assert default is not None
     assert (ROOT / default[1]).is_file()
     assert SERVICES["worker"]["environment"]["TOOLSCALE_CONFIG"] == mount["target"]
+
+
+def test_secrets_are_given_to_the_services_that_use_them_alone() -> None:
+    knows_credentials = {name for name, service in SERVICES.items() if "env_file" in service}
+    given = {
+        name: {key for key in ("TOOLSCALE_EVENTS_TOKEN", "FLOWER_BASIC_AUTH") if service["environment"].get(key)}
+        for name, service in SERVICES.items()
+        if name in OURS
+    }
+
+    assert knows_credentials == {"worker", "query"}
+    assert given == {
+        "worker": set(),
+        "beat": set(),
+        "query": set(),
+        "door": {"TOOLSCALE_EVENTS_TOKEN"},
+        "flower": {"FLOWER_BASIC_AUTH"},
+    }
+    for name in knows_credentials:
+        # what the file says is overruled
+        assert {"TOOLSCALE_EVENTS_TOKEN", "FLOWER_BASIC_AUTH"} <= SERVICES[name]["environment"].keys()
+
+
+def test_the_query_service_asks_for_tokens_where_the_operator_names_a_file_of_them() -> None:
+    (mount,) = SERVICES["query"]["volumes"]
+    default = re.fullmatch(r"\$\{TOOLSCALE_TOKENS:-(.+)\}", mount["source"])
+
+    assert default is not None
+    assert read_tokens(ROOT / default[1]) == {}
+    assert SERVICES["query"]["environment"]["TOOLSCALE_TOKENS"] == f"${{TOOLSCALE_TOKENS:+{mount['target']}}}"
 
 
 @pytest.mark.redis
