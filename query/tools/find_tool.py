@@ -27,6 +27,8 @@ FIND_TOOL = Tool(
     input_schema=input_schema(FindRequest),
     output_schema=output_schema(FindAnswer),
     annotations=ToolAnnotations(title="Find tools", read_only_hint=True, idempotent_hint=True, open_world_hint=False),
+    # clients that defer tools until they are searched for must not defer the search
+    _meta={"anthropic/alwaysLoad": True},
 )
 
 _log = structlog.get_logger()

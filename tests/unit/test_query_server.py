@@ -126,6 +126,16 @@ async def test_the_listed_tool_describes_each_parameter_and_its_answer(mode: str
     assert tool.annotations.read_only_hint is True
 
 
+@both_eras
+async def test_every_tool_says_what_it_does_to_the_world_and_the_search_is_never_deferred(mode: str) -> None:
+    async with client_of(catalogue(), mode) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+
+    assert all(tool.annotations and tool.annotations.title for tool in tools.values())
+    assert all(tool.annotations and tool.annotations.read_only_hint is not None for tool in tools.values())
+    assert {name for name, tool in tools.items() if (tool.meta or {}).get("anthropic/alwaysLoad")} == {"find_tool"}
+
+
 async def test_the_tool_costs_an_agent_few_tokens() -> None:
     seen_by_a_model = FIND_TOOL.model_dump_json(by_alias=True, include={"name", "description", "input_schema"})
 
