@@ -126,7 +126,7 @@ def without_ranking(answer: str) -> dict[str, Any]:
     return found | {"tools": tools, "token_metrics": metrics, "nearest": sorted(found.get("nearest", []))}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     fleet=fleets,
     groups=st.none() | some_groups,
@@ -145,7 +145,7 @@ def test_a_caller_is_told_the_same_as_if_foreign_servers_did_not_exist(
     assert mentioned(with_others) <= {server.server_id for server in own}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(fleet=fleets, groups=some_groups, mode=st.sampled_from(("legacy", "2026-07-28")), data=st.data())
 def test_a_foreign_tool_is_described_to_nobody_who_knows_its_name(
     fleet: tuple[Server, ...], groups: frozenset[str], mode: str, data: st.DataObject
