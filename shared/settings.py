@@ -108,7 +108,7 @@ class Settings(BaseSettings):
     log_level: str = "INFO"
     """DEBUG, INFO, WARNING or ERROR."""
     allow_unauthenticated_bind: bool = False
-    """Let the query service listen outside loopback, where whoever reaches the port reads the catalogue."""
+    """Let the query service listen outside loopback, where whoever reaches the port may call any tool."""
     allowed_http_hosts: Annotated[frozenset[str], NoDecode] = frozenset()
     """Names clients may reach the query service by, beside loopback's and `host`, separated by commas."""
 
@@ -138,6 +138,15 @@ class Settings(BaseSettings):
     """The claim with the name of the caller's toolset."""
     jwt_budget_claim: ClaimName = "budget_tokens"
     """The claim with the tokens that definitions may cost the caller."""
+
+    call_timeout_s: Annotated[float, Field(gt=0, le=3_600)] = 60.0
+    """Seconds a call of a tool may take, connecting included; then the server is told that nobody waits any more."""
+    call_max_message_bytes: Annotated[int, Field(ge=65_536, le=1 << 28)] = 4 << 20
+    """Bytes of one message of a server that is called; a larger result is refused before it is parsed."""
+    call_max_connections: Annotated[int, Field(ge=1, le=10_000)] = 64
+    """Servers that may be connected to for calls at a time; a stdio server is a process."""
+    call_idle_s: Annotated[float, Field(ge=1, le=86_400)] = 300.0
+    """Seconds after its last call until a connection, or the process of a stdio server, is ended."""
 
     events_token: Annotated[str, Field(min_length=16, max_length=1_000)] | None = Field(default=None, repr=False)
     """The bearer token that producers show at the HTTP door for events, 16 characters or more; unset: no door."""

@@ -113,13 +113,10 @@ def lister(settings: Settings, turns: Turns) -> Callable[[Intent], Listing]:
 
     A large list waits for the server's turn, which is the caller's to give back.
     """
-    from shared.upstream.config_file import ConfigFile  # noqa: PLC0415
-    from shared.upstream.dial import Configured, Dialler  # noqa: PLC0415  # the MCP SDK takes half a second to import
+    from shared.upstream.operators import operators_dialler  # noqa: PLC0415  # the SDK takes half a second to import
     from workers.fetch import Limits, fetch_tools_blocking  # noqa: PLC0415
 
-    # asked at each look, so that a changed command or header is used by the next one, in every process
-    configured: Configured = ConfigFile(settings.config, os.environ) if settings.config else {}
-    dialler = Dialler(configured, settings.allowed_hosts, settings.credentials_dir, os.environ)
+    dialler = operators_dialler(settings, os.environ)
     limits = Limits(
         timeout_s=settings.listing_timeout_s,
         max_tools=settings.listing_max_tools,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from shared.errors import ServerError
+from shared.upstream.json_nodes import MAX_MESSAGE_NODES
 
 SMALL_BYTES = 256 << 10
 SMALL_NODES = 10_000
@@ -24,9 +25,10 @@ def _always() -> bool:
 
 @dataclass(slots=True)
 class Evidence:
-    """Notes on one attempt to list one server's tools, for the error that it may end in.
+    """Notes on one session with one server, for the error that it may end in.
 
-    `scope` encloses the whole attempt. `http_status` is that of the last request when it was an error.
+    `scope` encloses the whole session. `max_nodes` is how many values one message may hold.
+    `http_status` is that of the last request when it was an error.
     `oddity` is what came instead of an answer since the last proper one. `stderr` is the end of what a child wrote.
     `may_hold_much` says whether this attempt may hold a large message now.
     """
@@ -39,6 +41,7 @@ class Evidence:
     oddity: str | None = None
     stderr: bytes = b""
     exit_code: int | None = None
+    max_nodes: int = MAX_MESSAGE_NODES
     may_hold_much: Callable[[], bool] = field(default=_always, repr=False)
 
     async def before_holding(self, size_bytes: int, nodes: int) -> None:
@@ -55,7 +58,7 @@ class Evidence:
             self.scope.deadline += anyio.current_time() - began - _CREDIT_S
 
     def condemn(self, error: ServerError) -> ServerError:
-        """Settle the attempt: end all that is under way, and let the first error given here be its outcome.
+        """Settle the session: end all that is under way, and let the first error given here be its outcome.
 
         Raising alone would not do: the SDK's tasks log some errors and go on waiting.
         """
@@ -63,11 +66,11 @@ class Evidence:
         self.scope.cancel()
         return error
 
-    def quote(self, text: str | bytes) -> str:
+    def quote(self, text: str | bytes, characters: int = _QUOTED_CHARACTERS) -> str:
         """Return a server's words fit for a message: one printable line, cut, without the credentials it was given."""
         plain = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
         for secret in self.secrets:
             plain = plain.replace(secret, "***")
         line = " ".join(plain.split())
         printable = "".join(sign if sign.isprintable() else "\ufffd" for sign in line)
-        return printable if len(printable) <= _QUOTED_CHARACTERS else printable[:_QUOTED_CHARACTERS] + "…"
+        return printable if len(printable) <= characters else printable[:characters] + "…"
