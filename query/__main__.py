@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 import structlog
 
 from query.auth.authentication import authentication_of
+from query.calling.upstreams import upstreams_of
 from query.catalogue import Catalogue, followed_catalogue
 from query.entrance import open_entrance
 from query.following import following
@@ -51,12 +52,16 @@ def serve(settings: Settings, *, stdio: bool) -> None:
     """
     configure_logging(settings.log_level)
     if stdio:
-        with _catalogue(settings) as catalogue:
-            serve_stdio(build_server(offers(catalogue), stdio_caller(settings)))
+        with _catalogue(settings) as catalogue, closing(upstreams_of(settings)) as upstreams:
+            serve_stdio(build_server(offers(catalogue, upstreams), stdio_caller(settings)))
         return
-    # before the model is loaded, so that what is wrong here is said at once
-    with closing(open_entrance(settings, authentication_of(settings))) as entrance, _catalogue(settings) as catalogue:
-        server = build_server(offers(catalogue), entrance.caller_of)
+    with (
+        # before the model is loaded, so that what is wrong here is said at once
+        closing(open_entrance(settings, authentication_of(settings))) as entrance,
+        _catalogue(settings) as catalogue,
+        closing(upstreams_of(settings)) as upstreams,
+    ):
+        server = build_server(offers(catalogue, upstreams), entrance.caller_of)
         HttpServer(server, entrance, index=catalogue.index).run()
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from query.auth.http import guarded, metadata_routes
+from query.streaming import CallsStreamed
 from shared.errors import IndexUnavailable
 
 if TYPE_CHECKING:
@@ -39,18 +40,29 @@ def http_app(server: Server[Any], entrance: Entrance, *, index: ToolIndex, route
 
     Only `/mcp` asks who calls: whatever else is served looks after itself.
     Answers are plain JSON, which has no size limit of its own; in an event stream clients refuse one above 1 MiB.
+    Only calls are answered as a stream.
     """
 
     async def readyz(_: Request) -> JSONResponse:
         return await anyio.to_thread.run_sync(_readiness, index)
 
-    sessions = StreamableHTTPSessionManager(
-        server, stateless=True, json_response=True, security_settings=_only(entrance.http_hosts)
+    plain, streaming = (
+        StreamableHTTPSessionManager(
+            server, stateless=True, json_response=as_json, security_settings=_only(entrance.http_hosts)
+        )
+        for as_json in (True, False)
     )
-    # without a session nothing can be streamed or ended: a GET would wait for ever
-    mcp = Route(MCP_PATH, _checked(StreamableHTTPASGIApp(sessions), entrance), methods=["POST"])
+    app = CallsStreamed(StreamableHTTPASGIApp(plain), StreamableHTTPASGIApp(streaming))
+    # without a session nothing can be streamed or ended beside a call: a GET would wait for ever
+    mcp = Route(MCP_PATH, _checked(app, entrance), methods=["POST"])
     beside = [Route("/healthz", _healthz), Route("/readyz", readyz), *_metadata(entrance), *routes]
-    return Starlette(routes=[mcp, *beside], lifespan=lambda _: sessions.run())
+
+    @asynccontextmanager
+    async def running(_: Starlette) -> AsyncGenerator[None]:
+        async with plain.run(), streaming.run():
+            yield
+
+    return Starlette(routes=[mcp, *beside], lifespan=running)
 
 
 class HttpServer:

@@ -1,4 +1,4 @@
-"""`toolscale serve`: the catalogue of an mcp.json, and find_tool over it, in one process."""
+"""`toolscale serve`: the catalogue of an mcp.json, found and called through one service, in one process."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from query.auth.authentication import authentication_of
+from query.calling.upstreams import upstreams_of
 from query.catalogue import Catalogue, followed_catalogue
 from query.entrance import Entrance, open_entrance
 from query.following import following
@@ -46,8 +47,8 @@ def serve_embedded(settings: Settings, *, stdio: bool) -> None:
     if settings.config:
         _check(settings.config)
     if stdio:
-        with _running(settings) as (_, catalogue):
-            serve_stdio(build_server(offers(catalogue), stdio_caller(settings)))
+        with _running(settings) as (_, catalogue), closing(upstreams_of(settings)) as upstreams:
+            serve_stdio(build_server(offers(catalogue, upstreams), stdio_caller(settings)))
         return
     # before anything is loaded, so that what is wrong here is said at once
     with (
@@ -87,8 +88,8 @@ def _servers(embedded: Embedded, path: Path | None) -> Generator[None]:
 
 
 def _answer(embedded: Embedded, catalogue: Catalogue, entrance: Entrance) -> None:
-    server = build_server(offers(catalogue), entrance.caller_of)
-    with _door(embedded) as door:
+    with _door(embedded) as door, closing(upstreams_of(embedded.settings)) as upstreams:
+        server = build_server(offers(catalogue, upstreams), entrance.caller_of)
         http = HttpServer(server, entrance, index=catalogue.index, routes=door)
         err.print(connection_help(http.url, embedded.settings), highlight=False, soft_wrap=True, markup=False)
         http.run()

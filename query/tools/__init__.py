@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from query.tools.call_tool import call_tool_offer
 from query.tools.describe_tool import describe_tool_offer
 from query.tools.find_tool import find_tool_offer
 
 if TYPE_CHECKING:
+    from query.calling.upstreams import Upstreams
     from query.catalogue import Catalogue
     from query.tools.offer import Offer
 
 
-def offers(catalogue: Catalogue) -> list[Offer]:
-    """Return our tools in the order in which they are listed."""
-    return [find_tool_offer(catalogue), describe_tool_offer(catalogue)]
+def offers(catalogue: Catalogue, upstreams: Upstreams | None = None) -> list[Offer]:
+    """Return our tools in the order in which they are listed; without a way to the servers, none that calls."""
+    reading = [find_tool_offer(catalogue), describe_tool_offer(catalogue)]
+    return [*reading, call_tool_offer(catalogue, upstreams)] if upstreams else reading

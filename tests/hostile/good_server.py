@@ -44,7 +44,7 @@ async def list_tools(
 server: Server[Any] = Server("good", version="1", on_list_tools=list_tools)
 
 
-async def over_stdio() -> None:
+async def over_stdio(server: Server[Any]) -> None:
     async with stdio_server() as (read, write):
         await server.run(read, write, server.create_initialization_options())
 
@@ -62,7 +62,7 @@ def without_discover(app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> 
     return legacy
 
 
-def sse_app() -> Any:
+def sse_app(server: Server[Any]) -> Any:
     transport = SseServerTransport("/messages/")
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -77,20 +77,25 @@ def sse_app() -> Any:
     return app
 
 
-def over_http(kind: str, descriptor: int) -> None:
+def over_http(server: Server[Any], kind: str, descriptor: int) -> None:
     import uvicorn
 
     apps: dict[str, Callable[[], Any]] = {
         "http": server.streamable_http_app,
         "legacy": lambda: without_discover(server.streamable_http_app()),
-        "sse": sse_app,
+        "sse": lambda: sse_app(server),
     }
     config = uvicorn.Config(apps[kind](), log_level="warning", lifespan="off" if kind == "sse" else "on")
     uvicorn.Server(config).run(sockets=[socket.socket(fileno=descriptor)])
 
 
-if __name__ == "__main__":
+def run(server: Server[Any]) -> None:
+    """Serve as the command line says."""
     if sys.argv[1] == "stdio":
-        anyio.run(over_stdio)
+        anyio.run(over_stdio, server)
     else:
-        over_http(sys.argv[1], int(sys.argv[2]))
+        over_http(server, sys.argv[1], int(sys.argv[2]))
+
+
+if __name__ == "__main__":
+    run(server)

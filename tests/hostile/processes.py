@@ -25,19 +25,34 @@ def good_stdio() -> StdioTarget:
     return StdioTarget(sys.executable, (str(_HERE / "good_server.py"), "stdio"))
 
 
+def callable_stdio(*wrapper: str) -> StdioTarget:
+    """Return a target that starts the server whose tools can be called, by way of `wrapper`."""
+    command = (*wrapper, sys.executable, str(_HERE / "callable_server.py"), "stdio")
+    return StdioTarget(command[0], command[1:])
+
+
 @contextmanager
-def good_http(kind: Literal["http", "legacy", "sse"]) -> Generator[HttpTarget]:
-    """Run the good server on loopback; connections wait until it has started."""
+def good_http(kind: Literal["http", "legacy", "sse"], port: int = 0, program: str = "good") -> Generator[HttpTarget]:
+    """Run a good server on loopback, at any free port or this one; connections wait until it has started."""
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        command = [sys.executable, str(_HERE / f"{program}_server.py"), kind, str(listener.fileno())]
+        process = subprocess.Popen(command, pass_fds=[listener.fileno()])
+        target = http_target(kind, listener.getsockname()[1])
+    with process:  # which alone listens now, so that nobody does once it is killed
+        try:
+            yield target
+        finally:
+            process.kill()
+
+
+def free_port() -> int:
+    """Return a port of loopback on which nobody listens."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        command = [sys.executable, str(_HERE / "good_server.py"), kind, str(listener.fileno())]
-        with subprocess.Popen(command, pass_fds=[listener.fileno()]) as process:
-            try:
-                yield _target(kind, listener.getsockname()[1])
-            finally:
-                process.kill()
+        return int(listener.getsockname()[1])
 
 
-def _target(kind: str, port: int) -> HttpTarget:
+def http_target(kind: str, port: int) -> HttpTarget:
+    """Return where a good server of this kind is reached."""
     if kind == "sse":
         return HttpTarget(f"http://127.0.0.1:{port}/sse", "sse")
     return HttpTarget(f"http://127.0.0.1:{port}/mcp")

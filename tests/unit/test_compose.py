@@ -131,13 +131,16 @@ def test_a_worker_that_is_asked_to_end_has_the_time_it_takes() -> None:
     assert grace_s >= Settings().shutdown_s + 10
 
 
-def test_the_operators_file_has_a_default_that_exists() -> None:
-    (mount,) = SERVICES["worker"]["volumes"]
+@pytest.mark.parametrize("name", ["worker", "query"])
+def test_who_lists_and_who_calls_reads_the_operators_file_which_has_a_default(name: str) -> None:
+    (mount,) = SERVICES[name]["volumes"]
     default = re.fullmatch(r"\$\{MCP_JSON:-(.+)\}", mount["source"])
 
     assert default is not None
     assert (ROOT / default[1]).is_file()
-    assert SERVICES["worker"]["environment"]["TOOLSCALE_CONFIG"] == mount["target"]
+    assert mount["read_only"] is True
+    assert SERVICES[name]["environment"]["TOOLSCALE_CONFIG"] == mount["target"]
+    assert SERVICES[name]["extra_hosts"] == ["host.docker.internal:host-gateway"]
 
 
 def test_secrets_are_given_to_the_services_that_use_them_alone() -> None:

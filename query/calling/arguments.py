@@ -1,0 +1,165 @@
+"""Arguments judged against a tool's input schema, before anything is sent.
+
+The schema comes from a server and is not trusted: no reference leaves it, and the steps that it may take are counted.
+A schema that is broken, or costs more than that, gives no verdict, and the server judges for itself, as it does anyway.
+Regular expressions are left to it as well: one of them can run for years, and its dialect is not Python's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from functools import cache, lru_cache
+from typing import Any, cast
+
+from jsonschema import Draft202012Validator, FormatChecker
+from jsonschema.exceptions import (
+    SchemaError,
+    ValidationError,
+    best_match,  # pyright: ignore[reportUnknownVariableType]  # typed in part
+)
+from jsonschema.protocols import Validator
+from jsonschema.validators import (
+    extend,  # pyright: ignore[reportUnknownVariableType]  # typed in part
+    validator_for,
+)
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+from shared.catalog import ToolDefinition
+from shared.errors import ArgumentsInvalid
+
+# A schema of 20,000 values, the most that is indexed, takes fewer; each takes some microseconds.
+MAX_STEPS = 100_000
+# Comparing all with all grows with the square of their number.
+MAX_UNIQUE_ITEMS = 1_000
+_SHOWN_CHARACTERS = 200
+
+Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]
+
+_steps_left: ContextVar[int] = ContextVar("steps_left")
+
+
+class _TooCostly(Exception):
+    """A verdict would take too long."""
+
+
+def check_arguments(definition: ToolDefinition, arguments: dict[str, Any]) -> None:
+    """Return when the tool's input schema allows these arguments, or gives no verdict.
+
+    Raises:
+        ArgumentsInvalid: it does not; the reason never repeats a value of the caller.
+    """
+    _steps_left.set(MAX_STEPS)
+    try:
+        error = cast("ValidationError | None", best_match(_validator(definition.wire).iter_errors(arguments)))
+    except _NO_VERDICT:
+        return
+    if error is not None:
+        raise ArgumentsInvalid(_field(error), _reason(error))
+
+
+# What a hostile or broken schema ends in; the last ones come from keywords of odd types in unchecked dialects.
+_NO_VERDICT = (
+    _TooCostly,
+    SchemaError,
+    Unresolvable,
+    RecursionError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    KeyError,
+    ArithmeticError,
+)
+
+
+@lru_cache(maxsize=512)
+def _validator(wire: str) -> Validator:
+    schema = ToolDefinition.from_wire(wire).as_object().get("inputSchema", {})
+    dialect: Any = _bounded(validator_for(schema, default=Draft202012Validator))
+    dialect.check_schema(schema, format_checker=FormatChecker(()))  # it would compile every regular expression
+    nothing_is_fetched: Registry[Any] = Registry()
+    return cast("Validator", dialect(schema, registry=nothing_is_fetched))
+
+
+@cache
+def _bounded(dialect: type[Validator]) -> type[Validator]:
+    """Return the dialect with its steps counted, and without what cannot be bounded."""
+    keywords: dict[str, Keyword] = {
+        **dict(dialect.VALIDATORS),
+        "pattern": _no_verdict,
+        "patternProperties": _no_verdict,
+        "unevaluatedProperties": _no_verdict,
+        "unevaluatedItems": _no_verdict,
+        "additionalProperties": _unless_by_pattern(dialect.VALIDATORS["additionalProperties"]),
+        "uniqueItems": _unless_many(dialect.VALIDATORS["uniqueItems"]),
+    }
+    counted = {name: _counted(keyword) for name, keyword in keywords.items()}
+    return cast("type[Validator]", extend(dialect, counted))  # type: ignore[no-untyped-call]  # as the library is
+
+
+def _counted(keyword: Keyword) -> Keyword:
+    def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+        left = _steps_left.get() - 1
+        if left < 0:
+            raise _TooCostly
+        _steps_left.set(left)
+        yield from keyword(validator, value, instance, schema) or ()
+
+    return counted
+
+
+def _no_verdict(_validator: Any, _value: Any, _instance: Any, _schema: Any) -> None:
+    return None
+
+
+def _unless_by_pattern(keyword: Keyword) -> Keyword:
+    def checked(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError] | None:
+        return None if "patternProperties" in schema else keyword(validator, value, instance, schema)
+
+    return checked
+
+
+def _unless_many(keyword: Keyword) -> Keyword:
+    def checked(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError] | None:
+        many = validator.is_type(instance, "array") and len(instance) > MAX_UNIQUE_ITEMS
+        return None if many else keyword(validator, value, instance, schema)
+
+    return checked
+
+
+def _field(error: Any) -> str:
+    """Return where the offending value is, or is missing, below `parameters`."""
+    path = ["parameters", *map(str, error.absolute_path)]
+    if error.validator == "required":
+        path += [name for name in error.validator_value if name not in error.instance][:1]
+    elif error.validator == "additionalProperties":
+        path += _unknown(error)[:1]
+    return _shown(".".join(path))
+
+
+def _reason(error: Any) -> str:
+    match error.validator:
+        case "required":
+            return "is required"
+        case "additionalProperties":
+            known = ", ".join(error.schema.get("properties", ())) or "none"
+            return f"is no parameter of this tool; it has {_shown(known)}"
+        case "type":
+            return f"expected {_one_of(error.validator_value)}"
+        case "enum":
+            return f"expected {_one_of(error.validator_value)}"
+        case _:
+            return f"does not satisfy {error.validator} of the input schema: {_shown(str(error.validator_value))}"
+
+
+def _unknown(error: Any) -> list[str]:
+    return [str(name) for name in error.instance if name not in error.schema.get("properties", {})]
+
+
+def _one_of(expected: list[Any] | str) -> str:
+    return _shown(expected if isinstance(expected, str) else " or ".join(map(str, expected)))
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"

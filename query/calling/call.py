@@ -1,0 +1,63 @@
+"""Call a tool on the server that owns it: the main path of `call_tool`.
+
+request ─▶ the tool in the caller's scope ─▶ is its server running? ─▶ arguments ─▶ connection ─▶ result
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import anyio
+from mcp_types import CallToolResult, InputRequiredResult
+
+from query.calling.arguments import check_arguments
+from query.calling.connection import ToolCall
+from query.calling.relay import ProgressRelay
+from query.calling.request import CallRequest
+from query.calling.upstreams import Upstreams
+from query.catalogue import Catalogue
+from query.locate import locate
+from shared.catalog import Endpoint, IndexedTool, Scope
+from shared.errors import ServerFailed, ServerNotRunning, ToolNotFound
+
+
+@dataclass(frozen=True, slots=True)
+class Callee:
+    """The tool that a request means, and where its server listens."""
+
+    tool: IndexedTool
+    endpoint: Endpoint
+    protocol_version: str | None
+
+
+def callee(request: CallRequest, allowed: Scope, catalogue: Catalogue) -> Callee:
+    """Return the tool that may be called. A server whose tools could not be listed lately is called all the same.
+
+    Raises:
+        ToolNotFound: no tool of this name may be seen, or several.
+        ServerNotRunning: its server is stopped or quarantined.
+        IndexUnavailable: the index did not answer.
+    """
+    tool = locate(request.name, allowed, catalogue)
+    record = catalogue.index.server(tool.server_id)
+    if record is None:
+        raise ToolNotFound(request.name, "is no tool of a known server any more", ())
+    if record.status != "running":
+        raise ServerNotRunning(tool.server_id, f"is {record.status}, so its tools cannot be called now")
+    return Callee(tool, record.endpoint, record.protocol_version)
+
+
+async def call_tool(request: CallRequest, of: Callee, upstreams: Upstreams, progress: ProgressRelay) -> CallToolResult:
+    """Return the tool's own result, an error that it reports included.
+
+    Raises:
+        ArgumentsInvalid: the tool's input schema refuses the arguments; nothing was sent.
+        ServerError, CallsExhausted: as of `Upstreams.call`.
+    """
+    server_id, definition = of.tool.server_id, of.tool.definition
+    await anyio.to_thread.run_sync(check_arguments, definition, request.parameters)
+    call = ToolCall(server_id, definition.name, request.parameters, of.protocol_version)
+    answer = await upstreams.call(call, of.endpoint, progress)
+    if isinstance(answer, InputRequiredResult):
+        raise ServerFailed(server_id, f"{definition.name} asks for input in mid-call, which Toolscale cannot pass on")
+    return answer

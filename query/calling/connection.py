@@ -1,0 +1,274 @@
+"""One MCP session with one server, entered and left by a task of its own, used by any number of calls at a time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import httpx2
+from mcp import Client, MCPError
+from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, CallToolRequest, CallToolRequestParams, Implementation
+from mcp_types import CallToolResult as Result
+from mcp_types import InputRequiredResult as InputRequired
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from pydantic import TypeAdapter, ValidationError
+
+from shared.errors import ServerError, ServerFailed, ServerMisbehaved, ServerTimeout, ServerUnreachable
+from shared.upstream.dial import Target
+from shared.upstream.evidence import Evidence
+from shared.upstream.explain import FOREIGN_ERRORS, explain, first_problem, leaves
+from shared.upstream.secrets import secrets_of
+from shared.upstream.transports import open_transport
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from mcp.client._transport import TransportStreams as Streams
+    from mcp.shared.dispatcher import ProgressFnT
+
+MAX_RESULT_NODES = 500_000
+"""Values of one message; parsed, they take at most 170 MiB."""
+
+_QUOTED_CHARACTERS = 2_000
+_FAREWELL_S = 2.0
+_LAST_WORDS_S = 5.0
+_US = Implementation(name="toolscale", version="1")
+_ANSWER: TypeAdapter[Result | InputRequired] = TypeAdapter(Result | InputRequired)
+
+
+@dataclass(frozen=True, slots=True)
+class CallLimits:
+    """How long a call may take, connecting included, how large a message may be, and what is kept open for how long."""
+
+    timeout_s: float = 60.0
+    max_message_bytes: int = 4 << 20
+    max_connections: int = 64
+    idle_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """What is sent, and to whom; `protocol_version` is what the server spoke when it was last listed."""
+
+    server_id: str
+    tool: str
+    arguments: dict[str, Any]
+    protocol_version: str | None = None
+
+
+class NothingSent(Exception):
+    """The connection turned out to be dead before the call was sent, so it may be sent again."""
+
+
+class Connection:
+    """A session that is kept open while it is used, and `limits.idle_s` after that."""
+
+    def __init__(self, server_id: str, target: Target, limits: CallLimits, protocol_version: str | None) -> None:
+        self.target = target
+        self.in_flight = 0
+        self.last_used = anyio.current_time()
+        self._limits = limits
+        # what a server of the handshake era does with the newer version probe can take ten seconds
+        self._mode = "legacy" if protocol_version in HANDSHAKE_PROTOCOL_VERSIONS else "auto"
+        self._evidence = Evidence(
+            server_id,
+            anyio.CancelScope(deadline=anyio.current_time() + limits.timeout_s),
+            secrets_of(target),
+            max_nodes=MAX_RESULT_NODES,
+        )
+        self._client: Client | None = None
+        self._settled = anyio.Event()
+        self._leaving = anyio.Event()
+        self._left = anyio.Event()
+        self._retired = False
+        self._error: ServerError | None = None
+        self._found_nobody = False
+
+    @property
+    def takes_calls(self) -> bool:
+        """Return whether a call may use it, or wait until it is open."""
+        return not (self._leaving.is_set() or self._left.is_set() or self._retired)
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether a session is established."""
+        return self._client is not None and self.takes_calls
+
+    def retire(self) -> None:
+        """Take no more calls, and leave when the last one has ended."""
+        self._retired = True
+        if self.in_flight == 0:
+            self._leaving.set()
+
+    async def own(self) -> None:
+        """Enter the session, stay until it is told to leave, is idle for too long or breaks, and leave it."""
+        try:
+            with self._evidence.scope:
+                await self._stay()
+            if self._evidence.scope.cancelled_caught:
+                self._error = self._error or self._evidence.verdict or self._out_of_time()
+        except FOREIGN_ERRORS as error:
+            self._found_nobody = any(isinstance(leaf, httpx2.ConnectError) for leaf in leaves(error))
+            self._error = explain(self._evidence, error) or self._broke()
+        finally:
+            self._client = None
+            self._settled.set()
+            self._left.set()
+
+    async def call(self, call: ToolCall, on_progress: ProgressFnT) -> Result | InputRequired:
+        """Send one call and return its result, whatever it says.
+
+        Raises:
+            NothingSent: the connection was dead before the call was sent.
+            ServerError: no connection, it broke, or the server answered with an error or with what is no result.
+        """
+        was_open = self.is_open
+        self.in_flight += 1
+        try:
+            await self._settled.wait()
+            return await self._send(call, on_progress)
+        except MCPError as error:
+            raise await self._meaning(error, was_open=was_open) from error
+        except ValidationError as error:
+            reason = f"answers with an invalid result: {first_problem(error)}"
+            raise ServerMisbehaved(call.server_id, reason) from error
+        finally:
+            self._done()
+
+    async def _stay(self) -> None:
+        transport = self._watched(open_transport(self.target, *self._bounds(), self._evidence))
+        async with Client(transport, mode=self._mode, cache=None, client_info=_US) as client:
+            self._client = client
+            self._evidence.scope.deadline = float("inf")
+            self._settled.set()
+            await self._until_leaving()
+            self._evidence.scope.deadline = anyio.current_time() + _FAREWELL_S
+
+    def _bounds(self) -> tuple[int, float]:
+        return self._limits.max_message_bytes, self._limits.timeout_s
+
+    async def _until_leaving(self) -> None:
+        while not self._leaving.is_set():
+            with anyio.move_on_after(self._limits.idle_s):
+                await self._leaving.wait()
+            if self.in_flight == 0 and anyio.current_time() >= self.last_used + self._limits.idle_s:
+                self._leaving.set()
+
+    async def _send(self, call: ToolCall, on_progress: ProgressFnT) -> Result | InputRequired:
+        client = self._client
+        if client is None or self._leaving.is_set():
+            raise self._error or NothingSent
+        try:
+            return await _request(client, call, on_progress)
+        except MCPError as error:
+            if error.code != HEADER_MISMATCH:
+                raise
+        # it wants parameters repeated in headers, which the SDK does for tools that it has listed
+        await _list(client, call.tool)
+        return await _request(client, call, on_progress)
+
+    async def _meaning(self, error: MCPError, *, was_open: bool) -> NothingSent | ServerError:
+        """Return what an error of the SDK stands for: the connection, the way to the server, or the server's answer."""
+        if was_open and self._lost_session():
+            self._leaving.set()
+            return NothingSent()
+        if error.code == CONNECTION_CLOSED:
+            with anyio.move_on_after(_LAST_WORDS_S):
+                await self._left.wait()
+            only_this_one = was_open and self._found_nobody and self.in_flight == 1
+            return NothingSent() if only_this_one else self._error or self._broke()
+        if self._evidence.http_status in _NOT_FROM_THE_TOOL:
+            return explain(self._evidence, error) or self._broke()
+        words = self._evidence.quote(error.message, _QUOTED_CHARACTERS)
+        return ServerFailed(self._evidence.server_id, f"{words} ({error.code})")
+
+    def _lost_session(self) -> bool:
+        """Return whether the server was restarted and knows our session no more, so that it refused the call."""
+        client = self._client
+        is_of_a_session = client is not None and client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
+        return is_of_a_session and self._evidence.http_status == HTTPStatus.NOT_FOUND
+
+    def _done(self) -> None:
+        self.in_flight -= 1
+        self.last_used = anyio.current_time()
+        if self._retired and self.in_flight == 0:
+            self._leaving.set()
+
+    @asynccontextmanager
+    async def _watched(self, transport: AbstractAsyncContextManager[Streams]) -> AsyncGenerator[Streams]:
+        """Yield the transport's streams, and leave when nothing can come from the server any more."""
+        async with transport as (incoming, outgoing):
+            yield _Watched(incoming, self._leaving.set), outgoing
+
+    def _out_of_time(self) -> ServerError:
+        reason = self._evidence.oddity or f"no connection within {self._limits.timeout_s:g} s"
+        return ServerTimeout(self._evidence.server_id, reason)
+
+    def _broke(self) -> ServerError:
+        return ServerUnreachable(
+            self._evidence.server_id, "the connection broke during the call, which may have been carried out or not"
+        )
+
+
+_NOT_FROM_THE_TOOL = (
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.TOO_MANY_REQUESTS,
+    *(status for status in HTTPStatus if status >= HTTPStatus.INTERNAL_SERVER_ERROR),
+)
+
+
+async def _request(client: Client, call: ToolCall, on_progress: ProgressFnT) -> Result | InputRequired:
+    # not Client.call_tool, which lists all tools first and refuses a result that its output schema does not allow
+    request = CallToolRequest(params=CallToolRequestParams(name=call.tool, arguments=call.arguments))
+    return await client.session.send_request(request, _ANSWER, progress_callback=on_progress)
+
+
+async def _list(client: Client, tool: str) -> None:
+    cursor: str | None = None
+    while True:  # the call's deadline ends a list that does not
+        page = await client.list_tools(cursor=cursor)
+        cursor = page.next_cursor
+        if not cursor or any(each.name == tool for each in page.tools):
+            return
+
+
+class _Watched:
+    """A stream that says when it has ended."""
+
+    def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:
+        self._stream = stream
+        self._on_end = on_end
+
+    async def receive(self) -> Any:
+        try:
+            return await self._stream.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError):
+            self._on_end()
+            raise
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> _Watched:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> _Watched:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> bool | None:
+        left: bool | None = await self._stream.__aexit__(exc_type, exc_val, exc_tb)
+        return left

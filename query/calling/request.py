@@ -1,0 +1,92 @@
+"""What a caller of `call_tool` asks for, in any of the forms that agents use."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from query.request import Name
+
+_TOOL_NAMES = ("tool_name", "name")
+_PARAMETERS = ("parameters", "arguments", "args")
+# A call within a call within a call: more than any agent has been seen to wrap.
+_MAX_WRAPPERS = 3
+_OURS = "call_tool"
+
+
+class CallRequest(BaseModel):
+    """A tool and what it is given.
+
+    Accepted as well: `name` for `tool_name`, `arguments` or `args` for `parameters`, parameters as JSON text, and the
+    whole request wrapped in a `parameters` of its own.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    tool_name: Name
+    """`server:tool`, or the tool's name."""
+    server_name: Name | None = None
+    """Its server, if not in tool_name."""
+    parameters: dict[str, Any] = {}
+    """As the tool's inputSchema says."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _straighten(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        return _unwrapped(_plain(cast("dict[str, Any]", given)))
+
+    @property
+    def name(self) -> str:
+        """Return the name to look up: qualified, where the server is known."""
+        if self.server_name is None or self.tool_name.startswith(f"{self.server_name}:"):
+            return self.tool_name
+        return f"{self.server_name}:{self.tool_name}"
+
+
+def _unwrapped(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the innermost request, where one was put into the parameters of another that names no tool of its own."""
+    for _ in range(_MAX_WRAPPERS):
+        inner = given.get("parameters")
+        if given.get("tool_name") not in (None, _OURS) or not isinstance(inner, dict):
+            break
+        wrapped = _plain(cast("dict[str, Any]", inner))
+        if wrapped.keys().isdisjoint(("tool_name", "parameters")):
+            break
+        rest = {key: value for key, value in given.items() if key not in ("tool_name", "parameters")}
+        given = rest | wrapped
+    return given
+
+
+def _plain(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the request under the names of the fields.
+
+    Raises:
+        ValueError: something is said twice, under two names.
+    """
+    renamed = _renamed(_renamed(given, _TOOL_NAMES), _PARAMETERS)
+    if isinstance(renamed.get("parameters"), str):
+        renamed["parameters"] = _from_text(renamed["parameters"])
+    elif renamed.get("parameters", ...) is None:
+        del renamed["parameters"]
+    return renamed
+
+
+def _renamed(given: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    used = [name for name in names if name in given]
+    if not used:
+        return given
+    if len(used) > 1:
+        raise ValueError(f"{used[1]}: says the same as {used[0]}, use one of them")
+    rest = {key: value for key, value in given.items() if key != used[0]}
+    return rest | {names[0]: given[used[0]]}
+
+
+def _from_text(text: str) -> Any:
+    try:
+        return json.loads(text) if text.strip() else {}
+    except (ValueError, RecursionError):
+        return text  # refused as what it is

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from query.calling.arguments import check_arguments
+from shared.catalog import ToolDefinition
+from shared.errors import ArgumentsInvalid
+
+
+def definition(schema: object) -> ToolDefinition:
+    return ToolDefinition.from_wire(json.dumps({"name": "t", "inputSchema": schema}))
+
+
+def problem(schema: object, arguments: dict[str, Any]) -> tuple[str, str]:
+    with pytest.raises(ArgumentsInvalid) as caught:
+        check_arguments(definition(schema), arguments)
+    return caught.value.field, caught.value.reason
+
+
+NOTE: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "title": {"type": "string", "maxLength": 9},
+        "size": {"enum": ["small", "large"]},
+        "tags": {"type": "array", "items": {"$ref": "#/$defs/tag"}, "uniqueItems": True},
+        "at": {"type": ["integer", "null"]},
+    },
+    "$defs": {"tag": {"type": "object", "required": ["name"]}},
+    "required": ["title"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "reason"),
+    [
+        ({}, "parameters.title", "is required"),
+        ({"title": 7}, "parameters.title", "expected string"),
+        ({"title": "x" * 10}, "parameters.title", "does not satisfy maxLength of the input schema: 9"),
+        ({"title": "x", "size": "secret"}, "parameters.size", "expected small or large"),
+        ({"title": "x", "at": "secret"}, "parameters.at", "expected integer or null"),
+        ({"title": "x", "tags": [{"name": 1}, {}]}, "parameters.tags.1.name", "is required"),
+        (
+            {"title": "x", "titel": "secret"},
+            "parameters.titel",
+            "is no parameter of this tool; it has title, size, tags, at",
+        ),
+    ],
+)
+def test_the_field_that_is_wrong_is_named_and_no_value_repeated(
+    arguments: dict[str, Any], field: str, reason: str
+) -> None:
+    assert problem(NOTE, arguments) == (field, reason)
+
+
+def test_arguments_that_fit_pass() -> None:
+    check_arguments(definition(NOTE), {"title": "x", "size": "small", "tags": [{"name": "a"}], "at": None})
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "http://127.0.0.1:9/schema.json"},
+        {"$ref": "file:///etc/passwd"},
+        {"$ref": "#/nowhere"},
+        {"$ref": "#"},
+        {"$schema": "http://127.0.0.1:9/dialect", "type": "object"},
+        {"properties": {"a": {"type": "no such type"}}},
+        {"properties": {"a": {"multipleOf": 0}}},
+        {"properties": {"a": {"pattern": "^(a+)+$"}}},
+        {"patternProperties": {"^(a+)+$": {}}, "additionalProperties": False},
+        {"patternProperties": {"(": {}}, "unevaluatedProperties": False},
+        {"propertyNames": {"pattern": "^(a+)+$"}},
+        {"$schema": "http://json-schema.org/draft-03/schema#", "extends": {"$ref": "#"}},
+        {"$schema": "http://json-schema.org/draft-04/schema#", "properties": {"a": {"pattern": "^(a+)+$"}}},
+        True,
+        [],
+        None,
+    ],
+    ids=repr,
+)
+def test_a_hostile_or_broken_schema_gives_no_verdict_at_once(schema: object) -> None:
+    started = time.monotonic()
+
+    check_arguments(definition(schema), {"a" * 40 + "!": 1, "a": "a" * 40 + "!"})
+
+    assert time.monotonic() - started < 2
+
+
+def test_a_schema_that_doubles_with_every_reference_is_given_up() -> None:
+    levels = {f"l{number}": {"allOf": [{"$ref": f"#/$defs/l{number + 1}"}] * 2} for number in range(40)}
+    doubling = {"$defs": {**levels, "l40": {}}, "$ref": "#/$defs/l0"}
+    started = time.monotonic()
+
+    check_arguments(definition(doubling), {"a": 1})
+
+    assert time.monotonic() - started < 20
+
+
+def test_many_items_are_not_compared_with_each_other() -> None:
+    many = [{"a": number} for number in range(20_000)]
+    started = time.monotonic()
+
+    check_arguments(definition({"properties": {"a": {"uniqueItems": True}}}), {"a": [*many, many[0]]})
+
+    assert time.monotonic() - started < 2
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
+    max_leaves=10,
+)
+KEYWORDS = st.sampled_from(
+    [
+        "type",
+        "properties",
+        "items",
+        "$ref",
+        "allOf",
+        "anyOf",
+        "not",
+        "enum",
+        "required",
+        "minimum",
+        "additionalProperties",
+    ]
+)
+SCHEMA = st.dictionaries(KEYWORDS, JSON, max_size=4)
+
+
+@given(SCHEMA, st.dictionaries(st.text(max_size=5), JSON, max_size=3))
+def test_whatever_a_schema_holds_x(schema: Any, arguments: dict[str, Any]) -> None:
+    with contextlib.suppress(ArgumentsInvalid):
+        check_arguments(definition(schema), arguments)
