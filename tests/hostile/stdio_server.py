@@ -54,6 +54,10 @@ def on_tools_list(act: Answer) -> Answer:
     return lambda request: act(request) if request.get("method") == "tools/list" else GOOD(request)
 
 
+def on_tools_call(act: Answer) -> Answer:
+    return lambda request: act(request) if request.get("method") == "tools/call" else GOOD(request)
+
+
 def silent(_request: Message) -> None:
     """Say nothing at all."""
 
@@ -140,6 +144,9 @@ MODES: dict[str, Answer] = {
     "fails": on_tools_list(fails),
     "dies_at_start": dies,
     "dies_in_mid_list": on_tools_list(dies),
+    "dies_in_mid_call": on_tools_call(dies),
+    "huge_result": on_tools_call(huge),
+    "fails_to_call": on_tools_call(fails),
     "environment": on_tools_list(shows_environment),
     "has_child": on_tools_list(has_child),
 }

@@ -1,0 +1,188 @@
+"""Each way in which a server can spoil a call ends in an error that names it, in time, and harms no later call."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Callable
+
+import pytest
+
+from query.calling.connection import CallLimits
+from shared.upstream.dial import HttpTarget, StdioTarget
+from tests.calling import calling, text_of, tool_of
+from tests.hostile import scripts
+from tests.hostile.messages import failure, result
+from tests.hostile.processes import scripted_stdio
+from tests.hostile.scripted_http import Exchange, Respond, scripted_http
+from tests.hostile.scripts import GOOD, MEGABYTE, status
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+
+LIMITS = CallLimits(timeout_s=10, max_message_bytes=MEGABYTE)
+IMPATIENT = CallLimits(timeout_s=2, max_message_bytes=MEGABYTE)
+# A busy machine may be late; what must not happen is waiting for ever.
+SLACK_S = 6
+ONE = tool_of("srv", "one")
+FINE = {"content": [{"type": "text", "text": "fine"}]}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def on_call(number: int, act: Callable[[Exchange], None], methods: list[str]) -> Respond:
+    """Behave well, but for this call, the first is 1; note the methods of all requests."""
+
+    def respond(exchange: Exchange) -> None:
+        methods.append(exchange.method)
+        if exchange.method != "tools/call":
+            exchange.play(GOOD)
+        elif methods.count("tools/call") == number:
+            act(exchange)
+        else:
+            exchange.send_json(result(exchange.request_json, FINE))
+
+    return respond
+
+
+def answers(content: object) -> Callable[[Exchange], None]:
+    return lambda exchange: exchange.send_json({"jsonrpc": "2.0", "id": exchange.request_json["id"], "result": content})
+
+
+def breaks_off(exchange: Exchange) -> None:
+    exchange.begin(200, content_length="5000")
+    exchange.wfile.write(b'{"jsonrpc":"2.0",')
+    exchange.close_connection = True
+
+
+def hangs_up(exchange: Exchange) -> None:
+    exchange.close_connection = True
+    exchange.connection.close()
+
+
+def fails_after_progress(exchange: Exchange) -> None:
+    token = exchange.request_json["params"]["_meta"]["progressToken"]
+    progress = {"progressToken": token, "progress": 1, "total": 2}
+    told = {"jsonrpc": "2.0", "method": "notifications/progress", "params": progress}
+    exchange.send_events(told, failure(exchange.request_json, -32050, "gave up half way"))
+
+
+def floods_with_progress(exchange: Exchange) -> None:
+    token = exchange.request_json["params"]["_meta"]["progressToken"]
+    exchange.begin(200, "text/event-stream")
+    for number in itertools.count():
+        params = {"progressToken": token, "progress": number, "message": "x" * 1000}
+        told = json.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}).encode()
+        exchange.wfile.write(b"event: message\ndata: " + told + b"\n\n")
+        if exchange.server.stopping.is_set():
+            return
+
+
+HTTP: dict[str, tuple[Callable[[Exchange], None], str]] = {
+    "401": (status(401), "HTTP 401"),
+    "500": (status(500), "HTTP 500"),
+    "429": (status(429), "HTTP 429"),
+    "hang": (scripts.hangs, "no answer within 2 s"),
+    "drip-fed headers": (scripts.drips_headers, "no answer within 2 s"),
+    "drip-fed body": (scripts.drips_json, "no answer within 2 s"),
+    "drip-fed events": (scripts.drips_events, "no answer within 2 s"),
+    "chatter": (scripts.chatters, "no answer within 2 s"),
+    "flood of progress": (floods_with_progress, "no answer within 2 s"),
+    "wrong id": (scripts.wrong_id, "no answer within 2 s"),
+    "broken off": (breaks_off, "broke"),
+    "hung up": (hangs_up, "broke"),
+    "invalid JSON": (scripts.invalid_json, "-32700"),
+    "HTML": (scripts.html, "text/html"),
+    "huge": (scripts.huge_json, "larger than 1048576 bytes"),
+    "huge event": (scripts.huge_event, "larger than 1048576 bytes"),
+    "declared size": (scripts.declares_huge, "larger than 1048576 bytes"),
+    "compressed": (scripts.zip_bomb, "compressed"),
+    "redirect": (scripts.redirects("http://169.254.169.254/latest"), "redirects to"),
+    "error": (lambda exchange: exchange.send_json(failure(exchange.request_json, -32603, "out of cheese")), "-32603"),
+    "error after progress": (fails_after_progress, "gave up half way (-32050)"),
+    "no result": (answers("nothing"), "-32700"),
+    "content of no kind": (answers({"content": [{"type": "smell"}]}), "invalid result"),
+    "no content": (answers({}), "invalid result"),
+}
+
+
+@pytest.mark.parametrize("name", HTTP)
+async def test_a_spoilt_call_over_http_is_said_to_be_and_the_next_one_is_answered(name: str) -> None:
+    act, words = HTTP[name]
+    limits = IMPATIENT if "2 s" in words else LIMITS
+
+    methods: list[str] = []
+
+    with scripted_http(on_call(1, act, methods)) as server:
+        async with calling({"srv": HttpTarget(server.url)}, ONE, limits=limits) as client:
+            started = time.monotonic()
+            spoilt = await client.call_tool("call_tool", {"tool_name": "one"})
+            elapsed_s = time.monotonic() - started
+            fine = await client.call_tool("call_tool", {"tool_name": "one"})
+
+    assert spoilt.is_error
+    assert text_of(spoilt).startswith("srv: ")
+    assert words in text_of(spoilt)
+    assert elapsed_s < limits.timeout_s + SLACK_S
+    assert text_of(fine) == "fine"
+    assert methods.count("tools/call") == 2
+
+
+STDIO: dict[str, str] = {
+    "silent": "no ",
+    "babbles": "no ",
+    "dies_at_start": "exit code 3; its last words: panic: out of cheese",
+    "dies_in_mid_call": "the connection broke during the call, which may have been carried out or not",
+    "huge_result": "larger than 1048576 bytes",
+    "fails_to_call": "password *** rejected (-32603)",
+}
+
+
+@pytest.mark.parametrize("mode", STDIO)
+async def test_a_broken_child_is_named_with_the_reason_in_time(mode: str) -> None:
+    target = scripted_stdio(mode, PASSWORD="hunter2-hunter2")
+    limits = IMPATIENT if STDIO[mode] == "no " else LIMITS
+    started = time.monotonic()
+
+    async with calling({"srv": target}, ONE, limits=limits) as client:
+        result = await client.call_tool("call_tool", {"tool_name": "one"})
+
+    assert result.is_error
+    assert text_of(result).startswith("srv: ")
+    assert STDIO[mode] in text_of(result)
+    assert time.monotonic() - started < limits.timeout_s + SLACK_S
+
+
+async def test_a_call_is_never_sent_twice_once_it_may_have_been_carried_out() -> None:
+    methods: list[str] = []
+
+    with scripted_http(on_call(1, breaks_off, methods)) as server:
+        async with calling({"srv": HttpTarget(server.url)}, ONE, limits=LIMITS) as client:
+            await client.call_tool("call_tool", {"tool_name": "one"})
+
+    assert methods.count("tools/call") == 1
+
+
+async def test_a_session_that_the_server_has_forgotten_is_opened_anew_and_the_call_sent_once_more() -> None:
+    methods: list[str] = []
+
+    with scripted_http(on_call(2, status(404), methods)) as server:
+        async with calling({"srv": HttpTarget(server.url)}, ONE, limits=LIMITS) as client:
+            first = await client.call_tool("call_tool", {"tool_name": "one"})
+            second = await client.call_tool("call_tool", {"tool_name": "one"})
+
+    assert text_of(first) == text_of(second) == "fine"
+    assert methods.count("initialize") == 2
+
+
+async def test_the_credential_goes_to_the_server_and_into_no_answer() -> None:
+    target = scripted_stdio("fails_to_call", PASSWORD="hunter2-hunter2")
+
+    async with calling({"srv": target}, ONE, limits=LIMITS) as client:
+        result = await client.call_tool("call_tool", {"tool_name": "one"})
+
+    assert "hunter2" not in repr(result)
+    assert isinstance(target, StdioTarget)
