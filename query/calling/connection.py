@@ -149,7 +149,9 @@ class Connection:
             self._evidence.scope.deadline = anyio.current_time() + _FAREWELL_S
 
     def _bounds(self) -> tuple[int, float]:
-        return self._limits.max_message_bytes, self._limits.timeout_s
+        # single reads may take as long as the connection lives: each call has a deadline of its own, and a stream of
+        # events that is silent between two calls must not end in the middle of the second
+        return self._limits.max_message_bytes, self._limits.timeout_s + self._limits.idle_s
 
     async def _until_leaving(self) -> None:
         while not self._leaving.is_set():

@@ -217,6 +217,9 @@ async def test_a_server_that_was_restarted_between_two_calls_is_called_again(kin
             first = await call(client, "echo", words="one")
         with good_http(kind, port, "callable"):
             second = await call(client, "echo", words="two")
+            if kind == "sse" and second.is_error:  # its stream may break while the call is on its way
+                assert text_of(second).startswith("s: ")
+                second = await call(client, "echo", words="two")
 
     assert text_of(second).startswith("two")
     assert pid_of(second) != pid_of(first)
