@@ -17,6 +17,7 @@ import pytest
 from mcp import Client, MCPError
 from mcp.types import INVALID_PARAMS, CallToolResult, ImageContent, ResourceLink, TextContent
 
+from query.entrance import open_entrance
 from query.http import HttpServer
 from query.server import build_server
 from query.tools import offers
@@ -176,7 +177,7 @@ def service(targets: dict[str, Any], tools: list[IndexedTool]) -> Generator[str]
     catalogue = catalogue_of(tools)
     with closing(upstreams_to(targets)) as upstreams:
         server = build_server(offers(catalogue, upstreams))
-        http = HttpServer(server, index=catalogue.index, settings=load_settings(port=0))
+        http = HttpServer(server, open_entrance(load_settings(port=0)), index=catalogue.index)
         running = threading.Thread(target=http.run)
         running.start()
         try:

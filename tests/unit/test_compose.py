@@ -131,9 +131,15 @@ def test_a_worker_that_is_asked_to_end_has_the_time_it_takes() -> None:
     assert grace_s >= Settings().shutdown_s + 10
 
 
+def mounted(service: str, target: str) -> dict[str, Any]:
+    """Return what a service has at this path."""
+    (mount,) = (each for each in SERVICES[service]["volumes"] if each["target"] == target)
+    return cast("dict[str, Any]", mount)
+
+
 @pytest.mark.parametrize("name", ["worker", "query"])
 def test_who_lists_and_who_calls_reads_the_operators_file_which_has_a_default(name: str) -> None:
-    (mount,) = SERVICES[name]["volumes"]
+    mount = mounted(name, "/etc/toolscale/mcp.json")
     default = re.fullmatch(r"\$\{MCP_JSON:-(.+)\}", mount["source"])
 
     assert default is not None
@@ -165,7 +171,7 @@ def test_secrets_are_given_to_the_services_that_use_them_alone() -> None:
 
 
 def test_the_query_service_asks_for_tokens_where_the_operator_names_a_file_of_them() -> None:
-    (mount,) = SERVICES["query"]["volumes"]
+    mount = mounted("query", "/etc/toolscale/tokens.toml")
     default = re.fullmatch(r"\$\{TOOLSCALE_TOKENS:-(.+)\}", mount["source"])
 
     assert default is not None
