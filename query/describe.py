@@ -58,6 +58,7 @@ def describe_tools(request: DescribeRequest, allowed: Scope, catalogue: Catalogu
     Raises:
         IndexUnavailable: the index did not answer.
     """
+    catalogue = catalogue.pinned()
     described = [_describe(name, allowed, catalogue) for name in request.distinct]
     problems = [each for each in described if isinstance(each, NotDescribed)]
     return DescribeAnswer(

@@ -38,6 +38,7 @@ def callee(request: CallRequest, allowed: Scope, catalogue: Catalogue) -> Callee
         ServerNotRunning: its server is stopped or quarantined.
         IndexUnavailable: the index did not answer.
     """
+    catalogue = catalogue.pinned()
     tool = locate(request.name, allowed, catalogue)
     record = catalogue.index.server(tool.server_id)
     if record is None:
