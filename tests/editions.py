@@ -14,8 +14,9 @@ from shared.catalog import Scope
 from shared.editions import Editions, OpenEdition
 from shared.embedding import Embedder
 from shared.errors import LeaseHeld
+from shared.index import store as stored
 from shared.index.contract import SERVERS_COLLECTION, Edition
-from shared.index.engine import Engine
+from shared.index.engine import SERVERS_KIND, Engine
 from shared.index.store import IndexStore
 from shared.tokens import estimate
 from tests.builders import World
@@ -80,6 +81,12 @@ def settle(deps: Dependencies) -> None:
             reconcile(intent.server_id, deps)
         except LeaseHeld:
             continue
+
+
+def forget_editions(shop: Catalogue) -> None:
+    """Make the index one that was written before there were editions."""
+    points = [stored._id(role) for role in ("in service", "wanted", "progress", "whole")]  # pyright: ignore[reportPrivateUsage]  # what the release before did not write
+    shop.engine.collection(SERVERS_KIND).delete(points)
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from workers.emit import emit
 from workers.fetch import interrupt_fetches
 from workers.intents import open_intents
 from workers.intents.contract import Intent
+from workers.rebuild import rebuild_if_lost
 from workers.restore import restore_if_lost
 from workers.sources.config_follower import ConfigFollower, following_config
 from workers.sources.following import follow, look_again
@@ -87,6 +88,7 @@ def run_embedded(settings: Settings) -> Generator[Embedded]:
     """
     with closing(open_intents(settings)) as intents, closing(open_dependencies(settings, intents)) as deps:
         intents.forget_messages()
+        rebuild_if_lost(deps)
         app = build_app(settings, deps)
         app.set_default()  # without it the pool's threads would use Celery's default app
         with _worker(app, settings), _sweeper(app, deps, min(1.0, settings.sweep_interval_s)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import structlog
 from celery import Celery, signals
 from kombu.exceptions import OperationalError
 
+from shared.errors import IndexUnavailable
 from shared.logging import configure_logging
 from shared.settings import Settings
 from shared.upstream.config_file import ConfigFile
@@ -26,6 +27,7 @@ from workers.emit import emit
 from workers.ending import interrupt_fetches_after
 from workers.intents import open_intents
 from workers.intents.contract import IntentStore
+from workers.rebuild import rebuild_if_lost
 from workers.sources.config_follower import ConfigFollower, following_config
 from workers.tasks import SWEEP_INTENTS, Tasks, send_reconcile
 
@@ -66,6 +68,8 @@ class Opened:
         with self._opening:
             if self._opened is None:
                 self._opened = open_dependencies(self._settings, self.intents())
+                with suppress(IndexUnavailable):  # the sweep does it too; here, before any look, it asks for fewer
+                    rebuild_if_lost(self._opened)
             opened = self._opened
         if opened.own_model:
             opened.own_model.ask_once()

@@ -15,7 +15,8 @@ SOURCE = "toolscale/rebuild"
 def rebuild_if_lost(deps: Dependencies) -> None:
     """Make what is gone of the index again, and ask for a look at every server that is known; else do nothing.
 
-    Safe to repeat and to interrupt: the index is marked last.
+    One that was never listed has nothing to lose, and its look is on its way. Safe to repeat and to interrupt: the
+    index is marked last.
 
     Raises:
         IndexUnavailable: it does not answer.
@@ -25,15 +26,18 @@ def rebuild_if_lost(deps: Dependencies) -> None:
     store = deps.editions.store
     store.repair(deps.editions.own, known_models)
     _unlist(deps.current())
-    servers = [_ask(intent, deps) for intent in deps.intents.intents()]
+    servers = [_ask(intent, deps) for intent in deps.intents.intents() if intent.committed]
     store.mark()
     if servers:
         structlog.get_logger().warning("index_rebuilding", servers=len(servers))
 
 
 def _unlist(deps: Dependencies) -> None:
-    """Let no record that is left speak for tools that may be gone; answers say that they are still to come."""
+    """Let no record that is left speak for tools that are gone; answers say that they are still to come."""
+    owners = deps.index.owners()
     for record in deps.index.servers():
+        if record.server_id in owners or not record.is_listed:
+            continue
         revision = deps.intents.next_revision()
         unlisted = {"recipe": "", "catalog_digest": "", "revision": revision}
         deps.index.put_server(record.model_copy(update=unlisted))

@@ -24,7 +24,19 @@ from shared.index.contract import ToolState
 from shared.index.store import IndexStore
 from shared.settings import load_settings
 from tests.builders import changed, definition, down, listing, up
-from tests.editions import ENGINES, NEW, OLD, Catalogue, catalogue, edition, running, service_of, settle, tools_found
+from tests.editions import (
+    ENGINES,
+    NEW,
+    OLD,
+    Catalogue,
+    catalogue,
+    edition,
+    forget_editions,
+    running,
+    service_of,
+    settle,
+    tools_found,
+)
 from tests.fakes import SaltedEmbedder, WithoutModel
 from tests.waiting import eventually
 from workers.dependencies import Dependencies
@@ -380,15 +392,6 @@ def test_tools_from_before_editions_of_another_model_serve_until_they_are_made_a
     finish(wanting(shop))
 
     assert "files:read_file" in tools_found(shop.worker(NEW))
-
-
-def forget_editions(shop: Catalogue) -> None:
-    """Make the index one that was written before there were editions."""
-    from shared.index import store as stored
-    from shared.index.engine import SERVERS_KIND
-
-    points = [stored._id(role) for role in ("in service", "wanted", "progress", "whole")]  # pyright: ignore[reportPrivateUsage]  # what the release before did not write
-    shop.engine.collection(SERVERS_KIND).delete(points)
 
 
 def test_questions_are_answered_from_one_edition_at_every_moment(shop: Catalogue) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from query.catalogue import followed_catalogue
 from query.find import find_tool
@@ -19,7 +20,7 @@ from shared.index.contract import SERVERS_COLLECTION
 from shared.index.store import IndexStore
 from shared.settings import load_settings
 from tests.builders import definition, down, listing, up
-from tests.editions import NEW, OLD, Catalogue, catalogue, edition, settle, tools_found
+from tests.editions import NEW, OLD, Catalogue, catalogue, edition, forget_editions, settle, tools_found
 from tests.fakes import SaltedEmbedder
 from workers.dependencies import Dependencies
 from workers.ingest import reconcile
@@ -135,6 +136,29 @@ def test_what_is_gone_is_counted_no_more_until_it_is_listed_again(shop: Catalogu
     tend_index(deps, lambda: None)
 
     assert not any(record.is_listed for record in deps.index.servers())
+
+
+def test_a_new_catalogue_is_no_lost_one(tmp_path: Path) -> None:
+    with catalogue("edge", tmp_path) as shop, capture_logs() as logs:
+        shop.world.servers = {"files": listing(definition("read_file"))}
+        shop.intents.record(up("files"), due_in_s=0)
+
+        rebuild_if_lost(shop.worker(OLD))
+        settle(shop.worker(OLD))
+        sweep(shop.worker(OLD))
+
+    assert shop.world.looks == ["files"]
+    assert "index_rebuilding" not in [log["event"] for log in logs]
+
+
+def test_an_index_from_before_editions_keeps_its_counts_while_its_servers_are_looked_at(shop: Catalogue) -> None:
+    forget_editions(shop)
+    deps = shop.worker(OLD)
+
+    rebuild_if_lost(deps)
+
+    assert {record.server_id for record in deps.index.servers() if record.is_listed} == {"files", "clock"}
+    assert sorted(deps.intents.claim_due(100)) == ["clock", "files", "gone"]
 
 
 def test_a_coming_edition_that_vanishes_is_made_again(shop: Catalogue) -> None:
