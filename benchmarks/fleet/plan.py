@@ -24,7 +24,7 @@ class Plan:
     """Fewer replicas with more tools each, to see what a resync costs by the tool."""
     haystack_share: int = 1
     """The whole corpus is ingested with every `haystack_share`th server."""
-    sample_share: int = 5
+    sample_share: int = 8
     """Comparisons of workers, threads and stages take every `sample_share`th server."""
     catalogue_sizes: tuple[int, ...] = (1_000, 10_000, 100_000)
     tools_per_server: int = 50
