@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +52,8 @@ def main() -> None:
 
     signals.setup_logging.connect(on_logging, weak=False)
     with closing(open_intents(settings)) as intents, closing(open_dependencies(settings, intents)) as deps:
-        app = build_app(settings, timed_dependencies(deps, stages))
+        watched = replace(deps.current(), editions=None)  # a look would open its own, unwatched
+        app = build_app(settings, timed_dependencies(watched, stages))
         with suppress(SystemExit):
             app.worker_main(["worker", "--hostname", "watched@localhost"])
     Path(sys.argv[1]).write_text(json.dumps({"seconds": stages.seconds, "items": stages.items}), encoding="utf-8")
