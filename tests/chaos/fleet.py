@@ -26,12 +26,16 @@ HANG_S = 10.0
 
 @dataclass
 class Scripted:
-    """One server: what it offers now, what it answered last, and what was last announced of it."""
+    """One server: what it offers now, what it answered last, and what was last announced of it.
+
+    `is_kept` until the index was lost while the server does not answer: nobody can say then what it offered.
+    """
 
     server_id: str
     tools: dict[str, str]
     mood: Mood = "good"
     is_up: bool = True
+    is_kept: bool = True
     shown: dict[str, str] = field(default_factory=dict[str, str])
 
     @property
@@ -82,6 +86,11 @@ class Fleet:
         """Let this share of the servers hang, drip or fail from now on."""
         for number, server in enumerate(self._rng.sample(self.all, round(len(self.servers) * share))):
             server.mood = SICK[number % len(SICK)]
+
+    def lose_index(self) -> None:
+        """Note that the tools of servers that do not answer now cannot be had any more."""
+        for server in self.all:
+            server.is_kept = server.mood == "good"
 
     def churn(self, changes: int) -> list[ServerEvent]:
         """Change some healthy servers; return what is said of it: twice, once, or nothing."""

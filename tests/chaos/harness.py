@@ -129,6 +129,7 @@ class Chaos:
     def _lose_index(self) -> None:
         """Delete the index while no worker runs, and wait until the loss is noticed: with Redis lost too, all is."""
         noticed = self._workers.said("index_rebuilding")
+        self._fleet.lose_index()
         self._workers.without_any(lambda: delete_index(self._index, self._qdrant_url), Running.kill)
         if wait(lambda: self._workers.said("index_rebuilding") > noticed, self._plan.bound_s) is None:
             self._wrong.append(f"nobody noticed within {self._plan.bound_s:g} s that the index was gone")

@@ -42,13 +42,13 @@ class Plan:
 
 LONG = Plan(
     servers=100,
-    faults={"kill": 200, "redis": 20, "flush": 3, "disk": 1, "freeze": 5, "roll_out": 10},
+    faults={"kill": 200, "redis": 20, "flush": 3, "disk": 1, "index": 2, "freeze": 5, "roll_out": 10},
     resync_s=30.0,
     bound_s=45.0,
 )
 SHORT = Plan(
     servers=20,
-    faults={"kill": 3, "redis": 1, "flush": 1, "disk": 1, "freeze": 1, "roll_out": 1},
+    faults={"kill": 3, "redis": 1, "flush": 1, "disk": 1, "index": 1, "freeze": 1, "roll_out": 1},
     resync_s=8.0,
     bound_s=30.0,
 )

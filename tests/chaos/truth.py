@@ -43,7 +43,7 @@ def _held(index: ToolIndex) -> Iterator[IndexedTool]:
 
 
 def _wrong_tools(found: dict[str, Entry], fleet: Fleet) -> Iterator[str]:
-    true = {key: entry for server in fleet.all if server.is_up for key, entry in _true(server)}
+    true = {key: entry for server in fleet.all if server.is_up and server.is_kept for key, entry in _true(server)}
     kept = {server.server_id for server in fleet.all if not server.is_up}
     for key, entry in true.items():
         if key not in found:
