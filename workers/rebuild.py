@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 
 from shared.embedding import known_models
-from shared.events import ServerChanged, ServerDown, ServerEvent, ServerRef
+from shared.events import ServerChanged, ServerRef
 from workers.dependencies import Dependencies
 from workers.intents.contract import Intent
 
@@ -44,10 +44,10 @@ def _unlist(deps: Dependencies) -> None:
 
 
 def _ask(intent: Intent, deps: Dependencies) -> str:
-    """Ask for a look, which the next sweep sends; of a server that is down, only that its record comes back."""
-    server = ServerRef(server_id=intent.server_id)
-    event: ServerEvent = ServerChanged(source=SOURCE, data=server)
-    if intent.status == "stopped":
-        event = ServerDown(source=SOURCE, data=server)
+    """Ask for a look, which the next sweep sends; of a server that is down, only that its record comes back.
+
+    Whether it is down is not repeated: an event may have said otherwise since the intent was read.
+    """
+    event = ServerChanged(source=SOURCE, data=ServerRef(server_id=intent.server_id))
     deps.intents.record(event, due_in_s=0)
     return intent.server_id

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,11 +21,13 @@ from shared.errors import IndexLost, IndexUnavailable
 from shared.index.contract import SERVERS_COLLECTION
 from shared.index.store import IndexStore
 from shared.settings import load_settings
-from tests.builders import definition, down, listing, up
+from tests.builders import PACE, definition, down, listing, up
 from tests.editions import NEW, OLD, Catalogue, catalogue, edition, forget_editions, settle, tools_found
 from tests.fakes import SaltedEmbedder
 from workers.dependencies import Dependencies
 from workers.ingest import reconcile
+from workers.intents.contract import Intent
+from workers.intents.sqlite_store import SqliteIntents
 from workers.rebuild import rebuild_if_lost
 from workers.tending import tend_index
 
@@ -89,6 +93,26 @@ def test_collections_that_vanish_under_a_running_worker_are_filled_by_the_next_s
     records = {record.server_id: record.status for record in deps.index.servers()}
     assert records == {"clock": "running", "files": "running", "gone": "stopped"}
     assert sweep(deps) == []
+
+
+class SpokenOfMeanwhile(SqliteIntents):
+    """Intents that a server which was down is announced in, just after they were read."""
+
+    def intents(self) -> Iterator[Intent]:
+        read = list(super().intents())
+        self.record(up("gone"), due_in_s=0)
+        return iter(read)
+
+
+def test_a_server_that_comes_up_during_the_rebuilding_stays_up(shop: Catalogue, tmp_path: Path) -> None:
+    deps = shop.worker(OLD)
+    _drop_all(shop)
+
+    with closing(SpokenOfMeanwhile(tmp_path / "intents.sqlite3", PACE)) as intents:
+        rebuild_if_lost(replace(deps, intents=intents))
+    settle(deps)
+
+    assert tools_found(deps) == {*TRUTH, "gone:old_tool"}
 
 
 @wiped
