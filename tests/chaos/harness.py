@@ -17,7 +17,7 @@ from celery import Celery
 
 from benchmarks.throughput.machine import this_machine
 from shared.settings import load_settings
-from tests.chaos.fleet import Fleet, Scripted, serve
+from tests.chaos.fleet import Fleet, serve
 from tests.chaos.load import Load, wait
 from tests.chaos.plan import NAMES, Fault, Plan
 from tests.chaos.report import Outcome
@@ -152,8 +152,10 @@ class Chaos:
 
     def _has_converged(self) -> bool:
         """Return whether every healthy server's last list, and the last word on each, have been acted upon."""
-        known = self._known()
-        return all(_is_settled(server, known.get(server.server_id)) for server in self._fleet.healthy)
+        if not all(server.shown == server.tools for server in self._fleet.healthy if server.is_up):
+            return False
+        known = self._known()  # read last: a look that shows the tools commits later
+        return all(_is_settled(known.get(server.server_id)) for server in self._fleet.healthy)
 
     def _compare(self, after_s: float = 0.0) -> int:
         """Compare, between two workers where the index is the worker's own; return how many tools there are."""
@@ -205,7 +207,5 @@ def run(plan: Plan, seed: int, directory: Path) -> Outcome:
     return outcome
 
 
-def _is_settled(server: Scripted, intent: Intent | None) -> bool:
-    if intent is None or intent.is_lagging or intent.parked:
-        return False
-    return not server.is_up or server.shown == server.tools
+def _is_settled(intent: Intent | None) -> bool:
+    return intent is not None and not intent.is_lagging and not intent.parked

@@ -79,7 +79,10 @@ def _wrong_sums(index: ToolIndex, fleet: Fleet) -> Iterator[str]:
         if record is None:
             yield f"no record: {server.server_id}"
             continue
-        if server.mood != "good" and record.stale_since is None and server.is_up:
+        is_stale = (
+            record.stale_since is not None or record.last_listed_at is None
+        )  # the latter since the index was lost
+        if server.mood != "good" and server.is_up and not is_stale:
             yield f"not marked stale: {server.server_id}"
         if server.mood == "good" and (record.status == "running") != server.is_up:
             yield f"status: {server.server_id} is {record.status}"
