@@ -27,33 +27,37 @@ watch_app = typer.Typer(no_args_is_help=True, help="Follow the servers that an o
 @watch_app.command()
 def docker(scope: Scope = None) -> None:
     """Follow the containers that carry the label toolscale.server."""
+    from workers.heartbeat import Heartbeat  # noqa: PLC0415
     from workers.sources.docker import DockerSource  # noqa: PLC0415  # loads the write side
     from workers.sources.watching import Watcher, following_source  # noqa: PLC0415
 
     _require("docker")
     settings = load_settings(watch_scope=scope)
     source = DockerSource(os.environ, settings.watch_scope)
+    heartbeat = Heartbeat(settings.heartbeat, [source.name])
     with following_source(source.name, settings) as follower:
         structlog.get_logger().info("watch_started", source=source.name)
-        Watcher(source, follower).run()
+        Watcher(source, follower, beat=partial(heartbeat.beat, source.name)).run()
 
 
 @watch_app.command()
 def kubernetes(scope: Scope = None) -> None:
     """Follow annotated Services, and ToolHive's MCPServers, of this cluster or the kubeconfig's."""
+    from workers.heartbeat import Heartbeat  # noqa: PLC0415
     from workers.sources.kubernetes import KINDS  # noqa: PLC0415  # loads the write side
     from workers.sources.kubernetes_watch import KubernetesSource, cluster  # noqa: PLC0415
     from workers.sources.watching import Watcher, following_source  # noqa: PLC0415
 
     _require("kubernetes")
     settings = load_settings(watch_scope=scope)
+    sources = [KubernetesSource(kind, partial(cluster, os.environ), settings.watch_scope) for kind in KINDS]
+    heartbeat = Heartbeat(settings.heartbeat, [source.name for source in sources])
     with ExitStack() as stack:
         watchers: list[Watcher] = []
-        for kind in KINDS:
-            source = KubernetesSource(kind, partial(cluster, os.environ), settings.watch_scope)
+        for source in sources:
             follower = stack.enter_context(following_source(source.name, settings))
             structlog.get_logger().info("watch_started", source=source.name)
-            watchers.append(Watcher(source, follower))
+            watchers.append(Watcher(source, follower, beat=partial(heartbeat.beat, source.name)))
         for watcher in watchers[1:]:
             threading.Thread(target=watcher.run, name="toolscale watch", daemon=True).start()
         watchers[0].run()

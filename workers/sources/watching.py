@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,7 +20,8 @@ from shared.events import ServerAnnouncement
 from workers.door.waking import broker_wake, waking_in_background
 from workers.emit import emit
 from workers.intents import open_intents
-from workers.sources.following import Follower, Running
+from workers.intents.contract import IntentStore
+from workers.sources.following import Emit, Follower, Running
 
 if TYPE_CHECKING:
     from shared.settings import Settings
@@ -70,13 +71,20 @@ class Backoff:
 
 
 class Watcher:
-    """Keeps the intents of a source equal to what it lists, until stopped."""
+    """Keeps the intents of a source equal to what it lists, until stopped; `beat` is called each time that they are."""
 
     def __init__(
-        self, source: Source, follower: Follower, *, relist_s: float = RELIST_S, backoff_s: float = 0.5
+        self,
+        source: Source,
+        follower: Follower,
+        *,
+        beat: Callable[[], None] = lambda: None,
+        relist_s: float = RELIST_S,
+        backoff_s: float = 0.5,
     ) -> None:
         self._source = source
         self._follower = follower
+        self._beat = beat
         self._relist_s = relist_s
         self._backoff_s = backoff_s
         self._changed = threading.Event()
@@ -110,6 +118,7 @@ class Watcher:
         self._reported = ""
         if emitted:
             _log.info("source_followed", source=self._source.name, events=len(emitted))
+        self._beat()
         return True
 
     def _report(self, reason: str) -> None:
@@ -132,12 +141,19 @@ class Watcher:
 
 
 @contextmanager
-def following_source(name: str, settings: Settings) -> Generator[Follower]:
-    """Open the intents and a way to the broker for a source that runs in a process of its own."""
+def emitting(settings: Settings) -> Generator[tuple[IntentStore, Emit]]:
+    """Open the intents and a way to the broker, for a process that only says what it knows."""
     # without a broker that another process reads, an event is due at once for that process's sweep
     due_in_s = 0.0 if settings.is_embedded else settings.retry_after_s
     with closing(open_intents(settings)) as intents, waking_in_background(broker_wake(settings)) as wake:
-        yield Follower(name, intents, lambda event: emit(event, intents, wake, due_in_s=due_in_s))
+        yield intents, lambda event: emit(event, intents, wake, due_in_s=due_in_s)
+
+
+@contextmanager
+def following_source(name: str, settings: Settings) -> Generator[Follower]:
+    """Return a follower for a source that runs in a process of its own."""
+    with emitting(settings) as (intents, emit_here):
+        yield Follower(name, intents, emit_here)
 
 
 class Announcements:
