@@ -17,6 +17,7 @@
         ├── EventInvalid          an event that does not follow the contract; names the field
         ├── ServerRefused         401 or 403: credentials are missing or wrong
         ├── ServerMisbehaved      not MCP: broken JSON, a repeated cursor, no common protocol version
+        ├── NoNotifications       the server does not tell when its tools change
         ├── ListingTooLarge       a guard on bytes, pages or tools was hit
         ├── AddressForbidden      the endpoint is outside what the operator allows
         ├── ToolNotFound          no tool, or several, of that name lie within the caller's scope
@@ -85,6 +86,10 @@ class ServerRefused(ServerError, Permanent):
 
 class ServerMisbehaved(ServerError, Permanent):
     """The server does not speak MCP as it should."""
+
+
+class NoNotifications(ServerError, Permanent):
+    """The server does not tell when its tools change."""
 
 
 class ListingTooLarge(ServerError, Permanent):

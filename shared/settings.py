@@ -15,6 +15,7 @@ from shared.catalog import Encoding
 from shared.embedding import BUNDLED_MODEL
 from shared.errors import ConfigInvalid
 
+Listen = Literal["http", "all", "none"]
 RedisUrl = Annotated[str, StringConstraints(pattern=r"^(rediss?|unix)://")]
 HttpUrl = Annotated[str, StringConstraints(pattern=r"^https?://")]
 ClaimName = Annotated[str, StringConstraints(min_length=1)]
@@ -156,6 +157,12 @@ class Settings(BaseSettings):
     """Port the door of the scaled composition listens on; 0: any free one."""
     door_max_body_bytes: Annotated[int, Field(ge=1_024, le=1 << 26)] = 1 << 20
     """Bytes of one request at the door, a whole batch included."""
+    listen: Listen = "http"
+    """Which servers are asked to tell when their tools change: http, all (stdio servers then keep running), or none."""
+    listen_max: Annotated[int, Field(ge=1, le=100_000)] = 1_000
+    """Servers that one process listens to at the same time; changes of the others are found by the resync."""
+    heartbeat: Path | None = None
+    """A file that watchers and `workers.listening` touch about once a minute, or more often, while all is well."""
     watch_scope: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{0,100}$")] = ""
     """What tells a `toolscale watch` from others of its kind on one catalogue: a cluster's or a machine's name."""
     config_poll_s: Annotated[float, Field(ge=0.05, le=3_600)] = 1.0
@@ -166,7 +173,7 @@ class Settings(BaseSettings):
     def _split(cls, value: object) -> object:
         return frozenset(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
-    @field_validator("data_dir", "config", "credentials_dir", "tokens")
+    @field_validator("data_dir", "config", "credentials_dir", "tokens", "heartbeat")
     @classmethod
     def _expand(cls, value: Path | None) -> Path | None:
         return value.expanduser() if value else None

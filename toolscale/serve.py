@@ -28,6 +28,7 @@ from toolscale.console import err
 from toolscale.embedded import Embedded, run_embedded
 from workers.door.http import events_route
 from workers.door.recording import Recorder
+from workers.listening.running import listening
 
 if TYPE_CHECKING:
     from starlette.routing import Route
@@ -64,6 +65,7 @@ def _running(settings: Settings) -> Generator[tuple[Embedded, Catalogue]]:
         run_embedded(settings) as embedded,
         suppress(KeyboardInterrupt),
         _servers(embedded, settings.config),
+        listening(settings, embedded.deps.intents, embedded.emit),
         following(embedded.editions) as followed,
     ):
         yield embedded, followed_catalogue(followed, settings)

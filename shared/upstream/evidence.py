@@ -57,6 +57,15 @@ class Evidence:
             await anyio.sleep(_POLL_S)
             self.scope.deadline += anyio.current_time() - began - _CREDIT_S
 
+    async def received(self, size_bytes: int) -> None:
+        """Be told how many bytes came; to wait here is to hold up their sender."""
+
+    def stream_answered(self, status: int) -> None:
+        """Be told the HTTP status of a request for the stream of the server's own messages."""
+
+    def stream_ended(self) -> None:
+        """Be told that no message of the server's own can come any more."""
+
     def condemn(self, error: ServerError) -> ServerError:
         """Settle the session: end all that is under way, and let the first error given here be its outcome.
 

@@ -99,7 +99,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         return httpx2.Response(
             response.status_code,
             headers=response.headers,
-            stream=self._capped(response),
+            stream=self._capped(request, response),
             extensions=response.extensions,
         )
 
@@ -139,13 +139,16 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             raise evidence.condemn(too_large(evidence, self._max_bytes))
         if self._every_answer_counts and response.status_code >= HTTPStatus.BAD_REQUEST:
             raise evidence.condemn(by_status(evidence, response.status_code))
+        if request.method == "GET":
+            evidence.stream_answered(response.status_code)
         if request.method == "POST":
             evidence.http_status = response.status_code if response.status_code >= HTTPStatus.BAD_REQUEST else None
 
-    def _capped(self, response: httpx2.Response) -> httpx2.AsyncByteStream:
+    def _capped(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.AsyncByteStream:
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         is_event_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
-        return _CappedBody(response.stream, self._max_bytes, self._evidence, is_event_stream=is_event_stream)
+        body = _CappedBody(response.stream, self._max_bytes, self._evidence, is_event_stream=is_event_stream)
+        return _OwnStream(body, self._evidence) if request.method == "GET" else body
 
 
 class _CappedBody(httpx2.AsyncByteStream):
@@ -166,8 +169,27 @@ class _CappedBody(httpx2.AsyncByteStream):
                 raise self._evidence.condemn(too_large(self._evidence, self._max_bytes))
             if self._meter.nodes > self._evidence.max_nodes:
                 raise self._evidence.condemn(too_dense(self._evidence))
+            await self._evidence.received(len(chunk))
             await self._evidence.before_holding(size_bytes, self._meter.nodes)
             yield chunk
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+class _OwnStream(httpx2.AsyncByteStream):
+    """The body that carries the server's own messages: what ends it, ends them."""
+
+    def __init__(self, body: httpx2.AsyncByteStream, evidence: Evidence) -> None:
+        self._body = body
+        self._evidence = evidence
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._body:
+                yield chunk
+        finally:
+            self._evidence.stream_ended()
 
     async def aclose(self) -> None:
         await self._body.aclose()

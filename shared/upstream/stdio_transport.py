@@ -80,9 +80,11 @@ class _Child:
             async with self.incoming[0]:
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                     while chunk := await _read(self._process.stdout):
+                        await self._evidence.received(len(chunk))
                         for line in self._split(chunk):
                             await self._deliver(line)
         finally:
+            self._evidence.stream_ended()
             # a child blocked on a full pipe would not see its stdin close, and an unread pipe is never given back
             with anyio.CancelScope(shield=True):
                 while await _read(self._process.stdout):

@@ -1,0 +1,65 @@
+"""A tool that a running server adds is found without any event, and long before the resync."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.processes import Composition, Running
+from tests.telling import Telling, telling
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@contextmanager
+def configured(directory: Path) -> Generator[Telling]:
+    """Run a telling server that the `mcp.json` of this directory names."""
+    with telling("http", directory / "tools", "first") as server:
+        config = {"mcpServers": {"telling": {"url": server.target.url}}}
+        (directory / "mcp.json").write_text(json.dumps(config), encoding="utf-8")
+        yield server
+
+
+def indexed(process: Running, offered: int) -> bool:
+    lines = [line for line in process.output().splitlines() if '"event": "server_indexed"' in line]
+    return any(json.loads(line)["offered"] == offered for line in lines)
+
+
+def test_serve_finds_a_tool_that_a_server_added(tmp_path: Path) -> None:
+    environment = {"REDIS_URL": "", "QDRANT_URL": "", "TOOLSCALE_LOG_LEVEL": "DEBUG"}
+    composition = Composition("", tmp_path, environment)
+    command = ("-m", "toolscale", "serve", "--config", str(tmp_path / "mcp.json"), "--port", "0")
+    with configured(tmp_path) as server, composition.run("serve", *command) as serve:
+        serve.wait_for('"event": "listening_began"', 60)
+
+        server.offer("first", "second")
+
+        eventually(lambda: indexed(serve, offered=2), 20)
+        assert serve.stop() == 0
+
+
+@pytest.mark.redis
+def test_the_process_of_its_own_makes_a_worker_find_it(own_redis_url: str, tmp_path: Path) -> None:
+    heartbeat = tmp_path / "heartbeat"
+    environment = {
+        "TOOLSCALE_CONFIG": str(tmp_path / "mcp.json"),
+        "TOOLSCALE_HEARTBEAT": str(heartbeat),
+        "TOOLSCALE_LOG_LEVEL": "DEBUG",
+        "QDRANT_URL": "",
+    }
+    composition = Composition(own_redis_url, tmp_path, environment)
+    with configured(tmp_path) as server, composition.worker() as worker:
+        eventually(lambda: indexed(worker, offered=1), 30)
+        with composition.run("listening", "-m", "workers.listening") as listening:
+            listening.wait_for('"event": "listening_began"', 60)
+
+            server.offer("first", "second")
+
+            eventually(lambda: indexed(worker, offered=2), 20)
+            assert heartbeat.exists()
+            assert listening.stop() == 0

@@ -1,0 +1,49 @@
+"""Listening in a thread of its own, beside whatever else a process does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from anyio.from_thread import start_blocking_portal
+
+from shared.upstream.config_file import ConfigFile
+from shared.upstream.dial import Configured, Dialler
+from workers.intents.contract import IntentStore
+from workers.sources.following import Emit
+
+if TYPE_CHECKING:
+    from shared.settings import Settings
+    from workers.listening.fleet import Reach
+
+
+SOURCE = "toolscale/listening"
+
+
+@contextmanager
+def listening(
+    settings: Settings, intents: IntentStore, emit: Emit, *, beat: Callable[[], None] = lambda: None
+) -> Generator[None]:
+    """Listen to the servers that the settings choose until the block ends; then all connections are closed."""
+    if settings.listen == "none":
+        yield
+        return
+    from workers.listening.fleet import Fleet  # noqa: PLC0415  # the SDK takes a second to import
+
+    fleet = Fleet(SOURCE, intents, emit, _reach(settings), beat=beat)
+    with start_blocking_portal(name="toolscale listening") as portal:
+        running = portal.start_task_soon(fleet.run)
+        try:
+            yield
+        finally:
+            running.cancel()
+
+
+def _reach(settings: Settings) -> Reach:
+    from workers.listening.fleet import Reach  # noqa: PLC0415
+
+    configured: Configured = ConfigFile(settings.config, os.environ) if settings.config else {}
+    dialler = Dialler(configured, settings.allowed_hosts, settings.credentials_dir, os.environ)
+    return Reach(configured, dialler, settings.listen, settings.listen_max)
