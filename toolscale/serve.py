@@ -8,7 +8,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Generator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,7 +65,7 @@ def _running(settings: Settings) -> Generator[tuple[Embedded, Catalogue]]:
         run_embedded(settings) as embedded,
         suppress(KeyboardInterrupt),
         _servers(embedded, settings.config),
-        listening(settings, embedded.deps.intents, embedded.emit),
+        _listening(settings, embedded),
         following(embedded.editions) as followed,
     ):
         yield embedded, followed_catalogue(followed, settings)
@@ -87,6 +87,12 @@ def _servers(embedded: Embedded, path: Path | None) -> Generator[None]:
     else:
         embedded.announce(Config())
         yield
+
+
+def _listening(settings: Settings, embedded: Embedded) -> AbstractContextManager[None]:
+    if settings.listen == "none":
+        return nullcontext()
+    return listening(settings, embedded.deps.intents, embedded.emit)
 
 
 def _answer(embedded: Embedded, catalogue: Catalogue, entrance: Entrance) -> None:

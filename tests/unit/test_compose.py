@@ -20,17 +20,21 @@ import pytest
 import yaml
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
+from typer.testing import CliRunner
 
 from query.auth.tokens import read_tokens
 from shared.settings import Settings
+from toolscale.cli import app
+from workers.heartbeat import Heartbeat
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 
-OURS = ("worker", "beat", "door", "query", "flower")
-# Read by Compose, Flower and Qdrant themselves, so no settings of ours.
-FOREIGN = {"MCP_JSON", "FLOWER_BASIC_AUTH", "QDRANT__TELEMETRY_DISABLED"}
+OURS = ("worker", "beat", "listening", "watch-docker", "watch-kubernetes", "door", "query", "flower")
+# Read by Compose, Flower, Qdrant and the clients of Docker and Kubernetes themselves, so no settings of ours.
+FILLED_IN = {"MCP_JSON", "FLOWER_BASIC_AUTH", "WATCH_DOCKER_HOST", "WATCH_KUBECONFIG"}
+FOREIGN = {"QDRANT__TELEMETRY_DISABLED", "DOCKER_HOST", "KUBECONFIG"} | FILLED_IN
 
 
 def services() -> dict[str, dict[str, Any]]:
@@ -94,6 +98,9 @@ def test_the_stores_are_reached_by_the_services_alone(store: str) -> None:
     [
         ("worker", {"redis", "qdrant"}),
         ("beat", {"redis"}),
+        ("listening", {"redis"}),
+        ("watch-docker", {"redis"}),
+        ("watch-kubernetes", {"redis"}),
         ("door", {"redis"}),
         ("query", {"qdrant"}),
         ("flower", {"redis"}),
@@ -157,10 +164,13 @@ def test_secrets_are_given_to_the_services_that_use_them_alone() -> None:
         if name in OURS
     }
 
-    assert knows_credentials == {"worker", "query"}
+    assert knows_credentials == {"worker", "listening", "query"}
     assert given == {
         "worker": set(),
         "beat": set(),
+        "listening": set(),
+        "watch-docker": set(),
+        "watch-kubernetes": set(),
         "query": set(),
         "door": {"TOOLSCALE_EVENTS_TOKEN"},
         "flower": {"FLOWER_BASIC_AUTH"},
@@ -213,6 +223,31 @@ def test_beat_is_unhealthy_once_its_schedule_is_no_longer_written(tmp_path: Path
 
     assert fresh == 0
     assert stale != 0
+
+
+@pytest.mark.parametrize("name", ["listening", "watch-docker", "watch-kubernetes"])
+def test_a_process_without_a_port_is_unhealthy_once_its_heartbeat_is_old(name: str, tmp_path: Path) -> None:
+    path = SERVICES[name]["environment"]["TOOLSCALE_HEARTBEAT"]
+    check = SERVICES[name]["healthcheck"]["test"][1].replace(path, str(tmp_path / "heartbeat"))
+
+    missing = subprocess.run(["sh", "-c", check], check=False, capture_output=True).returncode
+    Heartbeat(tmp_path / "heartbeat", [name]).beat(name)
+    fresh = subprocess.run(["sh", "-c", check], check=False).returncode
+    subprocess.run(["touch", "-d", "10 minutes ago", str(tmp_path / "heartbeat")], check=True)
+    stale = subprocess.run(["sh", "-c", check], check=False).returncode
+
+    assert (missing, fresh, stale) == (1, 0, 1)
+
+
+@pytest.mark.parametrize("profile", ["docker", "kubernetes"])
+def test_a_watcher_is_started_on_demand_and_knows_the_command_that_it_runs(profile: str) -> None:
+    service = SERVICES[f"watch-{profile}"]
+
+    helped = CliRunner().invoke(app, [*service["command"][3:], "--help"])
+
+    assert service["profiles"] == [profile]
+    assert service["command"][:3] == ["python", "-m", "toolscale"]
+    assert helped.exit_code == 0
 
 
 def test_flower_does_not_start_without_a_password() -> None:

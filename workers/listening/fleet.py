@@ -139,7 +139,7 @@ class Fleet:
         return intent.server_id in self._listening or (intent.committed > 0 and not intent.failures)
 
     def _is_heard(self, where: Whereabouts) -> bool:
-        return self._reach.listen == "all" or not where.is_stdio
+        return self._reach.listen == "all" or (self._reach.listen == "http" and not where.is_stdio)
 
     async def _ask(self, server_id: str) -> bool:
         return await anyio.to_thread.run_sync(self._record_change, server_id, abandon_on_cancel=True)
