@@ -12,6 +12,7 @@
     │   ├── ModelUnavailable      the embedding model cannot be loaded
     │   ├── IntentsUnavailable    the intent store (Redis or the data directory) did not answer
     │   ├── KeysUnavailable       the keys that tokens are checked with could not be fetched
+    │   ├── CursorsUnavailable    what a cursor goes on with cannot be kept or read now
     │   └── LeaseHeld             another run is looking at this server right now
     └── Permanent                 it needs a change by someone
         ├── EventInvalid          an event that does not follow the contract; names the field
@@ -23,6 +24,7 @@
         ├── ToolNotFound          no tool, or several, of that name lie within the caller's scope
         ├── ArgumentsInvalid      arguments that a tool's input schema refuses; names the field
         ├── CallerRefused         a caller's token opens nothing: unknown, expired, or for someone else
+        ├── CursorInvalid         a cursor that was changed, is another's, or has expired
         ├── ConfigInvalid         a setting or an mcp.json that cannot be used
         ├── AssetInvalid          a bundled file is missing or is not the one it should be
         └── CountFailed           a text whose tokens could not be counted
@@ -148,6 +150,14 @@ class IntentsUnavailable(Retryable):
 
 class KeysUnavailable(Retryable):
     """The keys that tokens are checked with could not be fetched, and none are known from before."""
+
+
+class CursorsUnavailable(Retryable):
+    """What a cursor goes on with cannot be kept, or cannot be read now."""
+
+
+class CursorInvalid(Permanent):
+    """A cursor was changed, belongs to another caller or question, or has expired."""
 
 
 class EventInvalid(Permanent):

@@ -17,6 +17,9 @@ from shared.errors import ConfigInvalid
 
 Listen = Literal["http", "all", "none"]
 RedisUrl = Annotated[str, StringConstraints(pattern=r"^(rediss?|unix)://")]
+ResponseMode = Literal["summary", "detailed", "auto"]
+# One secret, or several with commas between, 32 characters or more each.
+CursorKey = Annotated[str, StringConstraints(pattern=r"^[^,\s]{32,}(,[^,\s]{32,})*$", max_length=2_000)]
 HttpUrl = Annotated[str, StringConstraints(pattern=r"^https?://")]
 ClaimName = Annotated[str, StringConstraints(min_length=1)]
 # Signatures by key pairs alone: whoever can check a token must not be able to make one.
@@ -60,6 +63,19 @@ class Settings(BaseSettings):
     """Looks of one worker that count and embed at the same time; one text alone keeps `embedding_threads` busy."""
     token_encoding: Encoding = "cl100k_base"
     """The encoding of answers: cl100k_base, o200k_base, or heuristic (an estimate)."""
+
+    response_mode: ResponseMode = Field(default="auto", validation_alias=_plain("MCP_RESPONSE_MODE"))
+    """Tools in answers: detailed (definitions), summary (a signature and a sentence), auto: detailed where it fits."""
+    max_response_tokens: Annotated[int, Field(ge=200, le=1_000_000)] = Field(
+        default=5_000, validation_alias=_plain("MCP_MAX_RESPONSE_TOKENS")
+    )
+    """Tokens of one answer, 200 or more; a longer one is summarised, then divided into pages."""
+    cursor_key: CursorKey | None = Field(default=None, repr=False)
+    """Secret that cursors are sealed with, the same for all replicas; `new,old` exchanges it. Unset: made by itself."""
+    cursor_ttl_s: Annotated[float, Field(ge=1, le=86_400)] = 900.0
+    """Seconds for which a cursor is good, and for which the rest of an answer is kept after it was last read."""
+    cursor_max_bytes: Annotated[int, Field(ge=65_536, le=1 << 36)] = 64 << 20
+    """Bytes of all rests of answers that are kept, in Redis or in this process; the oldest make room."""
 
     no_match_below: Annotated[float, Field(ge=-1, le=1)] = 0.25
     """Cosine similarity below which the closest tool is no match, -1 to 1; set for the bundled model."""

@@ -20,6 +20,8 @@ EXAMPLE = (Path(__file__).parents[2] / ".env.example").read_text(encoding="utf-8
 COMPOSE_ALONE = {"MCP_JSON", "FLOWER_BASIC_AUTH", "WATCH_DOCKER_HOST", "WATCH_KUBECONFIG"}
 BESIDE_SETTINGS = {"TOOLSCALE_CREDENTIAL_EXAMPLE"} | COMPOSE_ALONE
 PLAIN_NAMES = {"redis_url", "qdrant_url", "qdrant_api_key"}
+# Settings of any MCP server, by the names that are used for them.
+MCP_NAMES = {"response_mode", "max_response_tokens"}
 
 
 def meanings() -> dict[str, str]:
@@ -38,6 +40,8 @@ def meanings() -> dict[str, str]:
 
 
 def variable(field: str) -> str:
+    if field in MCP_NAMES:
+        return f"MCP_{field.upper()}"
     return field.upper() if field in PLAIN_NAMES else f"TOOLSCALE_{field.upper()}"
 
 

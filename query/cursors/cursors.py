@@ -1,0 +1,78 @@
+"""Cursors with their key and their store: what the tools of the query service hand out and take back."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from query.cursors.keys import cursor_keys
+from query.cursors.sealing import KEY_BYTES, NOT_OURS, Sealer
+from query.cursors.store import CursorStore, MemoryStore
+from shared.errors import CursorInvalid
+
+if TYPE_CHECKING:
+    from shared.settings import Settings
+
+TTL_S = 900.0
+KEPT_BYTES = 64 << 20
+# A longer state is kept in the store: a client pays about a token for each byte of a cursor.
+INLINE_BYTES = 36
+
+_INLINE, _STORED = b"\x00", b"\x01"
+
+
+@dataclass(frozen=True, slots=True)
+class Cursors:
+    """Turns the state of an answer into a cursor of at most 77 characters, and back."""
+
+    sealer: Sealer
+    store: CursorStore
+
+    def seal(self, state: bytes, *bound_to: str) -> str:
+        """Return a cursor for this state, that opens only where `bound_to` is the same: caller, tool, question.
+
+        Raises:
+            CursorsUnavailable: the state is too long for a cursor, and cannot be kept.
+        """
+        marked = _INLINE + state if len(state) <= INLINE_BYTES else _STORED + self.store.put(state)
+        return self.sealer.seal(marked, *bound_to)
+
+    def unseal(self, cursor: str, *bound_to: str) -> bytes:
+        """Return the state of a cursor.
+
+        Raises:
+            CursorInvalid: it was changed, is another's, or has expired.
+            CursorsUnavailable: its state is kept where it cannot be reached now.
+        """
+        marked = self.sealer.unseal(cursor, *bound_to)
+        match marked[:1]:
+            case b"\x00":
+                return marked[1:]
+            case b"\x01":
+                return self.store.get(marked[1:])
+            case _:
+                raise CursorInvalid(NOT_OURS)
+
+
+def open_cursors(settings: Settings) -> Cursors:
+    """Return the cursors of this composition: kept in Redis where REDIS_URL is set, else in this process.
+
+    Raises:
+        ConfigInvalid: their key cannot be read or written.
+    """
+    return Cursors(Sealer(cursor_keys(settings), settings.cursor_ttl_s), _store(settings))
+
+
+def own_cursors() -> Cursors:
+    """Return cursors that only this process can open."""
+    return Cursors(Sealer([secrets.token_bytes(KEY_BYTES)], TTL_S), MemoryStore(TTL_S, KEPT_BYTES))
+
+
+def _store(settings: Settings) -> CursorStore:
+    ttl_s, max_bytes = settings.cursor_ttl_s, settings.cursor_max_bytes
+    if settings.redis_url is None:
+        return MemoryStore(ttl_s, max_bytes)
+    from query.cursors.redis_store import RedisStore, connect  # noqa: PLC0415  # only where there is a Redis
+
+    return RedisStore(connect(settings.redis_url), ttl_s, max_bytes)

@@ -1,0 +1,59 @@
+"""The keys that cursors are sealed with: the operator's, or one of our own that outlives this process where it can."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from query.cursors.sealing import KEY_BYTES
+from shared.errors import ConfigInvalid
+
+if TYPE_CHECKING:
+    from shared.settings import Settings
+
+KEY_FILE = "cursor.key"
+
+_log = structlog.get_logger()
+
+
+def cursor_keys(settings: Settings) -> list[bytes]:
+    """Return the keys, the one to seal with first.
+
+    Raises:
+        ConfigInvalid: the key file cannot be read or written.
+    """
+    if settings.cursor_key:
+        return [_derived(secret) for secret in settings.cursor_key.split(",")]
+    if settings.is_embedded:
+        return [_derived(_kept_secret(settings.data_dir / KEY_FILE))]
+    _log.warning("cursor_key_missing")
+    return [secrets.token_bytes(KEY_BYTES)]
+
+
+def _derived(secret: str) -> bytes:
+    derivation = HKDF(hashes.SHA512(), KEY_BYTES, salt=None, info=b"toolscale cursors")
+    return derivation.derive(secret.strip().encode())
+
+
+def _kept_secret(path: Path) -> str:
+    """Return the secret in this file, which is made when it is not there, readable by its owner alone."""
+    try:
+        return path.read_text(encoding="ascii") if path.exists() else _new_secret(path)
+    except (OSError, UnicodeError) as error:
+        raise ConfigInvalid(f"the key of the cursors, {path}: {error}") from error
+
+
+def _new_secret(path: Path) -> str:
+    secret = secrets.token_hex(KEY_BYTES)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = path.with_suffix(".new")
+    with os.fdopen(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
+        file.write(secret)
+    written.replace(path)  # whole or not at all
+    return secret

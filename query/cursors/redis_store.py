@@ -1,0 +1,90 @@
+"""What cursors refer to, in Redis: any replica of the query service reads what another has kept."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import redis
+from redis.exceptions import RedisError
+
+from query.cursors.sealing import EXPIRED
+from query.cursors.store import check_size, new_key
+from shared.errors import CursorInvalid, CursorsUnavailable
+
+# An index of `key:size` scored by expiry, in microseconds, so that no two are equally old; the sum of the sizes; and a
+# value for each key.
+INDEX = "toolscale:cursors"
+SIZE = "toolscale:cursors:size"
+
+# Redis evicts nothing, since the intents live there too: so the bound is kept here, in one step for all replicas.
+_PUT = """
+local function drop(member)
+    local key, size = string.match(member, '^(%x+):(%d+)$')
+    redis.call('ZREM', KEYS[1], member)
+    redis.call('DEL', KEYS[1] .. ':' .. key)
+    redis.call('DECRBY', KEYS[2], size)
+end
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now)) do drop(member) end
+local key, kept, ttl, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local size = redis.call('INCRBY', KEYS[2], #kept)
+while size > most and redis.call('ZCARD', KEYS[1]) > 0 do
+    drop(redis.call('ZRANGE', KEYS[1], 0, 0)[1])
+    size = tonumber(redis.call('GET', KEYS[2]))
+end
+redis.call('SET', KEYS[1] .. ':' .. key, kept, 'PX', ttl)
+redis.call('ZADD', KEYS[1], string.format('%.0f', now + ttl * 1000), key .. ':' .. #kept)
+"""
+
+_GET = """
+local kept = redis.call('GET', KEYS[1] .. ':' .. ARGV[1])
+if kept then
+    local time = redis.call('TIME')
+    local expiry = time[1] * 1000000 + time[2] + ARGV[2] * 1000
+    redis.call('PEXPIRE', KEYS[1] .. ':' .. ARGV[1], ARGV[2])
+    redis.call('ZADD', KEYS[1], 'XX', string.format('%.0f', expiry), ARGV[1] .. ':' .. #kept)
+end
+return kept
+"""
+
+
+class RedisStore:
+    """A CursorStore shared by any number of replicas."""
+
+    def __init__(self, client: redis.Redis, ttl_s: float, max_bytes: int) -> None:
+        """Take a client that does not decode what it reads."""
+        self._ttl_ms = int(ttl_s * 1000)
+        self._max_bytes = max_bytes
+        self._put = client.register_script(_PUT)
+        self._get = client.register_script(_GET)
+
+    def put(self, kept: bytes) -> bytes:
+        """Keep these bytes, in the place of the oldest where there is no room."""
+        check_size(kept, self._max_bytes)
+        key = new_key()
+        with _translated():
+            self._put(keys=[INDEX, SIZE], args=[key.hex(), kept, self._ttl_ms, self._max_bytes])
+        return key
+
+    def get(self, key: bytes) -> bytes:
+        """Return what is kept under a key, and keep it for longer."""
+        with _translated():
+            kept = self._get(keys=[INDEX], args=[key.hex(), self._ttl_ms])
+        if not isinstance(kept, bytes):
+            raise CursorInvalid(EXPIRED)
+        return kept
+
+
+def connect(url: str) -> redis.Redis:
+    """Return a client that gives up on a silent Redis within seconds instead of hanging."""
+    return redis.Redis.from_url(url, socket_timeout=5, socket_connect_timeout=3, health_check_interval=10)
+
+
+@contextmanager
+def _translated() -> Generator[None]:
+    try:
+        yield
+    except RedisError as error:
+        raise CursorsUnavailable(f"Redis at REDIS_URL: {error}") from error
