@@ -53,7 +53,7 @@ def serve(settings: Settings, *, stdio: bool) -> None:
     configure_logging(settings.log_level)
     if stdio:
         with _catalogue(settings) as catalogue, closing(upstreams_of(settings)) as upstreams:
-            serve_stdio(build_server(offers(catalogue, upstreams), stdio_caller(settings)))
+            serve_stdio(build_server(offers(catalogue, upstreams), stdio_caller(settings), catalogue.answers))
         return
     with (
         # before the model is loaded, so that what is wrong here is said at once
@@ -61,7 +61,7 @@ def serve(settings: Settings, *, stdio: bool) -> None:
         _catalogue(settings) as catalogue,
         closing(upstreams_of(settings)) as upstreams,
     ):
-        server = build_server(offers(catalogue, upstreams), entrance.caller_of)
+        server = build_server(offers(catalogue, upstreams), entrance.caller_of, catalogue.answers)
         HttpServer(server, entrance, index=catalogue.index).run()
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from query.abstain import NO_MATCH_BELOW
+from query.bounded.answers import Answers, answers_of
 from query.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Catalogue:
     encoding: Encoding = "cl100k_base"
     no_match_below: float = NO_MATCH_BELOW
     now: Callable[[], OpenEdition] | None = None
+    answers: Answers = field(default_factory=Answers)
 
     def pinned(self) -> Catalogue:
         """Return the catalogue for one request: index and embedder of one edition, whatever is switched meanwhile."""
@@ -38,8 +40,19 @@ class Catalogue:
 
 
 def catalogue_of(index: ToolIndex, embedder: Embedder, settings: Settings) -> Catalogue:
-    """Return the catalogue in this index, answered from as the settings say."""
-    return Catalogue(index, embedder, Ledger(index), settings.token_encoding, settings.no_match_below)
+    """Return the catalogue in this index, answered from as the settings say.
+
+    Raises:
+        ConfigInvalid: the key of the cursors cannot be read or written.
+    """
+    return Catalogue(
+        index,
+        embedder,
+        Ledger(index),
+        settings.token_encoding,
+        settings.no_match_below,
+        answers=answers_of(settings),
+    )
 
 
 def followed_catalogue(followed: Following, settings: Settings) -> Catalogue:

@@ -1,6 +1,7 @@
 """Find the tools a task needs, and say what that saved: the read side's main path.
 
 request ─▶ steps ─▶ embed ─▶ search, one round trip ─▶ fuse and rank ─▶ merge ─▶ does it fit? ─▶ what it saved
+─▶ within the budget
 """
 
 from __future__ import annotations
@@ -8,50 +9,61 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from query.abstain import is_close, is_covered
-from query.answer import FindAnswer, found, warnings
+from query.answer import FindAnswer
+from query.caller import ANYONE
 from query.catalogue import Catalogue
+from query.fit import Findings, within_budget
+from query.pages import Pages
 from query.request import FindRequest
-from query.savings import token_metrics
-from query.search import Found, Hit, best, search
+from query.search import Found, Hit, hits, ranking, search
 from query.steps import embed_steps
 from query.timings import Stopwatch, Timings
 from shared.catalog import Scope
 
 
-def find_tool(request: FindRequest, allowed: Scope, catalogue: Catalogue) -> FindAnswer:
+def find_tool(request: FindRequest, allowed: Scope, catalogue: Catalogue, caller: str = ANYONE.name) -> FindAnswer:
     """Return the allowed tools that fit the request, and the tokens saved against all of the same scope.
 
-    Where none fits, none is returned, and the nearest are named. Without a model, keywords alone decide.
+    Where none fits, none is returned, and the nearest are named. Without a model, keywords alone decide. The answer
+    is within the tokens of the request, and its cursor, good for the same caller and question, leads to further tools.
 
     Raises:
         IndexUnavailable: the index did not answer; nothing was found or counted.
+        CursorInvalid: the cursor is not of this caller and question, was changed, or has expired.
+        CursorsUnavailable: a cursor cannot be followed or made now.
+        BudgetTooSmall: not even one tool's name fits into the tokens of the request.
     """
     stopwatch, catalogue = Stopwatch(), catalogue.pinned()
-    scope, index, ledger, encoding = request.within(allowed), catalogue.index, catalogue.ledger, catalogue.encoding
+    scope, index, ledger, answers = request.within(allowed), catalogue.index, catalogue.ledger, catalogue.answers
+    encoding = request.encoding or catalogue.encoding
+    pages = Pages(answers.cursors, caller, request.question).after(request.cursor)
     steps = embed_steps(request.steps, catalogue.embedder)
     embed_ms = stopwatch.lap_ms()
 
     results = search(steps, scope, index)
-    nearest = best(results, request.limit, index)
-    hits = nearest if _fits(results, nearest, catalogue.no_match_below) else []
+    remaining = pages.remaining(ranking(results))
+    nearest = hits(remaining[: request.limit], results, index)
+    # whether anything fits was decided on the first page
+    is_match = request.cursor is not None or _fits(results, nearest, catalogue.no_match_below)
     search_ms = stopwatch.lap_ms()
 
-    metrics = token_metrics(ledger.baseline(scope, encoding), [hit.tool for hit in hits], encoding)
+    baseline = ledger.baseline(scope, encoding)
     sum_ms = stopwatch.lap_ms()
 
-    tools = [found(hit.tool, hit.score, ledger.stale_since(hit.tool.server_id), encoding) for hit in hits]
-    no_match = bool(nearest) and not hits
-    coming = ledger.being_listed(scope)
-    keywords_only = any(step.whole.dense is None for step in steps)
-    return FindAnswer(
-        tools=tools,
-        no_match=no_match or None,
-        nearest=[hit.tool.qualified_name for hit in nearest] if no_match else None,
-        keywords_only=keywords_only or None,
-        token_metrics=metrics,
-        warnings=warnings(tools, no_match=no_match, keywords_only=keywords_only, being_listed=coming),
-        timings=Timings(embed_ms, search_ms, sum_ms),
+    findings = Findings(
+        hits=nearest if is_match else [],
+        nearest=[] if is_match else [hit.tool.qualified_name for hit in nearest],
+        is_all=len(remaining) <= request.limit,
+        baseline=baseline,
+        encoding=encoding,
+        keywords_only=any(step.whole.dense is None for step in steps),
+        being_listed=ledger.being_listed(scope),
+        stale_since=ledger.stale_since,
+        cursor_after=pages.cursor,
     )
+    answer = within_budget(findings, request.detail or answers.mode, answers.budget(request.max_tokens, encoding))
+    timings = Timings(embed_ms, search_ms, sum_ms, stopwatch.lap_ms())
+    return answer.model_copy(update={"timings": timings})
 
 
 def _fits(results: Sequence[Found], nearest: Sequence[Hit], no_match_below: float) -> bool:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from shared.catalog import Scope
+from query.bounded.budget import CursorText, MaxTokens
+from shared.catalog import Encoding, Scope
+from shared.settings import ResponseMode
 
 Description = Annotated[str, Field(max_length=4_000)]
 Keyword = Annotated[str, Field(max_length=200)]
@@ -15,7 +19,7 @@ Names = Annotated[list[Name], Field(max_length=200)]
 
 
 class FindRequest(BaseModel):
-    """What a caller looks for, and where. Some description or keyword must say something."""
+    """What a caller looks for, where, and in which form. Some description or keyword must say something."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -33,6 +37,14 @@ class FindRequest(BaseModel):
     """Only tools declared to change nothing."""
     exclude: Names | None = None
     """Not these tools: `tool` or `server:tool`."""
+    detail: ResponseMode | None = None
+    """auto: detailed if that fits."""
+    encoding: Encoding | None = None
+    """To count tokens in."""
+    max_tokens: MaxTokens | None = None
+    """For a shorter answer."""
+    cursor: CursorText | None = None
+    """nextCursor of the answer before."""
 
     @model_validator(mode="after")
     def _says_something(self) -> FindRequest:
@@ -47,6 +59,16 @@ class FindRequest(BaseModel):
         keywords = [self.tool_keywords] if isinstance(self.tool_keywords, str) else self.tool_keywords or []
         steps = [step for step in described if step.strip()] or [""]
         return [query for step in steps if (query := " ".join([step, *keywords]).strip())]
+
+    @property
+    def question(self) -> str:
+        """Return what is asked for, as a digest: the pages of one search are of one question.
+
+        How much of the answer is shown, and in which form, may change from page to page.
+        """
+        places = {name: sorted(getattr(self, name) or ()) for name in ("servers", "groups", "exclude")}
+        asked = json.dumps([self.steps, self.read_only, places])
+        return hashlib.sha256(asked.encode()).hexdigest()
 
     def within(self, allowed: Scope) -> Scope:
         """Return the part of what the caller may see that this request asks for."""

@@ -35,7 +35,7 @@ class TokenMetrics(BaseModel):
     baseline_tokens: int
     """Tokens of every tool in the catalogue that the caller may see."""
     returned_tokens: int
-    """Tokens of the returned definitions."""
+    """Tokens of the returned definitions, or of the summaries in their place."""
     tokens_saved: int
     """baseline_tokens - returned_tokens."""
     savings_percentage: float
@@ -48,15 +48,19 @@ class TokenMetrics(BaseModel):
     uncounted_total: int
 
 
-def token_metrics(baseline: Baseline, returned: Sequence[IndexedTool], encoding: Encoding) -> TokenMetrics:
+def token_metrics(
+    baseline: Baseline, returned: Sequence[IndexedTool], encoding: Encoding, shown_tokens: int | None = None
+) -> TokenMetrics:
     """Return the savings of an answer; all numbers are at least 0 and the percentage is within 0 to 100.
 
+    `shown_tokens` is what the tools cost as they are shown; None: they are shown with their definitions.
     What is returned lies within the scope, so it bounds the baseline from below. The two are read one after
     the other, though, and a server's tools and its record are two writes: while they are in flight, returned
     tools may not be in the sum yet. The bound then stands in for the baseline, and nothing is claimed as saved.
     """
-    returned_tokens = sum(tool.token_counts.get(encoding, 0) for tool in returned)
-    baseline_tokens = max(baseline.tokens, returned_tokens)
+    definitions = sum(tool.token_counts.get(encoding, 0) for tool in returned)
+    returned_tokens = definitions if shown_tokens is None else shown_tokens
+    baseline_tokens = max(baseline.tokens, definitions, returned_tokens)
     saved = baseline_tokens - returned_tokens
     uncounted = _uncounted(baseline, returned, encoding)
     return TokenMetrics(

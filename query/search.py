@@ -49,15 +49,28 @@ def search(steps: Sequence[Step], scope: Scope, index: ToolIndex) -> list[Found]
     return [_found(step, list(islice(answers, len(step.queries))), scope, index) for step in steps]
 
 
-def best(found: Sequence[Found], limit: int, index: ToolIndex) -> list[Hit]:
-    """Return the steps' best tools, merged; one that was removed in the meantime is left out.
+def ranking(found: Sequence[Found]) -> list[str]:
+    """Return the point ids that the steps found, merged, best first."""
+    return round_robin([each.ranking for each in found], sum(len(each.ranking) for each in found))
+
+
+def hits(chosen: Sequence[str], found: Sequence[Found], index: ToolIndex) -> list[Hit]:
+    """Return the tools of these points; one that was removed in the meantime is left out.
 
     Raises:
         IndexUnavailable: the index did not answer.
     """
-    chosen = round_robin([each.ranking for each in found], limit)
     tools = index.fetch(chosen)
     return [Hit(tools[point], _score(point, found)) for point in chosen if point in tools]
+
+
+def best(found: Sequence[Found], limit: int, index: ToolIndex) -> list[Hit]:
+    """Return the steps' best tools, merged.
+
+    Raises:
+        IndexUnavailable: the index did not answer.
+    """
+    return hits(ranking(found)[:limit], found, index)
 
 
 def _found(step: Step, candidates: Sequence[Candidates], scope: Scope, index: ToolIndex) -> Found:

@@ -8,16 +8,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """The parts of one search, in milliseconds: embedding the query, searching, and the token metrics."""
+    """The parts of one search, in milliseconds: embedding the query, searching, the baseline, and the answer's form."""
 
     embed_ms: float
     search_ms: float
     sum_ms: float
+    fit_ms: float
 
     @property
     def total_ms(self) -> float:
         """Return the sum of the parts."""
-        return self.embed_ms + self.search_ms + self.sum_ms
+        return self.embed_ms + self.search_ms + self.sum_ms + self.fit_ms
 
 
 class Stopwatch:

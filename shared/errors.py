@@ -24,6 +24,7 @@
         ├── ToolNotFound          no tool, or several, of that name lie within the caller's scope
         ├── ArgumentsInvalid      arguments that a tool's input schema refuses; names the field
         ├── CallerRefused         a caller's token opens nothing: unknown, expired, or for someone else
+        ├── BudgetTooSmall        not even the shortest answer fits into the tokens that were asked for
         ├── CursorInvalid         a cursor that was changed, is another's, or has expired
         ├── ConfigInvalid         a setting or an mcp.json that cannot be used
         ├── AssetInvalid          a bundled file is missing or is not the one it should be
@@ -154,6 +155,10 @@ class KeysUnavailable(Retryable):
 
 class CursorsUnavailable(Retryable):
     """What a cursor goes on with cannot be kept, or cannot be read now."""
+
+
+class BudgetTooSmall(Permanent):
+    """Not even the shortest answer fits into the tokens that were asked for."""
 
 
 class CursorInvalid(Permanent):

@@ -143,7 +143,8 @@ def _ingest(embedded: Embedded, config: Config) -> None:
 def _query_service(embedded: Embedded) -> Generator[str]:
     deps = embedded.deps
     deps.embedder.query("ready")  # the model is loaded before the first question, as in the query service
-    server = build_server(offers(catalogue_of(deps.index, deps.embedder, embedded.settings)))
+    catalogue = catalogue_of(deps.index, deps.embedder, embedded.settings)
+    server = build_server(offers(catalogue), answers=catalogue.answers)
     http = HttpServer(server, open_entrance(embedded.settings), index=deps.index)
     thread = threading.Thread(target=http.run, name="toolscale query", daemon=True)
     thread.start()

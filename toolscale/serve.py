@@ -49,7 +49,7 @@ def serve_embedded(settings: Settings, *, stdio: bool) -> None:
         _check(settings.config)
     if stdio:
         with _running(settings) as (_, catalogue), closing(upstreams_of(settings)) as upstreams:
-            serve_stdio(build_server(offers(catalogue, upstreams), stdio_caller(settings)))
+            serve_stdio(build_server(offers(catalogue, upstreams), stdio_caller(settings), catalogue.answers))
         return
     # before anything is loaded, so that what is wrong here is said at once
     with (
@@ -97,7 +97,7 @@ def _listening(settings: Settings, embedded: Embedded) -> AbstractContextManager
 
 def _answer(embedded: Embedded, catalogue: Catalogue, entrance: Entrance) -> None:
     with _door(embedded) as door, closing(upstreams_of(embedded.settings)) as upstreams:
-        server = build_server(offers(catalogue, upstreams), entrance.caller_of)
+        server = build_server(offers(catalogue, upstreams), entrance.caller_of, catalogue.answers)
         http = HttpServer(server, entrance, index=catalogue.index, routes=door)
         err.print(connection_help(http.url, embedded.settings), highlight=False, soft_wrap=True, markup=False)
         http.run()

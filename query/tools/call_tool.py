@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -34,17 +33,10 @@ CALL_TOOL = Tool(
     annotations=ToolAnnotations(title="Call a tool", read_only_hint=False, destructive_hint=True, open_world_hint=True),
 )
 
-Bound = Callable[[CallToolResult, Asked], CallToolResult]
-"""Makes of a tool's result what the caller gets of it."""
-
 _log = structlog.get_logger()
 
 
-def _whole(result: CallToolResult, _: Asked) -> CallToolResult:
-    return result
-
-
-def call_tool_offer(catalogue: Catalogue, upstreams: Upstreams, bound: Bound = _whole) -> Offer:
+def call_tool_offer(catalogue: Catalogue, upstreams: Upstreams) -> Offer:
     """Return the tool that calls the tools of this catalogue."""
 
     async def answer(asked: Asked) -> CallToolResult:
@@ -53,8 +45,7 @@ def call_tool_offer(catalogue: Catalogue, upstreams: Upstreams, bound: Bound = _
         except ValidationError as error:
             return refusal(first_problem(error))
         with _Audit(asked.caller.name, request.name) as audit:
-            result = await _outcome(request, asked, audit)
-        return bound(result, asked)
+            return await _outcome(request, asked, audit)
 
     async def _outcome(request: CallRequest, asked: Asked, audit: _Audit) -> CallToolResult:
         try:

@@ -22,7 +22,7 @@ FIND_TOOL = Tool(
     description=(
         "Search the tools of all connected MCP servers by what they do. "
         "For a task of several steps, give one description a step. "
-        "Returns the best matches with their full definitions, and the tokens this saved."
+        "Returns the best matches, with definitions or summaries, and the tokens this saved."
     ),
     input_schema=input_schema(FindRequest),
     output_schema=output_schema(FindAnswer),
@@ -38,11 +38,11 @@ def find_tool_offer(catalogue: Catalogue) -> Offer:
     """Return the tool that finds tools in this catalogue."""
 
     def respond(request: FindRequest, caller: Caller) -> dict[str, Any]:
-        answer = find_tool(request, caller.scope, catalogue)
+        answer = find_tool(request, caller.scope, catalogue, caller.name)
         _log_found(answer)
         return answer.as_object()
 
-    return Offer(FIND_TOOL, "catalog:read", answering(FindRequest, respond))
+    return Offer(FIND_TOOL, "catalog:read", answering(FindRequest, respond), pages="own")
 
 
 def _log_found(answer: FindAnswer) -> None:
@@ -58,5 +58,6 @@ def _log_found(answer: FindAnswer) -> None:
         embed_ms=round(timings.embed_ms, 2),
         search_ms=round(timings.search_ms, 2),
         sum_ms=round(timings.sum_ms, 2),
+        fit_ms=round(timings.fit_ms, 2),
         total_ms=round(timings.total_ms, 2),
     )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import anyio
 import structlog
@@ -13,10 +12,14 @@ from mcp.server.context import ServerRequestContext
 from mcp.types import CallToolResult, TextContent, Tool
 from pydantic import BaseModel, ValidationError
 
+from query.bounded.text import json_text
 from query.caller import Caller, Permission
-from shared.errors import IndexUnavailable
+from shared.errors import BudgetTooSmall, CursorsUnavailable, IndexUnavailable
 
 CATALOGUE_UNREACHABLE = "The tool catalogue cannot be reached at the moment. Try again in a few seconds."
+PAGES_UNREACHABLE = "Further pages cannot be kept or read at the moment. Try again in a few seconds."
+
+Pages = Literal["kept", "own", "foreign"]
 
 RequestT = TypeVar("RequestT", bound=BaseModel)
 
@@ -34,11 +37,17 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A tool of ours; `permission` is what a caller needs to use it."""
+    """A tool of ours; `permission` is what a caller needs to use it.
+
+    `pages` says who divides an answer that is too long. "kept": the server does, keeps the rest, and answers
+    `cursor` itself; the tool declares the arguments of BoundedRequest. "own": the tool does, and obeys `max_tokens`.
+    "foreign": the server does; the arguments are another server's, and the rest is read with `call_tool`.
+    """
 
     tool: Tool
     permission: Permission
     answer: Callable[[Asked], Awaitable[CallToolResult]]
+    pages: Pages = "kept"
 
 
 def answering(
@@ -59,14 +68,18 @@ def answering(
         except IndexUnavailable as error:
             _log.warning("find_failed", reason=str(error))
             return refusal(CATALOGUE_UNREACHABLE)
+        except CursorsUnavailable as error:
+            _log.warning("pages_unreachable", reason=str(error))
+            return refusal(PAGES_UNREACHABLE)
+        except BudgetTooSmall as error:
+            return refusal(str(error))
 
     return answer
 
 
 def result(answer: dict[str, Any]) -> CallToolResult:
     """Return an answer as structured content, and the same once more as text for clients that read no other."""
-    text = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
-    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=answer)
+    return CallToolResult(content=[TextContent(type="text", text=json_text(answer))], structured_content=answer)
 
 
 def refusal(reason: str) -> CallToolResult:

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from query.answer import FindAnswer
+from query.bounded.answers import Answers
+from query.bounded.budget import counting
 from query.catalogue import Catalogue
 from query.find import find_tool
 from query.ledger import EVERYTHING_EVERY_S, OVERLAP_EVERY_S, OVERLAP_US, Ledger
@@ -19,6 +21,8 @@ from tests.fakes import FakeEmbedder, FakeIndex, embedded, make_tool
 
 ENCODING: Encoding = "cl100k_base"
 MOST = 50  # the largest limit
+UNBOUNDED = Answers(max_tokens=MOST * 10**7)  # so that every answer is of definitions, which the baseline is made of
+counting(ENCODING)  # loaded before the first example is timed
 STATUSES: tuple[Status, ...] = ("running", "stopped", "quarantined")
 group_sets = st.frozensets(st.sampled_from(["dev", "ops", "office"]))
 counts = st.one_of(st.none(), st.integers(0, 10**6))
@@ -75,7 +79,7 @@ def write_tools(index: FakeIndex, server_id: str, world: World) -> None:
 
 def find(index: FakeIndex, ledger: Ledger, scope: Scope, limit: int) -> FindAnswer:
     request = FindRequest(tool_description="anything", limit=limit)
-    return find_tool(request, scope, Catalogue(index, FakeEmbedder(), ledger, ENCODING, no_match_below=-1))
+    return find_tool(request, scope, Catalogue(index, FakeEmbedder(), ledger, ENCODING, -1, answers=UNBOUNDED))
 
 
 def visible(index: FakeIndex, scope: Scope) -> list[IndexedTool]:

@@ -110,6 +110,10 @@ async def test_the_listed_tool_describes_each_parameter_and_its_answer(mode: str
         "groups",
         "read_only",
         "exclude",
+        "detail",
+        "encoding",
+        "max_tokens",
+        "cursor",
     ]
     assert all(each["description"] for each in properties.values())
     assert tool.input_schema["required"] == ["tool_description"]
@@ -121,6 +125,7 @@ async def test_the_listed_tool_describes_each_parameter_and_its_answer(mode: str
         "keywords_only",
         "token_metrics",
         "warnings",
+        "nextCursor",
     }
     assert tool.annotations is not None
     assert tool.annotations.read_only_hint is True
@@ -139,7 +144,7 @@ async def test_every_tool_says_what_it_does_to_the_world_and_the_search_is_never
 async def test_the_tool_costs_an_agent_few_tokens() -> None:
     seen_by_a_model = FIND_TOOL.model_dump_json(by_alias=True, include={"name", "description", "input_schema"})
 
-    assert counter("cl100k_base")(seen_by_a_model) < 260
+    assert counter("cl100k_base")(seen_by_a_model) < 340
 
 
 @pytest.mark.parametrize(

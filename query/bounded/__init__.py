@@ -1,0 +1,1 @@
+"""Answers within a budget of tokens: counted, summarised, divided into pages; nothing is dropped."""

@@ -1,0 +1,83 @@
+"""Every answer of ours within its budget: what the server does around each tool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import structlog
+from mcp.types import CallToolResult, Tool
+from pydantic import ValidationError
+
+from query.bounded.answers import Answers
+from query.bounded.budget import BoundedRequest, Budget
+from query.bounded.results import Reader, bound, fits_plainly, read_on
+from query.schema import input_schema
+from query.tools.offer import PAGES_UNREACHABLE, Asked, Offer, first_problem, refusal
+from shared.errors import CursorsUnavailable
+
+CALL_TOOL = "call_tool"
+
+_OWN_ARGUMENTS = input_schema(BoundedRequest)["properties"]
+
+_log = structlog.get_logger()
+
+
+def listed(offer: Offer) -> Tool:
+    """Return a tool as it is listed: one whose rest is kept takes `max_tokens` and `cursor` beside its arguments.
+
+    Such a tool promises no schema of its output, since a page of a long answer is a part of its text.
+    """
+    if offer.pages != "kept":
+        return offer.tool
+    properties = offer.tool.input_schema.get("properties", {})
+    schema = {**offer.tool.input_schema, "properties": {**properties, **_OWN_ARGUMENTS}}
+    return offer.tool.model_copy(update={"input_schema": schema, "output_schema": None})
+
+
+async def answered(offer: Offer, asked: Asked, answers: Answers) -> CallToolResult:
+    """Return the tool's answer within the budget; with a cursor, the next page of an earlier one.
+
+    Raises:
+        CursorInvalid: the cursor is not of this caller and tool, was changed, or has expired.
+    """
+    match offer.pages:
+        case "own":
+            return await offer.answer(asked)
+        case "foreign":
+            result = await offer.answer(asked)
+            return await _bounded(result, Reader(asked.caller.name, CALL_TOOL), answers.budget(), answers)
+        case "kept":
+            return await _kept(offer, asked, answers)
+
+
+async def _kept(offer: Offer, asked: Asked, answers: Answers) -> CallToolResult:
+    ours = {name: value for name, value in asked.arguments.items() if name in _OWN_ARGUMENTS}
+    others = {name: value for name, value in asked.arguments.items() if name not in _OWN_ARGUMENTS}
+    try:
+        request = BoundedRequest.model_validate(ours)
+    except ValidationError as error:
+        return refusal(first_problem(error))
+    reader, budget = Reader(asked.caller.name, offer.tool.name), answers.budget(request.max_tokens)
+    if request.cursor is not None:
+        return await _next_page(request.cursor, reader, budget, answers)
+    return await _bounded(await offer.answer(_with(asked, others)), reader, budget, answers)
+
+
+async def _next_page(cursor: str, reader: Reader, budget: Budget, answers: Answers) -> CallToolResult:
+    try:
+        return await anyio.to_thread.run_sync(read_on, cursor, reader, budget, answers)
+    except CursorsUnavailable as error:
+        _log.warning("pages_unreachable", reason=str(error))
+        return refusal(PAGES_UNREACHABLE)
+
+
+async def _bounded(result: CallToolResult, reader: Reader, budget: Budget, answers: Answers) -> CallToolResult:
+    if fits_plainly(result, budget):
+        return result
+    # long texts take milliseconds to count, and keeping the rest asks Redis
+    return await anyio.to_thread.run_sync(bound, result, reader, budget, answers)
+
+
+def _with(asked: Asked, arguments: dict[str, Any]) -> Asked:
+    return Asked(asked.caller, arguments, asked.context)

@@ -1,0 +1,114 @@
+"""The pages of a search: within the budget, each tool once, and none lost while servers come and go."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from query.answer import FindAnswer
+from query.bounded.answers import Answers
+from query.bounded.budget import MIN_TOKENS, counting
+from query.bounded.text import json_text
+from query.catalogue import Catalogue
+from query.find import find_tool
+from query.ledger import Ledger
+from query.request import FindRequest
+from shared.catalog import Encoding, IndexedTool, Scope
+from shared.settings import ResponseMode
+from tests.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+
+WORDS = ["read", "write", "file", "mail", "send", "issue", "list", "zap"]
+ENCODING: Encoding = "cl100k_base"
+COUNT = counting(ENCODING)
+EMBEDDER = FakeEmbedder()
+ANSWERS = Answers()
+
+names = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map("_".join)
+
+
+def tool_of(server: str, name: str, words: list[str], times: int) -> IndexedTool:
+    return make_tool(server, name, ". ".join(words) * times, tokens=40 * times)
+
+
+tools = st.builds(
+    tool_of,
+    st.sampled_from(["files", "mail-server", "github/enterprise"]),
+    names,
+    st.lists(st.sampled_from(WORDS), max_size=6),
+    st.sampled_from([1, 1, 1, 40]),
+)
+fleets = st.lists(tools, max_size=25, unique_by=lambda tool: tool.qualified_name)
+MODES: list[ResponseMode] = ["auto", "summary", "detailed"]
+modes = st.sampled_from(MODES)
+
+
+def ask(index: FakeIndex, *, mode: ResponseMode, limit: int, max_tokens: int, cursor: str | None) -> FindAnswer:
+    request = FindRequest(
+        tool_description="read a file", limit=limit, detail=mode, max_tokens=max_tokens, cursor=cursor
+    )
+    catalogue = Catalogue(index, EMBEDDER, Ledger(index), ENCODING, no_match_below=-1, answers=ANSWERS)
+    answer = find_tool(request, Scope(), catalogue)
+    assert COUNT(json_text(answer.as_object())) <= max_tokens
+    return answer
+
+
+def shown(answer: FindAnswer) -> list[str]:
+    return [f"{tool.server}:{tool.name}" for tool in answer.tools]
+
+
+def filled(fleet: list[IndexedTool]) -> FakeIndex:
+    index = FakeIndex()
+    index.upsert([ingested(tool, EMBEDDER) for tool in fleet])
+    return index
+
+
+@settings(deadline=None)
+@given(fleets, modes, st.integers(1, 10), st.integers(MIN_TOKENS, 1_500))
+def test_every_page_is_within_the_budget_and_together_they_hold_each_tool_once_in_the_same_order(
+    fleet: list[IndexedTool], mode: ResponseMode, limit: int, max_tokens: int
+) -> None:
+    index = filled(fleet)
+    in_one = shown(ask(index, mode="detailed", limit=50, max_tokens=5_000, cursor=None))
+
+    read: list[str] = []
+    cursor = None
+    while True:
+        answer = ask(index, mode=mode, limit=limit, max_tokens=max_tokens, cursor=cursor)
+        read += shown(answer)
+        if (cursor := answer.next_cursor) is None:
+            break
+        assert answer.tools, "a page without tools would never end"
+
+    assert len(read) == len(set(read)) == len(fleet)
+    assert read[: len(in_one)] == in_one
+
+
+@settings(deadline=None)
+@given(fleets, st.lists(st.tuples(st.sampled_from(["add", "drop"]), tools), max_size=12), st.integers(1, 4), modes)
+def test_while_tools_come_and_go_none_comes_twice_and_none_that_stays_is_lost(
+    fleet: list[IndexedTool], changes: list[tuple[str, IndexedTool]], limit: int, mode: ResponseMode
+) -> None:
+    index = filled(fleet)
+    throughout = {tool.qualified_name for tool in index.tools(Scope(), limit=100).tools}
+    read: list[str] = []
+    cursor, pending = None, list(changes)
+
+    while True:
+        answer = ask(index, mode=mode, limit=limit, max_tokens=600, cursor=cursor)
+        read += shown(answer)
+        if (cursor := answer.next_cursor) is None:
+            break
+        if pending:
+            throughout -= {change(index, *pending.pop())}
+
+    assert len(read) == len(set(read))
+    assert throughout <= set(read)
+
+
+def change(index: FakeIndex, kind: str, tool: IndexedTool) -> str:
+    """Write or remove a tool; return the qualified name of one that is no longer as it was."""
+    if kind == "add":
+        index.upsert([ingested(tool, EMBEDDER)])
+        return ""
+    index.delete(tool.server_id, [tool.definition.name])
+    return tool.qualified_name
