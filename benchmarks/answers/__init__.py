@@ -1,0 +1,1 @@
+"""How many tokens answers take, in each form, on real tools."""

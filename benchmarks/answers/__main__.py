@@ -1,0 +1,168 @@
+"""`python -m benchmarks.answers`: ask `find_tool` for eight tools in each form, and count what it answers.
+
+The JSON is kept, and the Markdown rendered beside it. `--corpora haystack` takes 20,000 tools, and as many minutes
+as it takes to embed them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import get_args
+
+from pydantic import BaseModel, ConfigDict
+
+from benchmarks.retrieval.data import Query, read_queries, read_servers
+from benchmarks.retrieval.system import ingested
+from benchmarks.throughput.machine import Machine, this_machine
+from query.answer import FindAnswer
+from query.bounded.answers import Answers
+from query.bounded.budget import counting
+from query.bounded.text import json_text
+from query.catalogue import Catalogue
+from query.find import find_tool
+from query.ledger import Ledger
+from query.request import FindRequest
+from shared.catalog import Scope
+from shared.logging import configure_logging
+from shared.settings import ResponseMode
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT.parent / "shared" / "retrieval"
+RESULTS = ROOT / "benchmarks" / "results"
+LIMIT = 8
+NEVER = -1.0  # cosine similarity: each question is answered with eight tools, whether they fit or not
+
+
+class _Kept(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class FormResult(_Kept):
+    """The answers of one form: their tokens, text as a model reads it, and the milliseconds to fit them."""
+
+    form: str
+    median_tokens: float
+    p95_tokens: float
+    most_tokens: int
+    median_tools: float
+    fit_p50_ms: float
+    fit_p95_ms: float
+
+
+class Results(_Kept):
+    """Everything a run found."""
+
+    made_at: str
+    machine: Machine
+    corpora: tuple[str, ...]
+    tools: int
+    questions: int
+    same_ranking: int
+    """Questions whose summaries are of the same tools, in the same order, as their definitions."""
+    forms: tuple[FormResult, ...]
+
+
+def measure(data: Path, corpora: Sequence[str], queries: str) -> Results:
+    """Ingest the corpora by the write path, and ask every question in every form."""
+    servers = read_servers([data / "corpora" / f"{name}.jsonl" for name in corpora])
+    questions = read_queries(data / "queries" / f"{queries}.jsonl")
+    with ingested(servers) as system:
+        answers = Answers()
+        catalogue = Catalogue(
+            system.index, system.embedder, Ledger(system.index), "cl100k_base", NEVER, answers=answers
+        )
+        found = {mode: _ask(catalogue, questions, mode) for mode in get_args(ResponseMode)}
+        unbounded = Catalogue(
+            system.index, system.embedder, catalogue.ledger, "cl100k_base", NEVER, answers=Answers(max_tokens=1_000_000)
+        )
+        whole = [_names(answer) for answer in _ask(unbounded, questions, "detailed")]
+    return Results(
+        made_at=f"{datetime.now(UTC):%Y-%m-%d}",
+        machine=this_machine(),
+        corpora=tuple(corpora),
+        tools=sum(len(server.listing.tools) for server in servers),
+        questions=len(questions),
+        same_ranking=sum(_names(answer) == names for answer, names in zip(found["summary"], whole, strict=True)),
+        forms=tuple(_result(mode, each) for mode, each in found.items()),
+    )
+
+
+def render(results: Results) -> str:
+    """Return the report."""
+    rows = [
+        f"| {each.form} | {each.median_tokens:,.0f} | {each.p95_tokens:,.0f} | {each.most_tokens:,} "
+        f"| {each.median_tools:g} | {each.fit_p50_ms:.1f} | {each.fit_p95_ms:.1f} |"
+        for each in results.forms
+    ]
+    lines = [
+        "# Answers",
+        "",
+        f"A run of `python -m benchmarks.answers` on {results.made_at}, on {results.machine.processor}.",
+        f"{results.questions} questions to {results.tools:,} real tools ({', '.join(results.corpora)}), {LIMIT} tools",
+        "asked for, at most 5,000 tokens; cl100k_base, over the text of the answer with everything in it.",
+        "Rendered from `answers.json`.",
+        "",
+        "Other programs ran on the machine: the tokens do not depend on that, the milliseconds do.",
+        "",
+        "| form | tokens, median | 95th percentile | most | tools, median | fitting, median ms | 95th percentile ms |",
+        "|---|---|---|---|---|---|---|",
+        *rows,
+        "",
+        f"In {results.same_ranking} of {results.questions} questions the summaries are of the same tools, in the same",
+        "order, as the definitions are where no budget cuts them.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Do what the arguments ask for."""
+    arguments = _arguments()
+    configure_logging("ERROR")
+    kept, rendered = arguments.output / "answers.json", arguments.output / "answers.md"
+    if not arguments.render:
+        results = measure(arguments.data, arguments.corpora, arguments.queries)
+        kept.write_text(results.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    rendered.write_text(render(Results.model_validate_json(kept.read_text(encoding="utf-8"))), encoding="utf-8")
+    print(f"Wrote {rendered}")
+
+
+def _ask(catalogue: Catalogue, questions: Sequence[Query], mode: ResponseMode) -> list[FindAnswer]:
+    requests = (FindRequest(tool_description=each.text, limit=LIMIT, detail=mode) for each in questions)
+    return [find_tool(request, Scope(), catalogue) for request in requests]
+
+
+def _names(answer: FindAnswer) -> list[tuple[str, str]]:
+    return [(tool.server, tool.name) for tool in answer.tools]
+
+
+def _result(form: str, answers: Sequence[FindAnswer]) -> FormResult:
+    count = counting("cl100k_base")
+    tokens = [count(json_text(answer.as_object())) for answer in answers]
+    fit_ms = [answer.timings.fit_ms for answer in answers]
+    return FormResult(
+        form=form,
+        median_tokens=statistics.median(tokens),
+        p95_tokens=statistics.quantiles(tokens, n=20)[-1],
+        most_tokens=max(tokens),
+        median_tools=statistics.median(len(answer.tools) for answer in answers),
+        fit_p50_ms=round(statistics.median(fit_ms), 2),
+        fit_p95_ms=round(statistics.quantiles(fit_ms, n=20)[-1], 2),
+    )
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.answers")
+    parser.add_argument("--data", type=Path, default=DATA, help="directory of corpora and queries")
+    parser.add_argument("--corpora", nargs="+", default=["livemcp"], help="names of corpora; several are one catalogue")
+    parser.add_argument("--queries", default="livemcp_agent", help="name of a set of queries")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="directory of answers.json and answers.md")
+    parser.add_argument("--render", action="store_true", help="measure nothing, render the kept JSON again")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Replicas of the query service are processes that share Redis and the key of the cursors, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp.types import CallToolResult, TextContent
+
+from shared.embedding import FastEmbedder
+from shared.index import open_index
+from shared.settings import load_settings
+from tests.fakes import ingested, make_tool
+from tests.integration.test_query_process import query_process, url_of
+
+pytestmark = [pytest.mark.anyio, pytest.mark.redis]
+
+QUESTION = {"tool_description": "read a file", "limit": 12}
+LONG = "Reads a file. " + " ".join(f"word{number}" for number in range(4_000))
+TOOLS = [make_tool("files", f"read_{number}", f"Read file {number}", tokens=30) for number in range(30)]
+TOOLS.append(make_tool("files", "explain", LONG, tokens=20_000))
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def catalogues(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Return two directories with the same tools: what two replicas see of one Qdrant server."""
+    embedder = FastEmbedder()
+    tools = [ingested(tool, embedder) for tool in TOOLS]
+    directories = [tmp_path_factory.mktemp(name) for name in ("first", "second")]
+    for directory in directories:
+        with closing(open_index(load_settings(data_dir=directory), embedder.model, embedder.dimension)) as index:
+            index.upsert(tools)
+    return directories
+
+
+def started(stack: ExitStack, directory: Path, **settings: str) -> str:
+    return url_of(stack.enter_context(query_process(directory, **settings)))
+
+
+@pytest.fixture
+def replicas(catalogues: list[Path], redis_url: str) -> Iterator[list[str]]:
+    with ExitStack() as stack:
+        shared = {"REDIS_URL": redis_url, "TOOLSCALE_CURSOR_KEY": "k" * 32}
+        yield [started(stack, directory, **shared) for directory in catalogues]
+
+
+async def call(url: str, tool: str, arguments: dict[str, Any]) -> CallToolResult:
+    async with Client(url) as client:
+        return await client.call_tool(tool, arguments)
+
+
+def texts(result: CallToolResult) -> list[str]:
+    return [block.text for block in result.content if isinstance(block, TextContent)]
+
+
+async def test_one_replica_goes_on_where_another_ended(replicas: list[str]) -> None:
+    names: list[str] = []
+    arguments: dict[str, Any] = dict(QUESTION)
+    for turn in range(3):
+        answer: dict[str, Any] = (await call(replicas[turn % 2], "find_tool", arguments)).structured_content
+        names += [tool["name"] for tool in answer["tools"]]
+        arguments["cursor"] = answer.get("nextCursor")
+
+    assert arguments["cursor"] is None
+    assert sorted(names) == sorted(tool.definition.name for tool in TOOLS)
+
+
+async def test_what_one_replica_kept_another_reads_on(replicas: list[str]) -> None:
+    first = await call(replicas[0], "describe_tool", {"names": "files:explain"})
+    text, notice = texts(first)
+    read = text
+    for turn in range(1, 20):
+        result = await call(replicas[turn % 2], "describe_tool", {"cursor": json.loads(notice)["nextCursor"]})
+        text, *rest = texts(result)
+        read += text
+        if not rest:
+            break
+        (notice,) = rest
+
+    assert json.loads(read)["tools"][0]["definition"]["description"] == LONG
+
+
+async def test_without_a_common_key_a_cursor_is_refused_elsewhere(catalogues: list[Path], redis_url: str) -> None:
+    with ExitStack() as stack:
+        first, second = (started(stack, directory, REDIS_URL=redis_url) for directory in catalogues)
+        answer: dict[str, Any] = (await call(first, "find_tool", QUESTION)).structured_content
+
+        async with Client(second) as client:
+            with pytest.raises(MCPError, match="cursor"):
+                await client.call_tool("find_tool", {**QUESTION, "cursor": answer["nextCursor"]})
