@@ -75,6 +75,7 @@ def test_every_page_is_within_the_budget_and_together_they_hold_each_tool_once_i
     while True:
         answer = ask(index, mode=mode, limit=limit, max_tokens=max_tokens, cursor=cursor)
         read += shown(answer)
+        assert len(read) <= 50, "pages that repeat tools would never end"
         if (cursor := answer.next_cursor) is None:
             break
         assert answer.tools, "a page without tools would never end"
@@ -96,6 +97,7 @@ def test_while_tools_come_and_go_none_comes_twice_and_none_that_stays_is_lost(
     while True:
         answer = ask(index, mode=mode, limit=limit, max_tokens=600, cursor=cursor)
         read += shown(answer)
+        assert len(read) <= 50, "pages that repeat tools would never end"
         if (cursor := answer.next_cursor) is None:
             break
         if pending:
