@@ -58,9 +58,12 @@ def survive_garbage(on_garbage: OnGarbage) -> None:
 
 
 def _assert_open(channel: Channel) -> None:
-    """Raise what kombu expects of a lost connection: it closes some channels once more after their connection."""
-    if cast("Any", channel).connection.client is None:
-        # as it is, an AttributeError ends the worker when Redis is lost twice within seconds
+    """Raise what kombu expects of a lost connection: as it is, an AttributeError ends the worker.
+
+    After Redis was lost, messages are acknowledged on channels that are closed, and channels are closed once more.
+    """
+    connection = cast("Any", channel).connection
+    if connection is None or connection.client is None:
         raise RedisConnectionError("the connection of this channel was closed")
 
 

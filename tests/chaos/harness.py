@@ -69,6 +69,7 @@ class Chaos:
         wait(self._has_converged, 120.0)
         self._fleet.sicken(self._plan.sick)
         for fault in self._plan.in_order(self._rng):
+            self._wrong += self._workers.ended_by_themselves()
             self._some_load()
             self._fleet.wait_for_listings(self._rng.randint(1, 12), within_s=1.0)
             self._strike(fault)
@@ -98,7 +99,6 @@ class Chaos:
         self._load.some(max(2, self._plan.servers // 10))
 
     def _strike(self, fault: Fault) -> None:
-        self._wrong += self._workers.ended_by_themselves()
         which = self._rng.randrange(self._workers.count)
         match fault:
             case "kill":
@@ -152,6 +152,7 @@ class Chaos:
 
     def _has_converged(self) -> bool:
         """Return whether every healthy server's last list, and the last word on each, have been acted upon."""
+        self._wrong += self._workers.ended_by_themselves()
         if not all(server.shown == server.tools for server in self._fleet.healthy if server.is_up):
             return False
         known = self._known()  # read last: a look that shows the tools commits later
