@@ -102,7 +102,7 @@ class Tasks:
     def _look_again_if_asked(self, server_id: str) -> None:
         """Send the message again that came while a look was under way and found its lease held."""
         intent = self._intents().intent(server_id)
-        if intent and intent.awaited:
+        if intent and intent.awaited and not intent.is_left_to_sweep:
             self._wake(server_id)
 
     def _wake(self, server_id: str) -> None:

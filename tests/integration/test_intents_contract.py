@@ -16,6 +16,7 @@ import pytest
 import redis
 
 from shared.errors import EventInvalid, LeaseHeld
+from shared.events import ServerEvent
 from tests.builders import changed, down, up
 from tests.waiting import eventually
 from workers.intents.contract import Intent, IntentStore
@@ -32,8 +33,8 @@ def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Callable
     opened: list[IntentStore] = []
     url = _emptied(request.getfixturevalue("redis_url")) if request.param == "redis" else None
 
-    def open_store(resync_s: float = 0.0, first_s: float = 0.05) -> IntentStore:
-        pace = Pace(first_s, longest_s=4 * first_s, resync_s=resync_s)
+    def open_store(resync_s: float = 0.0, first_s: float = 0.05, spacing_s: float = 0.0) -> IntentStore:
+        pace = Pace(first_s, longest_s=4 * first_s, resync_s=resync_s, spacing_s=spacing_s)
         if url:
             opened.append(RedisIntents(connect(url), pace, lease_s=1.0, dead_letter_limit=3))
         else:
@@ -248,6 +249,39 @@ def test_a_storm_of_events_does_not_put_the_sweep_off(store: IntentStore) -> Non
         store.record(changed(), due_in_s=60)
 
     assert store.claim_due(10) == ["s"]
+
+
+def test_a_look_that_would_follow_too_soon_is_left_to_the_sweep(reopen: Callable[..., IntentStore]) -> None:
+    store = reopen(spacing_s=0.3)
+    first = look_at(store, up("s"))
+
+    assert store.record(changed("s"), due_in_s=60).needs_wake
+    assert store.begin("s") is None
+    assert not store.record(changed("s"), due_in_s=60).needs_wake
+    assert store.claim_due(10) == []
+
+    eventually(lambda: store.claim_due(10) == ["s"])
+    again = store.begin("s")
+    assert again is not None
+    assert again.desired == first.desired + 2
+
+
+@pytest.mark.parametrize("news", [down("s"), up("s", groups=["new"])], ids=["down", "new groups"])
+def test_what_is_new_of_a_server_waits_for_no_distance(reopen: Callable[..., IntentStore], news: ServerEvent) -> None:
+    store = reopen(spacing_s=60)
+    look_at(store, up("s"))
+    store.record(changed("s"), due_in_s=60)
+    assert store.begin("s") is None
+
+    assert store.record(news, due_in_s=60).needs_wake
+    assert store.begin("s") is not None
+
+
+def look_at(store: IntentStore, event: ServerEvent) -> Intent:
+    store.record(event, due_in_s=60)
+    intent = store.begin("s")
+    assert intent is not None
+    return store.commit("s", intent.desired)
 
 
 def test_a_message_that_died_with_its_process_is_sent_again(store: IntentStore) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def open_intents(settings: Settings) -> IntentStore:
     """Open the intent store: Redis where REDIS_URL is set, else a file in the data directory."""
-    pace = Pace(settings.retry_after_s, settings.retry_max_s, settings.resync_interval_s)
+    pace = Pace(settings.retry_after_s, settings.retry_max_s, settings.resync_interval_s, settings.look_spacing_s)
     if settings.redis_url:
         from workers.intents.redis_store import RedisIntents, connect  # noqa: PLC0415
 

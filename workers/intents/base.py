@@ -33,11 +33,12 @@ class StoredIntents(ABC):
 
         def change(before: Intent | None, now: float) -> Intent:
             nonlocal had_message
-            had_message = before is not None and before.awaited
+            had_message = before is not None and before.awaited and not before.is_left_to_sweep
             return transitions.recorded(before, event, now, now + due_in_s)
 
         intent = self._update(event.data.server_id, change)
-        return Recorded(intent, needs_wake=intent.awaited and not had_message)
+        needs_message = intent.awaited and not intent.is_left_to_sweep
+        return Recorded(intent, needs_wake=needs_message and not had_message)
 
     def begin(self, server_id: str) -> Intent | None:
         """Count an attempt and put the next one off; None when no look is asked for."""
@@ -47,7 +48,7 @@ class StoredIntents(ABC):
 
         def change(before: Intent, now: float) -> Intent:
             nonlocal is_asked_for
-            is_asked_for = transitions.is_asked_for(before)
+            is_asked_for = transitions.is_asked_for(before) and not transitions.is_too_soon(before, now)
             return transitions.begun(before, now, self._pace)
 
         intent = self._change(server_id, change)

@@ -31,6 +31,7 @@ class Intent(BaseModel):
     `last_error` is why the last look gave no list; None after one that did.
     `announced_at` is when the server was last announced, which gives it time to be reached.
     `due_at` is when the sweep asks for the next look.
+    `not_before` is when the next look may begin, unless something new is announced.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -48,6 +49,12 @@ class Intent(BaseModel):
     announced_at: float = 0.0
     last_error: str | None = None
     due_at: float | None = None
+    not_before: float = 0.0
+
+    @property
+    def is_left_to_sweep(self) -> bool:
+        """Return whether a look is asked for that came too soon after the last: the sweep brings it in its time."""
+        return self.awaited and self.due_at == self.not_before
 
     @property
     def is_lagging(self) -> bool:

@@ -32,11 +32,13 @@ class Pace:
     """Seconds between looks.
 
     `first_s` after one failure, doubling up to `longest_s`. `resync_s` after a success; 0 means never again unasked.
+    `spacing_s` at least between the beginnings of two looks at a running server of which nothing new was announced.
     """
 
     first_s: float
     longest_s: float
     resync_s: float = 0.0
+    spacing_s: float = 0.0
 
     def after_failures(self, failures: int) -> float:
         """Return the wait after this many looks in a row without success."""
@@ -78,7 +80,7 @@ def recorded(before: Intent | None, event: ServerEvent, now: float, due_at: floa
 def _told(before: Intent, event: ServerEvent) -> Intent:
     after = before.model_copy(update={"desired": before.desired + 1})
     if isinstance(event, ServerDown):
-        return after.model_copy(update={"status": "stopped", "attempts": 0, "parked": False})
+        return after.model_copy(update={"status": "stopped", "attempts": 0, "parked": False, "not_before": 0.0})
     return after if before.parked else after.model_copy(update={"attempts": 0})
 
 
@@ -94,13 +96,26 @@ def is_asked_for(intent: Intent) -> bool:
     return intent.is_lagging and (intent.awaited or not intent.is_suspect)
 
 
+def is_too_soon(intent: Intent, now: float) -> bool:
+    """Return whether a look is asked for and has to wait for its distance from the one before."""
+    return is_asked_for(intent) and intent.status == "running" and now < intent.not_before
+
+
 def begun(before: Intent, now: float, pace: Pace) -> Intent:
-    """Return the intent at the beginning of a look, with a plan for the case that it never ends."""
+    """Return the intent at the beginning of a look, with a plan for the case that it never ends.
+
+    One that would follow too soon upon the last is left to the sweep: in a storm, each look answers many events.
+    """
+    if is_too_soon(before, now):
+        return before.model_copy(update={"awaited": True, "due_at": before.not_before})
     if not is_asked_for(before):
         return before.model_copy(update={"awaited": False})  # a message that came late: there is nothing to look for
     attempts = before.attempts + 1
     wait_s = pace.of_parked() if before.parked else pace.after_deaths(attempts + before.failures)
-    return before.model_copy(update={"awaited": False, "attempts": attempts, "due_at": now + wait_s})
+    not_before = now + pace.spacing_s if before.status == "running" else 0.0
+    return before.model_copy(
+        update={"awaited": False, "attempts": attempts, "due_at": now + wait_s, "not_before": not_before}
+    )
 
 
 def committed(before: Intent, generation: int, now: float, pace: Pace) -> Intent:
@@ -178,6 +193,7 @@ def _announced(before: Intent | None, event: ServerUp, now: float) -> Intent:
         awaited=before.awaited if before else False,
         due_at=before.due_at if before else None,
         announced_at=now,
+        not_before=before.not_before if before and repeats else 0.0,
     )
     if before is None or not repeats:
         return fresh
