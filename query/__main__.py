@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Generator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 
 import structlog
 
@@ -15,6 +16,7 @@ from query.calling.upstreams import upstreams_of
 from query.catalogue import Catalogue, followed_catalogue
 from query.entrance import open_entrance
 from query.following import following
+from query.history import recording
 from query.http import HttpServer
 from query.server import build_server
 from query.stdio import serve_stdio, stdio_caller
@@ -69,8 +71,8 @@ def serve(settings: Settings, *, stdio: bool) -> None:
 def _catalogue(settings: Settings) -> Generator[Catalogue]:
     embedder = FastEmbedder(settings.embedding_model, settings.embedding_threads)
     editions = open_editions(settings, embedder)
-    with closing(editions.store), following(editions) as followed:
-        yield followed_catalogue(followed, settings)
+    with closing(editions.store), following(editions) as followed, recording(settings) as savings:
+        yield replace(followed_catalogue(followed, settings), savings=savings)
 
 
 def _arguments() -> argparse.Namespace:

@@ -58,6 +58,7 @@ class FindAnswer(BaseModel):
     warnings: list[str]
     next_cursor: str | None = Field(default=None, alias="nextCursor")
     """More tools: ask the same again with it as cursor."""
+    baseline_tools: int = Field(default=0, exclude=True)
     timings: Timings = Field(exclude=True)
 
     def as_object(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from query.ledger import Ledger
 
 if TYPE_CHECKING:
     from query.following import Following
+    from query.history.recorder import Recorder
     from shared.catalog import Encoding
     from shared.editions import OpenEdition
     from shared.embedding import Embedder
@@ -30,6 +31,7 @@ class Catalogue:
     no_match_below: float = NO_MATCH_BELOW
     now: Callable[[], OpenEdition] | None = None
     answers: Answers = field(default_factory=Answers)
+    savings: Recorder | None = None
 
     def pinned(self) -> Catalogue:
         """Return the catalogue for one request: index and embedder of one edition, whatever is switched meanwhile."""

@@ -63,7 +63,7 @@ def find_tool(request: FindRequest, allowed: Scope, catalogue: Catalogue, caller
     )
     answer = within_budget(findings, request.detail or answers.mode, answers.budget(request.max_tokens, encoding))
     timings = Timings(embed_ms, search_ms, sum_ms, stopwatch.lap_ms())
-    return answer.model_copy(update={"timings": timings})
+    return answer.model_copy(update={"timings": timings, "baseline_tools": baseline.tools})
 
 
 def _fits(results: Sequence[Found], nearest: Sequence[Hit], no_match_below: float) -> bool:

@@ -13,6 +13,7 @@
     │   ├── IntentsUnavailable    the intent store (Redis or the data directory) did not answer
     │   ├── KeysUnavailable       the keys that tokens are checked with could not be fetched
     │   ├── CursorsUnavailable    what a cursor goes on with cannot be kept or read now
+    │   ├── HistoryUnavailable    the history of savings (Redis or the data directory) did not answer
     │   └── LeaseHeld             another run is looking at this server right now
     └── Permanent                 it needs a change by someone
         ├── EventInvalid          an event that does not follow the contract; names the field
@@ -155,6 +156,10 @@ class KeysUnavailable(Retryable):
 
 class CursorsUnavailable(Retryable):
     """What a cursor goes on with cannot be kept, or cannot be read now."""
+
+
+class HistoryUnavailable(Retryable):
+    """The history of savings did not answer."""
 
 
 class BudgetTooSmall(Permanent):

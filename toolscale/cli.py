@@ -119,6 +119,22 @@ def dead_letters(
     out.print(table)
 
 
+@app.command("savings")
+def show_savings(
+    period: Annotated[str, typer.Argument(help="today, a number of days (7d), or a date; UTC.")] = "today",
+    as_json: JsonOption = False,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Show the tokens that find_tool saved, gross and net, by day, server and tool."""
+    from toolscale.savings import savings, view  # noqa: PLC0415  # loads the store's client
+
+    found = savings(load_settings(data_dir=data_dir), period)
+    if as_json:
+        print_json(found.as_object())
+    else:
+        out.print(view(found))
+
+
 def main() -> None:
     """Run the command line; an expected error is one line on stderr, not a traceback."""
     try:

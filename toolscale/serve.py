@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Generator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from query.calling.upstreams import upstreams_of
 from query.catalogue import Catalogue, followed_catalogue
 from query.entrance import Entrance, open_entrance
 from query.following import following
+from query.history import recording
 from query.http import HttpServer
 from query.server import build_server
 from query.stdio import serve_stdio, stdio_caller
@@ -67,8 +69,9 @@ def _running(settings: Settings) -> Generator[tuple[Embedded, Catalogue]]:
         _servers(embedded, settings.config),
         _listening(settings, embedded),
         following(embedded.editions) as followed,
+        recording(settings) as savings,
     ):
-        yield embedded, followed_catalogue(followed, settings)
+        yield embedded, replace(followed_catalogue(followed, settings), savings=savings)
 
 
 def _check(path: Path) -> None:

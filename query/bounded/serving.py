@@ -6,33 +6,19 @@ from typing import Any
 
 import anyio
 import structlog
-from mcp.types import CallToolResult, Tool
+from mcp.types import CallToolResult
 from pydantic import ValidationError
 
 from query.bounded.answers import Answers
 from query.bounded.budget import BoundedRequest, Budget
 from query.bounded.results import Reader, bound, fits_plainly, read_on
-from query.schema import input_schema
-from query.tools.offer import PAGES_UNREACHABLE, Asked, Offer, first_problem, refusal
+from query.tools.offer import OWN_ARGUMENTS, PAGES_UNREACHABLE, Asked, Offer, first_problem, refusal
 from shared.errors import CursorsUnavailable
 
 CALL_TOOL = "call_tool"
 
-_OWN_ARGUMENTS = input_schema(BoundedRequest)["properties"]
 
 _log = structlog.get_logger()
-
-
-def listed(offer: Offer) -> Tool:
-    """Return a tool as it is listed: one whose rest is kept takes `max_tokens` and `cursor` beside its arguments.
-
-    Such a tool promises no schema of its output, since a page of a long answer is a part of its text.
-    """
-    if offer.pages != "kept":
-        return offer.tool
-    properties = offer.tool.input_schema.get("properties", {})
-    schema = {**offer.tool.input_schema, "properties": {**properties, **_OWN_ARGUMENTS}}
-    return offer.tool.model_copy(update={"input_schema": schema, "output_schema": None})
 
 
 async def answered(offer: Offer, asked: Asked, answers: Answers) -> CallToolResult:
@@ -52,8 +38,8 @@ async def answered(offer: Offer, asked: Asked, answers: Answers) -> CallToolResu
 
 
 async def _kept(offer: Offer, asked: Asked, answers: Answers) -> CallToolResult:
-    ours = {name: value for name, value in asked.arguments.items() if name in _OWN_ARGUMENTS}
-    others = {name: value for name, value in asked.arguments.items() if name not in _OWN_ARGUMENTS}
+    ours = {name: value for name, value in asked.arguments.items() if name in OWN_ARGUMENTS}
+    others = {name: value for name, value in asked.arguments.items() if name not in OWN_ARGUMENTS}
     try:
         request = BoundedRequest.model_validate(ours)
     except ValidationError as error:

@@ -8,9 +8,8 @@ from mcp.types import ListToolsResult, Tool
 
 from query.bounded.answers import Answers
 from query.bounded.fitting import items_that_fit
-from query.bounded.serving import listed
 from query.caller import Caller
-from query.tools.offer import Offer
+from query.tools.offer import Offer, listed
 
 PURPOSE = "tools/list"
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from query.tools.call_tool import call_tool_offer
 from query.tools.describe_tool import describe_tool_offer
 from query.tools.find_tool import find_tool_offer
+from query.tools.get_savings_report import get_savings_report_offer
+from query.tools.own_definitions import OwnDefinitions
 
 if TYPE_CHECKING:
     from query.calling.upstreams import Upstreams
@@ -15,6 +17,14 @@ if TYPE_CHECKING:
 
 
 def offers(catalogue: Catalogue, upstreams: Upstreams | None = None) -> list[Offer]:
-    """Return our tools in the order in which they are listed; without a way to the servers, none that calls."""
-    reading = [find_tool_offer(catalogue), describe_tool_offer(catalogue)]
-    return [*reading, call_tool_offer(catalogue, upstreams)] if upstreams else reading
+    """Return our tools in the order in which they are listed; without a way to the servers, none that calls.
+
+    Where no savings are recorded, there is no report of them.
+    """
+    listed: list[Offer] = []
+    listed += [find_tool_offer(catalogue, OwnDefinitions(listed, catalogue.encoding)), describe_tool_offer(catalogue)]
+    if upstreams:
+        listed.append(call_tool_offer(catalogue, upstreams))
+    if catalogue.savings:
+        listed.append(get_savings_report_offer(catalogue, catalogue.savings))
+    return listed

@@ -9,6 +9,7 @@ from mcp.types import Tool, ToolAnnotations
 
 from query.caller import Caller
 from query.describe import DescribeAnswer, DescribeRequest, describe_tools
+from query.history.notes import given_by_description
 from query.schema import input_schema, output_schema
 from query.tools.offer import Offer, answering
 
@@ -34,6 +35,8 @@ def describe_tool_offer(catalogue: Catalogue) -> Offer:
     def respond(request: DescribeRequest, caller: Caller) -> dict[str, Any]:
         answer = describe_tools(request, caller.scope, catalogue)
         _log.info("tools_described", described=len(answer.tools), not_found=len(answer.not_found or ()))
+        if catalogue.savings:
+            catalogue.savings.note(given_by_description(answer.tools, caller))
         return answer.as_object()
 
     return Offer(DESCRIBE_TOOL, "catalog:read", answering(DescribeRequest, respond))

@@ -10,12 +10,14 @@ from mcp.types import Tool, ToolAnnotations
 from query.answer import FindAnswer
 from query.caller import Caller
 from query.find import find_tool
+from query.history.notes import given_by_search
 from query.request import FindRequest
 from query.schema import input_schema, output_schema
 from query.tools.offer import Offer, answering
 
 if TYPE_CHECKING:
     from query.catalogue import Catalogue
+    from query.tools.own_definitions import OwnDefinitions
 
 FIND_TOOL = Tool(
     name="find_tool",
@@ -34,12 +36,15 @@ FIND_TOOL = Tool(
 _log = structlog.get_logger()
 
 
-def find_tool_offer(catalogue: Catalogue) -> Offer:
-    """Return the tool that finds tools in this catalogue."""
+def find_tool_offer(catalogue: Catalogue, own: OwnDefinitions) -> Offer:
+    """Return the tool that finds tools in this catalogue, listed beside these definitions of ours."""
 
     def respond(request: FindRequest, caller: Caller) -> dict[str, Any]:
         answer = find_tool(request, caller.scope, catalogue, caller.name)
         _log_found(answer)
+        if catalogue.savings:
+            own_tokens = own.tokens(caller.permissions)
+            catalogue.savings.note(given_by_search(answer, caller, own_tokens, is_new=request.cursor is None))
         return answer.as_object()
 
     return Offer(FIND_TOOL, "catalog:read", answering(FindRequest, respond), pages="own")

@@ -12,14 +12,19 @@ from mcp.server.context import ServerRequestContext
 from mcp.types import CallToolResult, TextContent, Tool
 from pydantic import BaseModel, ValidationError
 
+from query.bounded.budget import BoundedRequest
 from query.bounded.text import json_text
 from query.caller import Caller, Permission
-from shared.errors import BudgetTooSmall, CursorsUnavailable, IndexUnavailable
+from query.schema import input_schema
+from shared.errors import BudgetTooSmall, CursorsUnavailable, HistoryUnavailable, IndexUnavailable
 
 CATALOGUE_UNREACHABLE = "The tool catalogue cannot be reached at the moment. Try again in a few seconds."
+HISTORY_UNREACHABLE = "What was saved cannot be read at the moment. Try again in a few seconds."
 PAGES_UNREACHABLE = "Further pages cannot be kept or read at the moment. Try again in a few seconds."
 
 Pages = Literal["kept", "own", "foreign"]
+
+OWN_ARGUMENTS = input_schema(BoundedRequest)["properties"]
 
 RequestT = TypeVar("RequestT", bound=BaseModel)
 
@@ -50,6 +55,18 @@ class Offer:
     pages: Pages = "kept"
 
 
+def listed(offer: Offer) -> Tool:
+    """Return a tool as it is listed: one whose rest is kept takes `max_tokens` and `cursor` beside its arguments.
+
+    Such a tool promises no schema of its output, since a page of a long answer is a part of its text.
+    """
+    if offer.pages != "kept":
+        return offer.tool
+    properties = offer.tool.input_schema.get("properties", {})
+    schema = {**offer.tool.input_schema, "properties": {**properties, **OWN_ARGUMENTS}}
+    return offer.tool.model_copy(update={"input_schema": schema, "output_schema": None})
+
+
 def answering(
     model: type[RequestT], respond: Callable[[RequestT, Caller], dict[str, Any]]
 ) -> Callable[[Asked], Awaitable[CallToolResult]]:
@@ -68,6 +85,9 @@ def answering(
         except IndexUnavailable as error:
             _log.warning("find_failed", reason=str(error))
             return refusal(CATALOGUE_UNREACHABLE)
+        except HistoryUnavailable as error:
+            _log.warning("savings_not_read", reason=str(error))
+            return refusal(HISTORY_UNREACHABLE)
         except CursorsUnavailable as error:
             _log.warning("pages_unreachable", reason=str(error))
             return refusal(PAGES_UNREACHABLE)

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from query.history import open_history
+from query.history.contract import Given, Searched
+from query.history.periods import today
 from shared.errors import ConfigInvalid, EventInvalid
 from shared.settings import load_settings
 from toolscale.cli import app, main
@@ -156,3 +159,24 @@ def test_what_to_paste_is_valid_json_and_names_the_file() -> None:
 
     assert "--config '/etc/my servers/mcp.json' --data-dir /var/lib/toolscale" in text
     assert json.loads(text[text.index("{") :])["mcpServers"]["toolscale"]["url"] == "http://127.0.0.1:1/mcp"
+
+
+def test_savings_are_read_from_the_file_of_a_service(tmp_path: Path) -> None:
+    day = today()
+    with closing(open_history(load_settings(data_dir=tmp_path))) as history:
+        history.add([Given(day, "ann", {("files", "read"): 10}, 10, Searched(1_000, 100, 60, 990))])
+
+    as_json = json.loads(runner.invoke(app, ["savings", "7d", "--json"]).stdout)
+    for_people = runner.invoke(app, ["savings"]).stdout
+
+    assert as_json["totals"]["tokens_saved"] == 990
+    assert as_json["net"]["if_each_search_is_a_session"] == 930
+    assert "files:read" in for_people
+    assert "Below 7 tools" in for_people
+
+
+def test_a_period_that_is_none_is_a_mistake_of_the_command() -> None:
+    result = runner.invoke(app, ["savings", "sometime"])
+
+    assert result.exit_code == 2
+    assert "expected today" in result.output

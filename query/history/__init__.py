@@ -1,0 +1,41 @@
+"""What answers gave and saved, day by day: recorded beside the answers, and read by the report."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+from query.history.recorder import Recorder
+
+if TYPE_CHECKING:
+    from query.history.contract import SavingsHistory
+    from shared.settings import Settings
+
+FILE = "savings.sqlite3"
+
+
+def open_history(settings: Settings) -> SavingsHistory:
+    """Open the history: in Redis where REDIS_URL is set, else a file in the data directory.
+
+    Raises:
+        HistoryUnavailable: the file cannot be opened.
+    """
+    if settings.redis_url:
+        from query.history.redis_history import RedisHistory, connect  # noqa: PLC0415
+
+        return RedisHistory(connect(settings.redis_url), settings.savings_keep_days)
+    from query.history.sqlite_history import SqliteHistory  # noqa: PLC0415
+
+    return SqliteHistory(settings.data_dir / FILE, settings.savings_keep_days)
+
+
+@contextmanager
+def recording(settings: Settings) -> Generator[Recorder]:
+    """Record what answers give until the block ends; what waits then is written first.
+
+    Raises:
+        HistoryUnavailable: the file cannot be opened.
+    """
+    with closing(open_history(settings)) as history, closing(Recorder(history)) as recorder:
+        yield recorder

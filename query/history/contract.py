@@ -1,0 +1,156 @@
+"""The values of the history, what a store of it promises, and what is the same in every store."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Literal, Protocol
+
+# A search that gives only what the same caller's search before it gave, within this time, is a repeat.
+REPEAT_WITHIN_S = 600
+# Beyond so many counters a day, callers and tools that are new to the day are summed as OTHERS.
+MAX_COUNTERS_A_DAY = 10_000
+OTHERS = "(others)"
+
+CounterName = Literal[
+    "answers",
+    "searches",
+    "found_nothing",
+    "repeats",
+    "baseline_tokens",
+    "baseline_tools",
+    "own_tokens",
+    "returned_tokens",
+    "definition_tokens",
+    "tokens_saved",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What an answer to a new question was measured against.
+
+    `baseline_tokens` and `baseline_tools` are all that the caller might see; `own_tokens` is what the definitions
+    of our own tools cost it.
+    """
+
+    baseline_tokens: int
+    baseline_tools: int
+    own_tokens: int
+    tokens_saved: int
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What one answer gave a caller.
+
+    `tools` has the tokens of their definitions by server and tool; `returned_tokens` is what they cost as they were
+    shown. `searched` is None where the answer is no answer to a new question.
+    """
+
+    day: date
+    caller: str
+    tools: Mapping[tuple[str, str], int]
+    returned_tokens: int
+    searched: Searched | None = None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RowKey:
+    """Whose counters: of a caller's answers on a day, or, where `tool` says so, of one tool in them."""
+
+    day: date
+    caller: str
+    server: str = ""
+    tool: str = ""
+
+    @property
+    def overflow(self) -> RowKey:
+        """Return where this row is counted once the day has too many."""
+        return RowKey(self.day, OTHERS, OTHERS if self.tool else "", OTHERS if self.tool else "")
+
+
+Rows = Mapping[RowKey, Mapping[str, int]]
+
+
+class SavingsHistory(Protocol):
+    """Counters by day, caller and tool. Safe to call from several threads.
+
+    A day is kept for the store's `keep_days`, and has at most MAX_COUNTERS_A_DAY and those of OTHERS.
+    Every method raises HistoryUnavailable when the store does not answer.
+    """
+
+    def add(self, given: Sequence[Given]) -> None:
+        """Count these answers, in the order in which they were given."""
+        ...
+
+    def rows(self, first: date, last: date) -> Rows:
+        """Return all rows of these days, both included."""
+        ...
+
+    def close(self) -> None:
+        """Release the store."""
+        ...
+
+
+class CountedHistory(ABC):
+    """What is the same in every store: which searches repeat another, and which counters an answer adds to."""
+
+    def add(self, given: Sequence[Given]) -> None:
+        """Count these answers, in the order in which they were given."""
+        searches = [each for each in given if each.searched and each.tools]
+        before = self._exchange_last([(each.caller, names_of(each)) for each in searches])
+        repeats = [each for each, last in zip(searches, before, strict=True) if last and _is_covered(each, last)]
+        self._add(_sums(given, frozenset(map(id, repeats))))
+
+    @abstractmethod
+    def _exchange_last(self, given: Sequence[tuple[str, str]]) -> list[str | None]:
+        """Remember what each caller was given last, and return what was remembered of it before, in turn."""
+
+    @abstractmethod
+    def _add(self, sums: Rows) -> None:
+        """Add these sums to the rows."""
+
+
+def names_of(given: Given) -> str:
+    """Return the tools of an answer as text."""
+    return json.dumps(sorted(given.tools), separators=(",", ":"))
+
+
+def _is_covered(given: Given, last: str) -> bool:
+    return set(given.tools) <= {(server, tool) for server, tool in json.loads(last)}
+
+
+def _sums(given: Iterable[Given], repeats: frozenset[int]) -> Rows:
+    sums: dict[RowKey, Counter[str]] = {}
+    for each in given:
+        for key, counters in _counted(each, is_repeat=id(each) in repeats):
+            sums.setdefault(key, Counter()).update(counters)
+    return sums
+
+
+def _counted(given: Given, *, is_repeat: bool) -> Iterator[tuple[RowKey, dict[CounterName, int]]]:
+    answered: dict[CounterName, int] = {"answers": 1, "returned_tokens": given.returned_tokens}
+    yield RowKey(given.day, given.caller), answered | _searched(given, is_repeat)
+    for (server, tool), tokens in given.tools.items():
+        yield RowKey(given.day, given.caller, server, tool), {"answers": 1, "definition_tokens": tokens}
+
+
+def _searched(given: Given, is_repeat: bool) -> dict[CounterName, int]:
+    """Return what a search adds; one that found nothing, or what was just given, had no need of all tools anew."""
+    if given.searched is None:
+        return {}
+    if not given.tools:
+        return {"searches": 1, "found_nothing": 1}
+    found: dict[CounterName, int] = {"searches": 1, "tokens_saved": given.searched.tokens_saved}
+    if is_repeat:
+        found["repeats"] = 1
+        return found
+    found["baseline_tokens"] = given.searched.baseline_tokens
+    found["baseline_tools"] = given.searched.baseline_tools
+    found["own_tokens"] = given.searched.own_tokens
+    return found

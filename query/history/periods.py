@@ -1,0 +1,31 @@
+"""Days of a report: `7d` is today and the six days before, `2026-11-21` that day, by UTC."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta
+
+MAX_DAYS = 400
+
+
+def today() -> date:
+    """Return the day it is by UTC."""
+    return datetime.now(UTC).date()
+
+
+def days_of(period: str, now: date) -> tuple[date, date]:
+    """Return the first and the last day of a period, both included.
+
+    Raises:
+        ValueError: it is neither a number of days, 1 to MAX_DAYS, nor a date.
+    """
+    if period == "today":
+        return now, now
+    if match := re.fullmatch(r"([0-9]{1,3})d", period):
+        days = int(match[1])
+        if 1 <= days <= MAX_DAYS:
+            return now - timedelta(days=days - 1), now
+    elif re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", period):
+        day = date.fromisoformat(period)
+        return day, day
+    raise ValueError(f"expected today, 1d to {MAX_DAYS}d or a date such as 2026-11-21, got {period!r}")

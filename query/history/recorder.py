@@ -1,0 +1,78 @@
+"""Records what answers gave without holding them up: they leave a note, and a thread writes it down."""
+
+from __future__ import annotations
+
+import queue
+import threading
+
+import structlog
+
+from query.history.contract import Given, SavingsHistory
+from shared.errors import HistoryUnavailable
+
+MAX_WAITING = 1_000
+BATCH = 200
+# What waits at the end, and a store that hangs, do not hold up the end of the process for longer.
+CLOSE_S = 5.0
+
+_log = structlog.get_logger()
+
+
+class Recorder:
+    """A history that is written to in the background; where it is slow or down, notes are left out, not answers."""
+
+    def __init__(self, history: SavingsHistory, max_waiting: int = MAX_WAITING) -> None:
+        self.history = history
+        self._waiting: queue.Queue[Given | None] = queue.Queue(max_waiting)
+        self._left_out = 0
+        self._is_failing = False
+        self._thread = threading.Thread(target=self._write, name="toolscale savings", daemon=True)
+        self._thread.start()
+
+    def note(self, given: Given) -> None:
+        """Have an answer counted soon. Returns at once and never raises, from any thread."""
+        try:
+            self._waiting.put_nowait(given)
+        except queue.Full:
+            self._left_out += 1
+
+    def close(self) -> None:
+        """Write what waits, for CLOSE_S seconds at most. Nothing is noted afterwards."""
+        try:
+            self._waiting.put(None, timeout=CLOSE_S)
+        except queue.Full:
+            return
+        self._thread.join(CLOSE_S)
+
+    def _write(self) -> None:
+        while (first := self._waiting.get()) is not None:
+            batch, is_last = self._batch(first)
+            self._add(batch)
+            if is_last:
+                return
+
+    def _batch(self, first: Given) -> tuple[list[Given], bool]:
+        """Return the first with what waits behind it, and whether nothing follows."""
+        batch = [first]
+        while len(batch) < BATCH:
+            try:
+                following = self._waiting.get_nowait()
+            except queue.Empty:
+                break
+            if following is None:
+                return batch, True
+            batch.append(following)
+        return batch, False
+
+    def _add(self, batch: list[Given]) -> None:
+        try:
+            self.history.add(batch)
+        except HistoryUnavailable as error:
+            self._left_out += len(batch)
+            if not self._is_failing:
+                _log.warning("savings_not_recorded", reason=str(error))
+            self._is_failing = True
+            return
+        if self._left_out:
+            _log.warning("savings_left_out", answers=self._left_out)
+        self._is_failing, self._left_out = False, 0
