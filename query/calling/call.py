@@ -39,7 +39,7 @@ def callee(request: CallRequest, allowed: Scope, catalogue: Catalogue) -> Callee
         IndexUnavailable: the index did not answer.
     """
     catalogue = catalogue.pinned()
-    tool = locate(request.name, allowed, catalogue)
+    tool = locate(request.name, allowed, catalogue, request.server_name)
     record = catalogue.index.server(tool.server_id)
     if record is None:
         raise ToolNotFound(request.name, "is no tool of a known server any more", ())

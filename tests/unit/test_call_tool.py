@@ -42,6 +42,7 @@ def anyio_backend() -> str:
 async def call(
     *tools: IndexedTool,
     name: str = "time:convert",
+    server_name: str | None = None,
     parameters: object = None,
     caller: Caller | None = None,
     mode: str = "auto",
@@ -51,6 +52,7 @@ async def call(
         ours = offers(catalogue or catalogue_of(tools), upstreams)
         server = build_server(ours, lambda _: caller or Caller("anyone"))
         request = {"tool_name": name, "parameters": {"at": "noon"} if parameters is None else parameters}
+        request |= {"server_name": server_name} if server_name else {}
         async with Client(server, mode=mode) as client:
             answer = await _answer(client, request)
     if isinstance(answer, MCPError):
@@ -88,6 +90,22 @@ async def test_a_server_that_does_not_run_is_said_so_and_nothing_is_sent(status:
 
     assert result.is_error
     assert text_of(result) == f"time: is {status}, so its tools cannot be called now"
+
+
+@pytest.mark.parametrize("status", ["stopped", "quarantined"])
+@pytest.mark.parametrize("apart", [False, True])
+async def test_a_tool_named_like_that_of_a_server_which_does_not_run_is_not_called_in_its_place(
+    status: Any, *, apart: bool
+) -> None:
+    catalogue = catalogue_of([make_tool("fs", "read", status=status), make_tool("time", "fs:read")])
+    record = catalogue.index.server("fs")
+    assert record is not None
+    catalogue.index.put_server(record.model_copy(update={"status": status}))
+    name, server_name = ("read", "fs") if apart else ("fs:read", None)
+
+    result = await call(catalogue=catalogue, name=name, server_name=server_name)
+
+    assert text_of(result) == f"fs: is {status}, so its tools cannot be called now"
 
 
 async def test_a_server_that_stopped_after_its_tools_were_read_is_not_called() -> None:

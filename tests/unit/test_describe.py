@@ -146,6 +146,26 @@ def test_a_qualified_name_goes_before_a_tool_that_is_named_like_one() -> None:
     assert locate("z:a:b", Scope(), catalogue).server_id == "z"
 
 
+def test_a_tool_that_is_named_like_the_tool_of_a_server_in_scope_is_never_meant_by_that_name() -> None:
+    catalogue = catalogue_of(make_tool("fs", "write"), make_tool("x", "fs:read"))
+
+    with pytest.raises(ToolNotFound):
+        locate("fs:read", Scope(), catalogue)
+    assert locate("x:fs:read", Scope(), catalogue).server_id == "x"
+
+
+def test_a_tool_that_is_named_like_the_tool_of_a_server_that_nobody_knows_is_found() -> None:
+    assert locate("fs:read", Scope(), catalogue_of(make_tool("x", "fs:read"))).server_id == "x"
+
+
+def test_a_server_that_is_named_apart_is_the_only_one_that_is_looked_at() -> None:
+    catalogue = catalogue_of(make_tool("x", "fs:read"), make_tool("x", "read"))
+
+    for name in ("fs:read", "read"):
+        with pytest.raises(ToolNotFound):
+            locate(name, Scope(), catalogue, "fs")
+
+
 def test_the_tool_costs_an_agent_few_tokens() -> None:
     seen_by_a_model = DESCRIBE_TOOL.model_dump_json(by_alias=True, include={"name", "description", "input_schema"})
 
