@@ -52,7 +52,8 @@ class JwtTokens:
         header = jwt.get_unverified_header(token)
         if str(header.get("typ", "JWT")).lower() not in TYPES:
             raise CallerRefused("the JWT is of a type that is no access token")
-        if header.get("alg") not in self.expected.algorithms:
+        algorithm = header.get("alg")
+        if not isinstance(algorithm, str) or algorithm not in self.expected.algorithms:
             raise CallerRefused("the JWT is signed by an algorithm that is not accepted")
         key = await self.keys.key(str(header.get("kid")))
         if key is None:

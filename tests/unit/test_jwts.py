@@ -146,6 +146,15 @@ async def test_an_unsigned_token_is_refused(jwks: Path) -> None:
         await accepting(jwks).caller(f"{header}.{payload}.")
 
 
+@pytest.mark.parametrize("alg", [[], {}, 7, None])
+async def test_an_algorithm_that_is_no_name_is_refused(jwks: Path, alg: object) -> None:
+    _, payload, _ = BY.token("first").split(".")
+    header = base64url_encode(json.dumps({"alg": alg, "kid": "first"}).encode()).decode()
+
+    with pytest.raises(CallerRefused):
+        await accepting(jwks).caller(f"{header}.{payload}.")
+
+
 async def test_a_token_signed_with_the_public_key_as_a_secret_is_refused(jwks: Path) -> None:
     public = BY.keys["first"].public_key()
     secret = public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
