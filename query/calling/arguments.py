@@ -53,10 +53,12 @@ def check_arguments(definition: ToolDefinition, arguments: dict[str, Any]) -> No
     _steps_left.set(MAX_STEPS)
     try:
         error = cast("ValidationError | None", best_match(_validator(definition.wire).iter_errors(arguments)))
+        # what a keyword holds is as odd in an unchecked dialect: `required` of draft 3 is a boolean
+        problem = None if error is None else ArgumentsInvalid(_field(error), _reason(error))
     except _NO_VERDICT:
         return
-    if error is not None:
-        raise ArgumentsInvalid(_field(error), _reason(error))
+    if problem is not None:
+        raise problem
 
 
 # What a hostile or broken schema ends in; the last ones come from keywords of odd types in unchecked dialects.

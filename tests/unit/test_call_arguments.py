@@ -79,6 +79,7 @@ def test_arguments_that_fit_pass() -> None:
         {"patternProperties": {"(": {}}, "unevaluatedProperties": False},
         {"propertyNames": {"pattern": "^(a+)+$"}},
         {"$schema": "http://json-schema.org/draft-03/schema#", "extends": {"$ref": "#"}},
+        {"$schema": "http://json-schema.org/draft-03/schema#", "properties": {"b": {"required": True}}},
         {"$schema": "http://json-schema.org/draft-04/schema#", "properties": {"a": {"pattern": "^(a+)+$"}}},
         True,
         [],
