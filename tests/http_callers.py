@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 from query.auth.authentication import Authentication
 from query.auth.tokens import StaticTokens, TokenEntry, as_toml, digest
 from query.caller import PERMISSIONS
+from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
 from query.entrance import Entrance
 from query.http import http_app
@@ -43,11 +44,11 @@ def static(path: Path, **entries: TokenEntry) -> Authentication:
     return Authentication(StaticTokens(token_file(path, **entries)))
 
 
-def app_of(index: FakeIndex, authentication: Authentication | None) -> Starlette:
+def app_of(index: FakeIndex, authentication: Authentication | None, upstreams: Upstreams | None = None) -> Starlette:
     """Return the application; its socket listens to nobody."""
     entrance = Entrance(socket.socket(), authentication)
     entrance.close()
-    server = build_server(offers(Catalogue(index, FakeEmbedder(), Ledger(index))), entrance.caller_of)
+    server = build_server(offers(Catalogue(index, FakeEmbedder(), Ledger(index)), upstreams), entrance.caller_of)
     return http_app(server, entrance, index=index)
 
 

@@ -6,6 +6,7 @@ import json
 import re
 import tempfile
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from mcp.types import TextContent
 
 from shared.catalog import ENCODINGS, RECIPE, Encoding, Endpoint, IndexedTool, ServerRecord, Status
+from tests.calling import upstreams_to
 from tests.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 from tests.http_callers import app_of, entry, http_client, mcp_client, static
 
@@ -118,9 +120,10 @@ def answers(
 
     async def ask(file: Path) -> list[str]:
         authentication = static(file, caller=entry("token", "*" if groups is None else sorted(groups)))
-        app = app_of(catalogue(fleet), authentication)
-        async with http_client(app, "token") as http, mcp_client(http, mode) as client:
-            results = [await client.call_tool(name, arguments) for name, arguments in calls]
+        with closing(upstreams_to({})) as upstreams:
+            app = app_of(catalogue(fleet), authentication, upstreams)
+            async with http_client(app, "token") as http, mcp_client(http, mode) as client:
+                results = [await client.call_tool(name, arguments) for name, arguments in calls]
         return [block.text for result in results for block in result.content if isinstance(block, TextContent)]
 
     with tempfile.TemporaryDirectory() as directory:
@@ -176,3 +179,20 @@ def test_a_foreign_tool_is_as_unknown_as_one_that_does_not_exist_even_to_those_w
         if not mentioned(each["name"]) <= own:
             assert each["reason"] == unknown["reason"]
         assert mentioned(json.dumps([each["reason"], each.get("candidates")])) <= own
+
+
+@settings(max_examples=20, deadline=None)
+@given(fleet=fleets, groups=some_groups, mode=st.sampled_from(("legacy", "2026-07-28")))
+def test_a_foreign_tool_cannot_be_called_and_is_as_unknown_as_one_that_does_not_exist(
+    fleet: tuple[Server, ...], groups: frozenset[str], mode: str
+) -> None:
+    own = {server.server_id for server in fleet if may_see(groups, server)}
+    foreign = [server for server in fleet if server.server_id not in own]
+    names = ["nobody:read", *(tool.qualified_name for server in foreign for tool in server.tools), *WORDS]
+
+    told = answers(fleet, groups, mode, [("call_tool", {"tool_name": name}) for name in names])
+
+    for name, text in zip(names, told, strict=True):
+        if ":" in name:
+            assert text.startswith(f"{name!r} is no tool that you may use; the nearest")
+        assert mentioned(text.removeprefix(repr(name))) <= own
