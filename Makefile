@@ -27,8 +27,11 @@ $(READY): requirements.lock pyproject.toml
 demo: $(READY) ## run the main job on real MCP servers, and end
 	@$(BIN)/toolscale demo
 
+# Most tests wait for processes that they started; a file's tests share those, so they stay together.
+TEST_PROCESSES ?= 2
+
 test: $(READY) ## all tests; those that need Redis start it, where redis-server is installed
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
 
 check: $(READY) lint types docs ## linters, types, import directions, docs that match the code
 
