@@ -9,7 +9,6 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import anyio
-import httpx2
 from mcp import Client, MCPError
 from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, CallToolRequest, CallToolRequestParams, Implementation
 from mcp_types import CallToolResult as Result
@@ -18,9 +17,9 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
 from shared.errors import ServerError, ServerFailed, ServerMisbehaved, ServerTimeout, ServerUnreachable
-from shared.upstream.dial import Target
-from shared.upstream.evidence import Evidence
-from shared.upstream.explain import FOREIGN_ERRORS, explain, first_problem, leaves
+from shared.upstream.dial import HttpTarget, Target
+from shared.upstream.evidence import Evidence, Exchange, current_exchange
+from shared.upstream.explain import FOREIGN_ERRORS, explain, explain_answer, first_problem
 from shared.upstream.secrets import secrets_of
 from shared.upstream.transports import open_transport
 
@@ -70,7 +69,7 @@ class Connection:
     def __init__(self, server_id: str, target: Target, limits: CallLimits, protocol_version: str | None) -> None:
         self.target = target
         self.in_flight = 0
-        self.last_used = anyio.current_time()
+        self.last_used = self._heard_at = anyio.current_time()
         self._limits = limits
         # what a server of the handshake era does with the newer version probe can take ten seconds
         self._mode = "legacy" if protocol_version in HANDSHAKE_PROTOCOL_VERSIONS else "auto"
@@ -85,8 +84,8 @@ class Connection:
         self._leaving = anyio.Event()
         self._left = anyio.Event()
         self._retired = False
+        self._was_open = False
         self._error: ServerError | None = None
-        self._found_nobody = False
 
     @property
     def takes_calls(self) -> bool:
@@ -104,16 +103,20 @@ class Connection:
         if self.in_flight == 0:
             self._leaving.set()
 
+    def retire_if_silent_since(self, moment: float) -> None:
+        """Retire it if no message came since this moment of the event loop's clock: it may have stopped working."""
+        if self._heard_at < moment:
+            self.retire()
+
     async def own(self) -> None:
         """Enter the session, stay until it is told to leave, is idle for too long or breaks, and leave it."""
         try:
             with self._evidence.scope:
                 await self._stay()
             if self._evidence.scope.cancelled_caught:
-                self._error = self._error or self._evidence.verdict or self._out_of_time()
+                self._error = self._evidence.verdict or self._end(self._out_of_time())
         except FOREIGN_ERRORS as error:
-            self._found_nobody = any(isinstance(leaf, httpx2.ConnectError) for leaf in leaves(error))
-            self._error = explain(self._evidence, error) or self._broke()
+            self._error = self._evidence.verdict or self._end(explain(self._evidence, error))
         finally:
             self._client = None
             self._settled.set()
@@ -127,22 +130,26 @@ class Connection:
             ServerError: no connection, it broke, or the server answered with an error or with what is no result.
         """
         was_open = self.is_open
+        # what a child was sent cannot be told, so it counts as sent
+        exchange = Exchange(sent=not isinstance(self.target, HttpTarget))
+        context = current_exchange.set(exchange)
         self.in_flight += 1
         try:
             await self._settled.wait()
             return await self._send(call, on_progress)
         except MCPError as error:
-            raise await self._meaning(error, was_open=was_open) from error
+            raise await self._meaning(error, exchange, was_open=was_open) from error
         except ValidationError as error:
             reason = f"answers with an invalid result: {first_problem(error)}"
             raise ServerMisbehaved(call.server_id, reason) from error
         finally:
+            current_exchange.reset(context)
             self._done()
 
     async def _stay(self) -> None:
         transport = self._watched(open_transport(self.target, *self._bounds(), self._evidence))
         async with Client(transport, mode=self._mode, cache=None, client_info=_US) as client:
-            self._client = client
+            self._client, self._was_open = client, True
             self._evidence.scope.deadline = float("inf")
             self._settled.set()
             await self._until_leaving()
@@ -163,7 +170,7 @@ class Connection:
     async def _send(self, call: ToolCall, on_progress: ProgressFnT) -> Result | InputRequired:
         client = self._client
         if client is None or self._leaving.is_set():
-            raise self._error or NothingSent
+            raise NothingSent if self._was_open else self._error or NothingSent
         try:
             return await _request(client, call, on_progress)
         except MCPError as error:
@@ -173,26 +180,24 @@ class Connection:
         await _list(client, call.tool)
         return await _request(client, call, on_progress)
 
-    async def _meaning(self, error: MCPError, *, was_open: bool) -> NothingSent | ServerError:
+    async def _meaning(self, error: MCPError, exchange: Exchange, *, was_open: bool) -> NothingSent | ServerError:
         """Return what an error of the SDK stands for: the connection, the way to the server, or the server's answer."""
-        if was_open and self._lost_session():
-            self._leaving.set()
+        if was_open and self._lost_session(exchange):
             return NothingSent()
         if error.code == CONNECTION_CLOSED:
             with anyio.move_on_after(_LAST_WORDS_S):
                 await self._left.wait()
-            only_this_one = was_open and self._found_nobody and self.in_flight == 1
-            return NothingSent() if only_this_one else self._error or self._broke()
-        if self._evidence.http_status in _NOT_FROM_THE_TOOL:
-            return explain(self._evidence, error) or self._broke()
+            return NothingSent() if was_open and not exchange.sent else self._error or self._broke()
+        if exchange.http_status in _NOT_FROM_THE_TOOL:
+            return explain_answer(self._evidence, error, exchange.http_status)
         words = self._evidence.quote(error.message, _QUOTED_CHARACTERS)
         return ServerFailed(self._evidence.server_id, f"{words} ({error.code})")
 
-    def _lost_session(self) -> bool:
+    def _lost_session(self, exchange: Exchange) -> bool:
         """Return whether the server was restarted and knows our session no more, so that it refused the call."""
         client = self._client
         is_of_a_session = client is not None and client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
-        return is_of_a_session and self._evidence.http_status == HTTPStatus.NOT_FOUND
+        return is_of_a_session and exchange.http_status == HTTPStatus.NOT_FOUND
 
     def _done(self) -> None:
         self.in_flight -= 1
@@ -204,7 +209,14 @@ class Connection:
     async def _watched(self, transport: AbstractAsyncContextManager[Streams]) -> AsyncGenerator[Streams]:
         """Yield the transport's streams, and leave when nothing can come from the server any more."""
         async with transport as (incoming, outgoing):
-            yield _Watched(incoming, self._leaving.set), outgoing
+            yield _Watched(incoming, self._hear, self._leaving.set), outgoing
+
+    def _end(self, of_opening: ServerError | None) -> ServerError:
+        """Return what interrupted calls are told: that it broke, or where it never was open, why not."""
+        return self._broke() if self._was_open or of_opening is None else of_opening
+
+    def _hear(self) -> None:
+        self._heard_at = anyio.current_time()
 
     def _out_of_time(self) -> ServerError:
         reason = self._evidence.oddity or f"no connection within {self._limits.timeout_s:g} s"
@@ -240,18 +252,21 @@ async def _list(client: Client, tool: str) -> None:
 
 
 class _Watched:
-    """A stream that says when it has ended."""
+    """A stream that says when something came, and when it has ended."""
 
-    def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:
+    def __init__(self, stream: Any, on_message: Callable[[], None], on_end: Callable[[], None]) -> None:
         self._stream = stream
+        self._on_message = on_message
         self._on_end = on_end
 
     async def receive(self) -> Any:
         try:
-            return await self._stream.receive()
+            message = await self._stream.receive()
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             self._on_end()
             raise
+        self._on_message()
+        return message
 
     async def aclose(self) -> None:
         await self._stream.aclose()

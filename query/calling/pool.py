@@ -33,10 +33,13 @@ class Pool:
             CallsExhausted: as many connections as may be open are in use.
             ServerError: no connection, it broke, or the server answered with an error or with what is no result.
         """
+        began = anyio.current_time()
         with anyio.move_on_after(self._limits.timeout_s):
             answer = await self._call(call, target, progress)
             await progress.drain()
             return answer
+        if used := self._connections.get(call.server_id):
+            used.retire_if_silent_since(began)
         raise ServerTimeout(call.server_id, f"no answer within {self._limits.timeout_s:g} s")
 
     async def _call(self, call: ToolCall, target: Target, progress: ProgressRelay) -> Answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 import anyio
@@ -17,6 +18,22 @@ SMALL_NODES = 10_000
 _QUOTED_CHARACTERS = 300
 _POLL_S = 0.05
 _CREDIT_S = 5.0  # so that the deadline does not come while we wait; what was not used is taken back
+
+
+@dataclass(slots=True)
+class Exchange:
+    """What became of one request over HTTP, among others of the same session.
+
+    `sent` is true once a server was connected to for it, and may have acted upon it.
+    `http_status` is that of the answer when it was an error.
+    """
+
+    sent: bool = False
+    http_status: int | None = None
+
+
+current_exchange: ContextVar[Exchange | None] = ContextVar("current_exchange", default=None)
+"""The exchange that what is sent now belongs to; the SDK sends a request in the context of who made it."""
 
 
 def _always() -> bool:

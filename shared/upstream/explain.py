@@ -105,7 +105,7 @@ def _explain_leaf(evidence: Evidence, error: BaseException) -> ServerError | Non
         case ServerError():
             return error
         case MCPError():
-            return _explain_answer(evidence, error)
+            return explain_answer(evidence, error, evidence.http_status)
         case httpx2.HTTPError() | httpx2.InvalidURL():
             return _explain_http(evidence, error)
         case OSError():
@@ -120,11 +120,12 @@ def _explain_leaf(evidence: Evidence, error: BaseException) -> ServerError | Non
             return None
 
 
-def _explain_answer(evidence: Evidence, error: MCPError) -> ServerError:
+def explain_answer(evidence: Evidence, error: MCPError, http_status: int | None) -> ServerError:
+    """Return our error for what the SDK says that a request ended in, and the HTTP status that came with it."""
     server_id = evidence.server_id
     words = f"{evidence.quote(error.message)} ({error.code}){_last_words(evidence)}"
-    if evidence.http_status:
-        return by_status(evidence, evidence.http_status, "" if error.message == _SDK_STAND_IN else words)
+    if http_status:
+        return by_status(evidence, http_status, "" if error.message == _SDK_STAND_IN else words)
     if error.code == CONNECTION_CLOSED:
         closed = ServerMisbehaved(server_id, evidence.oddity) if evidence.oddity else None
         return closed or ServerUnreachable(server_id, words)

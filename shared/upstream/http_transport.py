@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache, partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+import anyio
 import httpx2
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import DEFAULT_MAX_SSE_EVENT_SIZE, streamable_http_client
 
 from shared.errors import AddressForbidden, ServerMisbehaved
 from shared.upstream.dial import HttpTarget
-from shared.upstream.evidence import Evidence
+from shared.upstream.evidence import Evidence, Exchange, current_exchange
 from shared.upstream.explain import by_status, too_dense, too_large
 from shared.upstream.json_nodes import count_nodes
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams as Streams
 
 _CONNECT_S = 5.0
+_NOTIFICATION_S = 5.0
+_NOTIFICATION_BYTES = 4 << 10
 
 
 def http_transport(
@@ -90,7 +94,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         """
         if _origin(request.url) != self._origin:
             raise self._evidence.condemn(AddressForbidden(self._evidence.server_id, "sends us on to another origin"))
-        response = await self._send(request)
+        response = await (self._send(request) if _awaits_an_answer(request) else self._send_aside(request))
         try:
             self._judge(request, response)
         except BaseException:
@@ -107,6 +111,12 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         """Close all connections."""
         await self._inner.aclose()
 
+    async def _send_aside(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a notification, which is given up where the server does not take it: the SDK sends nothing meanwhile."""
+        with anyio.move_on_after(_NOTIFICATION_S):
+            return await self._send(request)
+        return httpx2.Response(HTTPStatus.ACCEPTED, stream=httpx2.ByteStream(b""))
+
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
         *others, last = self._addresses
         for address in others:
@@ -117,6 +127,15 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         return await self._send_to(request, last)
 
     async def _send_to(self, request: httpx2.Request, address: str | None) -> httpx2.Response:
+        exchange = current_exchange.get() or Exchange()
+        was_sent, exchange.sent = exchange.sent, True
+        try:
+            return await self._send_pinned(request, address)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout):
+            exchange.sent = was_sent
+            raise
+
+    async def _send_pinned(self, request: httpx2.Request, address: str | None) -> httpx2.Response:
         if address is None:
             return await self._inner.handle_async_request(request)
         pinned = httpx2.Request(
@@ -142,7 +161,10 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         if request.method == "GET":
             evidence.stream_answered(response.status_code)
         if request.method == "POST":
-            evidence.http_status = response.status_code if response.status_code >= HTTPStatus.BAD_REQUEST else None
+            status = response.status_code if response.status_code >= HTTPStatus.BAD_REQUEST else None
+            evidence.http_status = status
+            if exchange := current_exchange.get():
+                exchange.http_status = status
 
     def _capped(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.AsyncByteStream:
         assert isinstance(response.stream, httpx2.AsyncByteStream)
@@ -227,6 +249,13 @@ class EventMeter:
         self.nodes = self.nodes + count_nodes(chunk) if end < 0 else count_nodes(seen[end:])
         self._tail = seen[max(end, len(seen) - 3, 0) :]
         return self._size_bytes
+
+
+def _awaits_an_answer(request: httpx2.Request) -> bool:
+    """Return whether this is anything but a JSON-RPC notification; they are small, and name no id of their own."""
+    if request.method != "POST" or len(request.content) > _NOTIFICATION_BYTES:
+        return True
+    return "id" in json.loads(request.content)
 
 
 def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
+import anyio
+import anyio.to_thread
 import pytest
 
 from query.calling.connection import CallLimits
 from shared.upstream.dial import HttpTarget, StdioTarget
 from tests.calling import calling, text_of, tool_of
 from tests.hostile import scripts
-from tests.hostile.messages import failure, result
+from tests.hostile.messages import failure, initialized, result
 from tests.hostile.processes import scripted_stdio
 from tests.hostile.scripted_http import Exchange, Respond, scripted_http
 from tests.hostile.scripts import GOOD, MEGABYTE, status
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -176,6 +181,138 @@ async def test_a_session_that_the_server_has_forgotten_is_opened_anew_and_the_ca
 
     assert text_of(first) == text_of(second) == "fine"
     assert methods.count("initialize") == 2
+
+
+class Shared:
+    """A server of the handshake era that holds the call `slow` until it is released; `sent` has what each call says."""
+
+    def __init__(self, on_quick: Callable[[Exchange], None], on_release: Callable[[Exchange], None]) -> None:
+        self.sent: list[str] = []
+        self.began, self.released = threading.Event(), threading.Event()
+        self._on_quick = on_quick
+        self._on_release = on_release
+
+    def __call__(self, exchange: Exchange) -> None:
+        if exchange.method == "initialize":
+            body = json.dumps(initialized(exchange.request_json)).encode()
+            exchange.send(200, body, mcp_session_id="of-all-callers")
+        elif exchange.method == "tools/call":
+            self._answer(exchange, exchange.request_json["params"]["arguments"]["who"])
+        elif exchange.method == "notifications/cancelled":
+            self._on_quick(exchange)
+        elif exchange.method == "DELETE":
+            exchange.hang()
+        else:
+            exchange.play(GOOD)
+
+    def _answer(self, exchange: Exchange, who: str) -> None:
+        self.sent.append(who)
+        if who == "slow":
+            self._hold(exchange)
+        elif who == "quick" and self.sent.count("quick") == 1:
+            self._on_quick(exchange)
+        elif who == "waits":
+            exchange.hang()
+        else:
+            exchange.send_json(result(exchange.request_json, FINE))
+
+    def _hold(self, exchange: Exchange) -> None:
+        exchange.begin(200, "text/event-stream", connection="close")
+        exchange.wfile.flush()
+        self.began.set()
+        self.released.wait(30)
+        self._on_release(exchange)
+        exchange.close_connection = True
+
+
+def as_event(exchange: Exchange, message: object) -> None:
+    exchange.wfile.write(b"event: message\ndata: " + json.dumps(message).encode() + b"\n\n")
+
+
+def fine(exchange: Exchange) -> None:
+    as_event(exchange, result(exchange.request_json, FINE))
+
+
+def out_of_cheese(exchange: Exchange) -> None:
+    as_event(exchange, failure(exchange.request_json, -32603, "out of cheese"))
+
+
+async def outcomes(shared: Shared, *beside: str, release: bool = True) -> dict[str, str]:
+    """Return what each call is told: `slow`, and those that are made while it is being carried out."""
+    told: dict[str, str] = {}
+
+    async def call(who: str) -> None:
+        told[who] = text_of(await client.call_tool("call_tool", {"tool_name": "one", "parameters": {"who": who}}))
+
+    with scripted_http(shared) as server:
+        async with calling({"srv": HttpTarget(server.url)}, ONE, limits=LIMITS, mode="legacy") as client:
+            await call("first")
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call, "slow")
+                await anyio.to_thread.run_sync(shared.began.wait, 10)
+                for who in beside:
+                    await (call(who) if who != "waits" else _given_up(call, shared))
+                if release:
+                    shared.released.set()
+        shared.released.set()
+    return told
+
+
+async def _given_up(call: Callable[[str], Coroutine[Any, Any, None]], shared: Shared) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call, "waits")
+        await anyio.to_thread.run_sync(eventually, lambda: "waits" in shared.sent)
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_session_forgotten_for_one_call_does_not_have_another_sent_twice() -> None:
+    shared = Shared(on_quick=status(404), on_release=fine)
+
+    told = await outcomes(shared, "quick")
+
+    assert told == {"first": "fine", "slow": "fine", "quick": "fine"}
+    assert sorted(shared.sent) == ["first", "quick", "quick", "slow"]
+
+
+@pytest.mark.parametrize("code", [401, 404, 503])
+async def test_the_status_of_one_call_is_not_told_to_another(code: int) -> None:
+    shared = Shared(on_quick=status(code), on_release=out_of_cheese)
+
+    told = await outcomes(shared, "quick")
+
+    assert told["slow"] == "srv: out of cheese (-32603)"
+    assert shared.sent.count("slow") == 1
+
+
+async def test_a_call_that_may_have_been_carried_out_is_said_to_be_however_long_the_session_takes_to_end() -> None:
+    shared = Shared(on_quick=hangs_up, on_release=fine)
+
+    told = await outcomes(shared, "waits", release=False)
+
+    assert told["slow"] == "srv: the connection broke during the call, which may have been carried out or not"
+    assert shared.sent.count("slow") == 1
+
+
+async def test_a_notification_that_is_not_answered_holds_up_no_other_call() -> None:
+    shared = Shared(on_quick=scripts.hangs, on_release=fine)
+
+    told = await outcomes(shared, "waits", "after")
+
+    assert told["after"] == "fine"
+
+
+@pytest.mark.parametrize(("act", "sessions"), [(scripts.hangs, 2), (floods_with_progress, 1)])
+async def test_a_session_on_which_nothing_came_while_a_call_waited_is_not_used_again(
+    act: Callable[[Exchange], None], sessions: int
+) -> None:
+    methods: list[str] = []
+
+    with scripted_http(on_call(2, act, methods)) as server:
+        async with calling({"srv": HttpTarget(server.url)}, ONE, limits=IMPATIENT) as client:
+            told = [text_of(await client.call_tool("call_tool", {"tool_name": "one"})) for _ in range(3)]
+
+    assert (told[0], told[2]) == ("fine", "fine")
+    assert methods.count("initialize") == sessions
 
 
 async def test_the_credential_goes_to_the_server_and_into_no_answer() -> None:
