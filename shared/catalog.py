@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict
 
+from shared.toolset import Selection
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -181,7 +183,7 @@ class Scope:
 
     `None` means no restriction; an empty set means nothing matches. `groups` matches a tool that has any of them.
     `read_only` leaves the tools that declare that they change nothing; `exclude` leaves out tools by their
-    qualified names.
+    qualified names; `within` leaves the tools of a toolset alone.
     """
 
     groups: frozenset[str] | None = None
@@ -189,11 +191,12 @@ class Scope:
     status: Status = "running"
     read_only: bool = False
     exclude: frozenset[str] = frozenset()
+    within: Selection | None = None
 
     @property
     def is_of_whole_servers(self) -> bool:
         """Return whether each server's tools are all within the scope or all outside."""
-        return not self.read_only and not self.exclude
+        return not self.read_only and not self.exclude and not (self.within and self.within.tools)
 
     def admits(self, server: ServerRecord) -> bool:
         """Return whether this server's tools lie within the scope, as far as that is a matter of the server."""
@@ -201,6 +204,7 @@ class Scope:
             server.status == self.status
             and (self.groups is None or not self.groups.isdisjoint(server.groups))
             and (self.servers is None or server.server_id in self.servers)
+            and (self.within is None or self.within.admits_some_of(server.server_id))
         )
 
 

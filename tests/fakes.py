@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from shared.embedding import Embedder
     from shared.index.contract import ToolIndex
+    from shared.toolset import Toolset
 
 DIMENSION = 64
 
@@ -158,6 +159,7 @@ class FakeIndex:
         self.deleted: list[str] = []
         self._tools: dict[str, EmbeddedTool] = {}
         self._servers: dict[str, ServerRecord] = {}
+        self._toolsets: dict[str, Toolset] = {}
         self._lock = threading.RLock()
 
     def points(self) -> dict[str, EmbeddedTool]:
@@ -241,6 +243,22 @@ class FakeIndex:
         with self._held():
             return [record for record in self._servers.values() if record.revision > newer_than]
 
+    def put_toolset(self, toolset: Toolset) -> None:
+        with self._held():
+            self._toolsets[toolset.name] = toolset
+
+    def toolset(self, name: str) -> Toolset | None:
+        with self._held():
+            return self._toolsets.get(name)
+
+    def toolsets(self) -> list[Toolset]:
+        with self._held():
+            return [toolset for _, toolset in sorted(self._toolsets.items())]
+
+    def delete_toolset(self, name: str) -> None:
+        with self._held():
+            self._toolsets.pop(name, None)
+
     def close(self) -> None:
         self.is_down = True
 
@@ -297,5 +315,6 @@ def _admits(scope: Scope, tool: IndexedTool) -> bool:
         and (scope.groups is None or bool(scope.groups & tool.groups))
         and (scope.servers is None or tool.server_id in scope.servers)
         and (tool.definition.read_only or not scope.read_only)
+        and (scope.within is None or scope.within.admits(tool.server_id, tool.definition.name))
         and scope.exclude.isdisjoint((tool.definition.name, tool.qualified_name))
     )

@@ -21,12 +21,14 @@ if TYPE_CHECKING:
         TokenSum,
         ToolPage,
     )
+    from shared.toolset import Toolset
 
 
 # Part of the tools' collections' names: raise it when points get other vectors or payload keys.
 SCHEMA_VERSION = 2
 
 SERVERS_COLLECTION = "servers"
+TOOLSETS_COLLECTION = "toolsets"
 TOOLS_PREFIX = "tools__"
 
 
@@ -142,6 +144,22 @@ class ToolIndex(Protocol):
 
     def servers(self, *, newer_than: int = 0) -> list[ServerRecord]:
         """Return all records whose revision is above `newer_than`, in no particular order."""
+        ...
+
+    def put_toolset(self, toolset: Toolset) -> None:
+        """Write a toolset, replacing the one of this name."""
+        ...
+
+    def toolset(self, name: str) -> Toolset | None:
+        """Return the toolset of this name, or None."""
+        ...
+
+    def toolsets(self) -> list[Toolset]:
+        """Return all toolsets by their names."""
+        ...
+
+    def delete_toolset(self, name: str) -> None:
+        """Remove the toolset of this name."""
         ...
 
     def close(self) -> None:

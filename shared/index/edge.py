@@ -28,6 +28,7 @@ from qdrant_edge import (
     FacetRequest,
     FieldCondition,
     Filter,
+    HasIdCondition,
     IsEmptyCondition,
     MatchAny,
     Modifier,
@@ -45,12 +46,13 @@ from qdrant_edge import SparseVector as EdgeSparseVector
 
 from shared.catalog import SparseVector
 from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
-from shared.index.engine import SERVERS_KIND, Kind
+from shared.index.engine import SERVERS_KIND, TOOLSETS_KIND, Kind
 from shared.index.payload import TOOL_INDEXES, tool_vector_schema
 from shared.index.points import (
     Above,
+    Absent,
+    AmongPoints,
     AnyOf,
-    Condition,
     Indexes,
     Nearest,
     NoneOf,
@@ -82,8 +84,10 @@ def open_edge(directory: Path, collection: str, dimension: int, facet_limit: int
         engine.ensure(SERVERS_KIND)
         kind = Kind(collection, tool_vector_schema(dimension), TOOL_INDEXES)
         engine.ensure(kind)
+        engine.ensure(TOOLSETS_KIND)
         opened.pop_all()
-    return QdrantIndex(engine.collection(kind), engine.collection(SERVERS_KIND), facet_limit)
+    servers, toolsets = engine.collection(SERVERS_KIND), engine.collection(TOOLSETS_KIND)
+    return QdrantIndex(engine.collection(kind), servers, toolsets, facet_limit)
 
 
 class EdgeEngine:
@@ -304,12 +308,17 @@ def _edge_vector(vector: Vector) -> EdgeSparseVector | list[float]:
 
 def _filter(where: Where) -> Filter:
     return Filter(
-        must=[_condition(each) for each in where if not isinstance(each, NoneOf)],
+        must=[_condition(each) for each in where if not isinstance(each, NoneOf | AmongPoints)],
         must_not=[_condition(each) for each in where if isinstance(each, NoneOf)],
+        should=[each for among in where if isinstance(among, AmongPoints) for each in _alternatives(among)] or None,
     )
 
 
-def _condition(condition: Condition) -> FieldCondition | IsEmptyCondition:
+def _alternatives(among: AmongPoints) -> list[FieldCondition | HasIdCondition]:
+    return [HasIdCondition(set(among.ids)), FieldCondition(among.key, match=MatchAny(list(among.values)))]
+
+
+def _condition(condition: AnyOf | NoneOf | Absent | Above) -> FieldCondition | IsEmptyCondition:
     match condition:
         case AnyOf(key, values) | NoneOf(key, values):
             return FieldCondition(key, match=MatchAny(list(values)))

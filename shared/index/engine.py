@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from shared.index.contract import SERVERS_COLLECTION
+from shared.index.contract import SERVERS_COLLECTION, TOOLSETS_COLLECTION
 from shared.index.payload import SERVER_INDEXES, TOOL_INDEXES, tool_vector_schema
 from shared.index.points import Indexes, PointCollection, VectorSchema
 
@@ -23,6 +23,7 @@ class Kind:
 
 
 SERVERS_KIND = Kind(SERVERS_COLLECTION, VectorSchema(), SERVER_INDEXES)
+TOOLSETS_KIND = Kind(TOOLSETS_COLLECTION, VectorSchema(), {})
 
 
 def tools_kind(edition: Edition) -> Kind:

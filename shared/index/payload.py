@@ -6,13 +6,15 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from shared.catalog import ENCODINGS, IndexedTool, Scope, ServerRecord, ToolDefinition
-from shared.index.points import AnyOf, Condition, Indexes, NoneOf, Payload, VectorSchema
+from shared.catalog import ENCODINGS, IndexedTool, Scope, ServerRecord, ToolDefinition, point_id
+from shared.index.points import AmongPoints, AnyOf, Condition, Indexes, NoneOf, Payload, VectorSchema
+from shared.toolset import Toolset
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from shared.catalog import Encoding
+    from shared.toolset import Selection
 
 COUNT_KEYS: Mapping[Encoding, str] = {
     "cl100k_base": "token_count",
@@ -90,9 +92,20 @@ def server_from(payload: Payload) -> ServerRecord:
     return ServerRecord.model_validate(json.loads(payload["record"]))
 
 
+def toolset_payload(toolset: Toolset) -> Payload:
+    """Return what is stored of a toolset: its JSON."""
+    return {"name": toolset.name, "toolset": json.dumps(toolset.model_dump(mode="python"))}
+
+
+def toolset_from(payload: Payload) -> Toolset:
+    """Return the toolset a payload was made of."""
+    return Toolset.model_validate(json.loads(payload["toolset"]))
+
+
 def matches_nothing(scope: Scope) -> bool:
     """Return whether a scope admits no tool at all, whatever the index holds."""
-    return scope.groups == frozenset() or scope.servers == frozenset()
+    is_none_selected = scope.within is not None and not scope.within.servers and not scope.within.tools
+    return scope.groups == frozenset() or scope.servers == frozenset() or is_none_selected
 
 
 def scope_conditions(scope: Scope) -> list[Condition]:
@@ -106,12 +119,20 @@ def scope_conditions(scope: Scope) -> list[Condition]:
         conditions.append(AnyOf("read_only", ("yes",)))
     if scope.exclude:
         conditions.append(NoneOf("names", _storable(scope.exclude)))
+    if scope.within is not None:
+        conditions.append(_among(scope.within))
     return conditions
 
 
 def named(name: str) -> AnyOf:
     """Return the condition that a tool has this name or, as `server:tool`, this qualified name."""
     return _any_of("names", (name,))
+
+
+def _among(selection: Selection) -> AmongPoints:
+    # by id: a tool of another server's may be named like a qualified name
+    ids = sorted(point_id(server_id, name) for server_id, _, name in (tool.partition(":") for tool in selection.tools))
+    return AmongPoints(ids, "server_id", sorted(selection.servers))
 
 
 def _any_of(key: str, values: Iterable[str]) -> AnyOf:

@@ -50,7 +50,16 @@ class NoneOf:
     values: Sequence[str]
 
 
-Condition = AnyOf | NoneOf | Absent | Above
+@dataclass(frozen=True, slots=True)
+class AmongPoints:
+    """The point itself is one of `ids`, or the keyword under `key` is among `values`; at most one in a `Where`."""
+
+    ids: Sequence[str]
+    key: str
+    values: Sequence[str]
+
+
+Condition = AnyOf | NoneOf | Absent | Above | AmongPoints
 Where = Sequence[Condition]
 """All of these hold; empty: every point."""
 

@@ -1,4 +1,4 @@
-"""The index over two collections of points, whichever of Qdrant's engines holds them."""
+"""The index over its collections of points, whichever of Qdrant's engines holds them."""
 
 from __future__ import annotations
 
@@ -25,11 +25,14 @@ from shared.index.payload import (
     server_payload,
     tool_from,
     tool_payload,
+    toolset_from,
+    toolset_payload,
 )
 from shared.index.points import Above, Absent, AnyOf, Nearest, Point, PointCollection, Scores, Where, walk
 
 if TYPE_CHECKING:
     from shared.catalog import EmbeddedTool, Encoding, IndexedTool, QueryVectors, Scope, ServerRecord, Status
+    from shared.toolset import Toolset
 
 # Digests looked up by one request: about 300 KB of vectors, and below what servers in strict mode take for a batch.
 DIGESTS_A_REQUEST = 64
@@ -45,6 +48,7 @@ class QdrantIndex:
         self,
         tools: PointCollection,
         servers: PointCollection,
+        toolsets: PointCollection,
         facet_limit: int = FACET_LIMIT,
         beside: Sequence[PointCollection] = (),
     ) -> None:
@@ -52,6 +56,7 @@ class QdrantIndex:
         self._tools = tools
         self._all_tools = (*beside, tools)
         self._servers = servers
+        self._toolsets = toolsets
         self._owners = Owners(tools)
         self._facet_limit = facet_limit
 
@@ -155,9 +160,26 @@ class QdrantIndex:
         """Return the records above a revision."""
         return [server_from(payload) for payload in walk(self._servers, (Above("revision", newer_than),))]
 
+    def put_toolset(self, toolset: Toolset) -> None:
+        """Write a toolset."""
+        self._toolsets.upsert([Point(_toolset_point_id(toolset.name), toolset_payload(toolset))])
+
+    def toolset(self, name: str) -> Toolset | None:
+        """Return a toolset, or None."""
+        found = self._toolsets.retrieve([_toolset_point_id(name)])
+        return next((toolset_from(payload) for payload in found.values()), None)
+
+    def toolsets(self) -> list[Toolset]:
+        """Return all toolsets by their names."""
+        return sorted((toolset_from(payload) for payload in walk(self._toolsets, ())), key=lambda each: each.name)
+
+    def delete_toolset(self, name: str) -> None:
+        """Remove a toolset."""
+        self._toolsets.delete([_toolset_point_id(name)])
+
     def close(self) -> None:
-        """Release both collections."""
-        with closing(self._servers):
+        """Release all collections."""
+        with closing(self._toolsets), closing(self._servers):
             self._tools.close()
 
     def _tools_by_count(self, where: Where, key: str) -> Mapping[int, int]:
@@ -207,3 +229,7 @@ def _candidates(depth: int, lists: Mapping[str, Scores], owners: Mapping[str, st
 
 def _server_point_id(server_id: str) -> str:
     return str(uuid.uuid5(NAMESPACE, server_id))
+
+
+def _toolset_point_id(name: str) -> str:
+    return str(uuid.uuid5(NAMESPACE, name))

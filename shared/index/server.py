@@ -16,12 +16,13 @@ from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
 
 from shared.catalog import SparseVector
 from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
-from shared.index.engine import SERVERS_KIND, Kind
+from shared.index.engine import SERVERS_KIND, TOOLSETS_KIND, Kind
 from shared.index.payload import TOOL_INDEXES, tool_vector_schema
 from shared.index.points import (
     Above,
+    Absent,
+    AmongPoints,
     AnyOf,
-    Condition,
     Indexes,
     Nearest,
     NoneOf,
@@ -71,7 +72,8 @@ def index_on(client: QdrantClient, collection: str, dimension: int, prefix: str 
     kind = Kind(collection, tool_vector_schema(dimension), TOOL_INDEXES)
     engine.ensure(kind)
     engine.ensure(SERVERS_KIND)
-    return QdrantIndex(engine.collection(kind), engine.collection(SERVERS_KIND))
+    engine.ensure(TOOLSETS_KIND)
+    return QdrantIndex(engine.collection(kind), engine.collection(SERVERS_KIND), engine.collection(TOOLSETS_KIND))
 
 
 class ServerEngine:
@@ -295,12 +297,20 @@ def _struct_vector(vector: Vector) -> models.SparseVector | list[float]:
 
 def _filter(where: Where) -> models.Filter:
     return models.Filter(
-        must=[_condition(each) for each in where if not isinstance(each, NoneOf)],
+        must=[_condition(each) for each in where if not isinstance(each, NoneOf | AmongPoints)],
         must_not=[_condition(each) for each in where if isinstance(each, NoneOf)],
+        should=[each for among in where if isinstance(among, AmongPoints) for each in _alternatives(among)] or None,
     )
 
 
-def _condition(condition: Condition) -> models.Condition:
+def _alternatives(among: AmongPoints) -> list[models.Condition]:
+    return [
+        models.HasIdCondition(has_id=list(among.ids)),
+        models.FieldCondition(key=among.key, match=models.MatchAny(any=list(among.values))),
+    ]
+
+
+def _condition(condition: AnyOf | NoneOf | Absent | Above) -> models.Condition:
     match condition:
         case AnyOf(key, values) | NoneOf(key, values):
             return models.FieldCondition(key=key, match=models.MatchAny(any=list(values)))

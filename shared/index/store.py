@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from shared.catalog import NAMESPACE
 from shared.errors import IndexLost
 from shared.index.contract import SCHEMA_VERSION, TOOLS_PREFIX, Edition, slug
-from shared.index.engine import SERVERS_KIND, Engine, tools_kind
+from shared.index.engine import SERVERS_KIND, TOOLSETS_KIND, Engine, tools_kind
 from shared.index.points import Payload, Point
 from shared.index.qdrant import QdrantIndex
 
@@ -62,6 +62,7 @@ class IndexStore:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         engine.ensure(SERVERS_KIND)
+        engine.ensure(TOOLSETS_KIND)
 
     def service(self) -> Service:
         """Return which edition is in service now, and which one is wanted."""
@@ -90,7 +91,8 @@ class IndexStore:
     def index(self, edition: Edition, beside: Edition | None = None) -> QdrantIndex:
         """Return the index over an edition; what needs no vectors is written to the one `beside` it as well."""
         others = [] if beside is None else [self._tools(beside)]
-        return QdrantIndex(self._tools(edition), self._servers, beside=others)
+        toolsets = self._engine.collection(TOOLSETS_KIND)
+        return QdrantIndex(self._tools(edition), self._servers, toolsets, beside=others)
 
     def want(self, edition: Edition) -> None:
         """Ask for this edition to be made and put into service."""
@@ -134,6 +136,7 @@ class IndexStore:
     def repair(self, own: Edition, models: Callable[[], Iterable[str]] = tuple) -> None:
         """Create the collections that are gone, empty, and an edition in service."""
         self._engine.ensure(SERVERS_KIND)
+        self._engine.ensure(TOOLSETS_KIND)
         self.establish(own, models)
 
     def mark(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from shared.index.contract import SERVERS_COLLECTION, ToolIndex
+from shared.index.contract import SERVERS_COLLECTION, TOOLSETS_COLLECTION, ToolIndex
 from tests.fakes import DIMENSION, FakeIndex
 
 QDRANT_URL = os.environ.get("QDRANT_URL")
@@ -55,6 +55,6 @@ def _on_server() -> Generator[ToolIndex]:
     try:
         yield index_on(client, "tools", DIMENSION, prefix)
     finally:
-        for name in ("tools", SERVERS_COLLECTION):
+        for name in ("tools", SERVERS_COLLECTION, TOOLSETS_COLLECTION):
             client.delete_collection(prefix + name)
         client.close()

@@ -26,6 +26,7 @@ from shared.catalog import (
 )
 from shared.index.contract import ToolIndex, ToolState
 from shared.index.qdrant import DIGESTS_A_REQUEST
+from shared.toolset import Selection, Toolset
 from tests.fakes import asking, closest, embedded, make_tool
 from tests.integration.index_engines import ENGINES, QDRANT_URL, opened
 
@@ -335,3 +336,35 @@ def test_two_writers_and_two_readers_disturb_nobody(index: ToolIndex) -> None:
 
     assert index.token_sum(EVERYTHING, "cl100k_base") == TokenSum(100, 100, 0)
     assert {record.revision for record in index.servers()} == {60}
+
+
+def test_a_selection_leaves_its_tools_and_its_servers_and_nothing_that_is_only_named_alike(index: ToolIndex) -> None:
+    tools = [make_tool("git", "log"), make_tool("git", "diff"), make_tool("time", "now"), make_tool("evil", "git:log")]
+    _write(index, tools)
+    scope = Scope(within=Selection(servers=frozenset({"time"}), tools=frozenset({"git:log", "gone:tool"})))
+
+    assert _names(_everything(index, scope)) == ["git:log", "time:now"]
+    assert _names(closest(index, asking(), scope, 10)) == ["git:log", "time:now"]
+    assert index.token_sum(scope, "cl100k_base") == TokenSum(20, 2, 0)
+    assert _names(index.named("git:log", scope, 10)) == ["git:log"]
+    assert _everything(index, replace(scope, servers=frozenset({"git"}))) == [tools[0]]
+
+
+def test_an_empty_selection_leaves_nothing(index: ToolIndex) -> None:
+    _write(index, [make_tool("git", "log")])
+
+    assert _everything(index, Scope(within=Selection())) == []
+
+
+def test_toolsets_are_kept_replaced_and_removed_by_their_names(index: ToolIndex) -> None:
+    first, second = Toolset(name="dev", tools=("git", "time:now ☃"), budget_tokens=500), Toolset(name="a", tools=())
+    index.put_toolset(first)
+    index.put_toolset(second)
+    index.put_toolset(first)
+
+    assert index.toolset("dev") == first
+    assert index.toolsets() == [second, first]
+    index.delete_toolset("dev")
+    index.delete_toolset("dev")
+    assert index.toolset("dev") is None
+    assert index.toolsets() == [second]

@@ -1,0 +1,56 @@
+"""Toolsets: named subsets of the catalogue. No I/O here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+# Part of a URL's path as it stands.
+TOOLSET_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
+MAX_ENTRIES = 1_000
+
+ToolsetName = Annotated[str, StringConstraints(pattern=TOOLSET_NAME)]
+# No server's id holds a colon, so the first one ends it.
+Entry = Annotated[str, StringConstraints(max_length=400, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/@-]{0,199}(:(?s:.)+)?$")]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Some tools, by their qualified names, and all tools of some servers."""
+
+    servers: frozenset[str] = frozenset()
+    tools: frozenset[str] = frozenset()
+
+    def admits(self, server_id: str, tool_name: str) -> bool:
+        """Return whether this tool is selected."""
+        return server_id in self.servers or f"{server_id}:{tool_name}" in self.tools
+
+    def admits_some_of(self, server_id: str) -> bool:
+        """Return whether any tool of this server may be selected."""
+        return server_id in self.servers or any(tool.startswith(f"{server_id}:") for tool in self.tools)
+
+
+class Toolset(BaseModel):
+    """A named subset of the catalogue, and what its definitions may cost a context together.
+
+    `tools` are `server:tool`, or a server's id for all of its tools. What they name need not exist.
+    `budget_tokens` is only warned about, unless `enforce` is set: then what exceeds it is left out.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: ToolsetName
+    tools: Annotated[tuple[Entry, ...], Field(max_length=MAX_ENTRIES)]
+    description: Annotated[str, Field(max_length=500)] = ""
+    budget_tokens: Annotated[int, Field(ge=1)] | None = None
+    enforce: bool = False
+
+    @property
+    def selection(self) -> Selection:
+        """Return which tools are meant."""
+        return Selection(
+            servers=frozenset(entry for entry in self.tools if ":" not in entry),
+            tools=frozenset(entry for entry in self.tools if ":" in entry),
+        )
