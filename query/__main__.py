@@ -18,9 +18,8 @@ from query.entrance import open_entrance
 from query.following import following
 from query.history import recording
 from query.http import HttpServer
-from query.server import build_server
+from query.service import service_of
 from query.stdio import serve_stdio, stdio_caller
-from query.tools import offers
 from shared.editions import open_editions
 from shared.embedding import FastEmbedder
 from shared.errors import ToolscaleError
@@ -55,7 +54,7 @@ def serve(settings: Settings, *, stdio: bool) -> None:
     configure_logging(settings.log_level)
     if stdio:
         with _catalogue(settings) as catalogue, closing(upstreams_of(settings)) as upstreams:
-            serve_stdio(build_server(offers(catalogue, upstreams), stdio_caller(settings), catalogue.answers))
+            serve_stdio(service_of(catalogue, upstreams, stdio_caller(settings)))
         return
     with (
         # before the model is loaded, so that what is wrong here is said at once
@@ -63,7 +62,7 @@ def serve(settings: Settings, *, stdio: bool) -> None:
         _catalogue(settings) as catalogue,
         closing(upstreams_of(settings)) as upstreams,
     ):
-        server = build_server(offers(catalogue, upstreams), entrance.caller_of, catalogue.answers)
+        server = service_of(catalogue, upstreams, entrance.caller_of)
         HttpServer(server, entrance, index=catalogue.index).run()
 
 

@@ -78,30 +78,36 @@ def found(
         token_count=None if by_name else tool.token_counts.get(encoding),
         stale_since=None if stale_since is None else datetime.fromtimestamp(int(stale_since), UTC),
         summary=_readable(summary(tool.definition)) if form == "summary" else None,
-        definition=_sendable(tool.definition) if form == "detailed" else None,
+        definition=sendable(tool.definition) if form == "detailed" else None,
     )
 
 
 def warnings(
-    tools: Sequence[FoundTool], *, no_match: bool, keywords_only: bool, being_listed: int = 0, bounded: str = ""
+    tools: Sequence[FoundTool],
+    *,
+    no_match: bool,
+    keywords_only: bool,
+    being_listed: int = 0,
+    bounded: str = "",
+    spent: Sequence[str] = (),
 ) -> list[str]:
     """Return what the caller should know, in sentences; `being_listed` servers are still to come.
 
-    `bounded` is a sentence on how the answer was kept within its budget.
+    `bounded` is a sentence on how the answer was kept within its budget, `spent` are those on the caller's.
     """
     stale = sorted({tool.server for tool in tools if tool.stale_since})
     said = {
         KEYWORDS_ONLY: keywords_only,
         NOTHING_FITS: no_match,
-        NOTHING_VISIBLE: not tools and not no_match and not being_listed,
+        NOTHING_VISIBLE: not tools and not no_match and not being_listed and not spent,
         f"Servers still being listed: {being_listed}. Ask again in a few seconds.": bool(being_listed),
         f"Tools of {', '.join(stale)} may be out of date: their servers did not answer.": bool(stale),
         bounded: bool(bounded),
     }
-    return [sentence for sentence, applies in said.items() if applies]
+    return [*(sentence for sentence, applies in said.items() if applies), *spent]
 
 
-def _sendable(definition: ToolDefinition) -> dict[str, Any]:
+def sendable(definition: ToolDefinition) -> dict[str, Any]:
     """Return the definition with lone surrogates replaced: one of them would make the whole answer unsendable."""
     text = json.dumps(definition.as_object(), ensure_ascii=False)
     cleaned: dict[str, Any] = json.loads(_readable(text))

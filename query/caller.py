@@ -6,16 +6,20 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from shared.catalog import Scope
+from shared.toolset import Selection
 
-Permission = Literal["catalog:read", "tools:call"]
+Permission = Literal["catalog:read", "tools:call", "toolsets:write"]
 PERMISSIONS: frozenset[Permission] = frozenset(get_args(Permission))
+# What a caller needs to find tools and to use them.
+USING: frozenset[Permission] = frozenset({"catalog:read", "tools:call"})
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
     """One that is known by `name` and may see the tools of its `groups`; None: of all groups, and of none.
 
-    `toolset` names the tools it is offered directly, `budget_tokens` what their definitions may cost it together.
+    `toolset` names the tools that it sees alone and is offered directly; `within` are these, once they were looked up.
+    Definitions that cost it more than `budget_tokens` together are warned of, more than `limit_tokens` left out.
     """
 
     name: str
@@ -23,6 +27,8 @@ class Caller:
     permissions: frozenset[Permission] = PERMISSIONS
     toolset: str | None = None
     budget_tokens: int | None = None
+    limit_tokens: int | None = None
+    within: Selection | None = None
 
     @property
     def scope(self) -> Scope:
@@ -30,13 +36,15 @@ class Caller:
 
         A server without groups is in the scope of a caller without restriction alone.
         """
-        return Scope(groups=self.groups)
+        # a toolset that was not looked up, or is not there, shows nothing
+        within = Selection() if self.toolset and self.within is None else self.within
+        return Scope(groups=self.groups, within=within)
 
 
 # Whoever reaches a service without authentication, which only listens on loopback.
 ANYONE = Caller("anyone")
 
 
-def operator(groups: frozenset[str] | None = None) -> Caller:
+def operator(groups: frozenset[str] | None = None, toolset: str | None = None) -> Caller:
     """Return whoever started this process over stdio, who reads the operator's files anyway."""
-    return Caller("operator", groups)
+    return Caller("operator", groups, toolset=toolset)

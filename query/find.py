@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from query.abstain import is_close, is_covered
 from query.answer import FindAnswer
-from query.caller import ANYONE
+from query.caller import ANYONE, Caller
 from query.catalogue import Catalogue
 from query.fit import Findings, within_budget
 from query.pages import Pages
@@ -18,10 +18,11 @@ from query.request import FindRequest
 from query.search import Found, Hit, hits, ranking, search
 from query.steps import embed_steps
 from query.timings import Stopwatch, Timings
-from shared.catalog import Scope
+from query.toolsets.spending import spend
+from shared.catalog import Scope, point_id
 
 
-def find_tool(request: FindRequest, allowed: Scope, catalogue: Catalogue, caller: str = ANYONE.name) -> FindAnswer:
+def find_tool(request: FindRequest, allowed: Scope, catalogue: Catalogue, caller: Caller = ANYONE) -> FindAnswer:
     """Return the allowed tools that fit the request, and the tokens saved against all of the same scope.
 
     Where none fits, none is returned, and the nearest are named. Without a model, keywords alone decide. The answer
@@ -36,7 +37,7 @@ def find_tool(request: FindRequest, allowed: Scope, catalogue: Catalogue, caller
     stopwatch, catalogue = Stopwatch(), catalogue.pinned()
     scope, index, ledger, answers = request.within(allowed), catalogue.index, catalogue.ledger, catalogue.answers
     encoding = request.encoding or catalogue.encoding
-    pages = Pages(answers.cursors, caller, request.question).after(request.cursor)
+    pages = Pages(answers.cursors, caller.name, request.question).after(request.cursor)
     steps = embed_steps(request.steps, catalogue.embedder)
     embed_ms = stopwatch.lap_ms()
 
@@ -45,13 +46,15 @@ def find_tool(request: FindRequest, allowed: Scope, catalogue: Catalogue, caller
     nearest = hits(remaining[: request.limit], results, index)
     # whether anything fits was decided on the first page
     is_match = request.cursor is not None or _fits(results, nearest, catalogue.no_match_below)
+    spending = spend([hit.tool for hit in nearest if is_match], caller, encoding)
+    left_out = [point_id(tool.server_id, tool.definition.name) for tool in spending.left_out]
     search_ms = stopwatch.lap_ms()
 
     baseline = ledger.baseline(scope, encoding)
     sum_ms = stopwatch.lap_ms()
 
     findings = Findings(
-        hits=nearest if is_match else [],
+        hits=[hit for hit in nearest if hit.tool in spending.kept],
         nearest=[] if is_match else [hit.tool.qualified_name for hit in nearest],
         is_all=len(remaining) <= request.limit,
         baseline=baseline,
@@ -59,7 +62,8 @@ def find_tool(request: FindRequest, allowed: Scope, catalogue: Catalogue, caller
         keywords_only=any(step.whole.dense is None for step in steps),
         being_listed=ledger.being_listed(scope),
         stale_since=ledger.stale_since,
-        cursor_after=pages.cursor,
+        cursor_after=lambda points: pages.cursor([*points, *left_out]),
+        spent=spending.warnings,
     )
     answer = within_budget(findings, request.detail or answers.mode, answers.budget(request.max_tokens, encoding))
     timings = Timings(embed_ms, search_ms, sum_ms, stopwatch.lap_ms())

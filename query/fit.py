@@ -36,6 +36,7 @@ class Findings:
     """What a search found, before it is decided how it is shown.
 
     `hits` are what fits, else `nearest` names what came closest; `is_all` says that no further tools were found.
+    `spent` are sentences on the caller's own budget, which may have left hits out.
     """
 
     hits: Sequence[Hit]
@@ -47,6 +48,7 @@ class Findings:
     being_listed: int
     stale_since: Callable[[str], float | None]
     cursor_after: Callable[[Sequence[str]], str]
+    spent: Sequence[str] = ()
 
 
 def within_budget(findings: Findings, mode: ResponseMode, budget: Budget) -> FindAnswer:
@@ -140,6 +142,7 @@ class _View:
             keywords_only=self.findings.keywords_only or None,
             token_metrics=self._metrics("name" if no_match else "detailed", [], []),
             warnings=self._warnings([], "", no_match=no_match),
+            nextCursor=self.findings.cursor_after([]) if self.findings.spent and not self.findings.is_all else None,
             timings=_NOWHERE,
         )
 
@@ -161,6 +164,7 @@ class _View:
             keywords_only=findings.keywords_only,
             being_listed=findings.being_listed,
             bounded=bounded,
+            spent=findings.spent,
         )
 
     def _bounded(self, form: Form, count: int, *, is_wished: bool) -> str:

@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 from query.auth.http import guarded, metadata_routes
 from query.streaming import CallsStreamed
+from query.toolsets.http import toolset_routes
 from shared.errors import IndexUnavailable
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ _log = structlog.get_logger()
 def http_app(server: Server[Any], entrance: Entrance, *, index: ToolIndex, routes: Sequence[Route] = ()) -> Starlette:
     """Return `/mcp`, stateless, so that any replica answers any request, with `/healthz`, `/readyz` and `routes`.
 
-    Only `/mcp` asks who calls: whatever else is served looks after itself.
+    `/mcp/{toolset}` is the same with this toolset, and `/toolsets` writes them. Only these ask who calls: whatever
+    else is served looks after itself.
     Answers are plain JSON, which has no size limit of its own; in an event stream clients refuse one above 1 MiB.
     Only calls are answered as a stream.
     """
@@ -54,15 +56,17 @@ def http_app(server: Server[Any], entrance: Entrance, *, index: ToolIndex, route
     )
     app = CallsStreamed(StreamableHTTPASGIApp(plain), StreamableHTTPASGIApp(streaming))
     # without a session nothing can be streamed or ended beside a call: a GET would wait for ever
-    mcp = Route(MCP_PATH, _checked(app, entrance), methods=["POST"])
-    beside = [Route("/healthz", _healthz), Route("/readyz", readyz), *_metadata(entrance), *routes]
+    checked = _checked(app, entrance)
+    mcp = [Route(path, checked, methods=["POST"]) for path in (MCP_PATH, f"{MCP_PATH}/{{toolset}}")]
+    toolsets = toolset_routes(index, entrance.authentication, _only(entrance.http_hosts))
+    beside = [Route("/healthz", _healthz), Route("/readyz", readyz), *_metadata(entrance), *toolsets, *routes]
 
     @asynccontextmanager
     async def running(_: Starlette) -> AsyncGenerator[None]:
         async with plain.run(), streaming.run():
             yield
 
-    return Starlette(routes=[mcp, *beside], lifespan=running)
+    return Starlette(routes=[*mcp, *beside], lifespan=running)
 
 
 class HttpServer:

@@ -68,6 +68,10 @@ class Ledger:
         names = self._index.uncounted(scope, encoding, UNCOUNTED_SHOWN) if summed.uncounted else []
         return Baseline(summed.tokens, summed.counted + summed.uncounted, tuple(names), summed.uncounted)
 
+    def servers(self, scope: Scope) -> list[str]:
+        """Return the ids of the servers whose tools may lie within the scope, sorted, as of the last baseline."""
+        return sorted(server_id for server_id, record in self._records.items() if scope.admits(record))
+
     def being_listed(self, scope: Scope) -> int:
         """Return how many servers of the scope were announced and have not been listed yet, as of the last baseline."""
         records = [record for record in self._records.values() if scope.admits(record)]

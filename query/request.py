@@ -73,15 +73,17 @@ class FindRequest(BaseModel):
     def within(self, allowed: Scope) -> Scope:
         """Return the part of what the caller may see that this request asks for."""
         return Scope(
-            groups=_both(allowed.groups, self.groups),
-            servers=_both(allowed.servers, self.servers),
+            groups=both(allowed.groups, self.groups),
+            servers=both(allowed.servers, self.servers),
             status=allowed.status,
             read_only=allowed.read_only or self.read_only,
             exclude=allowed.exclude | frozenset(self.exclude or ()),
+            within=allowed.within,
         )
 
 
-def _both(allowed: frozenset[str] | None, asked: list[str] | None) -> frozenset[str] | None:
+def both(allowed: frozenset[str] | None, asked: list[str] | None) -> frozenset[str] | None:
+    """Return what is both allowed and asked for; None: no restriction."""
     if asked is None:
         return allowed
     return frozenset(asked) if allowed is None else allowed.intersection(asked)

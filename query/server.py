@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
+import anyio
 import structlog
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
@@ -24,10 +25,13 @@ from query.bounded.answers import Answers
 from query.bounded.serving import answered
 from query.bounded.tools_list import page_of_tools
 from query.caller import ANYONE, Caller
-from query.tools.offer import PAGES_UNREACHABLE, Asked, Offer, refusal
-from shared.errors import CursorInvalid, CursorsUnavailable
+from query.tools.offer import CATALOGUE_UNREACHABLE, PAGES_UNREACHABLE, Asked, Offer, refusal
+from query.toolsets.active import with_chosen
+from query.toolsets.toolsets import NOTHING_DIRECT, Direct, Toolsets
+from shared.errors import CursorInvalid, CursorsUnavailable, IndexUnavailable
 
 Context = ServerRequestContext[Any]
+T = TypeVar("T")
 
 _log = structlog.get_logger()
 
@@ -41,26 +45,37 @@ def build_server(
     offers: Sequence[Offer],
     caller_of: Callable[[Context], Caller] = anyone,
     answers: Answers | None = None,
+    toolsets: Toolsets | None = None,
 ) -> Server[Any]:
     """Return an MCP server that offers these tools, every answer within its budget; any replica answers any request.
+
+    Beside them, a caller is offered the tools of its toolset.
 
     The low-level server, because its schemas, errors and text are ours to keep small: a caller pays for them.
     """
     by_name = {offer.tool.name: offer for offer in offers}
     within = answers or Answers()
 
+    async def known(context: Context) -> Caller:
+        caller = with_chosen(caller_of(context), context)
+        if toolsets is None or caller.toolset is None:
+            return caller
+        return await _reading(toolsets.activated, caller)
+
     async def list_tools(context: Context, asked: PaginatedRequestParams | None) -> ListToolsResult:
-        caller = caller_of(context)
+        caller = await known(context)
         allowed = [offer for offer in offers if offer.permission in caller.permissions]
+        direct = await _direct(caller, toolsets)
         with _cursors_refused():
-            return page_of_tools(allowed, asked.cursor if asked else None, caller, within)
+            page = page_of_tools([*allowed, *direct.offers], asked.cursor if asked else None, caller, within)
+        return page.model_copy(update={"meta": direct.meta})
 
     async def call_tool(context: Context, call: CallToolRequestParams) -> CallToolResult:
-        offer = by_name.get(call.name)
+        caller = await known(context)
+        offer = by_name.get(call.name) or (await _direct(caller, toolsets)).named(call.name)
         if offer is None:
             expected = " or ".join(by_name)
             raise MCPError(code=INVALID_PARAMS, message=f"expected the tool {expected}, got {call.name!r}")
-        caller = caller_of(context)
         if offer.permission not in caller.permissions:
             return refusal(f"You may not use {call.name}: it needs the permission {offer.permission}.")
         return await _answered(offer, Asked(caller, call.arguments or {}, context), within)
@@ -79,6 +94,21 @@ async def _answered(offer: Offer, asked: Asked, answers: Answers) -> CallToolRes
         except Exception:  # noqa: BLE001  # the SDK would tell callers of older revisions what the exception says
             _log.exception("call_failed", tool=offer.tool.name)
             raise MCPError(code=INTERNAL_ERROR, message="internal error") from None
+
+
+async def _direct(caller: Caller, toolsets: Toolsets | None) -> Direct:
+    if toolsets is None or caller.toolset is None:
+        return NOTHING_DIRECT
+    return await _reading(toolsets.direct, caller)
+
+
+async def _reading(read: Callable[[Caller], T], caller: Caller) -> T:
+    """Return what is read of the index in a thread; where it does not answer, that is an error of the protocol."""
+    try:
+        return await anyio.to_thread.run_sync(read, caller)
+    except IndexUnavailable as error:
+        _log.warning("toolset_unreachable", reason=str(error))
+        raise MCPError(code=INTERNAL_ERROR, message=CATALOGUE_UNREACHABLE) from error
 
 
 @contextmanager

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def stdio_caller(settings: Settings) -> Callable[[ServerRequestContext[Any]], Caller]:
     """Return how the caller over stdio is known: as the operator, whose child or parent it is."""
-    caller = operator(settings.stdio_groups)
+    caller = operator(settings.stdio_groups, settings.stdio_toolset)
     return lambda _: caller
 
 

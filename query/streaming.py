@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # Larger bodies are refused by either app.
 MAX_BODY_BYTES = 4 << 20
-_STREAMED = "call_tool"
+_READING = frozenset({"find_tool", "describe_tool", "list_available_tools", "get_active_toolset", "get_savings_report"})
 
 
 class CallsStreamed:
@@ -37,10 +37,10 @@ class CallsStreamed:
 
 
 def is_call(body: bytes) -> bool:
-    """Return whether this JSON-RPC message calls a tool of another server."""
+    """Return whether this JSON-RPC message calls a tool of another server, by `call_tool` or directly."""
     try:
         message: Any = json.loads(body)
-        return bool(message["method"] == "tools/call" and message["params"]["name"] == _STREAMED)
+        return bool(message["method"] == "tools/call" and message["params"]["name"] not in _READING)
     except (ValueError, RecursionError, LookupError, TypeError):
         return False  # refused by who answers it
 

@@ -280,7 +280,7 @@ class ServerRecord(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ToolPage:
-    """A page of tools in a stable order; `next_after` continues it, None at the end."""
+    """A page of tools in a stable order; `next_after` is the point id it ends with, None at the end."""
 
     tools: Sequence[IndexedTool]
     next_after: str | None = None

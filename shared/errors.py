@@ -11,6 +11,7 @@
     │   ├── IndexLost             an IndexUnavailable: Qdrant did, and a collection is gone
     │   ├── ModelUnavailable      the embedding model cannot be loaded
     │   ├── IntentsUnavailable    the intent store (Redis or the data directory) did not answer
+    │   ├── ServiceUnreachable    a running service that the command line asks did not answer
     │   ├── KeysUnavailable       the keys that tokens are checked with could not be fetched
     │   ├── CursorsUnavailable    what a cursor goes on with cannot be kept or read now
     │   ├── HistoryUnavailable    the history of savings (Redis or the data directory) did not answer
@@ -27,6 +28,7 @@
         ├── CallerRefused         a caller's token opens nothing: unknown, expired, or for someone else
         ├── BudgetTooSmall        not even the shortest answer fits into the tokens that were asked for
         ├── CursorInvalid         a cursor that was changed, is another's, or has expired
+        ├── ServiceRefused        a running service refuses what the command line asks
         ├── ConfigInvalid         a setting or an mcp.json that cannot be used
         ├── AssetInvalid          a bundled file is missing or is not the one it should be
         └── CountFailed           a text whose tokens could not be counted
@@ -45,6 +47,14 @@ class Retryable(ToolscaleError):
 
 class Permanent(ToolscaleError):
     """It needs a change by someone; trying again unchanged cannot help."""
+
+
+class ServiceUnreachable(Retryable):
+    """A running service that the command line asks did not answer."""
+
+
+class ServiceRefused(Permanent):
+    """A running service refuses what the command line asks."""
 
 
 class ServerError(ToolscaleError):

@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from shared.catalog import Encoding
 from shared.embedding import BUNDLED_MODEL
 from shared.errors import ConfigInvalid
+from shared.toolset import TOOLSET_NAME
 
 Listen = Literal["http", "all", "none"]
 RedisUrl = Annotated[str, StringConstraints(pattern=r"^(rediss?|unix)://")]
@@ -140,6 +141,8 @@ class Settings(BaseSettings):
     """A TOML file of callers and digests of their bearer tokens, as `toolscale token new` prints them."""
     stdio_groups: Annotated[frozenset[str], NoDecode] | None = None
     """Groups that a client over stdio sees the tools of, separated by commas; unset: all."""
+    stdio_toolset: Annotated[str, StringConstraints(pattern=TOOLSET_NAME)] | None = None
+    """The toolset of a client over stdio; unset: none, it finds every tool it may see."""
     jwt_issuer: HttpUrl | None = None
     """Who issues the JWTs that are accepted, exactly as in their `iss`; unset: none are."""
     jwt_jwks: str | None = None

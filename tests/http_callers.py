@@ -21,8 +21,7 @@ from query.catalogue import Catalogue
 from query.entrance import Entrance
 from query.http import http_app
 from query.ledger import Ledger
-from query.server import build_server
-from query.tools import offers
+from query.service import service_of
 from tests.fakes import FakeEmbedder, FakeIndex
 
 URL = "http://127.0.0.1/mcp"
@@ -48,7 +47,7 @@ def app_of(index: FakeIndex, authentication: Authentication | None, upstreams: U
     """Return the application; its socket listens to nobody."""
     entrance = Entrance(socket.socket(), authentication)
     entrance.close()
-    server = build_server(offers(Catalogue(index, FakeEmbedder(), Ledger(index)), upstreams), entrance.caller_of)
+    server = service_of(Catalogue(index, FakeEmbedder(), Ledger(index)), upstreams, entrance.caller_of)
     return http_app(server, entrance, index=index)
 
 
@@ -65,7 +64,7 @@ async def http_client(app: Starlette, token: str | None = None) -> AsyncGenerato
 
 
 @asynccontextmanager
-async def mcp_client(http: httpx2.AsyncClient, mode: str = "auto") -> AsyncGenerator[Client]:
+async def mcp_client(http: httpx2.AsyncClient, mode: str = "auto", url: str = URL) -> AsyncGenerator[Client]:
     """Yield an MCP client over this HTTP client."""
-    async with Client(streamable_http_client(URL, http_client=http), mode=mode) as client:
+    async with Client(streamable_http_client(url, http_client=http), mode=mode) as client:
         yield client

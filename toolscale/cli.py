@@ -21,6 +21,7 @@ from shared.settings import load_settings
 from toolscale.console import DataDirOption, JsonOption, err, out, plain, print_json
 from toolscale.emit_cli import emit_app
 from toolscale.token_cli import token_app
+from toolscale.toolset_cli import toolset_app
 from toolscale.watch_cli import watch_app
 
 app = typer.Typer(
@@ -30,6 +31,7 @@ app = typer.Typer(
 )
 app.add_typer(emit_app, name="emit")
 app.add_typer(token_app, name="token")
+app.add_typer(toolset_app, name="toolset")
 app.add_typer(watch_app, name="watch")
 
 

@@ -20,9 +20,8 @@ from query.entrance import Entrance, open_entrance
 from query.following import following
 from query.history import recording
 from query.http import HttpServer
-from query.server import build_server
+from query.service import service_of
 from query.stdio import serve_stdio, stdio_caller
-from query.tools import offers
 from shared.errors import ConfigInvalid
 from shared.settings import Settings
 from shared.upstream.mcp_json import Config, read_config
@@ -51,7 +50,7 @@ def serve_embedded(settings: Settings, *, stdio: bool) -> None:
         _check(settings.config)
     if stdio:
         with _running(settings) as (_, catalogue), closing(upstreams_of(settings)) as upstreams:
-            serve_stdio(build_server(offers(catalogue, upstreams), stdio_caller(settings), catalogue.answers))
+            serve_stdio(service_of(catalogue, upstreams, stdio_caller(settings)))
         return
     # before anything is loaded, so that what is wrong here is said at once
     with (
@@ -100,7 +99,7 @@ def _listening(settings: Settings, embedded: Embedded) -> AbstractContextManager
 
 def _answer(embedded: Embedded, catalogue: Catalogue, entrance: Entrance) -> None:
     with _door(embedded) as door, closing(upstreams_of(embedded.settings)) as upstreams:
-        server = build_server(offers(catalogue, upstreams), entrance.caller_of, catalogue.answers)
+        server = service_of(catalogue, upstreams, entrance.caller_of)
         http = HttpServer(server, entrance, index=catalogue.index, routes=door)
         err.print(connection_help(http.url, embedded.settings), highlight=False, soft_wrap=True, markup=False)
         http.run()

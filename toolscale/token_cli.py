@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from query.auth.tokens import TokenEntry, as_toml, digest, is_name, new_token
-from query.caller import PERMISSIONS
+from query.caller import USING, Permission
 from shared.errors import ConfigInvalid
 from toolscale.console import err, out
 
@@ -32,6 +32,12 @@ def new(
     budget_tokens: Annotated[
         int | None, typer.Option(min=1, help="What definitions may cost it, in tokens.", show_default=False)
     ] = None,
+    enforce_budget: Annotated[
+        bool, typer.Option("--enforce-budget", help="What exceeds the budget is left out, not only warned of.")
+    ] = False,
+    manages_toolsets: Annotated[
+        bool, typer.Option("--manages-toolsets", help="It may see, write and delete toolsets as well.")
+    ] = False,
     days: Annotated[int | None, typer.Option(min=1, help="Days until it expires.", show_default=False)] = None,
 ) -> None:
     """Print a new token, which is stored nowhere, and the entry for the file of TOOLSCALE_TOKENS."""
@@ -41,15 +47,22 @@ def new(
     entry = TokenEntry(
         sha256=digest(token),
         groups="*" if all_groups else _groups(groups),
-        permissions=frozenset({"catalog:read"}) if read_only else PERMISSIONS,
+        permissions=_permissions(read_only, manages_toolsets),
         toolset=toolset,
         budget_tokens=budget_tokens,
+        enforce_budget=enforce_budget,
         expires_at=datetime.now(UTC) + timedelta(days=days) if days else None,
     )
     err.print(f"The token of {name}; it cannot be shown again:")
     out.print(token, soft_wrap=True, highlight=False)
     err.print("\nFor the file of TOOLSCALE_TOKENS:\n")
     out.print(as_toml(name, entry), soft_wrap=True, highlight=False)
+
+
+def _permissions(read_only: bool, manages_toolsets: bool) -> frozenset[Permission]:
+    using: frozenset[Permission] = frozenset({"catalog:read"}) if read_only else USING
+    managing: frozenset[Permission] = frozenset({"toolsets:write"})
+    return using | managing if manages_toolsets else using
 
 
 def _groups(text: str | None) -> frozenset[str]:

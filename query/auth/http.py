@@ -16,7 +16,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse
 
 from query.auth.refusals import Refusals
-from query.caller import PERMISSIONS, Caller, Permission
+from query.caller import USING, Caller, Permission
 from shared.errors import CallerRefused, KeysUnavailable
 
 if TYPE_CHECKING:
@@ -38,7 +38,9 @@ class CallerToken(AccessToken):
     caller: Caller
 
 
-def guarded(app: ASGIApp, authentication: Authentication, refusals: Refusals | None = None) -> ASGIApp:
+def guarded(
+    app: ASGIApp, authentication: Authentication, refusals: Refusals | None = None, needs: Permission = LEAST
+) -> ASGIApp:
     """Return the app behind a check: 401 without a token that opens it, 403 where it opens too little.
 
     503, and no 401, where a token cannot be checked now: a client would throw a good one away.
@@ -46,7 +48,7 @@ def guarded(app: ASGIApp, authentication: Authentication, refusals: Refusals | N
     resource = authentication.resource
     metadata = build_resource_metadata_url(AnyHttpUrl(resource.url)) if resource else None
     return AuthenticationMiddleware(
-        RequireAuthMiddleware(app, [LEAST], metadata),
+        RequireAuthMiddleware(app, [needs], metadata),
         backend=_Bearer(authentication, refusals or Refusals()),
         on_error=lambda _, error: JSONResponse({"error": str(error)}, 503, {"Retry-After": "5"}),
     )
@@ -55,7 +57,7 @@ def guarded(app: ASGIApp, authentication: Authentication, refusals: Refusals | N
 def metadata_routes(resource: Resource) -> list[Route]:
     """Return the route of the metadata (RFC 9728) by which a client finds the issuer."""
     issuer = AnyHttpUrl(resource.issuer)
-    return create_protected_resource_routes(AnyHttpUrl(resource.url), [issuer], sorted(PERMISSIONS), "Toolscale")
+    return create_protected_resource_routes(AnyHttpUrl(resource.url), [issuer], sorted(USING), "Toolscale")
 
 
 def caller_of_request(context: ServerRequestContext[Any]) -> Caller:

@@ -42,12 +42,14 @@ class TokenEntry(BaseModel):
     permissions: frozenset[Permission]
     toolset: Annotated[str, StringConstraints(min_length=1, max_length=200)] | None = None
     budget_tokens: Annotated[int, Field(ge=1)] | None = None
+    enforce_budget: bool = False
     expires_at: AwareDatetime | None = None
 
     def caller(self, name: str) -> Caller:
         """Return the caller that shows this token."""
         groups = None if self.groups == "*" else frozenset(self.groups)
-        return Caller(name, groups, self.permissions, self.toolset, self.budget_tokens)
+        limit = self.budget_tokens if self.enforce_budget else None
+        return Caller(name, groups, self.permissions, self.toolset, self.budget_tokens, limit)
 
 
 _ENTRIES = TypeAdapter(dict[Name, TokenEntry])
@@ -117,6 +119,7 @@ def as_toml(name: str, entry: TokenEntry) -> str:
     lines += [f"permissions = {_toml(sorted(entry.permissions))}"]
     lines += [f"toolset = {_toml(entry.toolset)}"] if entry.toolset else []
     lines += [f"budget_tokens = {entry.budget_tokens}"] if entry.budget_tokens else []
+    lines += ["enforce_budget = true"] if entry.enforce_budget else []
     lines += [f"expires_at = {entry.expires_at.isoformat(timespec='seconds')}"] if entry.expires_at else []
     return "\n".join(lines)
 

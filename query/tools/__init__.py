@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from query.tools.call_tool import call_tool_offer
 from query.tools.describe_tool import describe_tool_offer
 from query.tools.find_tool import find_tool_offer
+from query.tools.get_active_toolset import get_active_toolset_offer
 from query.tools.get_savings_report import get_savings_report_offer
+from query.tools.list_available_tools import list_available_tools_offer
 from query.tools.own_definitions import OwnDefinitions
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ def offers(catalogue: Catalogue, upstreams: Upstreams | None = None) -> list[Off
     listed += [find_tool_offer(catalogue, OwnDefinitions(listed, catalogue.encoding)), describe_tool_offer(catalogue)]
     if upstreams:
         listed.append(call_tool_offer(catalogue, upstreams))
+    listed += [list_available_tools_offer(catalogue), get_active_toolset_offer(catalogue)]
     if catalogue.savings:
         listed.append(get_savings_report_offer(catalogue, catalogue.savings))
     return listed

@@ -40,7 +40,7 @@ def find_tool_offer(catalogue: Catalogue, own: OwnDefinitions) -> Offer:
     """Return the tool that finds tools in this catalogue, listed beside these definitions of ours."""
 
     def respond(request: FindRequest, caller: Caller) -> dict[str, Any]:
-        answer = find_tool(request, caller.scope, catalogue, caller.name)
+        answer = find_tool(request, caller.scope, catalogue, caller)
         _log_found(answer)
         if catalogue.savings:
             own_tokens = own.tokens(caller.permissions)

@@ -130,7 +130,7 @@ class ToolIndex(Protocol):
     def tools(self, scope: Scope, *, limit: int, after: str | None = None) -> ToolPage:
         """Return a page of the scope's tools in an order that stays the same while others are written.
 
-        `after` is the `next_after` of the page before.
+        `after` is the `next_after` of the page before, or the point id of any tool: the page holds those behind it.
         """
         ...
 

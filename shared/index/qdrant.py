@@ -144,8 +144,10 @@ class QdrantIndex:
         """Return a page of tools in the order of their points' ids."""
         if matches_nothing(scope):
             return ToolPage(())
-        page, next_after = self._tools.scroll(scope_conditions(scope), limit, after)
-        return ToolPage([tool_from(payload) for payload in page], next_after)
+        page, following = self._tools.scroll(scope_conditions(scope), limit, _behind(after))
+        tools = [tool_from(payload) for payload in page]
+        is_last = following is None or not tools
+        return ToolPage(tools, None if is_last else point_id(tools[-1].server_id, tools[-1].definition.name))
 
     def put_server(self, record: ServerRecord) -> None:
         """Write a server's record."""
@@ -225,6 +227,11 @@ def _candidates(depth: int, lists: Mapping[str, Scores], owners: Mapping[str, st
         terms=lists.get(TERMS_VECTOR, {}),
         servers={point: owners[point] for scores in lists.values() for point in scores if point in owners},
     )
+
+
+def _behind(point: str | None) -> str | None:
+    # engines begin a page at an id; the greatest of all is no UUID of the version that ids have
+    return None if point is None else str(uuid.UUID(int=uuid.UUID(point).int + 1))
 
 
 def _server_point_id(server_id: str) -> str:

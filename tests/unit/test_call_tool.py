@@ -147,7 +147,8 @@ async def test_a_caller_without_the_permission_is_refused_and_not_offered_the_to
         async with Client(build_server(offers(catalogue_of([CONVERT]), upstreams), lambda _: reader)) as client:
             listed = {tool.name for tool in (await client.list_tools()).tools}
 
-    assert listed == {"find_tool", "describe_tool"}
+    assert "find_tool" in listed
+    assert "call_tool" not in listed
     assert "tools:call" in text_of(await call(CONVERT, caller=reader))
 
 

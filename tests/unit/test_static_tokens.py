@@ -8,7 +8,7 @@ import structlog
 from typer.testing import CliRunner
 
 from query.auth.tokens import StaticTokens, read_tokens
-from query.caller import PERMISSIONS, Caller
+from query.caller import USING, Caller
 from shared.errors import CallerRefused, ConfigInvalid
 from tests.http_callers import entry, token_file
 from toolscale.cli import app
@@ -25,7 +25,7 @@ def test_a_token_that_the_command_printed_opens_what_its_entry_says(tmp_path: Pa
 
     caller = StaticTokens(path).caller(token)
 
-    assert caller == Caller("ann-1", frozenset({"team a", "team b"}), PERMISSIONS, "daily", 900)
+    assert caller == Caller("ann-1", frozenset({"team a", "team b"}), USING, "daily", 900)
     assert token not in table
 
 

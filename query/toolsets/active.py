@@ -1,0 +1,59 @@
+"""Which toolset is a caller's: its token's, or the one that the path names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_REQUEST
+from starlette.requests import Request
+
+if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+
+    from query.caller import Caller
+    from shared.index.contract import ToolIndex
+    from shared.toolset import Toolset
+
+
+def with_chosen(caller: Caller, context: ServerRequestContext[Any]) -> Caller:
+    """Return the caller with the toolset that its path names; a token's own is the only one that it may name.
+
+    Raises:
+        MCPError: the token is for another toolset.
+    """
+    named = context.request.path_params.get("toolset") if isinstance(context.request, Request) else None
+    if named is None or named == caller.toolset:
+        return caller
+    if caller.toolset:
+        raise MCPError(code=INVALID_REQUEST, message=f"this token is for the toolset {caller.toolset} alone")
+    return replace(caller, toolset=named)
+
+
+def activated(caller: Caller, index: ToolIndex) -> Caller:
+    """Return the caller with what its toolset selects, and with the tighter of both budgets.
+
+    A caller whose toolset does not exist sees nothing.
+
+    Raises:
+        IndexUnavailable: the index did not answer.
+    """
+    toolset = index.toolset(caller.toolset) if caller.toolset else None
+    return caller if toolset is None else within(caller, toolset)
+
+
+def within(caller: Caller, toolset: Toolset) -> Caller:
+    """Return the caller as this toolset's."""
+    limit = toolset.budget_tokens if toolset.enforce else None
+    return replace(
+        caller,
+        toolset=toolset.name,
+        within=toolset.selection,
+        budget_tokens=_tighter(caller.budget_tokens, toolset.budget_tokens),
+        limit_tokens=_tighter(caller.limit_tokens, limit),
+    )
+
+
+def _tighter(first: int | None, second: int | None) -> int | None:
+    return min((each for each in (first, second) if each is not None), default=None)

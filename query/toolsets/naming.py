@@ -1,0 +1,42 @@
+"""Under which names a toolset's tools are offered directly, beside ours and each other's."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from shared.catalog import IndexedTool, point_id
+
+# What the strictest of the clients' model interfaces take as a function's name.
+MAX_CHARACTERS = 64
+_REFUSED = re.compile(r"[^A-Za-z0-9_-]")
+_HASH = 8
+
+
+def offered_names(tools: Sequence[IndexedTool], reserved: Collection[str]) -> dict[str, IndexedTool]:
+    """Return the tools by distinct names of at most 64 letters, digits, `_` and `-`, none of them reserved.
+
+    A tool has its own name where no other wants it, else its server's in front, else part of a hash behind. The
+    names do not depend on the order of the tools.
+    """
+    names = {each.qualified_name: _valid(each.definition.name) for each in tools}
+    taken = Counter(names.values())
+    clashing = [tool for tool in tools if taken[own := names[tool.qualified_name]] > 1 or own in reserved]
+    prefixed = {tool.qualified_name: _valid(f"{tool.server_id}_{tool.definition.name}") for tool in clashing}
+    names |= prefixed
+    taken = Counter(names.values())
+    for tool in clashing:
+        if taken[names[tool.qualified_name]] > 1 or names[tool.qualified_name] in reserved:
+            names[tool.qualified_name] = _hashed(tool)
+    return {names[tool.qualified_name]: tool for tool in tools}
+
+
+def _valid(name: str) -> str:
+    return _REFUSED.sub("_", name)[:MAX_CHARACTERS] or "_"
+
+
+def _hashed(tool: IndexedTool) -> str:
+    name = _valid(f"{tool.server_id}_{tool.definition.name}")
+    mark = point_id(tool.server_id, tool.definition.name)[:_HASH]
+    return f"{name[: MAX_CHARACTERS - _HASH - 1]}_{mark}"

@@ -1,0 +1,129 @@
+"""A toolset as its caller sees it: its tools, what they cost, and what its budget makes of that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict
+
+from query.context import Context, context
+from query.request import Name
+from query.toolsets.active import within
+from query.toolsets.spending import Spending, cost, spend
+from shared.catalog import Encoding, IndexedTool, Scope
+
+if TYPE_CHECKING:
+    from query.caller import Caller
+    from query.catalogue import Catalogue
+    from shared.index.contract import ToolIndex
+    from shared.toolset import Toolset
+
+ADVISED = 3
+_PAGE = 250
+
+NONE_ACTIVE = "No toolset is active: you find and call every tool you may see."
+
+
+class ToolsetRequest(BaseModel):
+    """Which toolset to show."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    name: Name | None = None
+    """Default: yours."""
+    encoding: Encoding | None = None
+
+
+def toolset_report(request: ToolsetRequest, caller: Caller, catalogue: Catalogue) -> dict[str, Any]:
+    """Return the toolset as the JSON object that is sent; one that a caller may not ask for is said not to be there.
+
+    Raises:
+        IndexUnavailable: the index did not answer.
+    """
+    catalogue = catalogue.pinned()
+    encoding, name = request.encoding or catalogue.encoding, request.name or caller.toolset
+    if name is None:
+        return _nothing(None, NONE_ACTIVE, catalogue.ledger.baseline(caller.scope, encoding).tokens)
+    # a token for one toolset shows no other
+    is_foreign = caller.toolset not in (None, name)
+    toolset = None if is_foreign else catalogue.index.toolset(name)
+    if toolset is None:
+        return _nothing(name, f"There is no toolset {name} for you.", 0)
+    return _report(toolset, within(caller, toolset), catalogue, encoding)
+
+
+def _report(toolset: Toolset, caller: Caller, catalogue: Catalogue, encoding: Encoding) -> dict[str, Any]:
+    everything = catalogue.ledger.baseline(replace(caller.scope, within=None), encoding).tokens
+    tools = sorted(_tools(caller.scope, catalogue.index), key=lambda tool: tool.qualified_name)
+    spending = spend(tools, caller, encoding)
+    counted = sum(tool.token_counts.get(encoding, 0) for tool in tools)
+    missing = _missing(toolset, tools)
+    named = {"missing": missing} if missing and "toolsets:write" in caller.permissions else {}
+    return {
+        "toolset": toolset.name,
+        **({"description": toolset.description} if toolset.description else {}),
+        "tools": [_shown(tool, encoding, everything) for tool in tools],
+        "meta": {"context": _object(context(counted, everything)), "totalPossibleContext": everything},
+        "encoding": encoding,
+        **_budget(caller, tools, spending, encoding),
+        **named,
+        "warnings": [*spending.warnings, *_said_of(missing)],
+    }
+
+
+def _budget(caller: Caller, tools: Sequence[IndexedTool], spending: Spending, encoding: Encoding) -> dict[str, Any]:
+    """Return the budget, what it leaves out, and which tools cost most; nothing where there is no budget."""
+    if caller.budget_tokens is None:
+        return {}
+    costliest = sorted(tools, key=lambda tool: (-cost(tool, encoding), tool.qualified_name))[:ADVISED]
+    return {
+        "budget": {
+            "tokens": caller.budget_tokens,
+            "enforcedTokens": caller.limit_tokens,
+            "used": spending.tokens,
+            "exceededBy": max(0, sum(cost(tool, encoding) for tool in tools) - caller.budget_tokens),
+        },
+        "leftOut": [_costing(tool, encoding) for tool in spending.left_out],
+        "advice": [f"Without {tool.qualified_name} you save {cost(tool, encoding)} tokens." for tool in costliest],
+    }
+
+
+def _missing(toolset: Toolset, tools: Sequence[IndexedTool]) -> list[str]:
+    """Return the entries that stand for nothing this caller may see now: gone, not running, or of other groups."""
+    there = {tool.qualified_name for tool in tools} | {tool.server_id for tool in tools}
+    return [entry for entry in toolset.tools if entry not in there]
+
+
+def _said_of(missing: Sequence[str]) -> list[str]:
+    # not which: it may be a name that this caller is not to know
+    return [f"Entries of the toolset without a tool that you may use now: {len(missing)}."] if missing else []
+
+
+def _tools(scope: Scope, index: ToolIndex) -> Iterator[IndexedTool]:
+    after: str | None = None
+    while True:
+        page = index.tools(scope, limit=_PAGE, after=after)
+        yield from page.tools
+        after = page.next_after
+        if after is None:
+            return
+
+
+def _shown(tool: IndexedTool, encoding: Encoding, total: int) -> dict[str, Any]:
+    of = context(tool.token_counts.get(encoding), total)
+    return {"server": tool.server_id, "name": tool.definition.name, "context": _object(of)}
+
+
+def _costing(tool: IndexedTool, encoding: Encoding) -> dict[str, Any]:
+    return {"name": tool.qualified_name, "tokens": cost(tool, encoding)}
+
+
+def _nothing(name: str | None, reason: str, total: int) -> dict[str, Any]:
+    meta = {"context": _object(context(0, total)), "totalPossibleContext": total}
+    return {"toolset": name, "tools": [], "meta": meta, "warnings": [reason]}
+
+
+def _object(of: Context) -> dict[str, Any]:
+    return of.model_dump(mode="json", by_alias=True)

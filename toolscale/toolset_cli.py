@@ -1,0 +1,106 @@
+"""`toolscale toolset`: the toolsets of a running service, by its HTTP API."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+from rich.table import Table
+
+from shared.errors import ServiceRefused, ServiceUnreachable
+from shared.settings import load_settings
+from toolscale.console import JsonOption, out, plain, print_json
+
+TIMEOUT_S = 10.0
+
+toolset_app = typer.Typer(no_args_is_help=True, help="Named subsets of the catalogue, kept by a running service.")
+
+UrlOption = Annotated[
+    str | None, typer.Option(help="The service; default: where the settings have it listen.", show_default=False)
+]
+TokenOption = Annotated[
+    str | None,
+    typer.Option(envvar="TOOLSCALE_TOKEN", help="A bearer token that may manage toolsets.", show_default=False),
+]
+NameArgument = Annotated[str, typer.Argument(help="The toolset: letters, digits, `_` and `-`.")]
+
+
+@toolset_app.callback()
+def root() -> None:
+    """Named subsets of the catalogue, kept by a running service."""
+
+
+@toolset_app.command("create")
+def create(
+    name: NameArgument,
+    tools: Annotated[list[str], typer.Argument(help="`server:tool`, or a server for all of its tools.")],
+    description: Annotated[str, typer.Option(help="What it is for.")] = "",
+    budget_tokens: Annotated[
+        int | None, typer.Option(min=1, help="What its definitions may cost a context.", show_default=False)
+    ] = None,
+    enforce: Annotated[bool, typer.Option("--enforce", help="Leave out what exceeds the budget.")] = False,
+    url: UrlOption = None,
+    token: TokenOption = None,
+) -> None:
+    """Write a toolset, replacing the one of this name."""
+    toolset: dict[str, Any] = {"name": name, "tools": tools, "description": description, "enforce": enforce}
+    toolset |= {"budget_tokens": budget_tokens} if budget_tokens else {}
+    print_json(_ask("PUT", f"/{quote(name, safe='')}", url, token, toolset))
+
+
+@toolset_app.command("show")
+def show(name: NameArgument, url: UrlOption = None, token: TokenOption = None) -> None:
+    """Print a toolset as JSON."""
+    print_json(_ask("GET", f"/{quote(name, safe='')}", url, token))
+
+
+@toolset_app.command("list")
+def list_toolsets(as_json: JsonOption = False, url: UrlOption = None, token: TokenOption = None) -> None:
+    """Show all toolsets."""
+    found = _ask("GET", "", url, token)["toolsets"]
+    if as_json:
+        print_json(found)
+        return
+    table = Table("toolset", "entries", "budget", "what for", box=None, header_style="bold")
+    for each in found:
+        budget = f"{each.get('budget_tokens', '')}{' enforced' if each['enforce'] else ''}"
+        table.add_row(each["name"], str(len(each["tools"])), budget, plain(each["description"]))
+    out.print(table if found else "There is no toolset.")
+
+
+@toolset_app.command("delete")
+def delete(name: NameArgument, url: UrlOption = None, token: TokenOption = None) -> None:
+    """Delete a toolset; callers whose tokens name it see nothing from then on."""
+    _ask("DELETE", f"/{quote(name, safe='')}", url, token)
+    out.print(f"{plain(name)} is deleted.", highlight=False)
+
+
+def _ask(method: str, path: str, url: str | None, token: str | None, body: object = None) -> Any:
+    """Return what the service answers as JSON; None: nothing to say.
+
+    Raises:
+        ServiceUnreachable: it does not answer, or not now.
+        ServiceRefused: it refuses the request; the message says why.
+    """
+    import httpx2  # noqa: PLC0415  # no other command needs it
+
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    base = (url or _own_url()).rstrip("/").removesuffix("/mcp")
+    try:
+        with httpx2.Client(timeout=TIMEOUT_S, headers=headers, trust_env=False) as client:
+            response = client.request(method, f"{base}/toolsets{path}", json=body)
+    except httpx2.HTTPError as error:
+        raise ServiceUnreachable(
+            f"{base} does not answer: {type(error).__name__}; is `toolscale serve` running?"
+        ) from error
+    if response.is_success:
+        return response.json() if response.content else None
+    said = f"{base} answered {response.status_code}: {plain(response.text[:500])}"
+    raise ServiceUnreachable(said) if response.is_server_error else ServiceRefused(said)
+
+
+def _own_url() -> str:
+    settings = load_settings()
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"http://{host}:{settings.port}"
