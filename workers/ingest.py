@@ -16,9 +16,8 @@ from functools import partial
 import structlog
 
 from shared.catalog import EmbeddedTool, IndexedTool, Listing, Prepared, ToolDefinition, digest
-from shared.errors import IndexUnavailable, ModelUnavailable, ServerError
+from shared.errors import ServerError
 from workers.dependencies import Dependencies
-from workers.fetch import FetchInterrupted
 from workers.intents.contract import Intent, Lease
 from workers.migration import without_unusable
 from workers.preparing import prepare
@@ -55,8 +54,10 @@ def reconcile(server_id: str, deps: Dependencies) -> Ingested | None:
             return None
         try:
             return _carry_out(intent, lease, deps.current())
-        except (IndexUnavailable, ModelUnavailable, FetchInterrupted):
-            deps.intents.postpone(server_id)  # our own trouble, or our end, says nothing about the server
+        except ServerError:
+            raise  # the setback is written down, or the lease is another's
+        except Exception:  # whatever else ends a look is our own trouble: it counts as no death of a worker
+            deps.intents.postpone(server_id)
             raise
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shared.catalog import Listing, Scope
-from shared.errors import IndexUnavailable, ServerTimeout
+from shared.errors import ConfigInvalid, IndexUnavailable, ServerTimeout
 from shared.events import ServerEvent
 from tests.builders import PACE, WritePath, changed, definition, down, listing, up, write_path
 from workers.dependencies import Patience
@@ -164,6 +164,42 @@ def test_an_index_that_does_not_answer_says_nothing_about_the_servers(path: Writ
     assert intent.due_at is not None
     reconcile("s", path.deps)
     assert (status(path), found(path)) == ("running", 1)
+
+
+@pytest.mark.parametrize("trouble", [ConfigInvalid("QDRANT_API_KEY: refused"), OSError(24, "EMFILE"), MemoryError()])
+def test_trouble_of_our_own_never_parks_a_server(path: WritePath, trouble: Exception) -> None:
+    def troubled(_: Intent) -> Listing:
+        raise trouble
+
+    ill = replace(path.deps, list_server=troubled)
+    path.deps.intents.record(changed(), due_in_s=60)
+    for _ in range(path.deps.patience.looks + 1):
+        with pytest.raises(type(trouble)):
+            reconcile("s", ill)
+
+    reconcile("s", path.deps)
+
+    assert (status(path), found(path)) == ("running", 1)
+
+
+def test_looks_that_end_in_our_own_trouble_are_ever_further_apart_until_a_commit(path: WritePath) -> None:
+    intents = path.deps.intents
+    intents.record(changed(), due_in_s=60)
+    waits: list[float] = []
+    for _ in range(8):
+        assert intents.begin("s")
+        asked_at = path.clock()
+        waits.append((intents.postpone("s").due_at or 0.0) - asked_at)
+
+    intents.commit("s", 2)
+    intents.record(changed(), due_in_s=60)
+    intents.begin("s")
+    afterwards = intents.postpone("s")
+
+    assert max(waits[:1]) < 1.1 * PACE.first_s
+    assert min(waits[-2:]) >= 0.5 * PACE.longest_s
+    assert len(set(waits)) == len(waits)
+    assert (afterwards.due_at or 0.0) - path.clock() < 1.1 * PACE.first_s
 
 
 def asked_by_a_sweep(path: WritePath) -> bool:

@@ -63,7 +63,7 @@ class StoredIntents(ABC):
         return self._set_back(server_id, reason, partial(transitions.failed, generation=generation))
 
     def postpone(self, server_id: str) -> Intent:
-        """Note that a look ended for a reason that is not the server's; the next one comes soon."""
+        """Note that a look ended for a reason that is not the server's; the next one waits longer each time."""
         return self._change(server_id, lambda before, now: transitions.postponed(before, now, self._pace))
 
     def park(self, server_id: str, generation: int, reason: str = "") -> Intent:

@@ -27,6 +27,7 @@ class Intent(BaseModel):
     during a look finds its lease held; when the look ends, the intent says whether to send another.
     `attempts` counts looks begun since the last that ended, so those that took their worker with them;
     `failures` those in a row that ended in an error.
+    `postponed_times` counts looks that ended for a reason of our own, since the last that gave a list.
     `parked` is said of a server whose looks killed too many workers in a row; see `IntentStore.park`.
     `last_error` is why the last look gave no list; None after one that did.
     `announced_at` is when the server was last announced, which gives it time to be reached.
@@ -46,6 +47,7 @@ class Intent(BaseModel):
     attempts: int = 0
     parked: bool = False
     failures: int = 0
+    postponed_times: int = 0
     announced_at: float = 0.0
     last_error: str | None = None
     due_at: float | None = None
@@ -141,7 +143,10 @@ class IntentStore(Protocol):
         ...
 
     def postpone(self, server_id: str) -> Intent:
-        """Note that a look ended for a reason that is not the server's: it does not count, and the next comes soon."""
+        """Note that a look ended for a reason that is not the server's: it counts as no attempt.
+
+        The next one waits longer each time, until a commit.
+        """
         ...
 
     def park(self, server_id: str, generation: int, reason: str = "") -> Intent:

@@ -23,6 +23,8 @@ EARLIEST_SHARE = 0.75
 # Looks that died together are planned over this part of their wait, so that they do not die together again.
 APART_FROM_SHARE = 0.5
 
+_KEPT_BY_A_REPETITION = {"attempts", "parked", "failures", "postponed_times", "last_error"}
+
 # A parked server is tried after the longest wait, and up to this much later.
 PARKED_UNTIL_SHARE = 1.25
 
@@ -120,7 +122,8 @@ def begun(before: Intent, now: float, pace: Pace) -> Intent:
 
 def committed(before: Intent, generation: int, now: float, pace: Pace) -> Intent:
     """Return the intent after a look that succeeded; an older one never lowers the generation."""
-    after = _reflected(before, generation).model_copy(update={"failures": 0, "last_error": None})
+    clean = {"failures": 0, "postponed_times": 0, "last_error": None}
+    after = _reflected(before, generation).model_copy(update=clean)
     return _asked_soon(after, now, pace) if after.is_lagging else _unasked(after, _next_resync(after, now, pace))
 
 
@@ -150,8 +153,10 @@ def parked(before: Intent, generation: int, now: float, pace: Pace) -> Intent:
 
 
 def postponed(before: Intent, now: float, pace: Pace) -> Intent:
-    """Return the intent after a look that ended for a reason of our own: as if it had not begun."""
-    return _unasked(before.model_copy(update={"attempts": max(0, before.attempts - 1)}), now + pace.first_s)
+    """Return the intent after a look that ended for a reason of our own: as if it had not begun, but for the wait."""
+    postponed_times = before.postponed_times + 1
+    after = before.model_copy(update={"attempts": max(0, before.attempts - 1), "postponed_times": postponed_times})
+    return _unasked(after, now + pace.after_deaths(postponed_times))
 
 
 def unawaited(before: Intent) -> Intent:
@@ -197,7 +202,7 @@ def _announced(before: Intent | None, event: ServerUp, now: float) -> Intent:
     )
     if before is None or not repeats:
         return fresh
-    return fresh.model_copy(update=before.model_dump(include={"attempts", "parked", "failures", "last_error"}))
+    return fresh.model_copy(update=before.model_dump(include=_KEPT_BY_A_REPETITION))
 
 
 def _next_resync(intent: Intent, now: float, pace: Pace) -> float | None:
