@@ -36,12 +36,13 @@ def set_back(error: ServerError, intent: Intent, deps: Dependencies) -> None:
     """Note a failed look: mark the server stale, hide it after too many, stop it after too long."""
     before = known_record(intent, deps)
     if _silent_for_s(before, intent) >= deps.patience.stop_after_s:
-        after = deps.intents.rest(intent.server_id, intent.desired, str(error))
-        setback = Setback(str(error), "stopped", intent.failures + 1, after.due_at)
+        setback = Setback(str(error), "stopped", intent.failures + 1, None)
+        _write(setback, before, intent, deps)
+        deps.intents.rest(intent.server_id, intent.desired, str(error))  # last: then nobody comes back
     else:
         after = deps.intents.fail(intent.server_id, intent.desired, str(error))
         setback = Setback(str(error), _status(before, after, deps), after.failures, after.due_at)
-    _write(setback, before, intent, deps)
+        _write(setback, before, intent, deps)
     _log.warning(
         "server_not_listed",
         server=intent.server_id,

@@ -262,8 +262,8 @@ class Chaos(RuleBasedStateMachine):
     def announce_what_was_stopped(self) -> None:
         """Say again that a server runs that was silent for too long; one that was parked is tried unasked."""
         for intent in self.deps.intents.intents():
-            if intent.status == "running" and intent.due_at is None:
-                assert not intent.parked
+            record = self.index.server(intent.server_id)
+            if intent.status == "running" and record and record.status == "stopped":
                 self.send(changed(intent.server_id))
 
     def check(self) -> None:

@@ -153,9 +153,9 @@ class Fates(RuleBasedStateMachine):
 
 
 class ChaosWithoutPatience(Chaos):
-    """The same where a server is stopped after its second failed look."""
+    """The same where a server is stopped by its first failed look, and parked by the first that kills its worker."""
 
-    patience = Patience(looks=3, stop_after_s=0.0)
+    patience = Patience(looks=1, stop_after_s=0.0)
 
 
 CHANGES = ("up x", "up y", "down", "silence")
@@ -175,6 +175,19 @@ def test_a_change_after_a_look_that_was_killed_at_any_step_ends_in_the_truth(
         world.change_tools("a", {"t": "does y", "u": "does x", "v": "does x"})
         was_killed = world.happen("a", first, killed_at=step)
         world.happen("a", second)
+
+        world.teardown()
+        if not was_killed:
+            return  # the look has no more steps
+
+
+def test_a_stop_that_was_killed_at_any_step_is_in_the_record_or_the_next_look_makes_up_for_it(tmp_path: Path) -> None:
+    for step in count():
+        world = ChaosWithoutPatience(lambda: _sqlite(tmp_path))
+        world.say("up", "a", ("x",))
+        world.settle()
+
+        was_killed = world.happen("a", "silence", killed_at=step)
 
         world.teardown()
         if not was_killed:
