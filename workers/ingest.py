@@ -66,9 +66,9 @@ def _carry_out(intent: Intent, lease: Lease, deps: Dependencies) -> Ingested | N
         # the last line of a worker that the server kills
         structlog.get_logger().warning("parked_server_tried", server=intent.server_id, attempt=intent.attempts)
     elif intent.attempts > deps.patience.looks:
-        park(intent, deps)
+        park(intent, lease, deps)
         return None
-    ingested = _hide(intent, deps) if intent.status == "stopped" else _look(intent, lease, deps)
+    ingested = _hide(intent, lease, deps) if intent.status == "stopped" else _look(intent, lease, deps)
     deps.intents.commit(intent.server_id, intent.desired)
     return ingested
 
@@ -83,6 +83,7 @@ def ingest(listing: Listing, intent: Intent, lease: Lease, deps: Dependencies) -
     gone = held.keys() - wanted.keys()
     settled = is_settled(before, groups, listing.declared_name)
     if not settled:
+        lease.assert_held()
         unsettle(before, deps, listing.declared_name)
 
     written = without_unusable(deps).written if changed else []
@@ -93,8 +94,11 @@ def ingest(listing: Listing, intent: Intent, lease: Lease, deps: Dependencies) -
     lease.assert_held()
     deps.index.delete(server_id, gone)
     if not settled:
+        lease.assert_held()
         deps.index.assign(server_id, status="running", groups=groups)
-    deps.index.put_server(listed_record(listing, wanted, intent, before, deps))
+    record = listed_record(listing, wanted, intent, before, deps)
+    lease.assert_held()
+    deps.index.put_server(record)
     return Ingested(len(wanted), len(changed), len(gone), len(listing.rejected))
 
 
@@ -102,12 +106,13 @@ def _look(intent: Intent, lease: Lease, deps: Dependencies) -> Ingested:
     log = structlog.get_logger().bind(server=intent.server_id, generation=intent.desired, attempt=intent.attempts)
     started = time.monotonic()
     if deps.index.server(intent.server_id) is None:
-        deps.index.put_server(awaited_record(intent, deps))  # an early caller hears that there is more to come
+        record = awaited_record(intent, deps)
+        lease.assert_held()
+        deps.index.put_server(record)  # an early caller hears that there is more to come
     try:
         listing = deps.list_server(intent)
     except ServerError as error:
-        lease.assert_held()
-        set_back(error, intent, deps)
+        set_back(error, intent, lease, deps)
         raise
     ingested = ingest(listing, intent, lease, deps)
     took_ms = round((time.monotonic() - started) * 1000)
@@ -115,11 +120,15 @@ def _look(intent: Intent, lease: Lease, deps: Dependencies) -> Ingested:
     return ingested
 
 
-def _hide(intent: Intent, deps: Dependencies) -> Ingested:
+def _hide(intent: Intent, lease: Lease, deps: Dependencies) -> Ingested:
     """Make the server's tools unfindable and uncounted, and keep them, so that its return embeds nothing."""
     record = stopped_record(intent, deps)
-    unsettle(deps.index.server(intent.server_id), deps)
+    before = deps.index.server(intent.server_id)
+    lease.assert_held()
+    unsettle(before, deps)
+    lease.assert_held()
     deps.index.assign(intent.server_id, status="stopped", groups=intent.announcement.groups)
+    lease.assert_held()
     deps.index.put_server(record)
     structlog.get_logger().info("server_stopped", server=intent.server_id, generation=intent.desired)
     return Ingested()

@@ -16,7 +16,7 @@ import structlog
 from shared.catalog import ServerRecord, Status
 from shared.errors import ServerError
 from workers.dependencies import Dependencies
-from workers.intents.contract import Intent
+from workers.intents.contract import Intent, Lease
 from workers.records import known_record, unsettle
 
 _log = structlog.get_logger()
@@ -32,17 +32,23 @@ class Setback:
     next_look_at: float | None
 
 
-def set_back(error: ServerError, intent: Intent, deps: Dependencies) -> None:
-    """Note a failed look: mark the server stale, hide it after too many, stop it after too long."""
+def set_back(error: ServerError, intent: Intent, lease: Lease, deps: Dependencies) -> None:
+    """Note a failed look: mark the server stale, hide it after too many, stop it after too long.
+
+    Raises:
+        LeaseHeld: another run may have looked meanwhile; nothing more is written.
+    """
+    lease.assert_held()
     before = known_record(intent, deps)
     if _silent_for_s(before, intent) >= deps.patience.stop_after_s:
         setback = Setback(str(error), "stopped", intent.failures + 1, None)
-        _write(setback, before, intent, deps)
+        _write(setback, before, intent, lease, deps)
+        lease.assert_held()
         deps.intents.rest(intent.server_id, intent.desired, str(error))  # last: then nobody comes back
     else:
         after = deps.intents.fail(intent.server_id, intent.desired, str(error))
         setback = Setback(str(error), _status(before, after, deps), after.failures, after.due_at)
-        _write(setback, before, intent, deps)
+        _write(setback, before, intent, lease, deps)
     _log.warning(
         "server_not_listed",
         server=intent.server_id,
@@ -53,19 +59,26 @@ def set_back(error: ServerError, intent: Intent, deps: Dependencies) -> None:
     )
 
 
-def park(intent: Intent, deps: Dependencies) -> None:
-    """Quarantine a server whose looks keep killing their workers, and have it tried only once in the longest wait."""
+def park(intent: Intent, lease: Lease, deps: Dependencies) -> None:
+    """Quarantine a server whose looks keep killing their workers, and have it tried only once in the longest wait.
+
+    Raises:
+        LeaseHeld: another run may have looked meanwhile; nothing more is written.
+    """
     looks = deps.patience.looks
     reason = f"{intent.server_id}: {looks} looks in a row did not end; parked, and tried again now and then"
-    _write(Setback(reason, "quarantined", looks, None), known_record(intent, deps), intent, deps)
+    _write(Setback(reason, "quarantined", looks, None), known_record(intent, deps), intent, lease, deps)
+    lease.assert_held()
     deps.intents.park(intent.server_id, intent.desired, reason)  # last: until it is written, the sweep comes back
     _log.error("server_parked", server=intent.server_id, looks=looks)
 
 
-def _write(setback: Setback, before: ServerRecord, intent: Intent, deps: Dependencies) -> None:
+def _write(setback: Setback, before: ServerRecord, intent: Intent, lease: Lease, deps: Dependencies) -> None:
     groups = intent.announcement.groups
     if setback.status != before.status or groups != before.groups:
+        lease.assert_held()
         unsettle(before, deps)
+        lease.assert_held()
         deps.index.assign(intent.server_id, status=setback.status, groups=groups)
     changes = {
         "endpoint": intent.announcement.endpoint,
@@ -79,6 +92,7 @@ def _write(setback: Setback, before: ServerRecord, intent: Intent, deps: Depende
         "failures": setback.failures,
         "next_look_at": setback.next_look_at,
     }
+    lease.assert_held()
     deps.index.put_server(before.model_copy(update=changes))
 
 
