@@ -31,10 +31,12 @@ class Sums(BaseModel):
     tokens_saved: int
 
 
-class DaySums(Sums):
-    """The sums of one day, UTC."""
-
+class _Day(BaseModel):
     day: date
+
+
+class DaySums(Sums, _Day):
+    """The sums of one day, UTC."""
 
 
 class Net(BaseModel):

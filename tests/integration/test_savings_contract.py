@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from datetime import date, timedelta
 from pathlib import Path
@@ -163,6 +163,29 @@ def test_redis_forgets_a_day_by_itself(own_redis_url: str) -> None:
 
     assert isinstance(left_s, int)
     assert 0 < left_s <= 2 * 86_400
+
+
+class StuckHistory(SqliteHistory):
+    """A history that counts nothing until it is let go."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, keep_days=2)
+        self.let_go = threading.Event()
+
+    def add(self, given: Sequence[Given]) -> None:
+        self.let_go.wait(30)
+        super().add(given)
+
+
+def test_a_history_that_hangs_costs_notes_and_no_answer(tmp_path: Path) -> None:
+    with closing(StuckHistory(tmp_path / "savings.sqlite3")) as history:
+        with closing(Recorder(history, max_waiting=5)) as recorder:
+            for _ in range(100):
+                recorder.note(search("read"))  # would wait for ever where it waited for room
+            history.let_go.set()
+        counted = history.rows(TODAY, TODAY)[RowKey(TODAY, "ann")]["searches"]
+
+    assert 5 <= counted <= 6
 
 
 def test_a_history_that_is_down_holds_up_no_answer() -> None:
