@@ -1,0 +1,70 @@
+"""docs/tools.md names the tools and the arguments that there are, and shows calls that are valid."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Generator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from query.catalogue import Catalogue
+from query.history.recorder import Recorder
+from query.history.sqlite_history import SqliteHistory
+from query.ledger import Ledger
+from query.tools import offers
+from query.tools.offer import OWN_ARGUMENTS, listed
+from tests.calling import upstreams_to
+from tests.fakes import FakeEmbedder, FakeIndex
+from tests.transcripts import TRANSCRIPTS, Transcript
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "tools.md").read_text(encoding="utf-8")
+SECTIONS = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", DOCUMENT, re.MULTILINE | re.DOTALL))
+
+
+@pytest.fixture
+def schemas(tmp_path: Path) -> Generator[dict[str, dict[str, Any]]]:
+    """Yield the input schema of each tool of ours, as it is listed, by name."""
+    index = FakeIndex()
+    with (
+        closing(SqliteHistory(tmp_path / "savings.sqlite3", 1)) as history,
+        closing(Recorder(history)) as recorder,
+        closing(upstreams_to({})) as upstreams,
+    ):
+        catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), savings=recorder)
+        yield {offer.tool.name: listed(offer).input_schema for offer in offers(catalogue, upstreams)}
+
+
+def arguments_in(section: str) -> set[str]:
+    """Return the arguments in the first column of a section's table."""
+    cells = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+    return {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+
+
+def test_every_tool_has_a_section_with_its_arguments(schemas: dict[str, dict[str, Any]]) -> None:
+    of_any = OWN_ARGUMENTS.keys()
+
+    assert SECTIONS.keys() == schemas.keys()
+    for name, schema in schemas.items():
+        assert arguments_in(SECTIONS[name]) - of_any == schema["properties"].keys() - of_any, name
+
+
+def test_every_tool_is_shown_at_work(schemas: dict[str, dict[str, Any]]) -> None:
+    assert {each.tool for each in TRANSCRIPTS} == schemas.keys()
+
+
+@pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=lambda each: each.tool)
+def test_a_call_that_is_shown_is_valid_and_was_answered(
+    transcript: Transcript, schemas: dict[str, dict[str, Any]]
+) -> None:
+    _, found, below = SECTIONS[transcript.tool].partition(transcript.marker)
+    call, answer = re.findall(r"```json\n(.*?)\n```", below, re.DOTALL)[:2]
+
+    assert found
+    assert json.loads(call) == {"name": transcript.tool, "arguments": transcript.arguments}
+    jsonschema.validate(transcript.arguments, schemas[transcript.tool])
+    assert json.loads(answer)
