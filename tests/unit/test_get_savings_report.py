@@ -17,7 +17,7 @@ from query.ledger import Ledger
 from query.server import build_server
 from query.tools import offers
 from query.tools.get_savings_report import GET_SAVINGS_REPORT
-from shared.catalog import RECIPE, Endpoint, ServerRecord
+from shared.catalog import RECIPE, Endpoint, Selection, ServerRecord
 from shared.tokens import counter
 from tests.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 
@@ -126,6 +126,18 @@ async def test_a_tool_that_a_caller_may_no_longer_see_is_not_named_to_it(path: P
 
     assert [each["name"] for each in report["by_tool"]] == ["(others)"]
     assert [each["name"] for each in report["by_server"]] == ["(others)"]
+
+
+async def test_a_caller_with_a_toolset_is_told_of_no_tool_outside_it(path: Path) -> None:
+    index = catalogue()
+    chosen = Caller("chosen", toolset="dev", within=Selection(servers=frozenset({"both"})))
+    for caller in (ROOT, Caller("chosen"), chosen):
+        await find(index, path, caller)
+
+    report = await asked(index, path, chosen, "get_savings_report")
+
+    assert report["totals"]["searches"] == 2
+    assert {each["name"] for each in report["by_tool"]} == {"both:both_time", "(others)"}
 
 
 async def test_what_is_described_counts_as_returned_and_is_no_search(path: Path) -> None:
