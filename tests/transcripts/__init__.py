@@ -49,5 +49,7 @@ TRANSCRIPTS = (
             "parameters": {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"},
         },
     ),
+    Transcript("list_available_tools", {"servers": ["time", "sqlite"]}),
+    Transcript("get_active_toolset", {}),
     Transcript("get_savings_report", {"period": "7d"}),
 )
