@@ -17,8 +17,9 @@ from query.ledger import Ledger
 from query.server import build_server
 from query.tools import offers
 from query.tools.get_savings_report import GET_SAVINGS_REPORT
-from shared.catalog import RECIPE, Endpoint, Selection, ServerRecord
+from shared.catalog import RECIPE, Endpoint, ServerRecord
 from shared.tokens import counter
+from shared.toolset import Selection
 from tests.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 
 pytestmark = pytest.mark.anyio
