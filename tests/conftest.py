@@ -8,6 +8,18 @@ import pytest
 from tests.redis_server import redis_server
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_qdrant_server() -> Generator[None]:
+    """Keep tests off the server at QDRANT_URL, which may be somebody's; those that use it keep to names of their own.
+
+    They have read where it is when they were imported.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("QDRANT_URL", "TOOLSCALE_QDRANT_URL"):
+            patch.delenv(name, raising=False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
     """A real Redis for the whole run; a test that needs it empty says so."""

@@ -14,13 +14,13 @@ from benchmarks.fleet.findable import measure_findable
 from benchmarks.fleet.haystack import measure_haystack
 from benchmarks.fleet.metrics import measure_metrics
 from benchmarks.fleet.plan import FULL, QUICK, Plan
-from benchmarks.fleet.qdrant import qdrant_url
 from benchmarks.fleet.report import render
 from benchmarks.fleet.results import Part, Results
 from benchmarks.fleet.scaling import filled
 from benchmarks.fleet.storm import measure_storm
 from benchmarks.throughput.machine import Watch, this_machine
 from shared.logging import configure_logging
+from tests.qdrant_server import qdrant_url
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"

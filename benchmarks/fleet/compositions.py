@@ -15,12 +15,12 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.fleet.qdrant import emptied_qdrant, qdrant_url
 from benchmarks.throughput.embedded import Producer, wait_until_committed
 from benchmarks.throughput.events import redis_producer
 from benchmarks.throughput.memory import MIB
 from shared.events import ServerEvent
 from tests.processes import Composition, Running
+from tests.qdrant_server import emptied_qdrant, qdrant_url
 from tests.redis_server import redis_server
 
 TOKEN = "a-token-of-the-benchmark"

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from benchmarks.fleet.compositions import Site, site, tools_written, usage, workers
 from benchmarks.fleet.plan import Plan
-from benchmarks.fleet.qdrant import qdrant_url
 from benchmarks.fleet.results import Haystack, Ingestion, Stages, StageTime
 from benchmarks.fleet.servers import Fleet, RunningFleet, running_fleet
 from benchmarks.fleet.watching import watched_worker
@@ -21,6 +20,7 @@ from benchmarks.throughput.fleet import FleetServer
 from benchmarks.throughput.isolation import in_fresh_process
 from benchmarks.throughput.memory import MIB
 from benchmarks.throughput.stages import STAGES
+from tests.qdrant_server import qdrant_url
 
 WARM_UP_SERVERS = 8
 

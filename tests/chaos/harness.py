@@ -16,7 +16,6 @@ import structlog
 from celery import Celery
 
 from benchmarks.throughput.machine import this_machine
-from shared.settings import load_settings
 from tests.chaos.fleet import Fleet, serve
 from tests.chaos.load import Load, wait
 from tests.chaos.plan import NAMES, Fault, Plan
@@ -24,6 +23,7 @@ from tests.chaos.report import Outcome
 from tests.chaos.services import RedisProcess, Workers, delete_index
 from tests.chaos.truth import differences
 from tests.processes import Composition, Running
+from tests.qdrant_server import emptied_qdrant, qdrant_url
 from workers.intents.contract import Intent
 from workers.intents.redis_store import RedisIntents, connect
 from workers.intents.transitions import Pace
@@ -38,10 +38,14 @@ SKEWED = Path(__file__).parent / "skewed"
 
 
 class Chaos:
-    """A composition of real processes, the fleet it follows, and all that is done to both."""
+    """A composition of real processes, the fleet it follows, and all that is done to both.
+
+    A Qdrant server at QDRANT_URL must be empty, since all that it holds is wiped.
+    """
 
     def __init__(self, plan: Plan, seed: int, directory: Path, opened: ExitStack) -> None:
         self._plan, self._seed, self._rng = plan, seed, random.Random(seed)
+        opened.enter_context(emptied_qdrant())
         self._index = directory / "data"
         self._index.mkdir(parents=True)
         self._fleet = Fleet(plan.servers, self._rng)
@@ -54,7 +58,7 @@ class Chaos:
         producer = opened.enter_context(Celery("producer", broker=self._redis.url))
         producer.conf.update(task_default_queue="toolscale", task_publish_retry=False)
         self._load = Load(self._fleet, self._intents, producer, self._rng, RETRY_AFTER_S)
-        self._qdrant_url = load_settings().qdrant_url
+        self._qdrant_url = qdrant_url()
         opened.enter_context(composition.beat(**self._clock()))
         self._workers = Workers(composition, 2 if self._qdrant_url else 1, self._clock)
         opened.callback(self._workers.close)

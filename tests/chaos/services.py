@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import signal
 import subprocess
@@ -10,9 +9,9 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from urllib.request import Request, urlopen
 
 from tests.processes import Composition, Running
+from tests.qdrant_server import delete_collections
 from tests.redis_server import PROGRAM, free_port, wait_until_up
 
 
@@ -110,9 +109,6 @@ class Workers:
 def delete_index(data_dir: Path, qdrant_url: str | None) -> None:
     """Delete all that the index holds: the collections of the Qdrant server, or the embedded index's directory."""
     if qdrant_url:
-        with urlopen(f"{qdrant_url}/collections", timeout=10) as answer:
-            collections = json.load(answer)["result"]["collections"]
-        for collection in collections:
-            urlopen(Request(f"{qdrant_url}/collections/{collection['name']}", method="DELETE"), timeout=10).close()
+        delete_collections(qdrant_url)
     else:
         shutil.rmtree(data_dir / "index")

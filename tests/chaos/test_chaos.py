@@ -9,14 +9,21 @@ import pytest
 
 from tests.chaos.harness import run
 from tests.chaos.plan import SHORT
+from tests.qdrant_server import qdrant_url
 from tests.redis_server import PROGRAM
 
 pytestmark = pytest.mark.redis
 
+QDRANT_URL = qdrant_url()  # other tests do not see it
+
 
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(PROGRAM is None, reason="redis-server is not installed: apt-get install redis-server")
-def test_the_catalogue_equals_the_truth_after_kills_wipes_and_freezes_under_load(tmp_path: Path) -> None:
+def test_the_catalogue_equals_the_truth_after_kills_wipes_and_freezes_under_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if QDRANT_URL:
+        monkeypatch.setenv("QDRANT_URL", QDRANT_URL)
     seed = random.SystemRandom().randrange(1_000_000)
 
     outcome = run(SHORT, seed, tmp_path / "run")

@@ -1,4 +1,4 @@
-"""The Qdrant server at QDRANT_URL, which a measurement finds empty and leaves empty."""
+"""The Qdrant server at QDRANT_URL, which a run that uses all of it finds empty and leaves empty."""
 
 from __future__ import annotations
 
@@ -29,8 +29,14 @@ def emptied_qdrant() -> Generator[None]:
     try:
         yield
     finally:
-        for name in _collections(url) if url else []:
-            _ask(f"{url}/collections/{quote(name)}", "DELETE")
+        if url:
+            delete_collections(url)
+
+
+def delete_collections(url: str) -> None:
+    """Delete all that the server holds; for within `emptied_qdrant`, where all of it is the run's own."""
+    for name in _collections(url):
+        _ask(f"{url}/collections/{quote(name)}", "DELETE")
 
 
 def _collections(url: str) -> list[str]:
