@@ -29,7 +29,7 @@ from workers.intents import open_intents
 from workers.intents.contract import IntentStore
 from workers.rebuild import rebuild_if_lost
 from workers.sources.config_follower import ConfigFollower, following_config
-from workers.tasks import SWEEP_INTENTS, Tasks, send_reconcile
+from workers.tasks import SWEEP_INTENTS, TICK_EXPIRES_S, Tasks, send_reconcile
 
 # An in-memory broker is polled; kombu's default of one second would make four tasks a second.
 MEMORY_POLLING_S = 0.01
@@ -42,9 +42,6 @@ HARD_LIMIT_AFTER_S = 15
 # A dead worker's message returns after the longest look and this, looked for at this interval.
 VISIBLE_AFTER_S = 30
 RESTORE_INTERVAL_S = 5
-
-# A tick of the sweep that nobody took for so long is worth nothing; longer than the clocks of two machines differ.
-TICK_EXPIRES_S = 600
 
 
 class Opened:

@@ -16,7 +16,7 @@ from workers.emit import accept
 from workers.fetch import FetchInterrupted
 from workers.ingest import reconcile
 from workers.intents.contract import IntentStore
-from workers.migration import SLICE_S, migrate
+from workers.migration import migrate
 from workers.restore import restore_if_lost
 from workers.tending import tend_index
 
@@ -26,6 +26,10 @@ SWEEP_INTENTS = "toolscale.sweep_intents"
 MIGRATE_TOOLS = "toolscale.migrate_tools"
 
 SWEEP_LIMIT = 500
+
+# A tick of the sweep that nobody took for so long is worth nothing, nor is what it asks of the migration. Longer than
+# the clocks of two machines differ, and than the looks take that were sent before it.
+TICK_EXPIRES_S = 600
 
 
 class Tasks:
@@ -125,5 +129,5 @@ def send_reconcile(app: Celery, server_id: str) -> None:
 
 
 def send_migrate(app: Celery) -> None:
-    """Ask a worker to go on with the migration; the next sweep asks again, so a message that waits is worth nothing."""
-    app.send_task(MIGRATE_TOOLS, expires=SLICE_S)
+    """Ask a worker to go on with the migration; every sweep does, and a worker that finds it under way leaves it."""
+    app.send_task(MIGRATE_TOOLS, expires=TICK_EXPIRES_S)

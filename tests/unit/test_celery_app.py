@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
+from celery import Celery
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.settings import load_settings
 from workers.celery_app import build_app
+from workers.tasks import send_migrate
 
 REDIS = "redis://127.0.0.1:1/0"
 
@@ -36,3 +40,13 @@ def test_a_tick_of_the_sweep_outlives_clocks_that_differ_by_minutes() -> None:
     sweep = build_app(load_settings(redis_url=REDIS)).conf.beat_schedule["sweep"]
 
     assert sweep["options"]["expires"] >= 300
+
+
+def test_what_is_asked_of_the_migration_outlives_the_looks_before_it_and_clocks_that_differ_by_minutes() -> None:
+    with Celery("producer", broker="memory://localhost/") as app, app.connection_for_write() as connection:
+        app.conf.update(task_default_queue="migration")
+        send_migrate(app)
+        message = connection.SimpleQueue("migration").get(timeout=5)
+
+    expires = datetime.fromisoformat(message.headers["expires"])
+    assert (expires - datetime.now(UTC)).total_seconds() >= 300
