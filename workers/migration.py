@@ -35,7 +35,7 @@ Released = Callable[[str], None]
 
 
 def migrate(deps: Dependencies, released: Released, slice_s: float = SLICE_S) -> None:
-    """Go on with making the coming edition for so many seconds; once it holds all, put it into service.
+    """Carry tools over to the coming edition for so many seconds; once it holds all, put it into service.
 
     Safe to repeat, to interrupt anywhere and to call from several processes, of which one does it.
 
@@ -86,8 +86,9 @@ class _Migration:
     def go_on(self, slice_s: float) -> None:
         edition = self._coming.edition
         self._store.ensure(edition)
-        visits = _Visits(self._store.progress(edition), time.monotonic() + slice_s)
         servers = sorted(self._deps.index.owners() | self._coming.index.owners())
+        # from here: asking a large index who has tools takes longer than a slice
+        visits = _Visits(self._store.progress(edition), time.monotonic() + slice_s)
         try:
             is_done = visits.run(servers, self._visit)
         except ModelUnavailable as error:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +19,12 @@ from query.following import Following
 from query.request import FindRequest
 from shared.bm25 import query_terms
 from shared.catalog import QueryVectors, Scope
-from shared.editions import Editions
+from shared.editions import Editions, OpenEdition
 from shared.embedding import Embedder
 from shared.errors import LeaseHeld
 from shared.index.contract import ToolState
+from shared.index.engine import SERVERS_KIND, TOOLSETS_KIND, Engine, tools_kind
+from shared.index.qdrant import QdrantIndex
 from shared.index.store import IndexStore
 from shared.settings import load_settings
 from tests.builders import changed, definition, down, listing, up
@@ -106,11 +110,38 @@ def counts(deps: Dependencies) -> dict[str, object]:
     return {tool.qualified_name: tool.token_counts for tool in tools}
 
 
+class LargeIndex(QdrantIndex):
+    """An index in which it takes longer than a slice to ask who has tools."""
+
+    def owners(self) -> set[str]:
+        until = time.monotonic() + 2 * SHORT_SLICE_S
+        eventually(lambda: time.monotonic() > until)
+        return super().owners()
+
+
+class LargeEditions(Editions):
+    """Editions of which the one in service is large."""
+
+    def __init__(self, engine: Engine, own: Embedder) -> None:
+        super().__init__(IndexStore(engine), own, SaltedEmbedder)
+        self._engine = engine
+
+    def now(self) -> tuple[OpenEdition, OpenEdition | None]:
+        edition, coming = super().now()
+        tools = self._engine.collection(tools_kind(edition.edition))
+        servers, toolsets = self._engine.collection(SERVERS_KIND), self._engine.collection(TOOLSETS_KIND)
+        large = LargeIndex(tools, servers, toolsets)
+        return replace(edition, index=large), coming
+
+
 def closest_name(deps: Dependencies, text: str) -> float:
     """Return the cosine of the closest name in service to this text, embedded by the model in service."""
     now = service_of(deps)
     (candidates,) = now.index.search([QueryVectors(now.embedder.query(text), query_terms(""))], Scope(), 5)
     return max(candidates.name.values())
+
+
+SHORT_SLICE_S = 0.2
 
 
 class Killed(BaseException):
@@ -454,3 +485,13 @@ def test_the_sweep_asks_for_the_migration_only_while_there_is_one(on_edge: Catal
     tend_index(deps, lambda: asked.append("after"))
 
     assert asked == ["while"]
+
+
+def test_a_migration_goes_on_where_asking_who_has_tools_takes_longer_than_a_slice(on_edge: Catalogue) -> None:
+    deps = wanting(on_edge)
+    large = replace(deps, editions=LargeEditions(on_edge.engine, deps.embedder))
+    visited: list[str] = []
+
+    migrate(large, visited.append, SHORT_SLICE_S)
+
+    assert visited
