@@ -52,10 +52,12 @@ class Opened:
         self._opened = given
         self._intents: IntentStore | None = given.intents if given else None
         self._opening = threading.RLock()
+        # its own: whoever opens the rest may wait for an index that does not answer
+        self._opening_intents = threading.Lock()
 
     def intents(self) -> IntentStore:
         """Return the intents alone: an event is recorded whether or not the index answers."""
-        with self._opening:
+        with self._opening_intents:
             if self._intents is None:
                 self._intents = open_intents(self._settings)
             return self._intents
@@ -77,9 +79,11 @@ class Opened:
         with self._opening:
             if self._opened is not None:
                 self._opened.close()
+            self._opened = None
+        with self._opening_intents:
             if self._intents is not None:
                 self._intents.close()
-            self._opened = self._intents = None
+            self._intents = None
 
 
 def build_app(settings: Settings, given: Dependencies | None = None) -> Celery:
