@@ -8,9 +8,9 @@ from typing import Any
 
 import structlog
 
-from shared.errors import EventInvalid
+from shared.errors import EventInvalid, IntentsUnavailable
 from shared.events import ServerEvent, parse_event
-from workers.intents.contract import Intent, IntentStore
+from workers.intents.contract import Intent, IntentStore, Recorded
 
 Wake = Callable[[str], None]
 """Ask a worker to look at this server. May fail or be lost: the sweep looks at what was recorded."""
@@ -23,9 +23,9 @@ def emit(event: ServerEvent, intents: IntentStore, wake: Wake, *, due_in_s: floa
 
     Raises:
         EventInvalid: it speaks of a server that was never announced.
-        IntentsUnavailable: nothing was recorded.
+        IntentsUnavailable: nothing was recorded; among others because the store was wiped and is not restored yet.
     """
-    recorded = intents.record(event, due_in_s=due_in_s)
+    recorded = _record(event, intents, due_in_s)
     intent = recorded.intent
     structlog.get_logger().info(
         "event_recorded", server=intent.server_id, type=event.type, event_id=event.id, generation=intent.desired
@@ -40,6 +40,7 @@ def accept(raw: str | bytes | dict[str, Any], intents: IntentStore, wake: Wake, 
 
     Raises:
         EventInvalid: it does not follow the contract; the message names the field.
+        IntentsUnavailable: as for `emit`.
     """
     try:
         return emit(parse_event(raw), intents, wake, due_in_s=due_in_s)
@@ -47,6 +48,17 @@ def accept(raw: str | bytes | dict[str, Any], intents: IntentStore, wake: Wake, 
         intents.bury(str(error), _text(raw))
         structlog.get_logger().warning("event_refused", field=error.field, reason=error.reason)
         raise
+
+
+def _record(event: ServerEvent, intents: IntentStore, due_in_s: float) -> Recorded:
+    """Record it; a server that is unknown is refused only by a store that holds all servers there are."""
+    try:
+        return intents.record(event, due_in_s=due_in_s)
+    except EventInvalid as error:
+        if not intents.is_marked():
+            reason = f"{error}, as far as is known: the store is new or lost its data, and no worker has restored it"
+            raise IntentsUnavailable(reason) from error
+    return intents.record(event, due_in_s=due_in_s)  # the server may have been restored in between
 
 
 def _text(raw: str | bytes | dict[str, Any]) -> str:

@@ -22,6 +22,7 @@ from tests.waiting import eventually
 from workers.door.binding import BATCH
 from workers.door.recording import Recorder
 from workers.door.waking import WAITING_LIMIT, waking_in_background
+from workers.intents.contract import Intent
 from workers.intents.redis_store import RedisIntents, connect
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.transitions import Pace
@@ -34,6 +35,7 @@ NOT_HELD_S = 4.0
 @pytest.fixture
 def intents(tmp_path: Path) -> Generator[SqliteIntents]:
     with closing(SqliteIntents(tmp_path / "intents.sqlite3", PACE)) as store:
+        store.mark()
         yield store
 
 
@@ -125,6 +127,24 @@ def test_headers_without_a_json_body_are_refused_as_data(producer: Producer) -> 
     answer = producer.post(b"not JSON", "application/json", **headers)
 
     assert (answer.status, answer.content["field"]) == (400, "data")
+
+
+def test_word_of_an_unknown_server_is_asked_for_again_until_what_a_store_lost_is_restored(tmp_path: Path) -> None:
+    with (
+        closing(SqliteIntents(tmp_path / "wiped.sqlite3", PACE)) as wiped,
+        closing(Recorder(wiped, lambda _: None, due_in_s=5.0)) as recorder,
+        open_door(recorder) as producer,
+    ):
+        assert producer.post(document(up("new"))).status == 202
+        assert producer.post(document(down("forgotten"))).status == 503
+        assert wiped.dead_letters(10) == []
+        wiped.adopt(
+            Intent(server_id="forgotten", status="running", announcement=up("forgotten").data, source="s", desired=2)
+        )
+        wiped.mark()
+
+        assert producer.post(document(down("forgotten"))).content["generation"] == 3
+        assert producer.post(document(down("never-announced"))).status == 400
 
 
 @pytest.mark.parametrize("token", [None, "", "wrong", "a-token-for-testsX", "caf\xe9"])

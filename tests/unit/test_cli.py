@@ -50,6 +50,9 @@ def test_down_and_changed_follow_an_announced_server() -> None:
     ],
 )
 def test_a_refused_event_names_the_field_and_is_among_the_dead_letters(arguments: list[str], field: str) -> None:
+    with closing(open_intents(load_settings())) as intents:
+        intents.mark()
+
     result = runner.invoke(app, ["emit", *arguments])
 
     assert isinstance(result.exception, EventInvalid)
