@@ -69,7 +69,8 @@ class ToolIndex(Protocol):
     """Tools and servers, kept in Qdrant. Safe to call from several threads.
 
     Every write is visible to the next read, from any process, when the call returns, and survives a crash
-    of the caller. Writing the same thing twice changes nothing; deleting what is not there is no error.
+    of the caller; with replicas of a Qdrant server, to a read that meets one which has the write already.
+    Writing the same thing twice changes nothing; deleting what is not there is no error.
     Every method raises IndexUnavailable when Qdrant does not answer.
     """
 

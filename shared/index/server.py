@@ -119,6 +119,10 @@ class ServerEngine:
             self._client.close()
 
 
+# Through the leader of each shard: replicas that took two writes in different orders would differ for good.
+_IN_ORDER = models.WriteOrdering.STRONG
+
+
 class ServerCollection:
     """One collection of a server. `guard` is held around every call of the client."""
 
@@ -140,18 +144,18 @@ class ServerCollection:
         """Write these points, a bounded batch at a time."""
         for batch in batches(points):
             with self._asking():
-                self._client.upsert(self._name, [_struct(point) for point in batch], wait=True)
+                self._client.upsert(self._name, [_struct(point) for point in batch], wait=True, ordering=_IN_ORDER)
 
     def delete(self, ids: Sequence[str]) -> None:
         """Remove these points."""
         if ids:
             with self._asking():
-                self._client.delete(self._name, models.PointIdsList(points=list(ids)), wait=True)
+                self._client.delete(self._name, models.PointIdsList(points=list(ids)), wait=True, ordering=_IN_ORDER)
 
     def set_payload(self, payload: Payload, where: Where) -> None:
         """Set keys on matching points."""
         with self._asking():
-            self._client.set_payload(self._name, payload, _filter(where), wait=True)
+            self._client.set_payload(self._name, payload, _filter(where), wait=True, ordering=_IN_ORDER)
 
     def retrieve(self, ids: Sequence[str], keys: Sequence[str] | None = None) -> dict[str, Payload]:
         """Return the points' payloads."""

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qsl
 
 import pytest
 
@@ -20,11 +21,15 @@ Answer = Callable[[str, str], tuple[int, object]]
 
 
 @contextmanager
-def scripted_qdrant(answer: Answer) -> Generator[str]:
+def scripted_qdrant(answer: Answer, asked: list[str] | None = None) -> Generator[str]:
+    """Yield the URL of a server that answers so and notes what it is asked."""
+
     class Handler(BaseHTTPRequestHandler):
         def _answer(self) -> None:
             self.rfile.read(int(self.headers.get("content-length") or 0))
             status, result = answer(self.command, self.path.split("?")[0])
+            if asked is not None:
+                asked.append(self.path)
             body = json.dumps({"result": result, "status": "ok", "time": 0.0}).encode()
             self.send_response(status)
             self.send_header("content-type", "application/json")
@@ -133,3 +138,16 @@ COLLECTION: dict[str, object] = {
         },
     },
 }
+
+
+def test_writes_go_through_the_leader_of_a_shard_so_that_replicas_do_not_come_to_differ() -> None:
+    asked: list[str] = []
+    done = {"operation_id": 1, "status": "completed"}
+    with scripted_qdrant(lambda _method, _path: (200, done), asked) as url:
+        servers = ServerEngine(connect(url, None)).collection(SERVERS_KIND)
+
+        servers.upsert([Point("00000000-0000-0000-0000-000000000001", {})])
+        servers.delete(["00000000-0000-0000-0000-000000000001"])
+        servers.set_payload({"status": "stopped"}, ())
+
+    assert [dict(parse_qsl(path.partition("?")[2])) for path in asked] == [{"wait": "true", "ordering": "strong"}] * 3
