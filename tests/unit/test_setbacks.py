@@ -293,6 +293,23 @@ def test_a_look_that_is_interrupted_by_the_end_of_its_process_raises_no_suspicio
     assert (intent.attempts, intent.is_lagging) == (0, True)
 
 
+def test_a_storm_of_changes_costs_few_of_the_workers_that_a_server_kills(path: WritePath) -> None:
+    assert 0 < looks_in_a_storm(path) <= 3
+
+
+def test_a_storm_of_changes_costs_one_worker_more_when_the_server_is_parked(parked: WritePath) -> None:
+    assert looks_in_a_storm(parked) == 1
+
+
+def looks_in_a_storm(path: WritePath) -> int:
+    """Return how many looks begin, none of which ends, in a storm of changes within one wait."""
+    begun = 0
+    for _ in range(30):
+        path.deps.intents.record(changed(), due_in_s=60)
+        begun += path.deps.intents.begin("s") is not None
+    return begun
+
+
 @pytest.mark.parametrize("news", [[changed()], [down(), up()], [up(url="http://127.0.0.1:10/mcp")]])
 def test_a_parked_server_is_looked_at_at_once_when_an_event_says_something_new(
     parked: WritePath, news: list[ServerEvent]

@@ -29,6 +29,7 @@ class Intent(BaseModel):
     `failures` those in a row that ended in an error.
     `postponed_times` counts looks that ended for a reason of our own, since the last that gave a list.
     `parked` is said of a server whose looks killed too many workers in a row; see `IntentStore.park`.
+    `change_heeded`: word of a change brought a suspect a look before its time; it does so once until a look ends.
     `last_error` is why the last look gave no list; None after one that did.
     `announced_at` is when the server was last announced, which gives it time to be reached.
     `due_at` is when the sweep asks for the next look.
@@ -46,6 +47,7 @@ class Intent(BaseModel):
     awaited: bool = False
     attempts: int = 0
     parked: bool = False
+    change_heeded: bool = False
     failures: int = 0
     postponed_times: int = 0
     announced_at: float = 0.0
@@ -154,7 +156,7 @@ class IntentStore(Protocol):
 
         It is looked at once in the longest wait, until a look ends: a server that kills workers costs one each time,
         and one that was blamed for another's deaths is back after the first. Word of a change asks for one look at
-        once; a server that went down or is announced differently starts over.
+        once, and the next word for none; a server that went down or is announced differently starts over.
         """
         ...
 

@@ -23,7 +23,8 @@ EARLIEST_SHARE = 0.75
 # Looks that died together are planned over this part of their wait, so that they do not die together again.
 APART_FROM_SHARE = 0.5
 
-_KEPT_BY_A_REPETITION = {"attempts", "parked", "failures", "postponed_times", "last_error"}
+_UNSUSPECTED = {"attempts": 0, "parked": False, "change_heeded": False}
+_KEPT_BY_A_REPETITION = {"attempts", "parked", "change_heeded", "failures", "postponed_times", "last_error"}
 
 # A parked server is tried after the longest wait, and up to this much later.
 PARKED_UNTIL_SHARE = 1.25
@@ -62,28 +63,31 @@ class Pace:
 def recorded(before: Intent | None, event: ServerEvent, now: float, due_at: float) -> Intent:
     """Return the intent after an event; the latest recorded one decides.
 
-    Attempts start over, unless the event only repeats what is known: a server that kills every worker is announced
-    again by each one that starts. Then a suspect keeps its time, and needs no message.
+    Attempts start over when a server goes down or is announced differently. Else a suspect keeps its time and needs
+    no message: one that kills every worker is announced again by each that starts. Word of a change brings a suspect
+    one look at once, and the next word none until a look ends.
 
     Raises:
         EventInvalid: it speaks of a server that was never announced.
     """
     if isinstance(event, ServerUp):
         after = _announced(before, event, now)
-        if after.is_suspect and after.due_at is not None:
-            return after
     elif before is None:
         raise EventInvalid("data.server_id", f"no server {event.data.server_id!r} was ever announced")
     else:
         after = _told(before, event)
+    if after.is_suspect and after.due_at is not None:
+        if isinstance(event, ServerUp) or after.change_heeded:
+            return after
+        after = after.model_copy(update={"change_heeded": True})
     return _awaited(after, before, due_at)
 
 
 def _told(before: Intent, event: ServerEvent) -> Intent:
     after = before.model_copy(update={"desired": before.desired + 1})
     if isinstance(event, ServerDown):
-        return after.model_copy(update={"status": "stopped", "attempts": 0, "parked": False, "not_before": 0.0})
-    return after if before.parked else after.model_copy(update={"attempts": 0})
+        return after.model_copy(update={"status": "stopped", "not_before": 0.0, **_UNSUSPECTED})
+    return after
 
 
 def _awaited(after: Intent, before: Intent | None, due_at: float) -> Intent:
@@ -132,7 +136,7 @@ def failed(before: Intent, generation: int, now: float, pace: Pace) -> Intent:
 
     An event that came meanwhile does not wait for the backoff: it may be the one that mends the server.
     """
-    after = before.model_copy(update={"attempts": 0, "parked": False, "failures": before.failures + 1})
+    after = before.model_copy(update={"failures": before.failures + 1, **_UNSUSPECTED})
     if before.desired > generation:
         return _asked_soon(after, now, pace)
     return _unasked(after, now + pace.after_failures(after.failures))
@@ -174,7 +178,7 @@ def claimed(before: Intent, now: float, pace: Pace) -> Intent:
 def _reflected(before: Intent, generation: int) -> Intent:
     # a run from before the store was lost may come with a generation that nobody has asked for yet
     committed = max(before.committed, min(generation, before.desired))
-    return before.model_copy(update={"committed": committed, "attempts": 0, "parked": False})
+    return before.model_copy(update={"committed": committed, **_UNSUSPECTED})
 
 
 def _asked_soon(intent: Intent, now: float, pace: Pace) -> Intent:

@@ -148,7 +148,7 @@ class Fleet:
         """Return whether nothing more has to be done about a change."""
         try:
             intent = self._intents.intent(server_id)
-            # an event would let a server that kills its workers start over; a look that did not end comes again anyway
+            # an event may cost a worker before its time where a server kills them; a look that did not end comes anyway
             if intent is not None and not _kills_workers(intent):
                 self._emit(ServerChanged(source=self._source, data=ServerRef(server_id=server_id)))
         except (EventInvalid, ValidationError):
