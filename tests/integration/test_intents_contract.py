@@ -384,6 +384,23 @@ def test_one_intent_that_cannot_be_read_does_not_hold_up_the_others(
     eventually(lambda: store.claim_due(10) == ["good"])
 
 
+def test_an_intent_that_cannot_be_read_is_replaced_when_its_server_is_announced(
+    store: IntentStore, spoil: Callable[[str], None]
+) -> None:
+    store.record(up("spoiled"), due_in_s=0)
+    store.record(up("good"), due_in_s=0)
+    spoil("spoiled")
+
+    with pytest.raises(EventInvalid):
+        store.record(down("spoiled"), due_in_s=0)
+    readable = [intent.server_id for intent in store.intents()]
+    announced = store.record(up("spoiled", groups=["dev"]), due_in_s=0)
+
+    assert readable == ["good"]
+    assert announced.needs_wake
+    assert store.intent("spoiled") == announced.intent
+
+
 def test_two_sweeps_at_the_same_time_never_get_the_same_server(reopen: Callable[..., IntentStore]) -> None:
     stores = [reopen(first_s=60.0), reopen(first_s=60.0)]
     for number in range(20):

@@ -98,11 +98,8 @@ class StoredIntents(ABC):
 
     def _claim_readable(self, server_id: str) -> bool:
         """Return whether this sweep asks for the server's look; an intent that cannot be read is passed over."""
-        try:
-            if self.intent(server_id) is not None:
-                return self._claim(server_id)
-        except ValidationError as error:
-            _log.error("intent_unreadable", server=server_id, reason=str(error))
+        if self.intent(server_id) is not None:
+            return self._claim(server_id)
         self._drop_due(server_id)
         return False
 
@@ -149,6 +146,15 @@ class StoredIntents(ABC):
     @abstractmethod
     def _due(self, limit: int) -> list[str]:
         """Return servers that are due, the longest waiting first."""
+
+
+def readable(server_id: str, stored: str) -> Intent | None:
+    """Return the intent in this JSON, or None, logged, when it cannot be read: as if it had never been announced."""
+    try:
+        return Intent.model_validate_json(stored)
+    except ValidationError as error:
+        _log.error("intent_unreadable", server=server_id, reason=str(error))
+        return None
 
 
 def _known(intent: Intent | None, server_id: str) -> Intent:

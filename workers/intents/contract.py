@@ -117,11 +117,11 @@ class IntentStore(Protocol):
         ...
 
     def intent(self, server_id: str) -> Intent | None:
-        """Return a server's intent, or None when it was never announced."""
+        """Return a server's intent, or None when it was never announced or what is stored cannot be read."""
         ...
 
     def intents(self) -> Iterator[Intent]:
-        """Return the intents of all announced servers."""
+        """Return the intents of all announced servers that can be read."""
         ...
 
     def begin(self, server_id: str) -> Intent | None:

@@ -13,7 +13,7 @@ from redis.exceptions import LockError, RedisError
 from redis.lock import Lock
 
 from shared.errors import IntentsUnavailable, LeaseHeld
-from workers.intents.base import Change, StoredIntents
+from workers.intents.base import Change, StoredIntents, readable
 from workers.intents.contract import LETTER_CHARACTERS, DeadLetter, Intent, Lease
 from workers.intents.redis_claims import RedisClaims
 from workers.intents.transitions import Pace
@@ -63,16 +63,18 @@ class RedisIntents(StoredIntents):
         """Return a server's intent, or None when it was never announced."""
         with _translated():
             stored = self._redis.get(_key(server_id))
-        return _parse(stored)
+        return _parse(server_id, stored)
 
     def intents(self) -> Iterator[Intent]:
         """Return the intents of all announced servers."""
         with _translated():
             server_ids = sorted(str(member) for member in self._redis.smembers(SERVERS))
         for start in range(0, len(server_ids), _READ_AT_ONCE):
+            asked = server_ids[start : start + _READ_AT_ONCE]
             with _translated():
-                stored = self._redis.mget([_key(server_id) for server_id in server_ids[start : start + _READ_AT_ONCE]])
-            yield from (intent for each in stored if (intent := _parse(each)))
+                stored = self._redis.mget([_key(server_id) for server_id in asked])
+            parsed = (_parse(server_id, each) for server_id, each in zip(asked, stored, strict=True))
+            yield from (intent for intent in parsed if intent)
 
     @contextmanager
     def lease(self, server_id: str) -> Generator[Lease]:
@@ -141,7 +143,7 @@ class RedisIntents(StoredIntents):
 
         def attempt(pipe: Pipeline) -> None:
             now, stored = pipe.eval(_READ, 1, _key(server_id))
-            after = change(_parse(stored), _seconds(now))
+            after = change(_parse(server_id, stored), _seconds(now))
             changed.append(after)
             pipe.multi()
             pipe.set(_key(server_id), after.model_dump_json())
@@ -196,8 +198,8 @@ def _key(server_id: str) -> str:
     return f"toolscale:intent:{server_id}"
 
 
-def _parse(stored: object) -> Intent | None:
-    return Intent.model_validate_json(stored) if isinstance(stored, str) else None
+def _parse(server_id: str, stored: object) -> Intent | None:
+    return readable(server_id, stored) if isinstance(stored, str) else None
 
 
 def _seconds(time: Sequence[str | int]) -> float:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shared.errors import IntentsUnavailable, LeaseHeld
-from workers.intents.base import Change, StoredIntents
+from workers.intents.base import Change, StoredIntents, readable
 from workers.intents.contract import LETTER_CHARACTERS, DeadLetter, Intent, Lease
 from workers.intents.transitions import Pace
 
@@ -54,8 +54,8 @@ class SqliteIntents(StoredIntents):
     def intents(self) -> Iterator[Intent]:
         """Return the intents of all announced servers."""
         with self._transaction() as db:
-            rows = db.execute("SELECT intent FROM intents ORDER BY server_id").fetchall()
-        return (Intent.model_validate_json(row[0]) for row in rows)
+            rows = db.execute("SELECT server_id, intent FROM intents ORDER BY server_id").fetchall()
+        return (intent for row in rows if (intent := readable(*row)))
 
     @contextmanager
     def lease(self, server_id: str) -> Generator[Lease]:
@@ -157,4 +157,4 @@ class _HeldByProcess:
 
 def _read(db: sqlite3.Connection, server_id: str) -> Intent | None:
     row = db.execute("SELECT intent FROM intents WHERE server_id = ?", (server_id,)).fetchone()
-    return Intent.model_validate_json(row[0]) if row else None
+    return readable(server_id, row[0]) if row else None
