@@ -8,7 +8,6 @@ stopped       no more looks until it is announced again
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import structlog
@@ -40,7 +39,7 @@ def set_back(error: ServerError, intent: Intent, lease: Lease, deps: Dependencie
     """
     lease.assert_held()
     before = known_record(intent, deps)
-    if _silent_for_s(before, intent) >= deps.patience.stop_after_s:
+    if _silent_for_s(before, intent, deps) >= deps.patience.stop_after_s:
         setback = Setback(str(error), "stopped", intent.failures + 1, None)
         _write(setback, before, intent, lease, deps)
         lease.assert_held()
@@ -87,7 +86,7 @@ def _write(setback: Setback, before: ServerRecord, intent: Intent, lease: Lease,
         "source": intent.source,
         "generation": intent.desired,
         "revision": deps.intents.next_revision(),
-        "stale_since": before.stale_since or time.time(),
+        "stale_since": before.stale_since or deps.intents.now(),
         "last_error": setback.reason,
         "failures": setback.failures,
         "next_look_at": setback.next_look_at,
@@ -100,6 +99,9 @@ def _status(before: ServerRecord, after: Intent, deps: Dependencies) -> Status:
     return "quarantined" if after.failures >= deps.patience.looks else before.status
 
 
-def _silent_for_s(record: ServerRecord, intent: Intent) -> float:
-    """Return how long the server gave no list, counted from its last announcement at the earliest."""
-    return time.time() - max(record.stale_since, intent.announced_at) if record.stale_since else 0.0
+def _silent_for_s(record: ServerRecord, intent: Intent, deps: Dependencies) -> float:
+    """Return how long the server gave no list, counted from its last announcement at the earliest.
+
+    By the store's clock: whoever noted the beginning may have had another than this worker.
+    """
+    return deps.intents.now() - max(record.stale_since, intent.announced_at) if record.stale_since else 0.0

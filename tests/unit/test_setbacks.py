@@ -106,6 +106,21 @@ def test_a_server_that_was_silent_for_too_long_is_stopped_and_no_longer_asked(pa
     assert (status(path), intent.is_lagging, intent.due_at) == ("stopped", False, None)
 
 
+def test_how_long_a_server_was_silent_is_told_by_the_clock_of_the_store(path: WritePath) -> None:
+    path.clock.ahead_s = -100_000.0  # so that this process's own clock is a day ahead of it
+    path.deps.intents.record(down(), due_in_s=60)
+    path.deps.intents.record(up(), due_in_s=60)
+    reconcile("s", path.deps)
+    path.world.servers["s"] = SILENT
+    look(path, times=2)
+    after_two = status(path)
+
+    path.clock.ahead_s += path.deps.patience.stop_after_s
+    look(path)
+
+    assert (after_two, status(path)) == ("running", "stopped")
+
+
 def test_a_stopped_server_runs_again_when_it_is_announced(path: WritePath) -> None:
     path = replace(path, deps=replace(path.deps, patience=Patience(looks=100, stop_after_s=0.0)))
     path.world.servers["s"] = SILENT

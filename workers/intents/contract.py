@@ -203,6 +203,10 @@ class IntentStore(Protocol):
         """
         ...
 
+    def now(self) -> float:
+        """Return seconds since the epoch by the store's clock, which all who share the store have in common."""
+        ...
+
     def next_revision(self) -> int:
         """Return microseconds since the epoch, always more than any revision before, also after the store was lost."""
         ...

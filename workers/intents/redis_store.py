@@ -103,6 +103,11 @@ class RedisIntents(StoredIntents):
         with _translated():
             self._redis.set(MARK, int(time.time()))
 
+    def now(self) -> float:
+        """Return seconds since the epoch by Redis's clock."""
+        with _translated():
+            return _seconds(self._redis.time())
+
     def next_revision(self) -> int:
         """Return microseconds since the epoch, always more than any revision before."""
         with _translated():

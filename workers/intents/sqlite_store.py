@@ -92,6 +92,10 @@ class SqliteIntents(StoredIntents):
         with self._transaction() as db:
             db.execute("INSERT OR REPLACE INTO mark VALUES (0, ?)", (time.time(),))
 
+    def now(self) -> float:
+        """Return seconds since the epoch by the clock that this was opened with."""
+        return self._clock()
+
     def next_revision(self) -> int:
         """Return microseconds since the epoch, always more than any revision before."""
         with self._transaction() as db:
