@@ -1,13 +1,15 @@
 """Arguments judged against a tool's input schema, before anything is sent.
 
-The schema comes from a server and is not trusted: no reference leaves it, and the steps that it may take are counted.
-A schema that is broken, or costs more than that, gives no verdict, and the server judges for itself, as it does anyway.
+The schema comes from a server and is not trusted: no reference leaves it, and the steps and the time that it may take
+are bounded. A schema that is large or broken, or costs more than that, gives no verdict, and the server judges for
+itself, as it does anyway.
 Regular expressions are left to it as well: one of them can run for years, and its dialect is not Python's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from functools import cache, lru_cache
 from typing import Any, cast
@@ -15,6 +17,7 @@ from typing import Any, cast
 from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import (
     SchemaError,
+    UnknownType,
     ValidationError,
     best_match,  # pyright: ignore[reportUnknownVariableType]  # typed in part
 )
@@ -29,8 +32,12 @@ from referencing.exceptions import Unresolvable
 from shared.catalog import ToolDefinition
 from shared.errors import ArgumentsInvalid
 
-# A schema of 20,000 values, the most that is indexed, takes fewer; each takes some microseconds.
 MAX_STEPS = 100_000
+# Of this thread's processor time; real schemas take a hundredth of it.
+MAX_SECONDS = 0.05
+# To check a schema of as many values against its dialect takes a tenth of a second or so, once.
+MAX_SCHEMA_VALUES = 1_000
+MAX_DEFINITION_CHARACTERS = 64 << 10
 # Comparing all with all grows with the square of their number.
 MAX_UNIQUE_ITEMS = 1_000
 _SHOWN_CHARACTERS = 200
@@ -38,6 +45,7 @@ _SHOWN_CHARACTERS = 200
 Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]
 
 _steps_left: ContextVar[int] = ContextVar("steps_left")
+_ends_at_s: ContextVar[float] = ContextVar("ends_at_s")
 
 
 class _TooCostly(Exception):
@@ -50,9 +58,13 @@ def check_arguments(definition: ToolDefinition, arguments: dict[str, Any]) -> No
     Raises:
         ArgumentsInvalid: it does not; the reason never repeats a value of the caller.
     """
+    validator = _validator(definition.wire) if len(definition.wire) <= MAX_DEFINITION_CHARACTERS else None
+    if validator is None:
+        return
     _steps_left.set(MAX_STEPS)
+    _ends_at_s.set(time.thread_time() + MAX_SECONDS)
     try:
-        error = cast("ValidationError | None", best_match(_validator(definition.wire).iter_errors(arguments)))
+        error = cast("ValidationError | None", best_match(validator.iter_errors(arguments)))
         # what a keyword holds is as odd in an unchecked dialect: `required` of draft 3 is a boolean
         problem = None if error is None else ArgumentsInvalid(_field(error), _reason(error))
     except _NO_VERDICT:
@@ -65,6 +77,7 @@ def check_arguments(definition: ToolDefinition, arguments: dict[str, Any]) -> No
 _NO_VERDICT = (
     _TooCostly,
     SchemaError,
+    UnknownType,
     Unresolvable,
     RecursionError,
     TypeError,
@@ -75,13 +88,49 @@ _NO_VERDICT = (
 )
 
 
-@lru_cache(maxsize=512)
-def _validator(wire: str) -> Validator:
+@lru_cache(maxsize=256)
+def _validator(wire: str) -> Validator | None:
+    """Return what judges by this schema, None where nothing can."""
     schema = ToolDefinition.from_wire(wire).as_object().get("inputSchema", {})
+    try:
+        return _checked(schema) if _is_simple(schema) else None
+    except _NO_VERDICT:
+        return None
+
+
+def _checked(schema: Any) -> Validator:
     dialect: Any = _bounded(validator_for(schema, default=Draft202012Validator))
     dialect.check_schema(schema, format_checker=FormatChecker(()))  # it would compile every regular expression
+    if isinstance(schema, dict):
+        # the library would go on with its own, unbounded dialect at a reference to the root
+        schema = {key: value for key, value in cast("dict[str, Any]", schema).items() if key != "$schema"}
     nothing_is_fetched: Registry[Any] = Registry()
     return cast("Validator", dialect(schema, registry=nothing_is_fetched))
+
+
+def _is_simple(schema: Any) -> bool:
+    """Return whether a schema is small, of one dialect, and refers by JSON pointers alone: others are searched for."""
+    left, values = [(schema, 0)], 0
+    while left:
+        value, depth = left.pop()
+        values += 1
+        if values > MAX_SCHEMA_VALUES or (isinstance(value, dict) and not _is_plain(cast("Any", value), depth)):
+            return False
+        left += [(each, depth + 1) for each in _inner(value)]
+    return True
+
+
+def _inner(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value).values()
+    return cast("list[Any]", value) if isinstance(value, list) else ()
+
+
+def _is_plain(schema: dict[str, Any], depth: int) -> bool:
+    reference = schema.get("$ref", "#")
+    refers_within = not isinstance(reference, str) or reference == "#" or reference.startswith("#/")
+    changes_dialect = depth > 0 and isinstance(schema.get("$schema"), str)
+    return refers_within and not changes_dialect and schema.keys().isdisjoint(("$dynamicRef", "$recursiveRef"))
 
 
 @cache
@@ -97,15 +146,30 @@ def _bounded(dialect: type[Validator]) -> type[Validator]:
         "uniqueItems": _unless_many(dialect.VALIDATORS["uniqueItems"]),
     }
     counted = {name: _counted(keyword) for name, keyword in keywords.items()}
-    return cast("type[Validator]", extend(dialect, counted))  # type: ignore[no-untyped-call]  # as the library is
+    bounded = cast("Any", extend(dialect, counted))  # type: ignore[no-untyped-call]  # as the library is
+    # a schema without keywords takes time for each element all the same
+    bounded.descend, bounded.iter_errors = _spending(bounded.descend), _spending(bounded.iter_errors)
+    return cast("type[Validator]", bounded)
+
+
+def _spending(method: Callable[..., Iterator[ValidationError]]) -> Callable[..., Iterator[ValidationError]]:
+    def spending(*given: Any, **named: Any) -> Iterator[ValidationError]:
+        _spend()
+        return method(*given, **named)
+
+    return spending
+
+
+def _spend() -> None:
+    left = _steps_left.get() - 1
+    if left < 0 or time.thread_time() > _ends_at_s.get():
+        raise _TooCostly
+    _steps_left.set(left)
 
 
 def _counted(keyword: Keyword) -> Keyword:
     def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-        left = _steps_left.get() - 1
-        if left < 0:
-            raise _TooCostly
-        _steps_left.set(left)
+        _spend()
         yield from keyword(validator, value, instance, schema) or ()
 
     return counted

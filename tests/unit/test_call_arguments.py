@@ -105,6 +105,41 @@ def test_a_schema_that_doubles_with_every_reference_is_given_up() -> None:
     assert time.monotonic() - started < 20
 
 
+ANCHORED = {
+    "$defs": {f"d{number}": {"$anchor": f"a{number}"} for number in range(400)},
+    "allOf": [{"$ref": f"#a{number}"} for number in range(40)],
+}
+# the library goes on with its own dialect where a schema names one
+UNBOUNDED = {"$schema": "https://json-schema.org/draft/2020-12/schema", "pattern": "^(a+)+$"}
+
+
+COSTLY: list[Any] = [
+    {"properties": {"a": {"items": {}}}},
+    {"properties": {"a": {"items": {"items": {"allOf": [{}] * 20}}}}},
+    {"allOf": [{"type": "object"}] * 5_000},
+    {"$defs": {f"d{number}": {"type": "no such type"} for number in range(5_000)}},
+    ANCHORED,
+    {"properties": {"b": UNBOUNDED}},
+    {**UNBOUNDED, "properties": {"b": {"$ref": "#"}}},
+]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    COSTLY,
+    ids=lambda schema: json.dumps(schema)[:60],
+)
+def test_a_verdict_that_would_take_long_is_not_given(schema: object) -> None:
+    costly = definition(schema)
+    arguments = {"a": [[0] * 100] * 5_000, "b": "a" * 40 + "!"}
+
+    check_arguments(costly, {})
+    began_s = time.thread_time()
+    check_arguments(costly, arguments)
+
+    assert time.thread_time() - began_s < 0.5
+
+
 def test_many_items_are_not_compared_with_each_other() -> None:
     many = [{"a": number} for number in range(20_000)]
     started = time.monotonic()
