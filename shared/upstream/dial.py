@@ -142,8 +142,11 @@ class Credentials:
         variable = f"TOOLSCALE_CREDENTIAL_{reference.upper().replace('-', '_')}"
         if variable in self._environ:
             return self._environ[variable].strip()
-        path = self._directory / reference if self._directory else None
-        return path.read_text(encoding="utf-8").strip() if path and path.is_file() else None
+        try:
+            path = self._directory / reference if self._directory else None
+            return path.read_text(encoding="utf-8").strip() if path and path.is_file() else None
+        except (OSError, UnicodeDecodeError):
+            return None  # as little a usable credential as none
 
 
 class AllowList:

@@ -6,7 +6,7 @@ import pytest
 
 from shared.catalog import Endpoint
 from shared.errors import AddressForbidden, ServerRefused, ServerUnreachable
-from shared.upstream.dial import Dialler, HttpTarget, StdioTarget, Target, resolve
+from shared.upstream.dial import Credentials, Dialler, HttpTarget, StdioTarget, Target, resolve
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -177,3 +177,10 @@ def test_no_secret_is_in_a_targets_repr() -> None:
     stdio = StdioTarget("serve", ("--token", "s3cret"), {"TOKEN": "s3cret"})
 
     assert "s3cret" not in f"{http!r} {stdio!r}"
+
+
+def test_a_credential_that_is_no_text_is_as_unusable_as_none(tmp_path: Path) -> None:
+    (tmp_path / "github").write_bytes(b"\xff\xfe")
+
+    with pytest.raises(ServerRefused, match="no usable credential named 'github'"):
+        Credentials(tmp_path, {}).headers("srv", "github")
