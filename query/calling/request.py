@@ -51,7 +51,8 @@ def _unwrapped(given: dict[str, Any]) -> dict[str, Any]:
     """Return the innermost request, where one was put into the parameters of another that names no tool of its own."""
     for _ in range(_MAX_WRAPPERS):
         inner = given.get("parameters")
-        if given.get("tool_name") not in (None, _OURS) or not isinstance(inner, dict):
+        is_ours = given.get("tool_name") == _OURS and given.get("server_name") is None
+        if not (is_ours or given.get("tool_name") is None) or not isinstance(inner, dict):
             break
         wrapped = _plain(cast("dict[str, Any]", inner))
         if wrapped.keys().isdisjoint(("tool_name", "parameters")):

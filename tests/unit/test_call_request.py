@@ -50,6 +50,14 @@ def test_parameters_that_look_like_a_request_are_left_to_a_tool_that_is_named() 
     assert (request.name, request.parameters) == ("people:add", parameters)
 
 
+def test_a_tool_named_like_ours_is_left_to_the_server_that_is_named() -> None:
+    parameters = {"tool_name": "x", "parameters": {}}
+
+    request = CallRequest.model_validate({"tool_name": "call_tool", "server_name": "hub", "parameters": parameters})
+
+    assert (request.name, request.parameters) == ("hub:call_tool", parameters)
+
+
 @pytest.mark.parametrize(
     ("given_as", "field"),
     [
