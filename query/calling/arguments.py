@@ -123,7 +123,7 @@ def _is_simple(schema: Any) -> bool:
 def _inner(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return cast("dict[str, Any]", value).values()
-    return cast("list[Any]", value) if isinstance(value, list) else ()
+    return cast("Iterable[Any]", value) if isinstance(value, list) else ()
 
 
 def _is_plain(schema: dict[str, Any], depth: int) -> bool:

@@ -51,7 +51,7 @@ def test_parameters_that_look_like_a_request_are_left_to_a_tool_that_is_named() 
 
 
 def test_a_tool_named_like_ours_is_left_to_the_server_that_is_named() -> None:
-    parameters = {"tool_name": "x", "parameters": {}}
+    parameters: dict[str, Any] = {"tool_name": "x", "parameters": {}}
 
     request = CallRequest.model_validate({"tool_name": "call_tool", "server_name": "hub", "parameters": parameters})
 

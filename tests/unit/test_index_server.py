@@ -95,7 +95,7 @@ def test_a_collection_that_another_worker_made_in_the_same_moment_is_used() -> N
     with scripted_qdrant(answer) as url:
         open_server(url, None, "tools", 4).close()
 
-    assert refused == {"/collections/tools", "/collections/servers"}
+    assert refused == {"/collections/tools", "/collections/servers", "/collections/toolsets"}
     assert indexed.count("/collections/tools/index") == 9
     assert indexed.count("/collections/servers/index") == 1
 
