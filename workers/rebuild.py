@@ -8,6 +8,7 @@ from shared.embedding import known_models
 from shared.events import ServerChanged, ServerRef
 from workers.dependencies import Dependencies
 from workers.intents.contract import Intent
+from workers.records import awaited_record
 
 SOURCE = "toolscale/rebuild"
 
@@ -26,7 +27,10 @@ def rebuild_if_lost(deps: Dependencies) -> None:
     store = deps.editions.store
     store.repair(deps.editions.own, known_models)
     _unlist(deps.current())
-    servers = [_ask(intent, deps) for intent in deps.intents.intents() if intent.committed]
+    intents = list(deps.intents.intents())
+    for intent in intents:
+        _remember(intent, deps)
+    servers = [_ask(intent, deps) for intent in intents if intent.committed]
     store.mark()
     if servers:
         structlog.get_logger().warning("index_rebuilding", servers=len(servers))
@@ -41,6 +45,13 @@ def _unlist(deps: Dependencies) -> None:
         revision = deps.intents.next_revision()
         unlisted = {"recipe": "", "catalog_digest": "", "revision": revision}
         deps.index.put_server(record.model_copy(update=unlisted))
+
+
+def _remember(intent: Intent, deps: Dependencies) -> None:
+    """Write a record where there is none, so that the server is known in two places again before its next look."""
+    if deps.current().index.server(intent.server_id) is None:
+        record = awaited_record(intent, deps.current())
+        deps.current().index.put_server(record.model_copy(update={"status": intent.status}))
 
 
 def _ask(intent: Intent, deps: Dependencies) -> str:

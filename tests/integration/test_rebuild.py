@@ -29,6 +29,7 @@ from workers.ingest import reconcile
 from workers.intents.contract import Intent
 from workers.intents.sqlite_store import SqliteIntents
 from workers.rebuild import rebuild_if_lost
+from workers.restore import restore_if_lost
 from workers.tending import tend_index
 
 TRUTH = {"files:read_file", "clock:get_time"}
@@ -93,6 +94,17 @@ def test_collections_that_vanish_under_a_running_worker_are_filled_by_the_next_s
     records = {record.server_id: record.status for record in deps.index.servers()}
     assert records == {"clock": "running", "files": "running", "gone": "stopped"}
     assert sweep(deps) == []
+
+
+def test_every_server_is_known_in_two_places_again_before_any_is_looked_at(shop: Catalogue, tmp_path: Path) -> None:
+    _drop_all(shop)
+    rebuild_if_lost(shop.worker(OLD))
+
+    with closing(SqliteIntents(tmp_path / "wiped.sqlite3", PACE)) as wiped:
+        restore_if_lost(replace(shop.worker(OLD), intents=wiped))
+
+        known = {intent.server_id: intent.status for intent in wiped.intents()}
+    assert known == {"clock": "running", "files": "running", "gone": "stopped"}
 
 
 class SpokenOfMeanwhile(SqliteIntents):
