@@ -15,7 +15,7 @@ import pytest
 from shared.catalog import Endpoint, Scope, ServerRecord, TokenSum
 from shared.errors import ConfigInvalid, IndexUnavailable
 from shared.index import open_index
-from shared.index.contract import SERVERS_COLLECTION, collection_name
+from shared.index.contract import SERVERS_COLLECTION, TOOLSETS_COLLECTION, collection_name
 from shared.index.edge import FLUSH_EVERY, open_edge
 from shared.index.qdrant import QdrantIndex
 from shared.settings import load_settings
@@ -174,4 +174,4 @@ def test_without_a_server_the_index_lies_in_the_data_directory(tmp_path: Path, m
     with closing(open_index(load_settings(data_dir=tmp_path), "a/model", DIMENSION)):
         created = {path.name for path in (tmp_path / "index").iterdir()}
 
-    assert created == {collection_name("a/model", DIMENSION), SERVERS_COLLECTION}
+    assert created == {collection_name("a/model", DIMENSION), SERVERS_COLLECTION, TOOLSETS_COLLECTION}
