@@ -26,10 +26,11 @@ def rebuild_if_lost(deps: Dependencies) -> None:
         return
     store = deps.editions.store
     store.repair(deps.editions.own, known_models)
-    _unlist(deps.current())
+    current = deps.current()
+    _unlist(current)
     intents = list(deps.intents.intents())
     for intent in intents:
-        _remember(intent, deps)
+        _remember(intent, current)
     servers = [_ask(intent, deps) for intent in intents if intent.committed]
     store.mark()
     if servers:
@@ -49,9 +50,8 @@ def _unlist(deps: Dependencies) -> None:
 
 def _remember(intent: Intent, deps: Dependencies) -> None:
     """Write a record where there is none, so that the server is known in two places again before its next look."""
-    if deps.current().index.server(intent.server_id) is None:
-        record = awaited_record(intent, deps.current())
-        deps.current().index.put_server(record.model_copy(update={"status": intent.status}))
+    if deps.index.server(intent.server_id) is None:
+        deps.index.put_server(awaited_record(intent, deps).model_copy(update={"status": intent.status}))
 
 
 def _ask(intent: Intent, deps: Dependencies) -> str:

@@ -58,7 +58,7 @@ class Intent(BaseModel):
     @property
     def is_left_to_sweep(self) -> bool:
         """Return whether a look is asked for that came too soon after the last: the sweep brings it in its time."""
-        return self.awaited and self.due_at == self.not_before
+        return self.awaited and 0 < self.not_before == self.due_at
 
     @property
     def is_lagging(self) -> bool:
