@@ -1,7 +1,6 @@
 """The connections to the servers that are called, in an event loop and a thread of their own.
 
-Of their own, so that they outlive the request that opened them, end with the service however it is served, and a huge
-result holds up no other request.
+Of their own, so that they outlive the request that opened them, and end with the service however it is served.
 """
 
 from __future__ import annotations
