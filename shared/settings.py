@@ -111,8 +111,8 @@ class Settings(BaseSettings):
     """The longest wait between two looks at a server that keeps failing, in seconds."""
     resync_interval_s: Annotated[float, Field(ge=0, le=86_400)] = 300.0
     """Every running server is listed again within this many seconds, asked or not; 0: only when asked."""
-    look_spacing_s: Annotated[float, Field(ge=0, le=3_600)] = 0.0
-    """Seconds between two looks at a server of which events say nothing new, so that a storm costs few; needs beat."""
+    look_spacing_s: Annotated[float, Field(ge=0, le=60)] = 10.0
+    """Seconds between looks at a server of which events say nothing new; two may follow at once. A storm costs few."""
     quarantine_after: Annotated[int, Field(ge=1, le=1_000)] = 5
     """Looks in a row that fail, or that kill their worker, before a server's tools are hidden."""
     stop_after_s: Annotated[float, Field(ge=60, le=31_536_000)] = 86_400.0

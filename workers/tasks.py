@@ -57,7 +57,8 @@ class Tasks:
         task = partial(self._app.task, shared=False, typing=False)
         # an event that cannot be recorded now must not be lost: it is sent again until it can
         retried: dict[str, Any] = {"autoretry_for": (Retryable,), "retry_backoff": 2, "retry_backoff_max": 60}
-        task(name=ACCEPT_EVENT, max_retries=None, **retried)(self.accept_event)
+        # no events of Celery's own: a storm would be mostly these; what came of an event is in the log and the looks
+        task(name=ACCEPT_EVENT, max_retries=None, send_events=False, **retried)(self.accept_event)
         task(name=RECONCILE_SERVER, throws=(ServerError, FetchInterrupted))(self.reconcile_server)
         task(name=SWEEP_INTENTS)(self.sweep_intents)
         task(name=MIGRATE_TOOLS)(self.migrate_tools)
@@ -104,9 +105,11 @@ class Tasks:
             restore_if_lost(self._dependencies())
 
     def _look_again_if_asked(self, server_id: str) -> None:
-        """Send the message again that came while a look was under way and found its lease held."""
+        """Send the message again that came too soon, or while a look was under way and found its lease held."""
         intent = self._intents().intent(server_id)
-        if intent and intent.awaited and not intent.is_left_to_sweep:
+        if intent and intent.is_spaced:
+            send_reconcile(self._app, server_id, in_s=max(0.0, intent.not_before - self._intents().now()))
+        elif intent and intent.awaited:
             self._wake(server_id)
 
     def _wake(self, server_id: str) -> None:
@@ -123,9 +126,9 @@ def _only_object(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any
     return repr((args, kwargs))
 
 
-def send_reconcile(app: Celery, server_id: str) -> None:
+def send_reconcile(app: Celery, server_id: str, in_s: float = 0.0) -> None:
     """Ask a worker to look at this server; its id is the only argument, so Flower shows it."""
-    app.send_task(RECONCILE_SERVER, args=[server_id])
+    app.send_task(RECONCILE_SERVER, args=[server_id], countdown=in_s or None)
 
 
 def send_migrate(app: Celery) -> None:

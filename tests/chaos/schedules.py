@@ -98,7 +98,7 @@ class Outbox:
     def __init__(self) -> None:
         self.messages: list[str] = []
 
-    def send_task(self, _name: str, *, args: list[str]) -> None:
+    def send_task(self, _name: str, *, args: list[str], countdown: float | None = None) -> None:
         self.messages.extend(args)
 
 

@@ -251,9 +251,10 @@ def test_a_storm_of_events_does_not_put_the_sweep_off(store: IntentStore) -> Non
     assert store.claim_due(10) == ["s"]
 
 
-def test_a_look_that_would_follow_too_soon_is_left_to_the_sweep(reopen: Callable[..., IntentStore]) -> None:
+def test_two_looks_follow_at_once_and_a_third_waits(reopen: Callable[..., IntentStore]) -> None:
     store = reopen(spacing_s=0.3)
-    first = look_at(store, up("s"))
+    look_at(store, up("s"))
+    first = look_at(store, changed("s"))
 
     assert store.record(changed("s"), due_in_s=60).needs_wake
     assert store.begin("s") is None
@@ -270,6 +271,7 @@ def test_a_look_that_would_follow_too_soon_is_left_to_the_sweep(reopen: Callable
 def test_what_is_new_of_a_server_waits_for_no_distance(reopen: Callable[..., IntentStore], news: ServerEvent) -> None:
     store = reopen(spacing_s=60)
     look_at(store, up("s"))
+    look_at(store, changed("s"))
     store.record(changed("s"), due_in_s=60)
     assert store.begin("s") is None
 

@@ -21,7 +21,7 @@ from shared.embedding import BUNDLED_DIMENSION, BUNDLED_MODEL
 from shared.index import open_index
 from shared.settings import load_settings
 from shared.tokens import counter
-from tests.builders import up
+from tests.builders import changed, up
 from tests.hostile.garbage import GARBAGE
 from tests.hostile.messages import one_page, tool
 from tests.hostile.processes import good_stdio
@@ -59,10 +59,10 @@ def announce(producer: Celery, server_id: str, url: str) -> None:
     producer.send_task(ACCEPT_EVENT, args=[event], queue="toolscale")
 
 
-def is_committed(intents: RedisIntents, *server_ids: str) -> Callable[[], bool]:
+def is_committed(intents: RedisIntents, *server_ids: str, generation: int = 1) -> Callable[[], bool]:
     def committed() -> bool:
         found = [intents.intent(server_id) for server_id in server_ids]
-        return all(intent is not None and not intent.is_lagging for intent in found)
+        return all(intent and intent.desired >= generation and not intent.is_lagging for intent in found)
 
     return committed
 
@@ -123,6 +123,22 @@ def test_tools_are_there_in_the_end_when_the_worker_is_killed_in_mid_task(
     assert held(composition.directory) == truth("files", "read_file", "write_file")
 
 
+def test_a_storm_costs_two_looks_at_once_and_the_third_comes_by_itself_in_its_time(
+    composition: Composition, intents: RedisIntents, producer: Celery
+) -> None:
+    composition.extra_environment["TOOLSCALE_LOOK_SPACING_S"] = "2"
+    with gated("read_file") as (server, _, gate), composition.worker() as worker:  # no beat, so no sweep either
+        gate.set()
+        announce(producer, "files", server.url)
+        eventually(is_committed(intents, "files"), 30, what=worker.output())
+        for recorded in (11, 21):
+            for _ in range(10):
+                producer.send_task(ACCEPT_EVENT, args=[changed("files").model_dump(mode="json")], queue="toolscale")
+            eventually(is_committed(intents, "files", generation=recorded), 30, what=worker.output())
+
+    assert 2 <= server.methods.count("tools/list") <= 4
+
+
 def test_a_recorded_event_whose_message_was_lost_is_found_by_the_sweep(
     composition: Composition, intents: RedisIntents
 ) -> None:
@@ -167,7 +183,7 @@ def test_messages_that_are_no_events_are_kept_for_people_and_never_end_the_worke
         expected = len(GARBAGE) + len(refused) + 1
         eventually(lambda: len(intents.dead_letters(100)) == expected, what=str(intents.dead_letters(100)))
         assert worker.process.poll() is None
-        assert client.hlen("unacked") == 0
+        eventually(lambda: client.hlen("unacked") == 0)  # a look is committed before its message is acknowledged
 
     reasons = [letter.reason for letter in intents.dead_letters(100)]
     assert "id: missing; CloudEvents 1.0 requires it" in reasons

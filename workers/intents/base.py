@@ -33,11 +33,11 @@ class StoredIntents(ABC):
 
         def change(before: Intent | None, now: float) -> Intent:
             nonlocal had_message
-            had_message = before is not None and before.awaited and not before.is_left_to_sweep
+            had_message = before is not None and before.awaited and not before.is_spaced
             return transitions.recorded(before, event, now, now + due_in_s)
 
         intent = self._update(event.data.server_id, change)
-        needs_message = intent.awaited and not intent.is_left_to_sweep
+        needs_message = intent.awaited and not intent.is_spaced
         return Recorded(intent, needs_wake=needs_message and not had_message)
 
     def begin(self, server_id: str) -> Intent | None:

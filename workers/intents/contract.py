@@ -56,8 +56,8 @@ class Intent(BaseModel):
     not_before: float = 0.0
 
     @property
-    def is_left_to_sweep(self) -> bool:
-        """Return whether a look is asked for that came too soon after the last: the sweep brings it in its time."""
+    def is_spaced(self) -> bool:
+        """Return whether a look is asked for that came too soon: a message or the sweep brings it at `not_before`."""
         return self.awaited and 0 < self.not_before == self.due_at
 
     @property

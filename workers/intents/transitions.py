@@ -35,7 +35,7 @@ class Pace:
     """Seconds between looks.
 
     `first_s` after one failure, doubling up to `longest_s`. `resync_s` after a success; 0 means never again unasked.
-    `spacing_s` at least between the beginnings of two looks at a running server of which nothing new was announced.
+    `spacing_s` between looks at a running server of which events say nothing new, after two that followed at once.
     """
 
     first_s: float
@@ -110,7 +110,7 @@ def is_too_soon(intent: Intent, now: float) -> bool:
 def begun(before: Intent, now: float, pace: Pace) -> Intent:
     """Return the intent at the beginning of a look, with a plan for the case that it never ends.
 
-    One that would follow too soon upon the last is left to the sweep: in a storm, each look answers many events.
+    One that would follow too soon upon the others waits: in a storm, each look answers many events.
     """
     if is_too_soon(before, now):
         return before.model_copy(update={"awaited": True, "due_at": before.not_before})
@@ -118,7 +118,8 @@ def begun(before: Intent, now: float, pace: Pace) -> Intent:
         return before.model_copy(update={"awaited": False})  # a message that came late: there is nothing to look for
     attempts = before.attempts + 1
     wait_s = pace.of_parked() if before.parked else pace.after_deaths(attempts + before.failures)
-    not_before = now + pace.spacing_s if before.status == "running" else 0.0
+    # counted from when this look could have begun, not from when it did: so that two may follow at once
+    not_before = max(now, before.not_before + pace.spacing_s) if before.status == "running" else 0.0
     return before.model_copy(
         update={"awaited": False, "attempts": attempts, "due_at": now + wait_s, "not_before": not_before}
     )
@@ -169,10 +170,13 @@ def unawaited(before: Intent) -> Intent:
 
 
 def claimed(before: Intent, now: float, pace: Pace) -> Intent:
-    """Return the intent after a sweep asked for its look: a resync is an event of our own."""
+    """Return the intent after a sweep asked for its look, which waits no longer: a resync is an event of our own."""
     desired = before.desired if before.is_lagging else before.desired + 1
     wait_s = pace.first_s if before.is_suspect else pace.after_failures(before.failures + before.attempts)
-    return before.model_copy(update={"desired": desired, "awaited": True, "due_at": now + wait_s})
+    not_before = min(before.not_before, now)
+    return before.model_copy(
+        update={"desired": desired, "awaited": True, "due_at": now + wait_s, "not_before": not_before}
+    )
 
 
 def _reflected(before: Intent, generation: int) -> Intent:
