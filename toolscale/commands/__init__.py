@@ -1,0 +1,1 @@
+"""The commands of `toolscale`, a module for each family; `toolscale/cli.py` puts them together."""

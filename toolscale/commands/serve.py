@@ -1,0 +1,44 @@
+"""`toolscale serve` and `toolscale demo`: both sides in one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shared.logging import configure_logging
+from shared.settings import load_settings
+from toolscale.console import DataDirOption, JsonOption, print_json
+
+
+def serve(
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", help="An mcp.json of Claude, Cursor or VS Code.", show_default=False),
+    ] = None,
+    stdio: Annotated[bool, typer.Option("--stdio", help="Speak MCP over stdin and stdout instead of HTTP.")] = False,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default=False)] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0: any free one.", show_default=False)] = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Keep a catalogue of the servers in an mcp.json and answer find_tool, all in this process."""
+    from toolscale.serve import serve_embedded  # noqa: PLC0415  # loads both sides
+
+    serve_embedded(load_settings(config=config, host=host, port=port, data_dir=data_dir), stdio=stdio)
+
+
+def demo(
+    as_json: JsonOption = False,
+    directory: Annotated[Path, typer.Option(help="Where the demo's servers are installed.")] = Path(".demo"),
+) -> None:
+    """Run the main job on real third-party MCP servers, ask find_tool a few questions, and end."""
+    from toolscale.demo import run_demo  # noqa: PLC0415  # loads both sides
+    from toolscale.demo_report import print_report  # noqa: PLC0415
+
+    configure_logging("ERROR")  # the progress says what goes on
+    report = run_demo(directory)
+    if as_json:
+        print_json(report.model_dump(mode="json", exclude_none=True))
+    else:
+        print_report(report)

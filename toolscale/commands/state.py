@@ -1,0 +1,61 @@
+"""What the stores know: announced servers, refused events, savings."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from shared.settings import load_settings
+from toolscale.console import DataDirOption, JsonOption, out, plain, print_json
+
+
+def list_servers(as_json: JsonOption = False, data_dir: DataDirOption = None) -> None:
+    """Show every announced server: how far the catalogue is with it, when it looks next, and what is wrong."""
+    from toolscale.servers import as_object, servers, table  # noqa: PLC0415  # loads the store's client
+
+    found = servers(load_settings(data_dir=data_dir))
+    if as_json:
+        print_json([as_object(intent) for intent in found])
+    elif found:
+        out.print(table(found))
+    else:
+        out.print("No server was announced yet.")
+
+
+def dead_letters(
+    limit: Annotated[int, typer.Option(min=1, help="Show at most this many, newest first.")] = 20,
+    as_json: JsonOption = False,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Show the events and messages that were refused, and why."""
+    from workers.intents import open_intents  # noqa: PLC0415  # loads the store's client
+
+    intents = open_intents(load_settings(data_dir=data_dir))
+    letters = intents.dead_letters(limit)
+    intents.close()
+    if as_json:
+        print_json([letter.model_dump(mode="json") for letter in letters])
+        return
+    table = Table("when", "why", "what", box=None, header_style="bold", title=None if letters else "None was refused.")
+    for letter in letters:
+        when = datetime.fromtimestamp(letter.at, UTC).isoformat(timespec="seconds")
+        table.add_row(when, plain(letter.reason), plain(letter.body[:200]))
+    out.print(table)
+
+
+def show_savings(
+    period: Annotated[str, typer.Argument(help="today, a number of days (7d), or a date; UTC.")] = "today",
+    as_json: JsonOption = False,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Show the tokens that find_tool saved, gross and net, by day, server and tool."""
+    from toolscale.savings import savings, view  # noqa: PLC0415  # loads the store's client
+
+    found = savings(load_settings(data_dir=data_dir), period)
+    if as_json:
+        print_json(found.as_object())
+    else:
+        out.print(view(found))
