@@ -52,7 +52,7 @@ class Settings(BaseSettings):
     data_dir: Path = Path("~/.local/share/toolscale")
     """Where the embedded composition keeps its index and intents."""
     config: Path | None = None
-    """The operator's `mcp.json`; the only place stdio servers come from."""
+    """The operator's `mcp.json`, the only place stdio servers come from; unset: `serve` takes `data_dir`/mcp.json."""
     credentials_dir: Path | None = None
     """Directory of secrets named by `credential_ref`; beside it, `TOOLSCALE_CREDENTIAL_<NAME>` is looked up."""
 

@@ -16,6 +16,7 @@ from shared.errors import Permanent, ToolscaleError
 from shared.logging import configure_logging
 from shared.settings import load_settings
 from toolscale.commands.emit import emit_app
+from toolscale.commands.importing import import_servers
 from toolscale.commands.serve import demo, serve
 from toolscale.commands.state import dead_letters, list_servers, show_savings
 from toolscale.commands.token import token_app
@@ -30,6 +31,7 @@ app = typer.Typer(
 )
 app.command("serve")(serve)
 app.command("demo")(demo)
+app.command("import")(import_servers)
 app.command("servers")(list_servers)
 app.command("dead-letters")(dead_letters)
 app.command("savings")(show_savings)

@@ -27,6 +27,7 @@ from shared.settings import Settings
 from shared.upstream.mcp_json import Config, read_config
 from toolscale.console import err
 from toolscale.embedded import Embedded, run_embedded
+from toolscale.importing.target import FILE_NAME
 from workers.door.http import events_route
 from workers.door.recording import Recorder
 from workers.listening.running import listening
@@ -46,6 +47,7 @@ def serve_embedded(settings: Settings, *, stdio: bool) -> None:
             data directory, or the address, or whoever may call cannot be told from the settings.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # unwinds as Ctrl-C does, so all is closed
+    settings = _with_config(settings)
     if settings.config:
         _check(settings.config)
     if stdio:
@@ -58,6 +60,12 @@ def serve_embedded(settings: Settings, *, stdio: bool) -> None:
         _running(settings) as (embedded, catalogue),
     ):
         _answer(embedded, catalogue, entrance)
+
+
+def _with_config(settings: Settings) -> Settings:
+    """Return settings that name the data directory's own file, where there is one and no other is named."""
+    imported = settings.data_dir / FILE_NAME
+    return settings.model_copy(update={"config": imported}) if not settings.config and imported.is_file() else settings
 
 
 @contextmanager

@@ -10,6 +10,7 @@ It is the only place that a command comes from: no event can carry one.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,9 @@ from shared.events import Group, Label, ServerAnnouncement, ServerUp
 from shared.upstream.dial import HttpTarget, StdioTarget, Target
 
 SOURCE = "toolscale/mcp.json"
+
+SERVERS_KEYS = ("mcpServers", "servers")
+"""What the object of servers is called: by Claude and Cursor, and by VS Code."""
 
 _VARIABLE = re.compile(r"\$\{(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
 _ANY_LIST = TypeAdapter(list[Any])
@@ -77,22 +81,48 @@ def read_config(path: Path, environ: Mapping[str, str]) -> Config:
     problems: list[str] = []
     named: set[str] = set()
     for name, raw in _entries(path).items():
-        if _says(raw, "disabled") is True:  # before anything is expanded: what is not set does not matter then
+        if is_disabled(raw):  # before anything is expanded: what is not set does not matter then
             continue
         named.add(server_id(name))
         try:
-            entry = Entry.model_validate(_expand(raw, environ, name))
-            written = str(_says(raw, "url") or _says(raw, "serverUrl"))
-            announcement, target = _server(server_id(name), entry, _shown(entry.url, written))
+            announcement, target = read_entry(name, raw, environ)
             if announcement.server_id in targets:
                 raise ConfigInvalid(f"{name}: a server {announcement.server_id!r} is there already")
             announcements.append(announcement)
             targets[announcement.server_id] = target
-        except ValidationError as error:
-            problems.append(f"{name}: {_first(error)}")
         except ConfigInvalid as error:
             problems.append(str(error))
     return Config(tuple(announcements), targets, tuple(problems), frozenset(named))
+
+
+def read_entry(name: str, raw: object, environ: Mapping[str, str]) -> tuple[ServerAnnouncement, Target]:
+    """Return what a server is announced with and where it is dialled.
+
+    Raises:
+        ConfigInvalid: the entry cannot be used; the message begins with the server and quotes no value.
+    """
+    try:
+        entry = Entry.model_validate(_expand(raw, environ, name))
+        written = str(_says(raw, "url") or _says(raw, "serverUrl"))
+        return _server(server_id(name), entry, _shown(entry.url, written))
+    except ValidationError as error:
+        raise ConfigInvalid(f"{name}: {_first(error)}") from error
+
+
+def is_disabled(raw: object) -> bool:
+    """Return whether an entry says of itself that it is not to be used."""
+    return _says(raw, "disabled") is True
+
+
+def variables_of(raw: object) -> frozenset[str]:
+    """Return the environment variables without which an entry cannot be used: those that have no default in it."""
+    if isinstance(raw, str):
+        return frozenset(match["name"] for match in _VARIABLE.finditer(raw) if match["default"] is None)
+    if isinstance(raw, list):
+        return frozenset[str]().union(*map(variables_of, _ANY_LIST.validate_python(raw)))
+    if isinstance(raw, dict):
+        return frozenset[str]().union(*map(variables_of, _ANY_OBJECT.validate_python(raw).values()))
+    return frozenset()
 
 
 def server_id(name: str) -> str:
@@ -101,16 +131,35 @@ def server_id(name: str) -> str:
 
 
 def _entries(path: Path) -> dict[str, Any]:
+    document = read_document(path)
+    for key in SERVERS_KEYS:
+        if isinstance(document.get(key), dict):
+            return cast("dict[str, Any]", document[key])
+    raise ConfigInvalid(f"{path}: expected an object 'mcpServers' (Claude, Cursor) or 'servers' (VS Code)")
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """Return the object in a file of JSON, or of JSON with comments and trailing commas.
+
+    Raises:
+        ConfigInvalid: the file cannot be read, is not JSON, or is JSON of another kind.
+    """
     try:
-        document = json5.loads(path.read_text(encoding="utf-8-sig"))
+        document: object = _parse(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigInvalid(f"{path}: {error.strerror or error}") from error
     except ValueError as error:
         raise ConfigInvalid(f"{path}: not JSON: {error}") from error
-    for key in ("mcpServers", "servers"):
-        if isinstance(document, dict) and isinstance(document.get(key), dict):
-            return cast("dict[str, Any]", document[key])
-    raise ConfigInvalid(f"{path}: expected an object 'mcpServers' (Claude, Cursor) or 'servers' (VS Code)")
+    if not isinstance(document, dict):
+        raise ConfigInvalid(f"{path}: expected an object with 'mcpServers' (Claude, Cursor) or 'servers' (VS Code)")
+    return cast("dict[str, Any]", document)
+
+
+def _parse(text: str) -> object:
+    try:
+        return json.loads(text)  # json5 takes 24 s for a megabyte, and the state of a client may have several
+    except ValueError:
+        return json5.loads(text)
 
 
 def _says(raw: object, key: str) -> object:

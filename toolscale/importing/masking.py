@@ -1,0 +1,111 @@
+"""Entries as they may be shown: without the values of variables and headers, and whatever else may be a secret."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, cast
+from urllib.parse import urlsplit, urlunsplit
+
+from shared.upstream.dial import StdioTarget
+from shared.upstream.secrets import SHORTEST, secrets_of
+
+HIDDEN = "***"
+CHANGED = "(changed)"
+
+_SHOWN = ("type", "cwd", "groups", "labels", "disabled")
+_REFERENCE = re.compile(r"([A-Za-z]+ )?\$\{(env:)?[A-Za-z_]\w*\}")  # `Bearer ${TOKEN}`: it names a secret, and is none
+_HEADER_NAME = re.compile(r"[A-Za-z-]+:")
+_TELLING = re.compile(r"key|token|secret|passw|pwd|auth|credential", re.IGNORECASE)
+_ASSIGNED = re.compile(r"(?P<name>-{0,2}[A-Za-z][\w.-]*)=(?P<value>.*)", re.DOTALL)
+_PLAIN_SEGMENT = re.compile(r"@?[a-z]+([-_.@][a-z]+)*")
+
+
+def masked_servers(servers: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of a file as they may be shown; what differs from before without showing it says so."""
+    return {
+        name: _marked(masked(entry), masked(before.get(name)), entry, before.get(name))
+        for name, entry in servers.items()
+    }
+
+
+def masked(entry: object) -> object:
+    """Return an entry as it may be shown; references to variables stay, other values of `env` and `headers` do not."""
+    parts = _object(entry)
+    return _hidden(entry) if parts is None else {key: _masked_part(key, value) for key, value in parts.items()}
+
+
+def _masked_part(key: str, value: object) -> object:
+    if key in _SHOWN:
+        return value
+    if key in ("url", "serverUrl") and isinstance(value, str):
+        return _masked_url(value)
+    if key == "command" and isinstance(value, str):
+        return " ".join(_masked_words(value.split(" ")))
+    if key == "args" and isinstance(value, list):
+        return _masked_words([str(word) for word in cast("list[object]", value)])
+    return _hidden(value)
+
+
+def _hidden(value: object) -> object:
+    if (parts := _object(value)) is not None:
+        return {key: _hidden(item) for key, item in parts.items()}
+    return value if value is None or (isinstance(value, str) and _REFERENCE.fullmatch(value)) else HIDDEN
+
+
+def _masked_words(words: Sequence[str]) -> list[str]:
+    found = secrets_of(StdioTarget("", tuple(words)))
+    secrets = [each for each in found if not (_REFERENCE.search(each) or _HEADER_NAME.fullmatch(each))]
+    return [_masked_word(before, word, secrets) for before, word in pairwise(("", *words))]
+
+
+def _masked_word(before: str, word: str, secrets: Sequence[str]) -> str:
+    if before.startswith("-") and "=" not in before and _TELLING.search(before):
+        return str(_hidden(word))
+    assigned = _ASSIGNED.fullmatch(word)
+    if assigned and _TELLING.search(assigned["name"]):
+        return f"{assigned['name']}={_hidden(assigned['value'])}"
+    for secret in secrets:
+        word = word.replace(secret, HIDDEN)
+    return word
+
+
+def _masked_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return HIDDEN
+    user, at, host = parts.netloc.rpartition("@")
+    path = "/".join(map(_masked_segment, parts.path.split("/")))
+    query = "&".join(map(_masked_parameter, parts.query.split("&"))) if parts.query else ""
+    return urlunsplit((parts.scheme, (HIDDEN if user else "") + at + host, path, query, HIDDEN * bool(parts.fragment)))
+
+
+def _masked_segment(segment: str) -> str:
+    if len(segment) < SHORTEST or _PLAIN_SEGMENT.fullmatch(segment) or _REFERENCE.fullmatch(segment):
+        return segment
+    return HIDDEN
+
+
+def _masked_parameter(parameter: str) -> str:
+    name, separator, value = parameter.partition("=")
+    return f"{name}={_hidden(value)}" if separator else HIDDEN
+
+
+def _marked(shown: object, shown_before: object, now: object, before: object) -> object:
+    """Say of what changed that it did, where what is shown of it is the same."""
+    parts, parts_before = _object(shown), _object(shown_before) or {}
+    if parts is not None:
+        values, values_before = _object(now) or {}, _object(before) or {}
+        return {
+            key: _marked(part, parts_before.get(key), values[key], values_before.get(key))
+            for key, part in parts.items()
+        }
+    if shown != shown_before or now == before:
+        return shown
+    return [*cast("list[object]", shown), CHANGED] if isinstance(shown, list) else f"{shown} {CHANGED}"
+
+
+def _object(value: object) -> dict[str, object] | None:
+    return cast("dict[str, object]", value) if isinstance(value, dict) else None

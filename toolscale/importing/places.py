@@ -1,0 +1,120 @@
+"""Where clients keep their MCP servers, on Linux, macOS and Windows."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+
+class Client(StrEnum):
+    """A program whose configuration is read."""
+
+    CLAUDE_CODE = "claude-code"
+    CLAUDE_DESKTOP = "claude-desktop"
+    CURSOR = "cursor"
+    VSCODE = "vscode"
+
+
+TITLES: Mapping[Client, str] = {
+    Client.CLAUDE_CODE: "Claude Code",
+    Client.CLAUDE_DESKTOP: "Claude Desktop",
+    Client.CURSOR: "Cursor",
+    Client.VSCODE: "VS Code",
+}
+
+_VSCODE_EDITIONS = ("Code", "Code - Insiders", "VSCodium")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Whose configurations are read: `system` as `sys.platform` has it, the home directory, and the environment."""
+
+    system: str
+    home: Path
+    environ: Mapping[str, str]
+
+    @property
+    def programs(self) -> Path:
+        """Return the directory in which programs keep a user's settings."""
+        if self.system == "darwin":
+            return self.home / "Library" / "Application Support"
+        if self.system == "win32":
+            return Path(self.environ.get("APPDATA") or self.home / "AppData" / "Roaming")
+        return Path(self.environ.get("XDG_CONFIG_HOME") or self.home / ".config")
+
+    @property
+    def claude_code_state(self) -> Path:
+        """Return the file in which Claude Code keeps the user's servers, and those of each project."""
+        return Path(self.environ.get("CLAUDE_CONFIG_DIR") or self.home) / ".claude.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A file with servers in it. `client` is None for one that was named; `project` the directory it is about, if any.
+
+    It need not exist.
+    """
+
+    path: Path
+    client: Client | None = None
+    project: Path | None = None
+
+    @property
+    def title(self) -> str:
+        """Return whose file it is, for people."""
+        return TITLES[self.client] if self.client else self.path.name
+
+
+def this_machine() -> Machine:
+    """Return the machine and user this process runs for."""
+    return Machine(sys.platform, Path.home(), os.environ)
+
+
+def places(machine: Machine, project: Path, clients: Iterable[Client]) -> list[Place]:
+    """Return every file in which these clients would keep servers, those of the project before the user's."""
+    found = [place for client in clients for place in _PLACES[client](machine, project)]
+    return list({place.path: place for place in reversed(found)}.values())[::-1]
+
+
+def named_place(path: Path) -> Place:
+    """Return a file that was named; where clients keep a project's, it is known to be about that project."""
+    if path.name == ".mcp.json":
+        return Place(path, project=path.parent)
+    return Place(path, project=path.parent.parent if path.parent.name in (".cursor", ".vscode") else None)
+
+
+def _claude_code(machine: Machine, project: Path) -> Iterator[Place]:
+    yield Place(project / ".mcp.json", Client.CLAUDE_CODE, project)
+    yield Place(machine.claude_code_state, Client.CLAUDE_CODE)
+
+
+def _claude_desktop(machine: Machine, _project: Path) -> Iterator[Place]:
+    yield Place(machine.programs / "Claude" / "claude_desktop_config.json", Client.CLAUDE_DESKTOP)
+
+
+def _cursor(machine: Machine, project: Path) -> Iterator[Place]:
+    if project != machine.home:
+        yield Place(project / ".cursor" / "mcp.json", Client.CURSOR, project)
+    yield Place(machine.home / ".cursor" / "mcp.json", Client.CURSOR)
+
+
+def _vscode(machine: Machine, project: Path) -> Iterator[Place]:
+    for name in ("mcp.json", "settings.json"):
+        yield Place(project / ".vscode" / name, Client.VSCODE, project)
+    for edition in _VSCODE_EDITIONS:
+        user = machine.programs / edition / "User"
+        for directory in (user, *sorted(user.glob("profiles/*"))):
+            yield Place(directory / "mcp.json", Client.VSCODE)
+            yield Place(directory / "settings.json", Client.VSCODE)
+
+
+_PLACES: Mapping[Client, Callable[[Machine, Path], Iterator[Place]]] = {
+    Client.CLAUDE_CODE: _claude_code,
+    Client.CLAUDE_DESKTOP: _claude_desktop,
+    Client.CURSOR: _cursor,
+    Client.VSCODE: _vscode,
+}

@@ -1,0 +1,98 @@
+"""The `mcp.json` that is imported into: read with all that is in it, written at once or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain, count
+from pathlib import Path
+from typing import Any, cast
+
+from shared.errors import ConfigInvalid
+from shared.upstream.mcp_json import SERVERS_KEYS, read_document
+from toolscale.importing.entries import dumped
+
+FILE_NAME = "mcp.json"
+"""What the file is called in a data directory, where `toolscale serve` finds it by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFile:
+    """A file of ours: its entries as they are written, under which key, and all else that is in it.
+
+    `has_comments` says whether it holds what JSON does not, which is lost when it is written.
+    """
+
+    path: Path
+    document: dict[str, Any]
+    key: str
+    servers: dict[str, Any]
+    has_comments: bool = False
+
+
+def read_target(path: Path) -> TargetFile:
+    """Return the file, empty where there is none yet.
+
+    Raises:
+        ConfigInvalid: it cannot be used, and so is not touched.
+    """
+    document = read_document(path) if path.exists() else {}
+    key = next((key for key in SERVERS_KEYS if key in document), SERVERS_KEYS[0])
+    servers = document.get(key, {})
+    if not isinstance(servers, dict):
+        raise ConfigInvalid(f"{path}: expected an object {key!r}")
+    has_comments = path.exists() and not _is_json(path)
+    return TargetFile(path.resolve(), document, key, cast("dict[str, Any]", servers), has_comments)
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(path.read_text(encoding="utf-8-sig"))
+    except ValueError:
+        return False
+    return True
+
+
+def write_servers(target: TargetFile, servers: dict[str, Any], now: datetime) -> Path | None:
+    """Write the file with these servers and return its backup, None where there was no file.
+
+    A reader sees the old file or the new one. The file keeps its permissions; a new one is its owner's alone.
+
+    Raises:
+        ConfigInvalid: it cannot be written; then nothing has changed.
+    """
+    text = dumped({**target.document, target.key: servers})
+    try:
+        target.path.parent.mkdir(parents=True, exist_ok=True)
+        backup = _back_up(target.path, now) if target.path.exists() else None
+        _replace(target.path, text)
+    except OSError as error:
+        raise ConfigInvalid(f"{target.path}: cannot be written: {error.strerror or error}") from error
+    return backup
+
+
+def _back_up(path: Path, now: datetime) -> Path:
+    stem = f"{path.name}.{now:%Y%m%dT%H%M%SZ}"
+    names = chain([f"{stem}.bak"], (f"{stem}.{number}.bak" for number in count(2)))
+    backup = next(path.with_name(name) for name in names if not path.with_name(name).exists())
+    shutil.copy2(path, backup)  # its permissions too
+    return backup
+
+
+def _replace(path: Path, text: str) -> None:
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # 0600
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            shutil.copymode(path, name)
+        Path(name).replace(path)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise
