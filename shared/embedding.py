@@ -64,7 +64,7 @@ class Embedder(Protocol):
 class FastEmbedder:
     """An embedder on fastembed; the model is loaded on first use, so after any fork."""
 
-    def __init__(self, model: str = BUNDLED_MODEL, threads: int | None = None) -> None:
+    def __init__(self, model: str = BUNDLED_MODEL, threads: int = 1) -> None:
         self.model = model
         self._threads = threads
         self._loaded: TextEmbedding | None = None
@@ -163,7 +163,7 @@ def _dimension_of(model: str) -> int:
         raise ConfigInvalid(f"embedding_model: fastembed knows no model {model!r}") from error
 
 
-def _load(model: str, threads: int | None) -> TextEmbedding:
+def _load(model: str, threads: int) -> TextEmbedding:
     import onnxruntime  # noqa: PLC0415
     from fastembed import TextEmbedding  # noqa: PLC0415  # 2 s to import
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,34 +26,37 @@ WARM_UP_SERVERS = 8
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What does the work: so many worker processes on one index, each with so many threads for a model (None: all).
+    """What does the work: so many worker processes on one index, each embedding so many texts at once, in threads.
 
     With `apart`, each worker has an index, a queue and a share of the servers of its own: what workers on one shared
     index could reach at best.
     """
 
     workers: int = 1
-    embedding_threads: int | None = None
+    embedding_threads: int = 1
+    embedding_concurrency: int = 1
     apart: bool = False
 
     def __str__(self) -> str:
-        threads = self.embedding_threads or os.cpu_count() or 1
-        each = f"{threads} embedding thread{'s' if threads > 1 else ''}{' each' if self.workers > 1 else ''}"
+        texts = "1 text" if self.embedding_concurrency == 1 else f"{self.embedding_concurrency} texts"
+        threads = "1 thread" if self.embedding_threads == 1 else f"{self.embedding_threads} threads"
+        each = f"{texts} at once in {threads} each"
         counted = "1 worker" if self.workers == 1 else f"{self.workers} workers"
         return f"{counted}, {each}" + (", each with an index and a queue of its own" if self.apart else "")
 
     @property
     def environment(self) -> dict[str, str]:
         """Return the settings of the worker processes."""
-        return {"TOOLSCALE_EMBEDDING_THREADS": str(self.embedding_threads)} if self.embedding_threads else {}
+        return {
+            "TOOLSCALE_EMBEDDING_THREADS": str(self.embedding_threads),
+            "TOOLSCALE_EMBEDDING_CONCURRENCY": str(self.embedding_concurrency),
+        }
 
 
 def settings_compared() -> tuple[Setting, ...]:
     """Return what is compared: two workers share an index only where that is a server."""
-    one_thread, two_threads = Setting(embedding_threads=1), Setting(embedding_threads=2)
-    if qdrant_url():
-        return one_thread, two_threads, Setting(workers=2, embedding_threads=1), Setting(workers=2)
-    return one_thread, two_threads, Setting(workers=2, embedding_threads=1, apart=True)
+    of_one = Setting(), Setting(embedding_threads=2), Setting(embedding_concurrency=2)
+    return *of_one, Setting(workers=2, apart=not qdrant_url())
 
 
 def measure_haystack(plan: Plan, corpus: Path) -> Haystack:
