@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from query.savings import UNCOUNTED_SHOWN, Baseline
@@ -64,9 +64,26 @@ class Ledger:
         self._refresh()
         if scope.is_of_whole_servers:
             return _baseline([record for record in self._records.values() if scope.admits(record)], encoding)
-        summed = self._index.token_sum(scope, encoding)
-        names = self._index.uncounted(scope, encoding, UNCOUNTED_SHOWN) if summed.uncounted else []
-        return Baseline(summed.tokens, summed.counted + summed.uncounted, tuple(names), summed.uncounted)
+        return self._summed(scope, encoding)
+
+    def by_server(self, scope: Scope, encoding: Encoding) -> dict[str, Baseline]:
+        """Return what each server's tools in the scope cost, by id; the sum of all is the scope's baseline.
+
+        Raises:
+            IndexUnavailable: the records, or the sums over a part of a server's tools, could not be read.
+        """
+        records = [record for record in self.known(scope) if scope.admits(record)]
+        return {record.server_id: self._of_server(record, scope, encoding) for record in records}
+
+    def known(self, scope: Scope) -> list[ServerRecord]:
+        """Return the records of all servers in the scope, of whatever status, sorted by id.
+
+        Raises:
+            IndexUnavailable: the records could not be read.
+        """
+        self._refresh()
+        admitted = (each for each in self._records.values() if replace(scope, status=each.status).admits(each))
+        return sorted(admitted, key=lambda each: each.server_id)
 
     def servers(self, scope: Scope) -> list[str]:
         """Return the ids of the servers whose tools may lie within the scope, sorted, as of the last baseline."""
@@ -88,6 +105,17 @@ class Ledger:
     def audit(self, scope: Scope, encoding: Encoding) -> Audit:
         """Compare the baseline with the index's exact sum, which defines it; they agree once writes pause."""
         return Audit(self.baseline(scope, encoding), self._index.token_sum(scope, encoding))
+
+    def _of_server(self, record: ServerRecord, scope: Scope, encoding: Encoding) -> Baseline:
+        if scope.is_of_whole_servers:
+            return _baseline([record], encoding)
+        return self._summed(replace(scope, servers=frozenset({record.server_id})), encoding)
+
+    def _summed(self, scope: Scope, encoding: Encoding) -> Baseline:
+        """Return the exact sum over the tools of a scope that divides some servers' tools."""
+        summed = self._index.token_sum(scope, encoding)
+        names = self._index.uncounted(scope, encoding, UNCOUNTED_SHOWN) if summed.uncounted else []
+        return Baseline(summed.tokens, summed.counted + summed.uncounted, tuple(names), summed.uncounted)
 
     def _refresh(self) -> None:
         with self._refreshing:

@@ -79,7 +79,7 @@ class Settings(BaseSettings):
     """Bytes of all rests of answers that are kept, in Redis or in this process; the oldest make room."""
 
     savings_keep_days: Annotated[int, Field(ge=1, le=400)] = 30
-    """Days for which `get_savings_report` can look back, today included; kept in Redis or in `data_dir`."""
+    """Days for which savings, calls and the catalogue's size are kept, today included; in Redis or in `data_dir`."""
 
     no_match_below: Annotated[float, Field(ge=-1, le=1)] = 0.25
     """Cosine similarity below which the closest tool is no match, -1 to 1; set for the bundled model."""

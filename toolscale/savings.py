@@ -10,7 +10,7 @@ from rich.table import Table
 
 from query.history import open_history
 from query.history.periods import days_of, today
-from query.history.report import Report, Returned, report
+from query.history.report import Report, Used, report
 from shared.settings import Settings
 from toolscale.console import plain
 
@@ -26,13 +26,13 @@ def savings(settings: Settings, period: str) -> Report:
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="period") from error
     with closing(open_history(settings)) as history:
-        return report(history.rows(first, last), first, last)
+        return report(history.rows(first, last), first, last, sizes=history.sizes(first, last))
 
 
 def view(found: Report) -> Group:
     """Return the report for people."""
-    return Group(_totals(found), "", found.advice, "", _days(found), "", _names("server", found.by_server), "",
-                 _names("tool", found.by_tool))  # fmt: skip
+    return Group(_totals(found), "", found.advice, "", _days(found), "", _catalogue(found), "",
+                 _names("server", found.by_server), "", _names("tool", found.by_tool))  # fmt: skip
 
 
 def _totals(found: Report) -> Table:
@@ -58,8 +58,17 @@ def _days(found: Report) -> Table:
     return shown
 
 
-def _names(of: str, returned: list[Returned]) -> Table:
-    shown = Table(of, "answers", "definition tokens", box=None, header_style="bold")
-    for each in returned:
-        shown.add_row(plain(each.name), f"{each.answers:,}", f"{each.definition_tokens:,}")
+def _catalogue(found: Report) -> Table:
+    shown = Table("day", "servers", "tools", "tokens of all tools", box=None, header_style="bold")
+    for day in found.catalogue:
+        shown.add_row(str(day.day), f"{day.servers:,}", f"{day.tools:,}", f"{day.tokens:,}")
+    return shown
+
+
+def _names(of: str, used: list[Used]) -> Table:
+    columns = ("answers", "definition tokens", "calls", "failed", "bytes of results")
+    shown = Table(of, *columns, box=None, header_style="bold")
+    for each in used:
+        numbers = (each.answers, each.definition_tokens, each.calls, each.failed_calls, each.response_bytes)
+        shown.add_row(plain(each.name), *(f"{number:,}" for number in numbers))
     return shown

@@ -1,4 +1,4 @@
-"""What answers gave and saved, day by day: recorded beside the answers, and read by the report."""
+"""Savings, calls and the catalogue's size by day: recorded beside the answers, and read by the report."""
 
 from __future__ import annotations
 

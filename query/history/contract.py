@@ -27,6 +27,9 @@ CounterName = Literal[
     "returned_tokens",
     "definition_tokens",
     "tokens_saved",
+    "calls",
+    "failed_calls",
+    "response_bytes",
 ]
 
 
@@ -59,6 +62,32 @@ class Given:
     searched: Searched | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Called:
+    """One call of a tool on its server, and how long its result was in JSON; a failed one may have had none."""
+
+    day: date
+    caller: str
+    server: str
+    tool: str
+    response_bytes: int
+    is_failed: bool = False
+
+
+Note = Given | Called
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSize:
+    """What a server's tools cost a context that is given all of them; 0 of a server whose tools nobody can find."""
+
+    tools: int
+    tokens: int
+
+
+Sizes = Mapping[date, Mapping[str, ServerSize]]
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class RowKey:
     """Whose counters: of a caller's answers on a day, or, where `tool` says so, of one tool in them."""
@@ -78,14 +107,23 @@ Rows = Mapping[RowKey, Mapping[str, int]]
 
 
 class SavingsHistory(Protocol):
-    """Counters by day, caller and tool. Safe to call from several threads.
+    """Counters by day, caller and tool, and the servers' sizes by day. Safe to call from several threads.
 
-    A day is kept for the store's `keep_days`, and has at most MAX_COUNTERS_A_DAY and those of OTHERS.
+    A day is kept for the store's `keep_days`, and has at most MAX_COUNTERS_A_DAY and those of OTHERS, and a size for
+    each server of the catalogue.
     Every method raises HistoryUnavailable when the store does not answer.
     """
 
-    def add(self, given: Sequence[Given]) -> None:
-        """Count these answers, in the order in which they were given."""
+    def add(self, notes: Sequence[Note]) -> None:
+        """Count these answers and calls, in the order in which they were given."""
+        ...
+
+    def keep_sizes(self, day: date, sizes: Mapping[str, ServerSize]) -> None:
+        """Keep the sizes of these servers as the day's, in the place of those before."""
+        ...
+
+    def sizes(self, first: date, last: date) -> Sizes:
+        """Return the sizes of these days, both included, by server; days without any are left out."""
         ...
 
     def rows(self, first: date, last: date) -> Rows:
@@ -100,12 +138,12 @@ class SavingsHistory(Protocol):
 class CountedHistory(ABC):
     """What is the same in every store: which searches repeat another, and which counters an answer adds to."""
 
-    def add(self, given: Sequence[Given]) -> None:
-        """Count these answers, in the order in which they were given."""
-        searches = [each for each in given if each.searched and each.tools]
+    def add(self, notes: Sequence[Note]) -> None:
+        """Count these answers and calls, in the order in which they were given."""
+        searches = [each for each in notes if isinstance(each, Given) and each.searched and each.tools]
         before = self._exchange_last([(each.caller, names_of(each)) for each in searches])
         repeats = [each for each, last in zip(searches, before, strict=True) if last and _is_covered(each, last)]
-        self._add(_sums(given, frozenset(map(id, repeats))))
+        self._add(_sums(notes, frozenset(map(id, repeats))))
 
     @abstractmethod
     def _exchange_last(self, given: Sequence[tuple[str, str]]) -> list[str | None]:
@@ -125,12 +163,20 @@ def _is_covered(given: Given, last: str) -> bool:
     return set(given.tools) <= {(server, tool) for server, tool in json.loads(last)}
 
 
-def _sums(given: Iterable[Given], repeats: frozenset[int]) -> Rows:
+def _sums(notes: Iterable[Note], repeats: frozenset[int]) -> Rows:
     sums: dict[RowKey, Counter[str]] = {}
-    for each in given:
-        for key, counters in _counted(each, is_repeat=id(each) in repeats):
+    for each in notes:
+        counted = _called(each) if isinstance(each, Called) else _counted(each, is_repeat=id(each) in repeats)
+        for key, counters in counted:
             sums.setdefault(key, Counter()).update(counters)
     return sums
+
+
+def _called(called: Called) -> Iterator[tuple[RowKey, dict[CounterName, int]]]:
+    # 0 answers are counted too: by this counter a store knows that it has the row
+    counters: dict[CounterName, int] = {"answers": 0, "calls": 1, "response_bytes": called.response_bytes}
+    failed: dict[CounterName, int] = {"failed_calls": 1} if called.is_failed else {}
+    yield RowKey(called.day, called.caller, called.server, called.tool), counters | failed
 
 
 def _counted(given: Given, *, is_repeat: bool) -> Iterator[tuple[RowKey, dict[CounterName, int]]]:

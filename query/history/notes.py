@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from query.answer import FindAnswer, FoundTool
 from query.caller import Caller
-from query.history.contract import Given, Searched
+from query.history.contract import Called, Given, Searched
 from query.history.periods import today
 
 
@@ -21,6 +21,11 @@ def given_by_description(tools: Iterable[FoundTool], caller: Caller) -> Given:
     """Return what `describe_tool` gave: definitions, which finding has led to."""
     shown = _tools(tools)
     return Given(today(), caller.name, shown, sum(shown.values()))
+
+
+def called(caller: str, server: str, tool: str, response_bytes: int, *, is_failed: bool) -> Called:
+    """Return that a caller called a tool on its server, now."""
+    return Called(today(), caller, server, tool, response_bytes, is_failed)
 
 
 def _tools(tools: Iterable[FoundTool]) -> dict[tuple[str, str], int]:

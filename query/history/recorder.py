@@ -7,7 +7,7 @@ import threading
 
 import structlog
 
-from query.history.contract import Given, SavingsHistory
+from query.history.contract import Note, SavingsHistory
 from shared.errors import HistoryUnavailable
 
 MAX_WAITING = 1_000
@@ -23,16 +23,16 @@ class Recorder:
 
     def __init__(self, history: SavingsHistory, max_waiting: int = MAX_WAITING) -> None:
         self.history = history
-        self._waiting: queue.Queue[Given | None] = queue.Queue(max_waiting)
+        self._waiting: queue.Queue[Note | None] = queue.Queue(max_waiting)
         self._left_out = 0
         self._is_failing = False
         self._thread = threading.Thread(target=self._write, name="toolscale savings", daemon=True)
         self._thread.start()
 
-    def note(self, given: Given) -> None:
-        """Have an answer counted soon. Returns at once and never raises, from any thread."""
+    def note(self, note: Note) -> None:
+        """Have an answer or a call counted soon. Returns at once and never raises, from any thread."""
         try:
-            self._waiting.put_nowait(given)
+            self._waiting.put_nowait(note)
         except queue.Full:
             self._left_out += 1
 
@@ -51,7 +51,7 @@ class Recorder:
             if is_last:
                 return
 
-    def _batch(self, first: Given) -> tuple[list[Given], bool]:
+    def _batch(self, first: Note) -> tuple[list[Note], bool]:
         """Return the first with what waits behind it, and whether nothing follows."""
         batch = [first]
         while len(batch) < BATCH:
@@ -64,7 +64,7 @@ class Recorder:
             batch.append(following)
         return batch, False
 
-    def _add(self, batch: list[Given]) -> None:
+    def _add(self, batch: list[Note]) -> None:
         try:
             self.history.add(batch)
         except HistoryUnavailable as error:

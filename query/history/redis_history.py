@@ -1,10 +1,10 @@
-"""The history in Redis, for any number of replicas: a hash a day, written to in two round trips a batch."""
+"""The history in Redis, for any number of replicas: two hashes a day; a batch of notes takes two round trips."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, timedelta
 from itertools import groupby
@@ -13,10 +13,19 @@ from typing import Any, cast
 import redis
 from redis.exceptions import RedisError
 
-from query.history.contract import MAX_COUNTERS_A_DAY, REPEAT_WITHIN_S, CountedHistory, RowKey, Rows
+from query.history.contract import (
+    MAX_COUNTERS_A_DAY,
+    REPEAT_WITHIN_S,
+    CountedHistory,
+    RowKey,
+    Rows,
+    ServerSize,
+    Sizes,
+)
 from shared.errors import HistoryUnavailable
 
 PREFIX = "toolscale:savings:"
+SIZES_PREFIX = "toolscale:sizes:"
 TIMEOUT_S = 2.0
 _DAY_S = 86_400
 
@@ -49,21 +58,42 @@ class RedisHistory(CountedHistory):
 
     def rows(self, first: date, last: date) -> Rows:
         """Return all rows of these days, both included."""
-        days = [first + timedelta(days=each) for each in range((last - first).days + 1)]
-        with _translated(), self._redis.pipeline(transaction=False) as pipeline:
-            for day in days:
-                pipeline.hgetall(_key(day))
-            found = pipeline.execute()
         rows: dict[RowKey, dict[str, int]] = {}
-        for day, fields in zip(days, found, strict=True):
+        for day, fields in self._hashes(PREFIX, first, last):
             for field, amount in fields.items():
                 row, _, counter = field.rpartition("]")
                 rows.setdefault(RowKey(day, *json.loads(row + "]")), {})[counter] = int(amount)
         return rows
 
+    def keep_sizes(self, day: date, sizes: Mapping[str, ServerSize]) -> None:
+        """Keep the sizes of these servers as the day's, in the place of those before."""
+        if not sizes:
+            return
+        key = SIZES_PREFIX + day.isoformat()
+        with _translated(), self._redis.pipeline(transaction=False) as pipeline:
+            pipeline.hset(key, mapping={server: f"{size.tools} {size.tokens}" for server, size in sizes.items()})
+            pipeline.expire(key, self._keep_s)
+            pipeline.execute()
+
+    def sizes(self, first: date, last: date) -> Sizes:
+        """Return the sizes of these days, both included, by server; days without any are left out."""
+        return {
+            day: {server: ServerSize(*map(int, size.split())) for server, size in fields.items()}
+            for day, fields in self._hashes(SIZES_PREFIX, first, last)
+            if fields
+        }
+
     def close(self) -> None:
         """Close the connections."""
         self._redis.close()
+
+    def _hashes(self, prefix: str, first: date, last: date) -> list[tuple[date, dict[str, str]]]:
+        """Return what is kept of each day under this prefix, in one round trip."""
+        days = [first + timedelta(days=each) for each in range((last - first).days + 1)]
+        with _translated(), self._redis.pipeline(transaction=False) as pipeline:
+            for day in days:
+                pipeline.hgetall(prefix + day.isoformat())
+            return list(zip(days, pipeline.execute(), strict=True))
 
     def _exchange_last(self, given: Sequence[tuple[str, str]]) -> list[str | None]:
         with _translated(), self._redis.pipeline(transaction=False) as pipeline:

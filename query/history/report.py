@@ -14,7 +14,7 @@ from datetime import date
 
 from pydantic import BaseModel, ConfigDict
 
-from query.history.contract import OTHERS, RowKey, Rows
+from query.history.contract import OTHERS, RowKey, Rows, ServerSize, Sizes
 
 SHOWN = 20
 
@@ -50,14 +50,28 @@ class Net(BaseModel):
     """What the definitions of our own tools cost a session, on average."""
 
 
-class Returned(BaseModel):
-    """How often tools of a server, or a tool, were in an answer, and what their definitions take each time together."""
+class Used(BaseModel):
+    """How often tools of a server, or a tool, were in an answer, and what their definitions take each time together.
+
+    `calls` went to the server through us; `response_bytes` is how long their results were in JSON, together.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     name: str
     answers: int
     definition_tokens: int
+    calls: int = 0
+    failed_calls: int = 0
+    response_bytes: int = 0
+
+
+class CatalogueDay(_Day):
+    """What a context would cost that is given all tools, as it last was on that day, and what it is made of."""
+
+    servers: int
+    tools: int
+    tokens: int
 
 
 class Report(BaseModel):
@@ -72,15 +86,18 @@ class Report(BaseModel):
     break_even_tools: int | None = None
     advice: str
     by_day: list[DaySums]
-    by_server: list[Returned]
-    by_tool: list[Returned]
+    by_server: list[Used]
+    by_tool: list[Used]
+    catalogue: list[CatalogueDay]
 
     def as_object(self) -> dict[str, object]:
         """Return the report as it is sent, without fields that are None."""
         return self.model_dump(mode="json", exclude_none=True)
 
 
-def report(rows: Rows, first: date, last: date, shows: Callable[[RowKey], bool] = lambda _: True) -> Report:
+def report(
+    rows: Rows, first: date, last: date, shows: Callable[[RowKey], bool] = lambda _: True, sizes: Sizes | None = None
+) -> Report:
     """Return the savings in these rows; tools that `shows` denies are summed under one name for all others."""
     callers = {key: counters for key, counters in rows.items() if not key.tool}
     tools = {key: counters for key, counters in rows.items() if key.tool}
@@ -99,6 +116,7 @@ def report(rows: Rows, first: date, last: date, shows: Callable[[RowKey], bool] 
         by_tool=_ranked(
             (f"{key.server}:{key.tool}" if named[key] else OTHERS, counters) for key, counters in tools.items()
         ),
+        catalogue=[_catalogue(day, of.values()) for day, of in sorted((sizes or {}).items())],
     )
 
 
@@ -159,17 +177,31 @@ def _stated(total: Counter[str]) -> dict[str, int]:
     }
 
 
-def _ranked(rows: Iterable[tuple[str, Mapping[str, int]]]) -> list[Returned]:
+def _catalogue(day: date, sizes: Iterable[ServerSize]) -> CatalogueDay:
+    held = [size for size in sizes if size.tools]
+    return CatalogueDay(
+        day=day, servers=len(held), tools=sum(size.tools for size in held), tokens=sum(size.tokens for size in held)
+    )
+
+
+def _ranked(rows: Iterable[tuple[str, Mapping[str, int]]]) -> list[Used]:
     """Return the most frequent names first, SHOWN of them, and the rest as one."""
     sums: dict[str, Counter[str]] = {}
     for name, counters in rows:
         sums.setdefault(name, Counter()).update(counters)
     others = sums.pop(OTHERS, Counter())
-    ordered = sorted(sums.items(), key=lambda each: (-each[1]["answers"], each[0]))
+    ordered = sorted(sums.items(), key=lambda each: (-each[1]["answers"], -each[1]["calls"], each[0]))
     for _, counters in ordered[SHOWN:]:
         others.update(counters)
     shown = ordered[:SHOWN] + ([(OTHERS, others)] if others else [])
     return [
-        Returned(name=name, answers=counters["answers"], definition_tokens=counters["definition_tokens"])
+        Used(
+            name=name,
+            answers=counters["answers"],
+            definition_tokens=counters["definition_tokens"],
+            calls=counters["calls"],
+            failed_calls=counters["failed_calls"],
+            response_bytes=counters["response_bytes"],
+        )
         for name, counters in shown
     ]

@@ -5,18 +5,29 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-from query.history.contract import MAX_COUNTERS_A_DAY, REPEAT_WITHIN_S, CountedHistory, RowKey, Rows
+from query.history.contract import (
+    MAX_COUNTERS_A_DAY,
+    REPEAT_WITHIN_S,
+    CountedHistory,
+    RowKey,
+    Rows,
+    ServerSize,
+    Sizes,
+)
 from shared.errors import HistoryUnavailable
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS counters (
     day TEXT, caller TEXT, server TEXT, tool TEXT, counter TEXT, amount INTEGER NOT NULL,
     PRIMARY KEY (day, caller, server, tool, counter)) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS sizes (
+    day TEXT, server TEXT, tools INTEGER NOT NULL, tokens INTEGER NOT NULL,
+    PRIMARY KEY (day, server)) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS last_given (caller TEXT PRIMARY KEY, at REAL NOT NULL, tools TEXT NOT NULL) STRICT;
 """
 _ADD = """
@@ -56,6 +67,23 @@ class SqliteHistory(CountedHistory):
             rows.setdefault(RowKey(date.fromisoformat(day), caller, server, tool), {})[counter] = amount
         return rows
 
+    def keep_sizes(self, day: date, sizes: Mapping[str, ServerSize]) -> None:
+        """Keep the sizes of these servers as the day's, in the place of those before."""
+        rows = [(day.isoformat(), server, size.tools, size.tokens) for server, size in sizes.items()]
+        with self._transaction() as db:
+            db.execute("DELETE FROM sizes WHERE day < ?", (self._oldest(),))
+            db.executemany("INSERT OR REPLACE INTO sizes VALUES (?, ?, ?, ?)", rows)
+
+    def sizes(self, first: date, last: date) -> Sizes:
+        """Return the sizes of these days, both included, by server; days without any are left out."""
+        query = "SELECT * FROM sizes WHERE day BETWEEN ? AND ?"
+        with self._transaction() as db:
+            found = db.execute(query, (first.isoformat(), last.isoformat())).fetchall()
+        days: dict[date, dict[str, ServerSize]] = {}
+        for day, server, tools, tokens in found:
+            days.setdefault(date.fromisoformat(day), {})[server] = ServerSize(tools, tokens)
+        return days
+
     def close(self) -> None:
         """Close the file."""
         with self._lock:
@@ -68,12 +96,16 @@ class SqliteHistory(CountedHistory):
             return [_exchanged(db, caller, self._clock(), tools) for caller, tools in given]
 
     def _add(self, sums: Rows) -> None:
-        oldest = datetime.fromtimestamp(self._clock(), UTC).date() - timedelta(days=self._keep_days - 1)
         with self._transaction() as db:
-            db.execute("DELETE FROM counters WHERE day < ?", (oldest.isoformat(),))
+            db.execute("DELETE FROM counters WHERE day < ?", (self._oldest(),))
             for key, counters in sums.items():
                 where = _columns(key if self._has_room(db, key) else key.overflow)
                 db.executemany(_ADD, [(*where, counter, amount) for counter, amount in counters.items()])
+
+    def _oldest(self) -> str:
+        """Return the first day that is kept."""
+        today = datetime.fromtimestamp(self._clock(), UTC).date()
+        return (today - timedelta(days=self._keep_days - 1)).isoformat()
 
     def _has_room(self, db: sqlite3.Connection, key: RowKey) -> bool:
         known = "SELECT 1 FROM counters WHERE (day, caller, server, tool) = (?, ?, ?, ?) LIMIT 1"

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from query.calling.call import Callee, call_tool, callee
 from query.calling.relay import ProgressRelay
 from query.calling.request import CallRequest
+from query.history.notes import called
 from query.schema import input_schema
 from query.tools.offer import CATALOGUE_UNREACHABLE, Asked, Offer, first_problem, refusal
 from shared.errors import ArgumentsInvalid, CallsExhausted, IndexUnavailable, ServerError, ToolNotFound
@@ -24,6 +25,7 @@ from shared.errors import ArgumentsInvalid, CallsExhausted, IndexUnavailable, Se
 if TYPE_CHECKING:
     from query.calling.upstreams import Upstreams
     from query.catalogue import Catalogue
+    from query.history.contract import Called
 
 CALL_TOOL = Tool(
     name="call_tool",
@@ -44,8 +46,13 @@ def call_tool_offer(catalogue: Catalogue, upstreams: Upstreams) -> Offer:
             request = CallRequest.model_validate(asked.arguments)
         except ValidationError as error:
             return refusal(first_problem(error))
-        with _Audit(asked.caller.name, request.name) as audit:
-            return await _outcome(request, asked, audit)
+        audit = _Audit(asked.caller.name, request.name)
+        try:
+            with audit:
+                return await _outcome(request, asked, audit)
+        finally:
+            if catalogue.savings and audit.server:
+                catalogue.savings.note(audit.as_note(audit.server))
 
     async def _outcome(request: CallRequest, asked: Asked, audit: _Audit) -> CallToolResult:
         try:
@@ -94,6 +101,10 @@ class _Audit:
     def names(self, of: Callee) -> None:
         """Note the tool that was meant."""
         self.server, self.tool = of.tool.server_id, of.tool.definition.name
+
+    def as_note(self, server: str) -> Called:
+        """Return what the history keeps of the call."""
+        return called(self.caller, server, self.tool, self.result_bytes, is_failed=self.outcome != "ok")
 
     def got(self, result: CallToolResult) -> None:
         """Note the tool's own result."""

@@ -1,4 +1,4 @@
-"""What a history of savings promises, held against a file and a real Redis."""
+"""What a history promises, held against a file and a real Redis."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from query.history.contract import OTHERS, Given, RowKey, SavingsHistory, Searched
+from query.history.contract import OTHERS, Called, Given, Note, RowKey, SavingsHistory, Searched, ServerSize
 from query.history.periods import today
 from query.history.recorder import Recorder
-from query.history.redis_history import PREFIX, RedisHistory, connect
+from query.history.redis_history import PREFIX, SIZES_PREFIX, RedisHistory, connect
 from query.history.sqlite_history import SqliteHistory
 from shared.errors import HistoryUnavailable
 
@@ -101,6 +101,51 @@ def test_a_search_that_found_nothing_saves_nothing(history: SavingsHistory) -> N
     assert history.rows(TODAY, TODAY) == {RowKey(TODAY, "ann"): expected}
 
 
+def test_calls_are_counted_with_the_length_of_their_results(history: SavingsHistory) -> None:
+    history.add([Called(TODAY, "ann", "srv", "read", 100), search("read"), Called(TODAY, "ann", "srv", "write", 5)])
+    history.add([Called(TODAY, "ann", "srv", "read", 0, is_failed=True)])
+
+    rows = history.rows(TODAY, TODAY)
+
+    assert rows[RowKey(TODAY, "ann", "srv", "read")] == {
+        "answers": 1,
+        "definition_tokens": 10,
+        "calls": 2,
+        "failed_calls": 1,
+        "response_bytes": 100,
+    }
+    assert rows[RowKey(TODAY, "ann", "srv", "write")] == {"answers": 0, "calls": 1, "response_bytes": 5}
+    assert rows[RowKey(TODAY, "ann")]["answers"] == 1
+
+
+def test_tools_that_are_only_called_are_bounded_too(opened: Opened) -> None:
+    history = opened(12)
+
+    history.add([Called(TODAY, "ann", "srv", f"tool{number}", 1) for number in range(50)])
+    history.add([Called(TODAY, "ann", "srv", "tool0", 1)])
+
+    rows = history.rows(TODAY, TODAY)
+    assert len(rows) < 12
+    assert sum(row["calls"] for row in rows.values()) == 51
+    assert rows[RowKey(TODAY, "ann", "srv", "tool0")]["calls"] == 2
+
+
+def test_the_last_size_of_a_server_on_a_day_is_the_days(history: SavingsHistory) -> None:
+    yesterday = TODAY - timedelta(days=1)
+    history.keep_sizes(yesterday, {"a": ServerSize(1, 10), "b": ServerSize(2, 20)})
+    history.keep_sizes(TODAY, {"a": ServerSize(3, 30), 'odd"] 1:é': ServerSize(1, 1)})
+
+    history.keep_sizes(TODAY, {"a": ServerSize(0, 0)})
+    history.keep_sizes(TODAY, {})
+
+    assert history.sizes(TODAY - timedelta(days=5), TODAY) == {
+        yesterday: {"a": ServerSize(1, 10), "b": ServerSize(2, 20)},
+        TODAY: {"a": ServerSize(0, 0), 'odd"] 1:é': ServerSize(1, 1)},
+    }
+    assert history.sizes(yesterday, yesterday).keys() == {yesterday}
+    assert history.rows(yesterday, TODAY) == {}
+
+
 def test_callers_and_tools_beyond_the_bound_are_summed_as_others(opened: Opened) -> None:
     history = opened(20)
     history.add([search(f"tool{number}", caller=f"caller{number}") for number in range(50)])
@@ -151,18 +196,22 @@ def test_days_beyond_the_retention_are_forgotten(tmp_path: Path) -> None:
         history.add([search("read")])
 
         kept = {key.day for key in history.rows(TODAY - timedelta(days=9), TODAY)}
+        for days in (3, 2, 1, 0):
+            history.keep_sizes(TODAY - timedelta(days=days), {"a": ServerSize(1, 10)})
+        kept_sizes = history.sizes(TODAY - timedelta(days=9), TODAY).keys()
 
-    assert kept == {TODAY, TODAY - timedelta(days=1)}
+    assert kept == kept_sizes == {TODAY, TODAY - timedelta(days=1)}
 
 
 @pytest.mark.redis
 def test_redis_forgets_a_day_by_itself(own_redis_url: str) -> None:
     with connect(own_redis_url) as client:
-        RedisHistory(client, keep_days=2).add([search("read")])
-        left_s = client.ttl(PREFIX + TODAY.isoformat())
+        history = RedisHistory(client, keep_days=2)
+        history.add([search("read")])
+        history.keep_sizes(TODAY, {"a": ServerSize(1, 10)})
+        left_s = [client.ttl(prefix + TODAY.isoformat()) for prefix in (PREFIX, SIZES_PREFIX)]
 
-    assert isinstance(left_s, int)
-    assert 0 < left_s <= 2 * 86_400
+    assert [isinstance(each, int) and 0 < each <= 2 * 86_400 for each in left_s] == [True, True]
 
 
 class StuckHistory(SqliteHistory):
@@ -172,9 +221,9 @@ class StuckHistory(SqliteHistory):
         super().__init__(path, keep_days=2)
         self.let_go = threading.Event()
 
-    def add(self, given: Sequence[Given]) -> None:
+    def add(self, notes: Sequence[Note]) -> None:
         self.let_go.wait(30)
-        super().add(given)
+        super().add(notes)
 
 
 def test_a_history_that_hangs_costs_notes_and_no_answer(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,10 @@ from mcp.types import INVALID_PARAMS, CallToolResult
 
 from query.caller import Caller
 from query.catalogue import Catalogue
+from query.history.contract import RowKey
+from query.history.periods import today
+from query.history.recorder import Recorder
+from query.history.sqlite_history import SqliteHistory
 from query.server import build_server
 from query.tools import offers
 from query.tools.offer import CATALOGUE_UNREACHABLE
@@ -182,3 +187,18 @@ async def test_one_log_line_says_who_called_what_and_how_it_ended_and_never_with
     (line,) = [line for line in lines if line["event"] == "tool_called"]
     assert (line["caller"], line["outcome"], line["tool"], line["server"]) == ("ann", outcome, tool, server)
     assert "secret" not in repr(line)
+
+
+async def test_a_call_is_noted_by_server_and_tool_and_one_of_no_known_tool_is_not(tmp_path: Path) -> None:
+    with closing(SqliteHistory(tmp_path / "savings.sqlite3", 30)) as history:
+        with closing(Recorder(history)) as recorder:
+            catalogue = replace(catalogue_of([CONVERT]), savings=recorder)
+            await call(catalogue=catalogue)
+            await call(catalogue=catalogue, name="time:nothing")
+        rows = history.rows(today(), today())
+
+    assert rows == {
+        RowKey(today(), "anyone", "time", "convert"): {
+            "answers": 0, "calls": 1, "failed_calls": 1, "response_bytes": 0,
+        }
+    }  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from query.history import open_history
-from query.history.contract import Given, Searched
+from query.history.contract import Called, Given, Searched, ServerSize
 from query.history.periods import today
 from shared.errors import ConfigInvalid, EventInvalid
 from shared.settings import load_settings
@@ -168,6 +168,8 @@ def test_savings_are_read_from_the_file_of_a_service(tmp_path: Path) -> None:
     day = today()
     with closing(open_history(load_settings(data_dir=tmp_path))) as history:
         history.add([Given(day, "ann", {("files", "read"): 10}, 10, Searched(1_000, 100, 60, 990))])
+        history.add([Called(day, "ann", "files", "read", 12_345)])
+        history.keep_sizes(day, {"files": ServerSize(7, 6_543)})
 
     as_json = json.loads(runner.invoke(app, ["savings", "7d", "--json"]).stdout)
     for_people = runner.invoke(app, ["savings"]).stdout
@@ -176,6 +178,9 @@ def test_savings_are_read_from_the_file_of_a_service(tmp_path: Path) -> None:
     assert as_json["net"]["if_each_search_is_a_session"] == 930
     assert "files:read" in for_people
     assert "Below 7 tools" in for_people
+    assert as_json["catalogue"] == [{"day": day.isoformat(), "servers": 1, "tools": 7, "tokens": 6_543}]
+    assert "6,543" in for_people
+    assert "12,345" in for_people
 
 
 def test_a_period_that_is_none_is_a_mistake_of_the_command() -> None:

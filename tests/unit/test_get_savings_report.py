@@ -11,6 +11,8 @@ from mcp import Client
 
 from query.caller import Caller
 from query.catalogue import Catalogue
+from query.history.observing import SizeObserver
+from query.history.periods import today
 from query.history.recorder import Recorder
 from query.history.sqlite_history import SqliteHistory
 from query.ledger import Ledger
@@ -90,7 +92,8 @@ async def test_a_report_says_what_searches_saved_net_of_what_they_cost(path: Pat
     own = report["net"]["own_definitions_tokens"]
     assert own > 300
     assert report["net"]["if_each_search_is_a_session"] == 2_000 - own - 2 * 1_000
-    assert report["by_tool"] == [{"name": "own:own_time", "answers": 2, "definition_tokens": 2_000}]
+    (tool,) = report["by_tool"]
+    assert (tool["name"], tool["answers"], tool["definition_tokens"], tool["calls"]) == ("own:own_time", 2, 2_000, 0)
     assert f"Below {report['break_even_tools']} tools" in report["advice"]
 
 
@@ -139,6 +142,29 @@ async def test_a_caller_with_a_toolset_is_told_of_no_tool_outside_it(path: Path)
 
     assert report["totals"]["searches"] == 2
     assert {each["name"] for each in report["by_tool"]} == {"both:both_time", "(others)"}
+
+
+async def test_what_a_catalogue_costs_is_reported_by_day_for_the_servers_of_the_caller(path: Path) -> None:
+    index = catalogue()
+    with closing(SqliteHistory(path, keep_days=2)) as history:
+        SizeObserver(Ledger(index), history, "cl100k_base").look()
+
+    bob, ann, root = [await asked(index, path, caller, "get_savings_report") for caller in (BOB, ANN, ROOT)]
+
+    day = today().isoformat()
+    assert bob["catalogue"] == [{"day": day, "servers": 1, "tools": 1, "tokens": 1_000}]
+    assert ann["catalogue"] == root["catalogue"] == [{"day": day, "servers": 2, "tools": 2, "tokens": 2_000}]
+
+
+async def test_a_server_that_a_toolset_shows_in_part_is_no_part_of_what_its_caller_is_told(path: Path) -> None:
+    index = catalogue()
+    with closing(SqliteHistory(path, keep_days=2)) as history:
+        SizeObserver(Ledger(index), history, "cl100k_base").look()
+    selection = Selection(servers=frozenset({"both"}), tools=frozenset({"own:own_time"}))
+
+    report = await asked(index, path, Caller("dev", toolset="dev", within=selection), "get_savings_report")
+
+    assert [day["tokens"] for day in report["catalogue"]] == [1_000]
 
 
 async def test_what_is_described_counts_as_returned_and_is_no_search(path: Path) -> None:

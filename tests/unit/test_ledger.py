@@ -8,6 +8,7 @@ from query.ledger import EVERYTHING_EVERY_S, OVERLAP_EVERY_S, OVERLAP_US, Ledger
 from query.savings import UNCOUNTED_SHOWN
 from shared.catalog import RECIPE, Endpoint, Scope, ServerRecord
 from shared.errors import IndexUnavailable
+from shared.toolset import Selection
 from tests.fakes import FakeIndex, embedded, make_tool
 
 NOW_US = 1_700_000_000_000_000
@@ -173,3 +174,29 @@ def test_sums_by_an_older_recipe_are_not_told_as_if_they_were_true_now() -> None
     index.put_server(record("a", NOW_US, tokens=10).model_copy(update={"recipe": "an older one"}))
 
     assert Ledger(index).baseline(Scope(), "cl100k_base").tokens == 0
+
+
+def test_what_the_servers_cost_together_is_the_baseline_whether_they_are_divided_or_not() -> None:
+    index = FakeIndex()
+    for server, count in (("a", 10), ("b", 25)):
+        index.upsert([embedded(make_tool(server, name, tokens=count)) for name in ("one", "two")])
+        index.put_server(record(server, NOW_US, tokens=2 * count))
+    ledger = Ledger(index)
+
+    for scope in (Scope(), Scope(within=Selection(servers=frozenset({"a"}), tools=frozenset({"b:two"})))):
+        costs = ledger.by_server(scope, "cl100k_base")
+        assert costs.keys() == {"a", "b"}
+        assert sum(cost.tokens for cost in costs.values()) == ledger.baseline(scope, "cl100k_base").tokens
+    assert costs["b"].tokens == 25
+
+
+def test_a_stopped_server_of_the_scope_is_known_and_costs_nothing() -> None:
+    index = FakeIndex()
+    index.put_server(record("a", NOW_US).model_copy(update={"status": "stopped", "groups": frozenset({"team"})}))
+    index.put_server(record("b", NOW_US))
+    ledger = Ledger(index)
+
+    scope = Scope(groups=frozenset({"team"}))
+
+    assert [each.server_id for each in ledger.known(scope)] == ["a"]
+    assert ledger.by_server(scope, "cl100k_base") == {}

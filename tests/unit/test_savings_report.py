@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from query.history.contract import OTHERS, RowKey
+from query.history.contract import OTHERS, RowKey, ServerSize
 from query.history.periods import days_of
 from query.history.report import SHOWN, report
 
@@ -73,6 +73,25 @@ def test_the_most_frequent_tools_are_named_and_the_rest_is_one_sum() -> None:
     assert found.by_tool[-1].name == OTHERS
     assert sum(each.answers for each in found.by_tool) == sum(range(31))
     assert [(each.name, each.definition_tokens) for each in found.by_server] == [("srv", 150)]
+
+
+def test_calls_and_their_results_are_summed_by_server_and_tool() -> None:
+    called = {"answers": 0, "calls": 2, "failed_calls": 1, "response_bytes": 300}
+    rows = {RowKey(DAY, "ann", "srv", "read"): called, RowKey(DAY, "bob", "srv", "write"): called}
+
+    found = report(rows, DAY, DAY)
+
+    (server,) = found.by_server
+    assert (server.calls, server.failed_calls, server.response_bytes) == (4, 2, 600)
+    assert [(tool.name, tool.calls) for tool in found.by_tool] == [("srv:read", 2), ("srv:write", 2)]
+
+
+def test_a_server_whose_tools_nobody_could_find_is_no_part_of_the_days_catalogue() -> None:
+    sizes = {DAY: {"a": ServerSize(2, 30), "stopped": ServerSize(0, 0)}}
+
+    (day,) = report({}, DAY, DAY, sizes=sizes).catalogue
+
+    assert (day.day, day.servers, day.tools, day.tokens) == (DAY, 1, 2, 30)
 
 
 def test_tools_that_may_not_be_named_are_among_the_others() -> None:
