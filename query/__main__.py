@@ -17,9 +17,11 @@ from query.catalogue import Catalogue, followed_catalogue
 from query.entrance import open_entrance
 from query.following import following
 from query.history import recording
+from query.history.observing import observing
 from query.http import HttpServer
 from query.service import service_of
 from query.stdio import serve_stdio, stdio_caller
+from query.web.routes import page_routes
 from shared.editions import open_editions
 from shared.embedding import FastEmbedder
 from shared.errors import ToolscaleError
@@ -63,7 +65,8 @@ def serve(settings: Settings, *, stdio: bool) -> None:
         closing(upstreams_of(settings)) as upstreams,
     ):
         server = service_of(catalogue, upstreams, entrance.caller_of)
-        HttpServer(server, entrance, index=catalogue.index).run()
+        page = page_routes(catalogue, entrance)
+        HttpServer(server, entrance, index=catalogue.index, routes=page).run()
 
 
 @contextmanager
@@ -71,7 +74,9 @@ def _catalogue(settings: Settings) -> Generator[Catalogue]:
     embedder = FastEmbedder(settings.embedding_model, settings.embedding_threads)
     editions = open_editions(settings, embedder)
     with closing(editions.store), following(editions) as followed, recording(settings) as savings:
-        yield replace(followed_catalogue(followed, settings), savings=savings)
+        catalogue = replace(followed_catalogue(followed, settings), savings=savings)
+        with observing(catalogue):
+            yield catalogue
 
 
 def _arguments() -> argparse.Namespace:

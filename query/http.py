@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +50,7 @@ def http_app(server: Server[Any], entrance: Entrance, *, index: ToolIndex, route
 
     plain, streaming = (
         StreamableHTTPSessionManager(
-            server, stateless=True, json_response=as_json, security_settings=_only(entrance.http_hosts)
+            server, stateless=True, json_response=as_json, security_settings=security_of(entrance)
         )
         for as_json in (True, False)
     )
@@ -58,7 +58,7 @@ def http_app(server: Server[Any], entrance: Entrance, *, index: ToolIndex, route
     # without a session nothing can be streamed or ended beside a call: a GET would wait for ever
     checked = _checked(app, entrance)
     mcp = [Route(path, checked, methods=["POST"]) for path in (MCP_PATH, f"{MCP_PATH}/{{toolset}}")]
-    toolsets = toolset_routes(index, entrance.authentication, _only(entrance.http_hosts))
+    toolsets = toolset_routes(index, entrance.authentication, security_of(entrance))
     beside = [Route("/healthz", _healthz), Route("/readyz", readyz), *_metadata(entrance), *toolsets, *routes]
 
     @asynccontextmanager
@@ -67,6 +67,13 @@ def http_app(server: Server[Any], entrance: Entrance, *, index: ToolIndex, route
             yield
 
     return Starlette(routes=[*mcp, *beside], lifespan=running)
+
+
+def security_of(entrance: Entrance) -> TransportSecuritySettings:
+    """Return a check that refuses other Host and Origin headers: a web page must not reach a local service."""
+    hosts = [pattern for name in (*LOOPBACK_NAMES, *entrance.http_hosts) for pattern in (name, f"{name}:*")]
+    origins = [f"{scheme}://{host}" for scheme in ("http", "https") for host in hosts]
+    return TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
 
 
 class HttpServer:
@@ -121,10 +128,3 @@ def _readiness(index: ToolIndex) -> JSONResponse:
         _log.warning("index_not_ready", reason=str(error))
         return JSONResponse({"status": "index unavailable"}, status_code=503)
     return JSONResponse({"status": "ready"})
-
-
-def _only(http_hosts: Iterable[str]) -> TransportSecuritySettings:
-    """Return a check that refuses other Host and Origin headers: a web page must not reach a local service."""
-    hosts = [pattern for name in (*LOOPBACK_NAMES, *http_hosts) for pattern in (name, f"{name}:*")]
-    origins = [f"{scheme}://{host}" for scheme in ("http", "https") for host in hosts]
-    return TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)

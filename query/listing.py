@@ -120,6 +120,15 @@ def list_tools(request: ListRequest, allowed: Scope, catalogue: Catalogue, calle
     return _answer(found, form, count, encoding, cursor, is_shorter=form != request.detail)
 
 
+def tools_of(scope: Scope, catalogue: Catalogue) -> Iterator[IndexedTool]:
+    """Yield the tools of the scope in the order of their points' ids, as `list_available_tools` walks over a server.
+
+    Raises:
+        IndexUnavailable: the index did not answer.
+    """
+    return _of_server(scope, None, catalogue.pinned())
+
+
 def _available(place: bytes, scope: Scope, allowed: Scope, catalogue: Catalogue, encoding: Encoding) -> Available:
     ledger = catalogue.ledger
     total, listed = ledger.baseline(allowed, encoding).tokens, ledger.baseline(scope, encoding).tokens

@@ -19,10 +19,13 @@ from query.caller import PERMISSIONS
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
 from query.entrance import Entrance
+from query.history.recorder import Recorder
 from query.http import http_app
 from query.ledger import Ledger
 from query.service import service_of
-from tests.fakes import FakeEmbedder, FakeIndex
+from query.web.routes import page_routes
+from shared.index.contract import ToolIndex
+from tests.fakes import FakeEmbedder
 
 URL = "http://127.0.0.1/mcp"
 
@@ -43,12 +46,18 @@ def static(path: Path, **entries: TokenEntry) -> Authentication:
     return Authentication(StaticTokens(token_file(path, **entries)))
 
 
-def app_of(index: FakeIndex, authentication: Authentication | None, upstreams: Upstreams | None = None) -> Starlette:
+def app_of(
+    index: ToolIndex,
+    authentication: Authentication | None = None,
+    upstreams: Upstreams | None = None,
+    savings: Recorder | None = None,
+) -> Starlette:
     """Return the application; its socket listens to nobody."""
     entrance = Entrance(socket.socket(), authentication)
     entrance.close()
-    server = service_of(Catalogue(index, FakeEmbedder(), Ledger(index)), upstreams, entrance.caller_of)
-    return http_app(server, entrance, index=index)
+    catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), savings=savings)
+    server = service_of(catalogue, upstreams, entrance.caller_of)
+    return http_app(server, entrance, index=index, routes=page_routes(catalogue, entrance))
 
 
 @asynccontextmanager

@@ -19,9 +19,12 @@ from query.catalogue import Catalogue, followed_catalogue
 from query.entrance import Entrance, open_entrance
 from query.following import following
 from query.history import recording
-from query.http import HttpServer
+from query.history.observing import observing
+from query.http import MCP_PATH, HttpServer
 from query.service import service_of
 from query.stdio import serve_stdio, stdio_caller
+from query.web.routes import PATH as PAGE_PATH
+from query.web.routes import page_routes
 from shared.errors import ConfigInvalid
 from shared.settings import Settings
 from shared.upstream.mcp_json import Config, read_config
@@ -78,7 +81,9 @@ def _running(settings: Settings) -> Generator[tuple[Embedded, Catalogue]]:
         following(embedded.editions) as followed,
         recording(settings) as savings,
     ):
-        yield embedded, replace(followed_catalogue(followed, settings), savings=savings)
+        catalogue = replace(followed_catalogue(followed, settings), savings=savings)
+        with observing(catalogue):
+            yield embedded, catalogue
 
 
 def _check(path: Path) -> None:
@@ -108,7 +113,8 @@ def _listening(settings: Settings, embedded: Embedded) -> AbstractContextManager
 def _answer(embedded: Embedded, catalogue: Catalogue, entrance: Entrance) -> None:
     with _door(embedded) as door, closing(upstreams_of(embedded.settings)) as upstreams:
         server = service_of(catalogue, upstreams, entrance.caller_of)
-        http = HttpServer(server, entrance, index=catalogue.index, routes=door)
+        routes = [*page_routes(catalogue, entrance), *door]
+        http = HttpServer(server, entrance, index=catalogue.index, routes=routes)
         err.print(connection_help(http.url, embedded.settings), highlight=False, soft_wrap=True, markup=False)
         http.run()
 
@@ -135,6 +141,7 @@ def connection_help(url: str, settings: Settings) -> str:
     return "\n".join(
         (
             f"Toolscale answers at {url}",
+            f"For people: {url.removesuffix(MCP_PATH)}{PAGE_PATH}",
             "",
             "Claude Code:",
             f"  claude mcp add --transport http toolscale {url}{header}",

@@ -181,6 +181,35 @@ def test_a_foreign_tool_is_as_unknown_as_one_that_does_not_exist_even_to_those_w
         assert mentioned(json.dumps([each["reason"], each.get("candidates")])) <= own
 
 
+PAGES = ("/ui", "/ui/servers", "/ui/history", *(f"/ui/servers/srv{number}" for number in range(SERVERS)))
+
+
+def pages(fleet: Sequence[Server], groups: frozenset[str] | None, paths: Sequence[str]) -> list[str]:
+    """Return what the page shows to a caller with a token for these groups."""
+
+    async def look(file: Path) -> list[str]:
+        authentication = static(file, caller=entry("token", "*" if groups is None else sorted(groups)))
+        async with http_client(app_of(catalogue(fleet), authentication), "token") as http:
+            return [(await http.get(path)).text for path in paths]
+
+    with tempfile.TemporaryDirectory() as directory:
+        return anyio.run(look, Path(directory) / "tokens.toml")
+
+
+@settings(max_examples=30, deadline=None)
+@given(fleet=fleets, groups=some_groups | st.none(), question=words)
+def test_a_caller_is_shown_the_same_pages_as_if_foreign_servers_did_not_exist(
+    fleet: tuple[Server, ...], groups: frozenset[str] | None, question: str
+) -> None:
+    own = [server for server in fleet if may_see(groups, server)]
+
+    with_others, alone = pages(fleet, groups, PAGES), pages(own, groups, PAGES)
+    (found,) = pages(fleet, groups, [f"/ui/find?q={question}"])
+
+    assert with_others == alone
+    assert mentioned(" ".join([*with_others, found])) <= {server.server_id for server in own}
+
+
 @settings(max_examples=20, deadline=None)
 @given(fleet=fleets, groups=some_groups, mode=st.sampled_from(("legacy", "2026-07-28")))
 def test_a_foreign_tool_cannot_be_called_and_is_as_unknown_as_one_that_does_not_exist(

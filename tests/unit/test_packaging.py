@@ -109,6 +109,7 @@ def test_the_wheel_holds_every_package_with_its_data(tmp_path: Path) -> None:
 
     data = {path.relative_to(ROOT).as_posix() for path in ASSETS.rglob("*") if path.is_file()}
     data |= {f"toolscale/demo_servers/{name}" for name in ("modern.lock", "legacy.lock", "package-lock.json")}
+    data |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "query/web").glob("*/*") if path.suffix != ".pyc"}
     assert data <= names
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == set(PACKAGES)
 

@@ -1,0 +1,87 @@
+"""Charts as figures that a template draws: bars, and steps of a level, by day."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+# A day is so wide, and the plot so high, in units that the drawing is stretched from.
+DAY_WIDTH = 10.0
+HEIGHT = 100.0
+_GAP = 2.0
+_STEPS = (1, 2, 3, 4, 5, 6, 8, 10)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A day of a chart; `value` is None where nothing is known of it. Places count from the plot's top left corner."""
+
+    day: date
+    value: int | None
+    x: float
+    y: float
+
+    @property
+    def height(self) -> float:
+        """Return how high the day's bar is."""
+        return HEIGHT - self.y
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """The days from the first to the last, without a gap, drawn up to `top`, a round number; `peak` is the highest."""
+
+    columns: tuple[Column, ...]
+    top: int
+    peak: Column | None
+
+    @property
+    def width(self) -> float:
+        """Return the plot's width in units."""
+        return DAY_WIDTH * len(self.columns)
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """Return the values at the grid's lines, from the top."""
+        return (self.top, 0) if self.top % 2 else (self.top, self.top // 2, 0)
+
+    @property
+    def bar_width(self) -> float:
+        """Return the width of a bar, which leaves some air between days."""
+        return DAY_WIDTH - _GAP
+
+    @property
+    def steps(self) -> str:
+        """Return the path of a line that keeps its level for a day, interrupted where nothing is known."""
+        parts: list[str] = []
+        is_drawing = False
+        for column in self.columns:
+            if column.value is not None:
+                command = "L" if is_drawing else "M"
+                parts.append(f"{command}{column.x:g} {column.y:.2f}H{column.x + DAY_WIDTH:g}")
+            is_drawing = column.value is not None
+        return "".join(parts)
+
+    @property
+    def areas(self) -> tuple[Column, ...]:
+        """Return the days of which something is known."""
+        return tuple(column for column in self.columns if column.value is not None)
+
+
+def chart(values: Mapping[date, int], first: date, last: date, missing: int | None) -> Chart:
+    """Return the chart of these days, both included; `missing` stands for a day without a value."""
+    days = [first + timedelta(days=each) for each in range((last - first).days + 1)]
+    top = round_up(max(values.values(), default=0))
+    columns = tuple(
+        Column(day, value := values.get(day, missing), DAY_WIDTH * at, HEIGHT * (1 - (value or 0) / top))
+        for at, day in enumerate(days)
+    )
+    known = [column for column in columns if column.value]
+    return Chart(columns, top, max(known, key=lambda column: column.value or 0, default=None))
+
+
+def round_up(value: int) -> int:
+    """Return the next number with one digit before its zeros, of those that a scale likes to end with; at least 1."""
+    power: int = 10 ** (len(str(value)) - 1)
+    return next(step * power for step in _STEPS if step * power >= value)

@@ -1,0 +1,116 @@
+"""Pages as bytes: templates that escape whatever they are given, and the headers that every page is sent with."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import math
+import time
+from datetime import UTC, date, datetime
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.responses import Response
+
+from query.web.visit import Shown
+
+# Nothing but our own style sheet and pictures; no script at all, nobody's frame, no form that leads elsewhere.
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+# What a page shows is one caller's.
+PAGE_HEADERS = HEADERS | {"Cache-Control": "no-store"}
+
+UNKNOWN = "—"
+_KIB = 1024
+
+
+def rendered(shown: Shown, **values: object) -> Response:
+    """Return a page; `values` are added to its own."""
+    html = _TEMPLATES.get_template(shown.template).render(**shown.values, **values)
+    return Response(html.encode(), shown.status, {**PAGE_HEADERS, **shown.headers}, "text/html; charset=utf-8")
+
+
+def plain(text: str) -> str:
+    """Return a text in which nothing is invisible, turns the reading direction, or cannot be encoded."""
+    return "".join(sign if sign.isprintable() else " " if sign.isspace() else "\ufffd" for sign in text)
+
+
+def _output(value: Any) -> Any:
+    """Make every text of a page plain, wherever it comes from; that it is escaped is up to the templates' engine."""
+    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def cut(text: str, characters: int) -> str:
+    """Return the text, cut where it is longer than these characters."""
+    return text if len(text) <= characters else text[: characters - 1] + "…"
+
+
+def number(value: int | None) -> str:
+    """Return 12,345, or a dash for what is not known."""
+    return UNKNOWN if value is None else f"{value:,}"
+
+
+def percent(part: float | None) -> str:
+    """Return a part of 1 as 12.3 %, or a dash for what is not known."""
+    return UNKNOWN if part is None else f"{100 * part:.1f} %"
+
+
+def size(length: int) -> str:
+    """Return bytes as 1.2 MiB."""
+    if length < _KIB:
+        return f"{length} B"
+    power = min(int(math.log(length, _KIB)), 4)
+    return f"{length / _KIB**power:.1f} {'KMGT'[power - 1]}iB"
+
+
+def ago(at_s: float | None) -> str:
+    """Return how long ago a time in seconds since the epoch was, in its largest unit."""
+    if at_s is None:
+        return "never"
+    passed_s = max(0, int(time.time() - at_s))
+    for unit, seconds in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if passed_s >= seconds:
+            return f"{passed_s // seconds} {unit} ago"
+    return f"{passed_s} s ago"
+
+
+def moment(at_s: float) -> str:
+    """Return a time in seconds since the epoch as 2026-11-21 07:30 UTC."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def short_day(day: date) -> str:
+    """Return 21 Nov."""
+    return f"{day.day} {day:%b}"
+
+
+def part_of_path(text: str) -> str:
+    """Return the text as a part of a path that stays one part."""
+    return quote(text, safe="", errors="replace")
+
+
+def _templates() -> Environment:
+    made = Environment(
+        loader=PackageLoader("query.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_output,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters = (cut, number, percent, size, ago, moment, short_day, part_of_path)
+    made.filters |= {each.__name__: each for each in filters}
+    made.globals["version"] = importlib.metadata.version("toolscale")
+    return made
+
+
+_TEMPLATES = _templates()

@@ -1,0 +1,104 @@
+"""Where the page is served: `/ui` and below, `/` for browsers, and never more than the caller may see."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import structlog
+from mcp.server.transport_security import TransportSecurityMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from query.auth.refusals import Refusals
+from query.http import security_of
+from query.toolsets.active import activated
+from query.web import views
+from query.web.rendering import HEADERS, rendered
+from query.web.signin import SignIn
+from query.web.visit import Shown, View, Visit, notice
+from shared.errors import IndexUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.types import Receive, Scope, Send
+
+    from query.caller import Caller
+    from query.catalogue import Catalogue
+    from query.entrance import Entrance
+
+PATH = "/ui"
+STATIC = Path(__file__).with_name("static")
+# An hour: a new release's style sheet is asked for by another address.
+STATIC_HEADERS = HEADERS | {"Cache-Control": "public, max-age=3600"}
+
+_log = structlog.get_logger()
+
+
+def page_routes(catalogue: Catalogue, entrance: Entrance) -> list[Route]:
+    """Return the routes of the page, for whoever may come in at this entrance."""
+    security = TransportSecurityMiddleware(security_of(entrance))
+    sign_in = SignIn(entrance.authentication, Refusals())
+
+    def page(path: str, name: str, view: View) -> Route:
+        return Route(PATH + path, _Page(name, view, catalogue, sign_in, security), methods=["GET"])
+
+    return [
+        Route("/", _to_page, methods=["GET"]),
+        *(Route(f"{PATH}/static/{file.name}", _static(file), methods=["GET"]) for file in STATIC.iterdir()),
+        page("", "overview", views.overview),
+        page("/find", "find", views.find),
+        page("/history", "history", views.history),
+        page("/servers", "servers", views.servers),
+        page("/servers/{server_id:path}", "server", views.server),
+    ]
+
+
+class _Page:
+    """ASGI: checks Host and caller, and shows the page in a thread."""
+
+    def __init__(
+        self, name: str, view: View, catalogue: Catalogue, sign_in: SignIn, security: TransportSecurityMiddleware
+    ) -> None:
+        self._name, self._view, self._catalogue = name, view, catalogue
+        self._sign_in, self._security = sign_in, security
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        response = await self._security.validate_request(request) or await self._response(request)
+        await response(scope, receive, send)
+
+    async def _response(self, request: Request) -> Response:
+        started_s = time.perf_counter()
+        known = await self._sign_in.caller(request)
+        if isinstance(known, Shown):
+            return rendered(known, page="", caller=None)
+        response = await anyio.to_thread.run_sync(self._shown, request, known)
+        took_ms = round((time.perf_counter() - started_s) * 1e3, 2)
+        _log.info("page_served", page=self._name, caller=known.name, status=response.status_code, took_ms=took_ms)
+        return response
+
+    def _shown(self, request: Request, known: Caller) -> Response:
+        try:
+            caller = activated(known, self._catalogue.index)
+            visit = Visit(caller, self._catalogue, request.path_params, dict(request.query_params))
+            shown = self._view(visit)
+        except IndexUnavailable as error:
+            _log.warning("page_failed", page=self._name, reason=str(error))
+            shown = notice(503, "Not now", "The tool catalogue cannot be reached at the moment.")
+        return rendered(shown, page=self._name, caller=known)
+
+
+async def _to_page(_: Request) -> RedirectResponse:
+    return RedirectResponse(PATH)
+
+
+def _static(file: Path) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(_: Request) -> FileResponse:
+        return FileResponse(file, headers=STATIC_HEADERS)
+
+    return answer

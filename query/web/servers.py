@@ -1,0 +1,85 @@
+"""The servers that a caller may see, with what each costs: the rows of the page's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from query.context import context
+
+if TYPE_CHECKING:
+    from query.caller import Caller
+    from query.catalogue import Catalogue
+    from query.savings import Baseline
+    from shared.catalog import Encoding, ServerRecord
+
+State = Literal["fresh", "stale", "awaited", "stopped", "quarantined"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRow:
+    """A server, how the catalogue stands with it, and what its tools cost this caller; None: nobody can find them.
+
+    `part` is its part of all that the caller may see, 0 to 1.
+    """
+
+    record: ServerRecord
+    state: State
+    tools: int | None
+    tokens: int | None
+    part: float | None
+
+    @property
+    def needs_attention(self) -> bool:
+        """Return whether something is wrong with it that a person may put right."""
+        return self.state in ("stale", "quarantined") or bool(self.record.rejected)
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """All servers that a caller may know of, by id, and what the running ones cost together."""
+
+    rows: Sequence[ServerRow]
+    tools: int
+    tokens: int
+    encoding: Encoding
+
+    @property
+    def running(self) -> int:
+        """Return how many servers' tools can be found."""
+        return sum(row.tools is not None for row in self.rows)
+
+    def row(self, server_id: str) -> ServerRow | None:
+        """Return the server of this id, None where the caller may know of none."""
+        return next((row for row in self.rows if row.record.server_id == server_id), None)
+
+
+def servers_for(caller: Caller, catalogue: Catalogue) -> Servers:
+    """Return the servers of the caller's scope, the stopped ones included.
+
+    Raises:
+        IndexUnavailable: the index did not answer.
+    """
+    ledger, encoding = catalogue.ledger, catalogue.encoding
+    costs = ledger.by_server(caller.scope, encoding)
+    tokens = sum(cost.tokens for cost in costs.values())
+    records = ledger.known(caller.scope)
+    rows = [_row(record, costs.get(record.server_id), tokens) for record in records]
+    return Servers(rows, sum(cost.tools for cost in costs.values()), tokens, encoding)
+
+
+def _row(record: ServerRecord, cost: Baseline | None, total: int) -> ServerRow:
+    if cost is None:
+        return ServerRow(record, state_of(record), None, None, None)
+    part = context(cost.tokens, total).percent_total
+    return ServerRow(record, state_of(record), cost.tools, cost.tokens, part)
+
+
+def state_of(record: ServerRecord) -> State:
+    """Return in a word how the catalogue stands with a server."""
+    if record.status != "running":
+        return record.status
+    if record.stale_since is not None:
+        return "stale"
+    return "fresh" if record.is_listed else "awaited"

@@ -1,0 +1,70 @@
+"""Who looks at the page: the bearer token of MCP, shown as such or as the password of HTTP basic authentication."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TYPE_CHECKING
+
+from query.auth.http import LEAST
+from query.caller import ANYONE
+from query.web.visit import Shown, notice
+from shared.errors import CallerRefused, KeysUnavailable
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from query.auth.authentication import Authentication
+    from query.auth.refusals import Refusals
+    from query.caller import Caller
+
+# The password goes out in UTF-8, whatever the page's encoding (RFC 7617).
+CHALLENGE = {"WWW-Authenticate": 'Basic realm="Toolscale", charset="UTF-8"'}
+
+SIGN_IN = notice(401, "Sign in", "Give any user name, and your Toolscale token as the password.", CHALLENGE)
+NOT_ALLOWED = notice(403, "Not allowed", f"This token lacks the permission {LEAST}.")
+NOT_NOW = notice(503, "Not now", "Your token cannot be checked at the moment. Try again in a few seconds.")
+
+
+class SignIn:
+    """Turns each request's token into its caller, anew every time, so that a token that is withdrawn ends at once."""
+
+    def __init__(self, authentication: Authentication | None, refusals: Refusals) -> None:
+        """Without authentication, whoever reaches the service may look."""
+        self._authentication, self._refusals = authentication, refusals
+
+    async def caller(self, request: Request) -> Caller | Shown:
+        """Return who asks, or the page for one that may not look."""
+        if self._authentication is None:
+            return ANYONE
+        token = shown_token(request.headers.get("authorization", ""))
+        if token is None:
+            return SIGN_IN
+        try:
+            caller = await self._authentication.caller(token)
+        except CallerRefused as error:
+            self._refusals.note(str(error), request.client.host if request.client else None)
+            return SIGN_IN
+        except KeysUnavailable:
+            return NOT_NOW
+        return caller if LEAST in caller.permissions else NOT_ALLOWED
+
+
+def shown_token(authorization: str) -> str | None:
+    """Return the token of an Authorization header: a bearer's, or the password, else the user name, of a login."""
+    scheme, _, value = authorization.partition(" ")
+    match scheme.lower():
+        case "bearer":
+            return value.strip()
+        case "basic":
+            name, _, password = _decoded(value).partition(":")
+            return password or name
+        case _:
+            return None
+
+
+def _decoded(value: str) -> str:
+    try:
+        return base64.b64decode(value.strip(), validate=True).decode("utf-8", "surrogateescape")
+    except (ValueError, binascii.Error):
+        return ""

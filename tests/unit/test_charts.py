@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import re
+from datetime import date, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from query.web.charts import DAY_WIDTH, HEIGHT, chart, round_up
+
+FIRST = date(2026, 11, 1)
+DAYS = 20
+LAST = FIRST + timedelta(days=DAYS - 1)
+
+some_days = st.dictionaries(st.dates(FIRST, LAST), st.integers(0, 10**9))
+
+
+@given(some_days)
+def test_every_day_has_a_place_within_the_plot(values: dict[date, int]) -> None:
+    drawn = chart(values, FIRST, LAST, missing=0)
+
+    assert [column.day for column in drawn.columns] == [FIRST + timedelta(days=each) for each in range(DAYS)]
+    assert all(0 <= column.x <= drawn.width - DAY_WIDTH for column in drawn.columns)
+    assert all(0 <= column.y <= HEIGHT for column in drawn.columns)
+    assert drawn.levels[0] == drawn.top >= max(values.values(), default=0)
+    assert drawn.levels[-1] == 0
+
+
+@given(some_days)
+def test_a_higher_value_is_drawn_higher(values: dict[date, int]) -> None:
+    drawn = chart(values, FIRST, LAST, missing=0)
+
+    ordered = sorted(drawn.columns, key=lambda column: column.value or 0)
+    assert [column.y for column in ordered] == sorted((column.y for column in ordered), reverse=True)
+
+
+def test_a_line_is_interrupted_where_nothing_is_known() -> None:
+    values = {FIRST: 5, FIRST + timedelta(days=1): 10, FIRST + timedelta(days=3): 10}
+
+    drawn = chart(values, FIRST, FIRST + timedelta(days=3), missing=None)
+
+    assert drawn.steps == "M0 50.00H10L10 0.00H20M30 0.00H40"
+    assert [column.day for column in drawn.areas] == list(values)
+
+
+def test_without_a_value_there_is_no_peak() -> None:
+    assert chart({}, FIRST, LAST, missing=None).peak is None
+    assert chart({FIRST: 0}, FIRST, LAST, missing=0).peak is None
+
+
+@given(st.integers(0, 10**12))
+def test_a_scale_ends_at_a_round_number_above_the_value_and_below_twice_of_it(value: int) -> None:
+    top = round_up(value)
+
+    assert value <= top <= max(1, 2 * value)
+    assert re.fullmatch(r"[1-9]0*", str(top))
