@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types docs docs-transcripts format lock bench bench-fleet bench-retrieval chaos clean
+.PHONY: help demo test check lint types docs docs-transcripts docs-screenshots format lock bench bench-fleet bench-retrieval chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -58,6 +58,9 @@ bench-retrieval: $(READY) ## measure whether find_tool finds the right tools; th
 
 docs-transcripts: $(READY) ## write the answers of a real run on real servers into docs/tools.md
 	@$(BIN)/python -m tests.transcripts
+
+docs-screenshots: $(READY) ## take the pictures of docs/page.md from a real run, where Chromium is installed
+	@$(BIN)/python -m tests.screenshots
 
 chaos: $(READY) ## kill, freeze and wipe everything under load, then compare with the truth; CHAOS_ARGS=--short
 	@CHAOS_SCHEDULES=$(if $(findstring --short,$(CHAOS_ARGS)),50,1000) $(BIN)/python -m pytest -q --timeout 3600 tests/property/test_intent_properties.py
