@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from query.ledger import Ledger
 
 LOOK_EVERY_S = 10.0
+_NOTHING: Mapping[str, ServerSize] = {}
 
 _log = structlog.get_logger()
 
@@ -32,9 +33,10 @@ class SizeObserver:
     """
 
     def __init__(self, ledger: Ledger, history: SavingsHistory, encoding: Encoding) -> None:
-        self._ledger, self._history, self._encoding = ledger, history, encoding
+        self._ledger, self._history = ledger, history
+        self._encoding: Encoding = encoding
         self._day: date | None = None
-        self._kept: Mapping[str, ServerSize] = {}
+        self._kept = _NOTHING
 
     def look(self) -> None:
         """Keep what the servers cost now.
@@ -43,7 +45,7 @@ class SizeObserver:
             IndexUnavailable, HistoryUnavailable: the next look does the work.
         """
         day, sizes = today(), self._sizes()
-        kept = self._kept if day == self._day else {}
+        kept = self._kept if day == self._day else _NOTHING
         changed = {server: size for server, size in sizes.items() if kept.get(server) != size}
         if changed:
             self._history.keep_sizes(day, changed)

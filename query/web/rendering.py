@@ -108,8 +108,9 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     filters = (cut, number, percent, size, ago, moment, short_day, part_of_path)
-    made.filters |= {each.__name__: each for each in filters}
-    made.globals["version"] = importlib.metadata.version("toolscale")
+    untyped: Any = made  # which declares the types of its own filters and globals alone
+    untyped.filters.update({each.__name__: each for each in filters})
+    untyped.globals.update(version=importlib.metadata.version("toolscale"))
     return made
 
 

@@ -16,6 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp.types import TextContent
 
+from query.history.contract import Called
+from query.history.observing import SizeObserver
+from query.history.periods import today
+from query.history.recorder import Recorder
+from query.history.sqlite_history import SqliteHistory
+from query.ledger import Ledger
 from shared.catalog import ENCODINGS, RECIPE, Encoding, Endpoint, IndexedTool, ServerRecord, Status
 from tests.calling import upstreams_to
 from tests.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
@@ -185,15 +191,21 @@ PAGES = ("/ui", "/ui/servers", "/ui/history", *(f"/ui/servers/srv{number}" for n
 
 
 def pages(fleet: Sequence[Server], groups: frozenset[str] | None, paths: Sequence[str]) -> list[str]:
-    """Return what the page shows to a caller with a token for these groups."""
+    """Return what the page shows to a caller with a token for these groups, after a day on which all was used."""
+    index = catalogue(fleet)
 
-    async def look(file: Path) -> list[str]:
+    async def look(file: Path, savings: Recorder) -> list[str]:
         authentication = static(file, caller=entry("token", "*" if groups is None else sorted(groups)))
-        async with http_client(app_of(catalogue(fleet), authentication), "token") as http:
+        async with http_client(app_of(index, authentication, savings=savings), "token") as http:
             return [(await http.get(path)).text for path in paths]
 
-    with tempfile.TemporaryDirectory() as directory:
-        return anyio.run(look, Path(directory) / "tokens.toml")
+    with tempfile.TemporaryDirectory() as directory, closing(SqliteHistory(Path(directory) / "db", 30)) as history:
+        SizeObserver(Ledger(index), history, "cl100k_base").look()
+        used = [tool for server in fleet for tool in server.tools]
+        for name in ("caller", "somebody else") if groups is None else ("somebody else",):
+            history.add([Called(today(), name, tool.server_id, tool.definition.name, 100) for tool in used])
+        with closing(Recorder(history)) as savings:
+            return anyio.run(look, Path(directory) / "tokens.toml", savings)
 
 
 @settings(max_examples=30, deadline=None)

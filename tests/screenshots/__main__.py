@@ -6,6 +6,7 @@ import tempfile
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import anyio
 from PIL import Image
@@ -35,7 +36,7 @@ QUESTIONS = (
     "add a slide with a chart to a presentation",
     "remember something about a person",
 )
-CALLS = (
+CALLS: tuple[dict[str, Any], ...] = (
     {"tool_name": "time:get_current_time", "parameters": {"timezone": "Asia/Tokyo"}},
     {"tool_name": "memory:read_graph", "parameters": {}},
     {"tool_name": "sqlite:list_tables", "parameters": {}},
