@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types docs docs-transcripts docs-screenshots format lock bench bench-fleet bench-retrieval chaos clean
+.PHONY: help demo test check lint types docs docs-transcripts docs-screenshots format lock bench bench-answers bench-fleet bench-retrieval chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,6 +49,10 @@ format: $(READY) ## format the code
 
 bench: $(READY) ## measure throughput and latency; the results are kept in benchmarks/results
 	@$(BIN)/python -m benchmarks.throughput $(BENCH_ARGS)
+	@$(BIN)/python -m benchmarks.serving $(BENCH_ARGS)
+
+bench-answers: $(READY) ## measure what answers of find_tool take of a context; the data lies beside the project
+	@$(BIN)/python -m benchmarks.answers $(BENCH_ARGS)
 
 bench-fleet: $(READY) ## measure storms, resyncs and whole catalogues of a fleet; BENCH_ARGS="--only storm"
 	@$(BIN)/python -m benchmarks.fleet $(BENCH_ARGS)

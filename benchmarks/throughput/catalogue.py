@@ -36,16 +36,20 @@ def fill(index: ToolIndex, numbers: range, tools: int, seed: int, dimension: int
     """
     for number in numbers:
         name = server_id(number)
-        read = read_tools(name, tools, seed)
-        counts = count_all((tool.wire for tool in read), counters())
-        indexed = [
-            IndexedTool(name, tool, digest(tool, name), token_counts)
-            for tool, token_counts in zip(read, counts, strict=True)
-        ]
-        rows = iter(unit_vectors(2 * len(read), dimension, seed + number))
-        vectors = (ToolVectors(next(rows), next(rows), tool_terms(tool, name)) for tool in read)
-        index.upsert([EmbeddedTool(tool, its_vectors) for tool, its_vectors in zip(indexed, vectors, strict=True)])
-        index.put_server(_record(name, indexed))
+        put_server(index, name, read_tools(name, tools, seed), unit_vectors(2 * tools, dimension, seed + number))
+
+
+def put_server(index: ToolIndex, name: str, tools: Sequence[ToolDefinition], rows: NDArray[np.float32]) -> None:
+    """Write a server with these tools, as a look at it would; shape of `rows`: two for each tool."""
+    counts = count_all((tool.wire for tool in tools), counters())
+    indexed = [
+        IndexedTool(name, tool, digest(tool, name), token_counts)
+        for tool, token_counts in zip(tools, counts, strict=True)
+    ]
+    row = iter(rows)
+    vectors = (ToolVectors(next(row), next(row), tool_terms(tool, name)) for tool in tools)
+    index.upsert([EmbeddedTool(tool, its_vectors) for tool, its_vectors in zip(indexed, vectors, strict=True)])
+    index.put_server(_record(name, indexed))
 
 
 def read_tools(server: str, tools: int, seed: int) -> list[ToolDefinition]:

@@ -73,7 +73,7 @@ def _events(found: Sequence[Events]) -> Iterator[str]:
     yield "Recorded: durable, and a worker told. Committed: from the first event to the last commit."
     yield ""
     rows = [
-        (each.composition, rate.kind, rate.events, _spread(rate.recorded_per_s), _spread(rate.committed_per_s))
+        (each.composition, rate.kind, rate.events, spread(rate.recorded_per_s), spread(rate.committed_per_s))
         for each in found
         for rate in each.rates
     ]
@@ -89,10 +89,10 @@ def _ingestion(found: Ingestion) -> Iterator[str]:
     yield ""
     late = found.event_to_commit_ms
     rows = [
-        ("tools a second", _spread(found.tools_per_s)),
-        ("seconds for all", _spread(found.seconds)),
-        ("one server, event to commit, p50 in ms", _spread(late.p50)),
-        ("one server, event to commit, p95 in ms", _spread(late.p95)),
+        ("tools a second", spread(found.tools_per_s)),
+        ("seconds for all", spread(found.seconds)),
+        ("one server, event to commit, p50 in ms", spread(late.p50)),
+        ("one server, event to commit, p95 in ms", spread(late.p95)),
     ]
     yield from table(("measure", "value"), rows)
 
@@ -101,15 +101,15 @@ def _looks(title: str, found: Looks) -> Iterator[str]:
     yield f"## {title}"
     yield ""
     yield f"{found.servers} servers with {found.tools:,} tools, one after the other in one thread:"
-    yield f"{_spread(found.ms_per_server)} ms a server."
+    yield f"{spread(found.ms_per_server)} ms a server."
     yield f"Items are over all repetitions ({found.repetitions}); each text is counted in three encodings."
     yield ""
     items = {"list": "servers", "count": "counts", "embed": "texts embedded", "write": "tools written"}
     rows = [
         (
             stage.name,
-            _spread(stage.ms_per_server),
-            _spread(stage.share_percent),
+            spread(stage.ms_per_server),
+            spread(stage.share_percent),
             f"{stage.items:,} {items[stage.name]}" if stage.name in items else "",
         )
         for stage in found.stages
@@ -138,7 +138,7 @@ def _found(found: Found) -> Iterator[str]:
 def _counted(results: Results) -> Iterator[str]:
     yield "## Counting tokens"
     yield ""
-    rows = [(f"{each.tools:,}", each.encoding, f"{each.tokens:,}", _spread(each.ms)) for each in results.counted]
+    rows = [(f"{each.tools:,}", each.encoding, f"{each.tokens:,}", spread(each.ms)) for each in results.counted]
     yield from table(("tools", "encoding", "tokens", "ms"), rows)
 
 
@@ -147,14 +147,14 @@ def _memory(results: Results) -> Iterator[str]:
     yield ""
     yield "Worker, query service, model, vocabularies and Qdrant Edge in one process; resident, in MiB."
     yield ""
-    yield from table(("moment", "MiB"), [(each.moment, _spread(each.mib)) for each in results.memory])
+    yield from table(("moment", "MiB"), [(each.moment, spread(each.mib)) for each in results.memory])
 
 
 def _latency(latency: Latency) -> tuple[str, str, str]:
-    return _spread(latency.p50), _spread(latency.p95), _spread(latency.highest)
+    return spread(latency.p50), spread(latency.p95), spread(latency.highest)
 
 
-def _spread(spread: Spread) -> str:
+def spread(spread: Spread) -> str:
     """Return `median (lowest to highest)`, or the number alone where all repetitions agree."""
     shown = [number(value) for value in (spread.median, spread.lowest, spread.highest)]
     return shown[0] if len(set(shown)) == 1 else f"{shown[0]} ({shown[1]} to {shown[2]})"

@@ -1,0 +1,63 @@
+"""What a run found, as it is kept in JSON. The report is rendered from these values and nothing else."""
+
+from __future__ import annotations
+
+from benchmarks.serving.plan import Plan
+from benchmarks.throughput.machine import Conditions, Machine
+from benchmarks.throughput.results import Frozen, Latency, Spread
+
+
+class Asked(Frozen):
+    """One tool of ours, or `tools/list`, asked by one client at a time."""
+
+    what: str
+    protocol: str
+    latency: Latency
+
+
+class Called(Frozen):
+    """One tool of a scripted server, called at the server itself and through `call_tool`, in turns.
+
+    `own` is the time that the tool says it took; the others are what the client waited beyond that.
+    `added` is how much longer a median call through Toolscale takes than one at the server.
+    """
+
+    transport: str
+    protocol: str
+    own: Latency
+    direct: Latency
+    through: Latency
+    added_ms: Spread
+
+
+class Crowd(Frozen):
+    """Many clients that ask `find_tool` at once. Processor time is per answer, in ms of one core."""
+
+    queries: str
+    clients: int
+    answers: int
+    answers_per_s: Spread
+    latency: Latency
+    service_ms: Spread
+    clients_ms: Spread
+
+
+class Served(Frozen):
+    """A query service over a catalogue of one size."""
+
+    tools: int
+    servers: int
+    asked: tuple[Asked, ...]
+    called: tuple[Called, ...]
+    crowds: tuple[Crowd, ...]
+
+
+class Results(Frozen):
+    """A whole run."""
+
+    made_at: str
+    seconds: float
+    plan: Plan
+    machine: Machine
+    conditions: tuple[Conditions, ...]
+    served: tuple[Served, ...]
