@@ -25,6 +25,7 @@ from query.bounded.answers import Answers
 from query.bounded.serving import answered
 from query.bounded.tools_list import page_of_tools
 from query.caller import ANYONE, Caller
+from query.param_headers import check_param_headers
 from query.tools.offer import CATALOGUE_UNREACHABLE, PAGES_UNREACHABLE, Asked, Offer, refusal
 from query.toolsets.active import with_chosen
 from query.toolsets.toolsets import NOTHING_DIRECT, Direct, Toolsets
@@ -78,10 +79,19 @@ def build_server(
             raise MCPError(code=INVALID_PARAMS, message=f"expected the tool {expected}, got {call.name!r}")
         if offer.permission not in caller.permissions:
             return refusal(f"You may not use {call.name}: it needs the permission {offer.permission}.")
+        if offer.pages == "foreign":
+            check_param_headers(offer.tool, call.arguments or {}, context)
         return await _answered(offer, Asked(caller, call.arguments or {}, context), within)
 
     version = importlib.metadata.version("toolscale")
-    return Server("toolscale", version=version, on_list_tools=list_tools, on_call_tool=call_tool)
+    return Server(
+        "toolscale",
+        version=version,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        # else the SDK lists all tools for every call over HTTP, to check headers that none of ours asks for
+        get_tool_input_schema=lambda _: None,
+    )
 
 
 async def _answered(offer: Offer, asked: Asked, answers: Answers) -> CallToolResult:
