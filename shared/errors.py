@@ -9,6 +9,7 @@
     │   ├── CallsExhausted        every connection to a server is in use
     │   ├── IndexUnavailable      Qdrant did not answer
     │   ├── IndexLost             an IndexUnavailable: Qdrant did, and a collection is gone
+    │   ├── GraphNotBuilt         no graph could be made over the embedded index; it goes on without
     │   ├── ModelUnavailable      the embedding model cannot be loaded
     │   ├── IntentsUnavailable    the intent store (Redis or the data directory) did not answer
     │   ├── ServiceUnreachable    a running service that the command line asks did not answer
@@ -150,6 +151,10 @@ class IndexUnavailable(Retryable):
 
 class IndexLost(IndexUnavailable):
     """Qdrant answers, and a collection that should be there is gone; the sweep makes it again."""
+
+
+class GraphNotBuilt(Retryable):
+    """No graph could be made over the embedded index, which goes on as it was."""
 
 
 class ModelUnavailable(Retryable):

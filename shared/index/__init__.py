@@ -46,8 +46,9 @@ def _engine(settings: Settings) -> Engine:
 
         return ServerEngine(connect(settings.qdrant_url, settings.qdrant_api_key))
     from shared.index.edge import EdgeEngine  # noqa: PLC0415  # in no image that has a server
+    from shared.index.edge_graph import Graphs  # noqa: PLC0415  # nor is this
 
-    return EdgeEngine(settings.data_dir / "index")
+    return EdgeEngine(settings.data_dir / "index", Graphs(settings.graph_from_tools))
 
 
 def _open(settings: Settings, name: str, dimension: int) -> ToolIndex:

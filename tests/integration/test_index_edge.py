@@ -16,7 +16,8 @@ from shared.catalog import Endpoint, Scope, ServerRecord, TokenSum
 from shared.errors import ConfigInvalid, IndexUnavailable
 from shared.index import open_index
 from shared.index.contract import SERVERS_COLLECTION, TOOLSETS_COLLECTION, collection_name
-from shared.index.edge import FLUSH_EVERY, open_edge
+from shared.index.edge import open_edge
+from shared.index.edge_shard import FLUSH_EVERY
 from shared.index.qdrant import QdrantIndex
 from shared.settings import load_settings
 from tests.fakes import DIMENSION, asking, closest, embedded, make_tool, unit_vector

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from shared.catalog import ENCODINGS, Encoding, IndexedTool, Scope, Status, TokenSum
 from shared.index.edge import open_edge
+from shared.index.edge_graph import Graphs
 from shared.index.qdrant import QdrantIndex
 from tests.fakes import DIMENSION, asking, closest, embedded, make_tool
 
@@ -42,10 +43,14 @@ scopes = st.builds(
 )
 
 
-# with one value a facet, sums have to be taken the long way
-@pytest.fixture(scope="module", params=[1, 4_096], ids=["tool by tool", "by facet"])
+# with one value a facet, sums have to be taken the long way; with graphs, the shard is exchanged all the time
+WAYS = {"tool by tool": (1, Graphs()), "by facet": (4_096, Graphs()), "with graphs": (4_096, Graphs(1, quiet_s=0))}
+
+
+@pytest.fixture(scope="module", params=WAYS)
 def index(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[QdrantIndex]:
-    with closing(open_edge(tmp_path_factory.mktemp("index"), "tools", DIMENSION, int(request.param))) as index:
+    facet_limit, graphs = WAYS[request.param]
+    with closing(open_edge(tmp_path_factory.mktemp("index"), "tools", DIMENSION, facet_limit, graphs)) as index:
         yield index
 
 
