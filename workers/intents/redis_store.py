@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING
 
 import redis
 from redis.exceptions import LockError, RedisError
@@ -18,19 +17,26 @@ from workers.intents.contract import LETTER_CHARACTERS, DeadLetter, Intent, Leas
 from workers.intents.redis_claims import RedisClaims
 from workers.intents.transitions import Pace
 
-if TYPE_CHECKING:
-    from redis.client import Pipeline
-
 SERVERS = "toolscale:servers"
 DUE = "toolscale:due"
 DEAD_LETTERS = "toolscale:dead-letters"
 REVISION = "toolscale:revision"
 MARK = "toolscale:whole"
 _READ_AT_ONCE = 500
+_LOCKS = 64
 
 # The time and an intent in one round trip; the time is Redis's own, so that workers and producers whose clocks differ
 # agree on what is due.
 _READ = "return {redis.call('TIME'), redis.call('GET', KEYS[1])}"
+
+# Replace an intent where it still is what was read ('': there was none), and keep what is found by it in step.
+_REPLACE = """
+if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[2])
+redis.call('SADD', KEYS[2], ARGV[3])
+if ARGV[4] == '' then redis.call('ZREM', KEYS[3], ARGV[3]) else redis.call('ZADD', KEYS[3], ARGV[4], ARGV[3]) end
+return 1
+"""
 
 # Redis's own clock, so that workers whose clocks differ still number upwards, and a wiped Redis starts above the past.
 _NEXT_REVISION = """
@@ -58,6 +64,9 @@ class RedisIntents(StoredIntents):
         self._dead_letter_limit = dead_letter_limit
         self._claims = RedisClaims(client, lease_s)
         self._next_revision = client.register_script(_NEXT_REVISION)
+        self._read = client.register_script(_READ)
+        self._replace = client.register_script(_REPLACE)
+        self._updating = tuple(threading.Lock() for _ in range(_LOCKS))
 
     def intent(self, server_id: str) -> Intent | None:
         """Return a server's intent, or None when it was never announced."""
@@ -143,24 +152,22 @@ class RedisIntents(StoredIntents):
             return [str(server_id) for server_id in self._redis.zrangebyscore(DUE, "-inf", now, start=0, num=limit)]
 
     def _update(self, server_id: str, change: Change) -> Intent:
-        """Do it again when another process came between."""
-        changed: list[Intent] = []
+        """Do it again when another process came between; a storm's threads take turns here instead."""
+        with self._updating[hash(server_id) % _LOCKS], _translated():
+            while True:
+                now, stored = self._read(keys=[_key(server_id)])
+                after = change(_parse(server_id, stored), _seconds(now))
+                if self._replaced(stored, after):
+                    return after
 
-        def attempt(pipe: Pipeline) -> None:
-            now, stored = pipe.eval(_READ, 1, _key(server_id))
-            after = change(_parse(server_id, stored), _seconds(now))
-            changed.append(after)
-            pipe.multi()
-            pipe.set(_key(server_id), after.model_dump_json())
-            pipe.sadd(SERVERS, server_id)
-            if after.due_at is None:
-                pipe.zrem(DUE, server_id)
-            else:
-                pipe.zadd(DUE, {server_id: after.due_at})
-
-        with _translated():
-            self._redis.transaction(attempt, _key(server_id))
-        return changed[-1]
+    def _replaced(self, stored: str | None, after: Intent) -> bool:
+        due_at = "" if after.due_at is None else repr(after.due_at)
+        return bool(
+            self._replace(
+                keys=[_key(after.server_id), SERVERS, DUE],
+                args=[stored or "", after.model_dump_json(), after.server_id, due_at],
+            )
+        )
 
 
 class _RenewedLease:
