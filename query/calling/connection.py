@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -16,6 +16,8 @@ from mcp_types import InputRequiredResult as InputRequired
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
+from query.calling.phases import Phase, Session, Use
+from query.calling.watched import Watched
 from shared.errors import ServerError, ServerFailed, ServerMisbehaved, ServerTimeout, ServerUnreachable
 from shared.upstream.dial import HttpTarget, Target
 from shared.upstream.evidence import Evidence, Exchange, current_exchange
@@ -24,8 +26,6 @@ from shared.upstream.secrets import secrets_of
 from shared.upstream.transports import open_transport
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from mcp.client._transport import TransportStreams as Streams
     from mcp.shared.dispatcher import ProgressFnT
 
@@ -68,8 +68,6 @@ class Connection:
 
     def __init__(self, server_id: str, target: Target, limits: CallLimits, protocol_version: str | None) -> None:
         self.target = target
-        self.in_flight = 0
-        self.last_used = self._heard_at = anyio.current_time()
         self._limits = limits
         # what a server of the handshake era does with the newer version probe can take ten seconds
         self._mode = "legacy" if protocol_version in HANDSHAKE_PROTOCOL_VERSIONS else "auto"
@@ -79,29 +77,28 @@ class Connection:
             secrets_of(target),
             max_nodes=MAX_RESULT_NODES,
         )
-        self._client: Client | None = None
-        self._settled = anyio.Event()
-        self._leaving = anyio.Event()
-        self._left = anyio.Event()
-        self._retired = False
-        self._was_open = False
-        self._error: ServerError | None = None
+        self._session = Session()
+        self._use = Use()
+        self._heard_at = anyio.current_time()
 
     @property
     def takes_calls(self) -> bool:
         """Return whether a call may use it, or wait until it is open."""
-        return not (self._leaving.is_set() or self._left.is_set() or self._retired)
+        return self._use.takes_calls and not self._session.ended.is_set()
 
     @property
-    def is_open(self) -> bool:
-        """Return whether a session is established."""
-        return self._client is not None and self.takes_calls
+    def in_flight(self) -> int:
+        """Return how many calls use it now."""
+        return self._use.in_flight
+
+    @property
+    def last_used(self) -> float:
+        """Return when the last call ended, by the clock of the event loop."""
+        return self._use.last_used
 
     def retire(self) -> None:
         """Take no more calls, and leave when the last one has ended."""
-        self._retired = True
-        if self.in_flight == 0:
-            self._leaving.set()
+        self._use.take_no_more()
 
     def retire_if_silent_since(self, moment: float) -> None:
         """Retire it if no message came since this moment of the event loop's clock: it may have stopped working."""
@@ -110,17 +107,16 @@ class Connection:
 
     async def own(self) -> None:
         """Enter the session, stay until it is told to leave, is idle for too long or breaks, and leave it."""
+        error: ServerError | None = None
         try:
             with self._evidence.scope:
                 await self._stay()
             if self._evidence.scope.cancelled_caught:
-                self._error = self._evidence.verdict or self._end(self._out_of_time())
-        except FOREIGN_ERRORS as error:
-            self._error = self._evidence.verdict or self._end(explain(self._evidence, error))
+                error = self._end(self._out_of_time())
+        except FOREIGN_ERRORS as foreign:
+            error = self._end(explain(self._evidence, foreign))
         finally:
-            self._client = None
-            self._settled.set()
-            self._left.set()
+            self._session.end(error)
 
     async def call(self, call: ToolCall, on_progress: ProgressFnT) -> Result | InputRequired:
         """Send one call and return its result, whatever it says.
@@ -129,30 +125,32 @@ class Connection:
             NothingSent: the connection was dead before the call was sent.
             ServerError: no connection, it broke, or the server answered with an error or with what is no result.
         """
-        was_open = self.is_open
         # what a child was sent cannot be told, so it counts as sent
         exchange = Exchange(sent=not isinstance(self.target, HttpTarget))
         context = current_exchange.set(exchange)
-        self.in_flight += 1
         try:
-            await self._settled.wait()
+            with self._use.by_a_call():
+                return await self._answered(call, on_progress, exchange)
+        finally:
+            current_exchange.reset(context)
+
+    async def _answered(self, call: ToolCall, on_progress: ProgressFnT, exchange: Exchange) -> Result | InputRequired:
+        was_open = self._session.phase is Phase.OPEN and self.takes_calls
+        try:
+            await self._session.settled.wait()
             return await self._send(call, on_progress)
         except MCPError as error:
             raise await self._meaning(error, exchange, was_open=was_open) from error
         except ValidationError as error:
             reason = f"answers with an invalid result: {first_problem(error)}"
             raise ServerMisbehaved(call.server_id, reason) from error
-        finally:
-            current_exchange.reset(context)
-            self._done()
 
     async def _stay(self) -> None:
         transport = self._watched(open_transport(self.target, *self._bounds(), self._evidence))
         async with Client(transport, mode=self._mode, cache=None, client_info=_US) as client:
-            self._client, self._was_open = client, True
             self._evidence.scope.deadline = float("inf")
-            self._settled.set()
-            await self._until_leaving()
+            self._session.open(client)
+            await self._use.until_idle_for(self._limits.idle_s)
             self._evidence.scope.deadline = anyio.current_time() + _FAREWELL_S
 
     def _bounds(self) -> tuple[int, float]:
@@ -160,17 +158,10 @@ class Connection:
         # events that is silent between two calls must not end in the middle of the second
         return self._limits.max_message_bytes, self._limits.timeout_s + self._limits.idle_s
 
-    async def _until_leaving(self) -> None:
-        while not self._leaving.is_set():
-            with anyio.move_on_after(self._limits.idle_s):
-                await self._leaving.wait()
-            if self.in_flight == 0 and anyio.current_time() >= self.last_used + self._limits.idle_s:
-                self._leaving.set()
-
     async def _send(self, call: ToolCall, on_progress: ProgressFnT) -> Result | InputRequired:
-        client = self._client
-        if client is None or self._leaving.is_set():
-            raise NothingSent if self._was_open else self._error or NothingSent
+        client = self._session.client
+        if client is None or self._use.over.is_set():
+            raise NothingSent if self._session.was_opened else self._session.error or NothingSent
         try:
             return await _request(client, call, on_progress)
         except MCPError as error:
@@ -186,8 +177,8 @@ class Connection:
             return NothingSent()
         if error.code == CONNECTION_CLOSED:
             with anyio.move_on_after(_LAST_WORDS_S):
-                await self._left.wait()
-            return NothingSent() if was_open and not exchange.sent else self._error or self._broke()
+                await self._session.ended.wait()
+            return NothingSent() if was_open and not exchange.sent else self._session.error or self._broke()
         if exchange.http_status in _NOT_FROM_THE_TOOL:
             return explain_answer(self._evidence, error, exchange.http_status)
         words = self._evidence.quote(error.message, _QUOTED_CHARACTERS)
@@ -195,28 +186,24 @@ class Connection:
 
     def _lost_session(self, exchange: Exchange) -> bool:
         """Return whether the server was restarted and knows our session no more, so that it refused the call."""
-        client = self._client
+        client = self._session.client
         is_of_a_session = client is not None and client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
         return is_of_a_session and exchange.http_status == HTTPStatus.NOT_FOUND
-
-    def _done(self) -> None:
-        self.in_flight -= 1
-        self.last_used = anyio.current_time()
-        if self._retired and self.in_flight == 0:
-            self._leaving.set()
 
     @asynccontextmanager
     async def _watched(self, transport: AbstractAsyncContextManager[Streams]) -> AsyncGenerator[Streams]:
         """Yield the transport's streams, and leave when nothing can come from the server any more."""
         async with transport as (incoming, outgoing):
-            yield _Watched(incoming, self._hear, self._leaving.set), outgoing
-
-    def _end(self, of_opening: ServerError | None) -> ServerError:
-        """Return what interrupted calls are told: that it broke, or where it never was open, why not."""
-        return self._broke() if self._was_open or of_opening is None else of_opening
+            yield Watched(incoming, self._hear, self._use.over.set), outgoing
 
     def _hear(self) -> None:
         self._heard_at = anyio.current_time()
+
+    def _end(self, of_opening: ServerError | None) -> ServerError:
+        """Return what interrupted calls are told: that it broke, or where it never was open, why not."""
+        if self._session.was_opened or of_opening is None:
+            return self._evidence.verdict or self._broke()
+        return self._evidence.verdict or of_opening
 
     def _out_of_time(self) -> ServerError:
         reason = self._evidence.oddity or f"no connection within {self._limits.timeout_s:g} s"
@@ -249,43 +236,3 @@ async def _list(client: Client, tool: str) -> None:
         cursor = page.next_cursor
         if not cursor or any(each.name == tool for each in page.tools):
             return
-
-
-class _Watched:
-    """A stream that says when something came, and when it has ended."""
-
-    def __init__(self, stream: Any, on_message: Callable[[], None], on_end: Callable[[], None]) -> None:
-        self._stream = stream
-        self._on_message = on_message
-        self._on_end = on_end
-
-    async def receive(self) -> Any:
-        try:
-            message = await self._stream.receive()
-        except (anyio.EndOfStream, anyio.ClosedResourceError):
-            self._on_end()
-            raise
-        self._on_message()
-        return message
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    def __aiter__(self) -> _Watched:
-        return self
-
-    async def __anext__(self) -> Any:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> _Watched:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> bool | None:
-        left: bool | None = await self._stream.__aexit__(exc_type, exc_val, exc_tb)
-        return left
