@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import json
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -134,3 +136,38 @@ def _elsewhere(settings: dict[str, str], directory: Path) -> dict[str, str]:
     copy = directory / "data"
     shutil.copytree(settings["TOOLSCALE_DATA_DIR"], copy)
     return {**settings, "TOOLSCALE_DATA_DIR": str(copy)}
+
+
+def test_a_request_of_very_many_values_holds_up_nobody_else(url: str) -> None:
+    body = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"call_tool","arguments":{"x":[%s]}}}'
+    dense = body % b",".join([b"[]"] * 1_300_000)
+    began = time.perf_counter()
+    json.loads(dense)
+    parsing_s = time.perf_counter() - began
+
+    with ThreadPoolExecutor(1) as other, httpx2.Client() as client:
+        headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+        refused = other.submit(httpx2.post, url, content=dense, headers=headers, timeout=60)
+        pings_s = [_ping_s(client, url)]
+        while not refused.done():
+            pings_s.append(_ping_s(client, url))
+
+    assert refused.result().status_code == 413
+    assert "50000 values" in refused.result().text
+    assert max(pings_s) < parsing_s
+
+
+def _ping_s(client: httpx2.Client, url: str) -> float:
+    began = time.perf_counter()
+    assert client.get(url.replace("/mcp", "/healthz")).json() == {"status": "alive"}
+    return time.perf_counter() - began
+
+
+def test_a_long_text_is_one_value_however_many_commas_it_has(url: str) -> None:
+    arguments = {"tool_name": "s:echo", "parameters": {"words": 'a, "b", [c]\n' * 100_000}}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "call_tool", "arguments": arguments}}
+    headers = {"accept": "application/json", "mcp-protocol-version": "2025-11-25"}
+
+    answer = httpx2.post(url, json=call, headers=headers, timeout=60).json()
+
+    assert answer["result"]["content"][0]["text"].startswith('a, "b", [c]')
