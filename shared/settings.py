@@ -22,6 +22,11 @@ ResponseMode = Literal["summary", "detailed", "auto"]
 # One secret, or several with commas between, 32 characters or more each.
 CursorKey = Annotated[str, StringConstraints(pattern=r"^[^,\s]{32,}(,[^,\s]{32,})*$", max_length=2_000)]
 HttpUrl = Annotated[str, StringConstraints(pattern=r"^https?://")]
+# The hosts and networks that each credential may be sent to, by its name.
+CredentialHosts = dict[
+    Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,100}$")],
+    Annotated[frozenset[Annotated[str, StringConstraints(pattern=r"^[^\s=]+$")]], Field(min_length=1)],
+]
 ClaimName = Annotated[str, StringConstraints(min_length=1)]
 # Signatures by key pairs alone: whoever can check a token must not be able to make one.
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
@@ -57,6 +62,8 @@ class Settings(BaseSettings):
     """The operator's `mcp.json`, the only place stdio servers come from; unset: `serve` takes `data_dir`/mcp.json."""
     credentials_dir: Path | None = None
     """Directory of secrets named by `credential_ref`; beside it, `TOOLSCALE_CREDENTIAL_<NAME>` is looked up."""
+    credentials_hosts: Annotated[CredentialHosts | None, NoDecode] = None
+    """Hosts each may be sent to, `github=*.github.com,10.0.0.0/8 jira=jira.lan`; unset: allowed hosts but for `*`."""
 
     embedding_model: str = BUNDLED_MODEL
     """The bundled model, or any that fastembed supports; another one takes over when all tools are embedded by it."""
@@ -174,6 +181,10 @@ class Settings(BaseSettings):
     """Servers that may be connected to for calls at a time; a stdio server is a process."""
     call_idle_s: Annotated[float, Field(ge=1, le=86_400)] = 300.0
     """Seconds after its last call until a connection, or the process of a stdio server, is ended."""
+    call_max_per_caller: Annotated[int, Field(ge=1, le=100_000)] = 64
+    """Calls that one caller may have under way; another one is refused. Without authentication all are one caller."""
+    call_large_at_once: Annotated[int, Field(ge=1, le=1_000)] = 4
+    """Results beyond 256 KiB, or beyond 10,000 values, in hand at a time, up to 170 MiB each; others wait."""
 
     events_token: Annotated[str, Field(min_length=16, max_length=1_000)] | None = Field(default=None, repr=False)
     """The bearer token that producers show at the HTTP door for events, 16 characters or more; unset: no door."""
@@ -198,6 +209,16 @@ class Settings(BaseSettings):
     @classmethod
     def _split(cls, value: object) -> object:
         return frozenset(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("credentials_hosts", mode="before")
+    @classmethod
+    def _table(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        entries = [entry.partition("=") for entry in value.split()]
+        if len({name for name, _, _ in entries}) < len(entries):
+            raise ValueError("a credential is named twice")
+        return {name: cls._split(hosts) for name, _, hosts in entries}
 
     @field_validator("data_dir", "config", "credentials_dir", "tokens", "heartbeat")
     @classmethod

@@ -12,10 +12,17 @@ if TYPE_CHECKING:
     from shared.settings import Settings
 
 
-def operators_dialler(settings: Settings, environ: Mapping[str, str]) -> Dialler:
-    """Return the dialler of these settings.
+def operators_dialler(settings: Settings, environ: Mapping[str, str], configured: Configured | None = None) -> Dialler:
+    """Return the dialler of these settings, with these servers of the operator's own or those of its file.
 
-    The operator's own file is asked each time, so that a changed command or header is used by the next connection.
+    The file is asked each time, so that a changed command or header is used by the next connection.
     """
-    configured: Configured = ConfigFile(settings.config, environ) if settings.config else {}
-    return Dialler(configured, settings.allowed_hosts, settings.credentials_dir, environ)
+    if configured is None:
+        configured = ConfigFile(settings.config, environ) if settings.config else {}
+    return Dialler(
+        configured,
+        settings.allowed_hosts,
+        settings.credentials_dir,
+        environ,
+        credentials_hosts=settings.credentials_hosts,
+    )

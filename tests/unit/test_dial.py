@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from shared.catalog import Endpoint
-from shared.errors import AddressForbidden, ServerRefused, ServerUnreachable
-from shared.upstream.dial import Credentials, Dialler, HttpTarget, StdioTarget, Target, resolve
+from shared.errors import AddressForbidden, ConfigInvalid, ServerRefused, ServerUnreachable
+from shared.settings import load_settings
+from shared.upstream.dial import Dialler, HttpTarget, StdioTarget, Target
+from shared.upstream.hosts import resolve
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -183,4 +185,64 @@ def test_a_credential_that_is_no_text_is_as_unusable_as_none(tmp_path: Path) -> 
     (tmp_path / "github").write_bytes(b"\xff\xfe")
 
     with pytest.raises(ServerRefused, match="no usable credential named 'github'"):
-        Credentials(tmp_path, {}).headers("srv", "github")
+        referring("github", tmp_path)
+
+
+def sent_to(url: str, *allowed: str, table: dict[str, frozenset[str]] | None = None, reference: str = "github") -> bool:
+    """Return whether the credential goes along to this URL, whose host leads to 10.1.2.3."""
+    environ = {"TOOLSCALE_CREDENTIAL_GITHUB": "ghp-s3cret"}
+    dialler = Dialler({}, frozenset(allowed), None, environ, lambda *_: ["10.1.2.3"], table)
+    try:
+        target = dialler.target("srv", Endpoint(url=url, credential_ref=reference))
+    except ServerRefused:
+        return False
+    assert isinstance(target, HttpTarget)
+    return target.headers == {"Authorization": "Bearer ghp-s3cret"}
+
+
+def test_a_credential_that_may_not_be_sent_to_a_host_is_said_to_be_so() -> None:
+    dialler = Dialler({}, frozenset({"*"}), None, {"TOOLSCALE_CREDENTIAL_A": "s3cret"}, lambda *_: ["10.1.2.3"])
+
+    with pytest.raises(ServerRefused, match=r"^srv: the credential 'a' may not be sent to evil\.org$"):
+        dialler.target("srv", Endpoint(url="https://evil.org/mcp", credential_ref="a"))
+
+
+def test_a_credential_goes_to_the_hosts_that_it_is_bound_to_and_to_no_other() -> None:
+    by_name = {"github": frozenset({"*.github.com"})}
+    by_network = {"github": frozenset({"10.0.0.0/8"})}
+
+    assert sent_to("https://api.github.com/mcp", "*", table=by_name)
+    assert not sent_to("https://evil.example.org/mcp", "*", table=by_name)
+    assert not sent_to("https://evil.example.org/mcp", "evil.example.org", table=by_name)
+    assert sent_to("https://any.name/mcp", "any.name", table=by_network)
+
+
+@pytest.mark.parametrize("reference", ["GITHUB", "gitHub", "other"])
+def test_with_a_table_a_credential_that_it_does_not_name_goes_nowhere(reference: str) -> None:
+    table = {"github": frozenset({"api.github.com"})}
+
+    assert not sent_to("https://api.github.com/mcp", "api.github.com", table=table, reference=reference)
+
+
+def test_without_a_table_a_credential_goes_to_hosts_that_are_named_as_allowed_but_not_to_any_host() -> None:
+    assert sent_to("https://api.github.com/mcp", "*.github.com")
+    assert sent_to("https://api.github.com/mcp", "10.0.0.0/8")
+    assert not sent_to("https://evil.example.org/mcp", "*")
+    assert sent_to("https://api.github.com/mcp", "*", "*.github.com")
+
+
+def test_the_table_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLSCALE_CREDENTIALS_HOSTS", "github=*.github.com,10.0.0.0/8 jira-eu=jira.lan")
+
+    assert load_settings().credentials_hosts == {
+        "github": frozenset({"*.github.com", "10.0.0.0/8"}),
+        "jira-eu": frozenset({"jira.lan"}),
+    }
+
+
+@pytest.mark.parametrize("table", ["github", "github=", "=host", "github=a=b", "a.b=host", "github=a github=b"])
+def test_a_table_that_cannot_be_read_is_refused_at_the_start(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLSCALE_CREDENTIALS_HOSTS", table)
+
+    with pytest.raises(ConfigInvalid, match=r"^setting credentials_hosts"):
+        load_settings()

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from anyio.from_thread import start_blocking_portal
 
 from shared.upstream.config_file import ConfigFile
-from shared.upstream.dial import Configured, Dialler
+from shared.upstream.dial import Configured
+from shared.upstream.operators import operators_dialler
 from workers.intents.contract import IntentStore
 from workers.sources.following import Emit
 
@@ -42,5 +43,5 @@ def _reach(settings: Settings) -> Reach:
     from workers.listening.fleet import Reach  # noqa: PLC0415
 
     configured: Configured = ConfigFile(settings.config, os.environ) if settings.config else {}
-    dialler = Dialler(configured, settings.allowed_hosts, settings.credentials_dir, os.environ)
+    dialler = operators_dialler(settings, os.environ, configured)
     return Reach(configured, dialler, settings.listen, settings.listen_max)

@@ -1,0 +1,149 @@
+"""Hosts and networks as an operator lists them, and what an event's URL leads to."""
+
+from __future__ import annotations
+
+import fnmatch
+import ipaddress
+import socket
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
+
+from shared.errors import AddressForbidden, ServerUnreachable
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Resolver = Callable[[str, int], list[str]]
+"""Returns the addresses of a host and port; raises OSError when there are none."""
+
+# Link-local ranges and the metadata services of clouds: they hand out credentials to whoever asks.
+FORBIDDEN_NETWORKS: tuple[Network, ...] = tuple(
+    ipaddress.ip_network(network)
+    for network in (
+        "169.254.0.0/16",
+        "fe80::/10",
+        "fd00:ec2::254/128",
+        "fd20:ce::254/128",
+        "168.63.129.16/32",
+        "100.100.100.200/32",
+        "192.0.0.192/32",
+    )
+)
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_NAT64_LOCAL = ipaddress.IPv6Network("64:ff9b:1::/48")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A host, and the addresses that it has now."""
+
+    host: str
+    addresses: tuple[Address, ...]
+
+
+def resolve(host: str, port: int) -> list[str]:
+    """Return the host's addresses as the C library sees them: `127.1` is an address to it.
+
+    Raises:
+        OSError: the name does not resolve.
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(entry[4][0]).partition("%")[0] for entry in found]
+
+
+class Hosts:
+    """Host names, `*.example.org`, networks in CIDR notation and addresses, as they are listed; `*` is any host."""
+
+    def __init__(self, listed: Collection[str]) -> None:
+        self._any = "*" in listed
+        self._networks = tuple(network for entry in listed if (network := _network(entry)))
+        self._names = tuple(entry.lower() for entry in listed if entry != "*" and not _network(entry))
+
+    def name(self, host: str) -> bool:
+        """Return whether a host is listed, wherever it leads."""
+        return self._any or any(fnmatch.fnmatchcase(host, name) for name in self._names)
+
+    def hold(self, place: Place) -> bool:
+        """Return whether the host is listed, or every address that it has."""
+        return self.name(place.host) or all(
+            _is_in(form, self._networks) for address in place.addresses for form in _forms(address)
+        )
+
+
+class AllowList:
+    """The hosts and networks that an event may point to."""
+
+    def __init__(self, allowed: Collection[str], resolve: Resolver) -> None:
+        self._resolve = resolve
+        self._allowed = Hosts(allowed)
+
+    def check(self, server_id: str, url: str) -> Place:
+        """Return where the URL leads now: to allowed addresses alone.
+
+        Raises:
+            AddressForbidden: the URL is malformed, carries credentials, or leads outside the list.
+            ServerUnreachable: the name of an allowed host does not resolve.
+        """
+        host, port = _host_and_port(server_id, url)
+        try:
+            addresses = list(dict.fromkeys(map(ipaddress.ip_address, self._resolve(host, port))))
+        except (OSError, UnicodeError) as error:
+            if self._allowed.name(host):
+                raise ServerUnreachable(server_id, f"the host name {host} does not resolve") from error
+            raise AddressForbidden(server_id, f"{host} is not among the allowed hosts") from error
+        for address in addresses:
+            self._check_address(server_id, Place(host, (address,)))
+        return Place(host, tuple(addresses))
+
+    def _check_address(self, server_id: str, place: Place) -> None:
+        (address,) = place.addresses
+        if any(_is_in(form, FORBIDDEN_NETWORKS) for form in _forms(address)):
+            reason = f"{place.host} leads to {address}, a link-local or cloud metadata address"
+            raise AddressForbidden(server_id, reason)
+        if not self._allowed.hold(place):
+            raise AddressForbidden(server_id, f"{place.host} ({address}) is not among the allowed hosts and networks")
+
+
+def _network(entry: str) -> Network | None:
+    try:
+        return ipaddress.ip_network(entry, strict=False)
+    except ValueError:
+        return None
+
+
+def _host_and_port(server_id: str, url: str) -> tuple[str, int]:
+    # other parsers read a backslash, white space or a non-ASCII dot differently: no room for two opinions
+    if not (url.isascii() and url.isprintable()) or any(sign in url for sign in "\\ "):
+        raise AddressForbidden(server_id, "the URL holds characters that do not belong into one")
+    try:
+        parts = urlsplit(url)
+        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+    except (ValueError, KeyError) as error:
+        raise AddressForbidden(server_id, "the URL is not a well-formed http or https URL") from error
+    return _host(server_id, parts), port
+
+
+def _host(server_id: str, parts: SplitResult) -> str:
+    if "@" in parts.netloc:
+        raise AddressForbidden(server_id, "the URL carries credentials; name them by credential_ref instead")
+    if not parts.hostname:
+        raise AddressForbidden(server_id, "the URL names no host")
+    return parts.hostname.rstrip(".")
+
+
+def _forms(address: Address) -> list[Address]:
+    """Return what a packet to this address may arrive at: itself, or the IPv4 address wrapped in it as well."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return [address]
+    if address.ipv4_mapped:
+        return [address.ipv4_mapped]
+    wrapped: list[Callable[[ipaddress.IPv6Address], Address | None]] = [
+        lambda six: six.sixtofour,
+        lambda six: six.teredo[1] if six.teredo else None,
+        lambda six: ipaddress.IPv4Address(int(six) & 0xFFFFFFFF) if six in _NAT64 or six in _NAT64_LOCAL else None,
+    ]
+    return [address, *(four for unwrap in wrapped if (four := unwrap(address)))]
+
+
+def _is_in(address: Address, networks: tuple[Network, ...]) -> bool:
+    return any(address in network for network in networks)
