@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 import anyio
@@ -81,7 +81,8 @@ def build_server(
             return refusal(f"You may not use {call.name}: it needs the permission {offer.permission}.")
         if offer.pages == "foreign":
             check_param_headers(offer.tool, call.arguments or {}, context)
-        return await _answered(offer, Asked(caller, call.arguments or {}, context), within)
+        with ExitStack() as until_answered:
+            return await _answered(offer, Asked(caller, call.arguments or {}, context, until_answered), within)
 
     version = importlib.metadata.version("toolscale")
     return Server(

@@ -6,7 +6,7 @@
     │   ├── ServerTimeout         no complete answer before the deadline
     │   ├── ServerFailed          the server answered with an error of its own (5xx, 429, -32603)
     │   ├── ServerNotRunning      the server is stopped or quarantined, so it is not called
-    │   ├── CallsExhausted        every connection to a server is in use
+    │   ├── CallsExhausted        as many calls, connections or large results as there may be
     │   ├── IndexUnavailable      Qdrant did not answer
     │   ├── IndexLost             an IndexUnavailable: Qdrant did, and a collection is gone
     │   ├── GraphNotBuilt         no graph could be made over the embedded index; it goes on without
@@ -92,7 +92,7 @@ class ServerNotRunning(ServerError, Retryable):
 
 
 class CallsExhausted(Retryable):
-    """Every connection that may be open is in use."""
+    """As many calls are under way, connections open, or large results in hand as may be; says when to try again."""
 
 
 class ServerRefused(ServerError, Permanent):

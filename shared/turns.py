@@ -1,39 +1,50 @@
-"""Large lists take turns, so that memory does not grow with the number of looks.
+"""What is large takes turns, so that memory does not grow with the number of those who might hold it.
 
-What a list takes from its first byte to the last tool written, parsed and embedded on the way, can be a hundred times
-that of a usual one. Many looks hold small lists at a time; only a few hold large ones, and the others wait.
+What a list of tools takes from its first byte to the last tool written can be a hundred times that of a usual one, and
+so can the result of a call. Many hold something small at a time; only a few something large, and the others wait.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Hashable
 from contextlib import contextmanager
 
 
 class Turns:
-    """Which servers' looks may hold a large list: at most `limit` at a time. Safe to use from several threads.
+    """Who may hold something large: at most `limit` at a time. Safe to use from several threads.
 
-    No look waits for another turn while it has one, so whoever has one gets to its end and gives it back.
+    Who waits for a turn has none, so whoever has one gets to the end and gives it back.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._holders: set[str] = set()
+        self._holders: set[Hashable] = set()
         self._lock = threading.Lock()
 
-    def try_take(self, server_id: str) -> bool:
-        """Return whether it is this server's turn; once it is, it stays so until `given_back`."""
+    def try_take(self, holder: Hashable) -> bool:
+        """Return whether it is this holder's turn; once it is, it stays so until it is given back."""
         with self._lock:
-            if server_id not in self._holders and len(self._holders) < self._limit:
-                self._holders.add(server_id)
-            return server_id in self._holders
+            if holder not in self._holders and len(self._holders) < self._limit:
+                self._holders.add(holder)
+            return holder in self._holders
+
+    def give_back(self, holder: Hashable) -> None:
+        """Let another have this holder's turn, if it has one."""
+        with self._lock:
+            self._holders.discard(holder)
+
+    def pass_on(self, holder: Hashable, to: Hashable) -> None:
+        """Make this holder's turn, if it has one, that of another, who may have one already."""
+        with self._lock:
+            if holder in self._holders:
+                self._holders.discard(holder)
+                self._holders.add(to)
 
     @contextmanager
-    def given_back(self, server_id: str) -> Generator[None]:
-        """Give the turn back, if the server has one, when the block ends."""
+    def given_back(self, holder: Hashable) -> Generator[None]:
+        """Give the holder's turn back, if it has one, when the block ends."""
         try:
             yield
         finally:
-            with self._lock:
-                self._holders.discard(server_id)
+            self.give_back(holder)

@@ -15,9 +15,9 @@ from shared.embedding import Embedder, FastEmbedder, known_models
 from shared.index.contract import ToolIndex
 from shared.settings import Settings
 from shared.tokens import Counter, counters
+from shared.turns import Turns
 from workers.intents.contract import Intent, IntentStore
 from workers.own_model import OwnModel
-from workers.turns import Turns
 
 
 @dataclass(frozen=True, slots=True)

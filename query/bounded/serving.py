@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import anyio
 import structlog
@@ -47,7 +47,7 @@ async def _kept(offer: Offer, asked: Asked, answers: Answers) -> CallToolResult:
     reader, budget = Reader(asked.caller.name, offer.tool.name), answers.budget(request.max_tokens)
     if request.cursor is not None:
         return await _next_page(request.cursor, reader, budget, answers)
-    return await _bounded(await offer.answer(_with(asked, others)), reader, budget, answers)
+    return await _bounded(await offer.answer(replace(asked, arguments=others)), reader, budget, answers)
 
 
 async def _next_page(cursor: str, reader: Reader, budget: Budget, answers: Answers) -> CallToolResult:
@@ -63,7 +63,3 @@ async def _bounded(result: CallToolResult, reader: Reader, budget: Budget, answe
         return result
     # long texts take milliseconds to count, and keeping the rest asks Redis
     return await anyio.to_thread.run_sync(bound, result, reader, budget, answers)
-
-
-def _with(asked: Asked, arguments: dict[str, Any]) -> Asked:
-    return Asked(asked.caller, arguments, asked.context)

@@ -12,7 +12,7 @@ from mcp_types import CallToolResult, InputRequiredResult
 
 from query.calling.arguments import check_arguments
 from query.calling.connection import ToolCall
-from query.calling.relay import ProgressRelay
+from query.calling.pool import CallerSide
 from query.calling.request import CallRequest
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
@@ -48,7 +48,7 @@ def callee(request: CallRequest, allowed: Scope, catalogue: Catalogue) -> Callee
     return Callee(tool, record.endpoint, record.protocol_version)
 
 
-async def call_tool(request: CallRequest, of: Callee, upstreams: Upstreams, progress: ProgressRelay) -> CallToolResult:
+async def call_tool(request: CallRequest, of: Callee, upstreams: Upstreams, caller: CallerSide) -> CallToolResult:
     """Return the tool's own result, an error that it reports included.
 
     Raises:
@@ -58,7 +58,7 @@ async def call_tool(request: CallRequest, of: Callee, upstreams: Upstreams, prog
     server_id, definition = of.tool.server_id, of.tool.definition
     await anyio.to_thread.run_sync(check_arguments, definition, request.parameters)
     call = ToolCall(server_id, definition.name, request.parameters, of.protocol_version)
-    answer = await upstreams.call(call, of.endpoint, progress)
+    answer = await upstreams.call(call, of.endpoint, caller)
     if isinstance(answer, InputRequiredResult):
         raise ServerFailed(server_id, f"{definition.name} asks for input in mid-call, which Toolscale cannot pass on")
     return answer

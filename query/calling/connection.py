@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,11 @@ from mcp_types import InputRequiredResult as InputRequired
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
+from query.calling.admission import Turn, current_turn
 from query.calling.phases import Phase, Session, Use
-from query.calling.watched import Watched
+from query.calling.unclaimed import Unclaimed
+from query.calling.watched import Heard, Said
+from query.calling.whereabouts import Whereabouts
 from shared.errors import ServerError, ServerFailed, ServerMisbehaved, ServerTimeout, ServerUnreachable
 from shared.upstream.dial import HttpTarget, Target
 from shared.upstream.evidence import Evidence, Exchange, current_exchange
@@ -41,12 +44,17 @@ _ANSWER: TypeAdapter[Result | InputRequired] = TypeAdapter(Result | InputRequire
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """How long a call may take, connecting included, how large a message may be, and what is kept open for how long."""
+    """How long a call may take, connecting included, how large a message may be, and what is kept open for how long.
+
+    `per_caller` calls may be under way for one caller, and `large_at_once` large results in hand for all together.
+    """
 
     timeout_s: float = 60.0
     max_message_bytes: int = 4 << 20
     max_connections: int = 64
     idle_s: float = 300.0
+    per_caller: int = 64
+    large_at_once: int = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +74,13 @@ class NothingSent(Exception):
 class Connection:
     """A session that is kept open while it is used, and `limits.idle_s` after that."""
 
-    def __init__(self, server_id: str, target: Target, limits: CallLimits, protocol_version: str | None) -> None:
-        self.target = target
+    def __init__(
+        self, server_id: str, target: Target, limits: CallLimits, turn: Turn, protocol_version: str | None
+    ) -> None:
+        """`turn` is for what comes while it cannot be told which call it answers."""
+        self._whereabouts = Whereabouts(target)
         self._limits = limits
+        self._unclaimed = Unclaimed(turn)
         # what a server of the handshake era does with the newer version probe can take ten seconds
         self._mode = "legacy" if protocol_version in HANDSHAKE_PROTOCOL_VERSIONS else "auto"
         self._evidence = Evidence(
@@ -76,6 +88,7 @@ class Connection:
             anyio.CancelScope(deadline=anyio.current_time() + limits.timeout_s),
             secrets_of(target),
             max_nodes=MAX_RESULT_NODES,
+            may_hold_much=self._unclaimed.may_hold_much,
         )
         self._session = Session()
         self._use = Use()
@@ -95,6 +108,15 @@ class Connection:
     def last_used(self) -> float:
         """Return when the last call ended, by the clock of the event loop."""
         return self._use.last_used
+
+    @property
+    def awaits_a_turn(self) -> bool:
+        """Return whether something large came that cannot be read yet, and holds up what comes after it."""
+        return self._unclaimed.awaits_a_turn
+
+    def leads_to(self, target: Target) -> bool:
+        """Return whether it is a connection to this target, as it was found now."""
+        return self._whereabouts.are_still(target)
 
     def retire(self) -> None:
         """Take no more calls, and leave when the last one has ended."""
@@ -118,21 +140,17 @@ class Connection:
         finally:
             self._session.end(error)
 
-    async def call(self, call: ToolCall, on_progress: ProgressFnT) -> Result | InputRequired:
-        """Send one call and return its result, whatever it says.
+    async def call(self, call: ToolCall, on_progress: ProgressFnT, turn: Turn) -> Result | InputRequired:
+        """Send one call and return its result, whatever it says; a large one comes when its turn does.
 
         Raises:
             NothingSent: the connection was dead before the call was sent.
             ServerError: no connection, it broke, or the server answered with an error or with what is no result.
         """
         # what a child was sent cannot be told, so it counts as sent
-        exchange = Exchange(sent=not isinstance(self.target, HttpTarget))
-        context = current_exchange.set(exchange)
-        try:
-            with self._use.by_a_call():
-                return await self._answered(call, on_progress, exchange)
-        finally:
-            current_exchange.reset(context)
+        exchange = Exchange(sent=not isinstance(self._whereabouts.target, HttpTarget))
+        with self._use.by_a_call(), _as_current(exchange, turn):
+            return await self._answered(call, on_progress, exchange)
 
     async def _answered(self, call: ToolCall, on_progress: ProgressFnT, exchange: Exchange) -> Result | InputRequired:
         was_open = self._session.phase is Phase.OPEN and self.takes_calls
@@ -146,7 +164,7 @@ class Connection:
             raise ServerMisbehaved(call.server_id, reason) from error
 
     async def _stay(self) -> None:
-        transport = self._watched(open_transport(self.target, *self._bounds(), self._evidence))
+        transport = self._watched(open_transport(self._whereabouts.target, *self._bounds(), self._evidence))
         async with Client(transport, mode=self._mode, cache=None, client_info=_US) as client:
             self._evidence.scope.deadline = float("inf")
             self._session.open(client)
@@ -194,10 +212,11 @@ class Connection:
     async def _watched(self, transport: AbstractAsyncContextManager[Streams]) -> AsyncGenerator[Streams]:
         """Yield the transport's streams, and leave when nothing can come from the server any more."""
         async with transport as (incoming, outgoing):
-            yield Watched(incoming, self._hear, self._use.over.set), outgoing
+            yield Heard(incoming, self._hear, self._use.over.set), Said(outgoing, self._unclaimed.note_sent)
 
-    def _hear(self) -> None:
+    def _hear(self, message: object) -> None:
         self._heard_at = anyio.current_time()
+        self._unclaimed.claim(message)
 
     def _end(self, of_opening: ServerError | None) -> ServerError:
         """Return what interrupted calls are told: that it broke, or where it never was open, why not."""
@@ -221,6 +240,17 @@ _NOT_FROM_THE_TOOL = (
     HTTPStatus.TOO_MANY_REQUESTS,
     *(status for status in HTTPStatus if status >= HTTPStatus.INTERNAL_SERVER_ERROR),
 )
+
+
+@contextmanager
+def _as_current(exchange: Exchange, turn: Turn) -> Generator[None]:
+    """Let the transports know what they send and receive for this call."""
+    contexts = current_exchange.set(exchange), current_turn.set(turn)
+    try:
+        yield
+    finally:
+        current_exchange.reset(contexts[0])
+        current_turn.reset(contexts[1])
 
 
 async def _request(client: Client, call: ToolCall, on_progress: ProgressFnT) -> Result | InputRequired:

@@ -2,89 +2,130 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import anyio
+import structlog
 from anyio.abc import TaskGroup
 from mcp_types import CallToolResult, InputRequiredResult
 
+from query.calling.admission import Admission, Turn
 from query.calling.connection import CallLimits, Connection, NothingSent, ToolCall
+from query.calling.lookups import Lookups
 from query.calling.relay import ProgressRelay
-from shared.errors import CallsExhausted, ServerTimeout, ServerUnreachable
-from shared.upstream.dial import HttpTarget, Target
+from shared.errors import CallsExhausted, ServerTimeout, ServerUnreachable, ToolscaleError
 
 if TYPE_CHECKING:
+    from shared.catalog import Endpoint
+    from shared.upstream.dial import Target
+
     Answer = CallToolResult | InputRequiredResult
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class CallerSide:
+    """What a call has of its caller: the way back for progress, and the turn for a large result."""
+
+    progress: ProgressRelay
+    turn: Turn
 
 
 class Pool:
     """Connections that live in the tasks of one event loop. Not safe for other threads."""
 
-    def __init__(self, tasks: TaskGroup, limits: CallLimits) -> None:
+    def __init__(self, tasks: TaskGroup, lookups: Lookups, limits: CallLimits, admission: Admission) -> None:
         self._tasks = tasks
+        self._lookups = lookups
         self._limits = limits
+        self._admission = admission
         self._connections: dict[str, Connection] = {}
+        self._not_ended: set[Connection] = set()
+        self._one_ended = anyio.Event()
 
-    async def call(self, call: ToolCall, target: Target, progress: ProgressRelay) -> Answer:
+    async def call(self, call: ToolCall, endpoint: Endpoint, caller: CallerSide) -> Answer:
         """Call a tool and return what its server answers.
 
         Raises:
             ServerTimeout: no answer within the time; the server was told that nobody waits any more.
-            CallsExhausted: as many connections as may be open are in use.
+            CallsExhausted: as many connections are in use, or as many large results in hand, as may be.
+            AddressForbidden: the endpoint may not be connected to.
             ServerError: no connection, it broke, or the server answered with an error or with what is no result.
         """
         began = anyio.current_time()
+        target: Target | None = None
         with anyio.move_on_after(self._limits.timeout_s):
-            answer = await self._call(call, target, progress)
-            await progress.drain()
+            target = await self._lookups.target(call.server_id, endpoint)
+            answer = await self._call(call, target, caller)
+            await caller.progress.drain()
             return answer
-        if used := self._connections.get(call.server_id):
-            used.retire_if_silent_since(began)
-        raise ServerTimeout(call.server_id, f"no answer within {self._limits.timeout_s:g} s")
+        raise self._out_of_time(call.server_id, began, target, caller.turn)
 
-    async def _call(self, call: ToolCall, target: Target, progress: ProgressRelay) -> Answer:
+    def _out_of_time(self, server_id: str, began: float, target: Target | None, turn: Turn) -> ToolscaleError:
+        within = f"within {self._limits.timeout_s:g} s"
+        if target is None:
+            return ServerTimeout(server_id, f"its host name was not looked up {within}")
+        used = self._connections.get(server_id)
+        if turn.is_awaited or (used and used.awaits_a_turn):
+            return self._admission.no_turn()
+        if used:
+            used.retire_if_silent_since(began)
+        return ServerTimeout(server_id, f"no answer {within}")
+
+    async def _call(self, call: ToolCall, target: Target, caller: CallerSide) -> Answer:
         for _ in range(2):
-            connection = self._connection(call, target)
+            connection = await self._connection(call, target)
             try:
-                return await connection.call(call, progress)
+                return await connection.call(call, caller.progress, caller.turn)
             except NothingSent:
                 connection.retire()
         raise ServerUnreachable(call.server_id, "the connection broke twice before the call was sent")
 
-    def _connection(self, call: ToolCall, target: Target) -> Connection:
-        known = self._connections.get(call.server_id)
-        if known is not None and known.takes_calls and _is_same(known.target, target):
-            return known
-        if known is not None:
-            known.retire()
-        return self._open(call, target)
+    async def _connection(self, call: ToolCall, target: Target) -> Connection:
+        while True:
+            known = self._connections.get(call.server_id)
+            if known is not None and known.takes_calls and known.leads_to(target):
+                return known
+            if known is not None:
+                known.retire()
+            if len(self._not_ended) < self._limits.max_connections:
+                return self._open(call, target)
+            await self._make_room()
 
     def _open(self, call: ToolCall, target: Target) -> Connection:
-        self._make_room()
-        connection = Connection(call.server_id, target, self._limits, call.protocol_version)
+        connection = Connection(call.server_id, target, self._limits, self._admission.turn(), call.protocol_version)
         self._connections[call.server_id] = connection
+        self._not_ended.add(connection)
         self._tasks.start_soon(self._keep, call.server_id, connection)
         return connection
 
     async def _keep(self, server_id: str, connection: Connection) -> None:
-        await connection.own()
+        try:
+            await connection.own()
+        except Exception:  # noqa: BLE001  # would end the connections to all servers
+            _log.exception("connection_failed", server=server_id)
+        finally:
+            self._forget(server_id, connection)
+
+    def _forget(self, server_id: str, connection: Connection) -> None:
+        self._not_ended.discard(connection)
         if self._connections.get(server_id) is connection:
             del self._connections[server_id]
+        self._one_ended.set()
+        self._one_ended = anyio.Event()
 
-    def _make_room(self) -> None:
-        """Close what was used the longest ago and is not in use now, where there are as many as may be."""
-        if len(self._connections) < self._limits.max_connections:
-            return
-        idle = [server_id for server_id, each in self._connections.items() if each.in_flight == 0]
-        if not idle:
-            raise CallsExhausted(f"all {self._limits.max_connections} connections to servers are in use")
-        oldest = min(idle, key=lambda server_id: self._connections[server_id].last_used)
-        self._connections.pop(oldest).retire()
+    async def _make_room(self) -> None:
+        """Wait until a connection has ended; where none is about to, that is the one used the longest ago.
 
-
-def _is_same(one: Target, other: Target) -> bool:
-    """Return whether both lead to the same place in the same way; name servers turn the order of addresses."""
-    if isinstance(one, HttpTarget) and isinstance(other, HttpTarget):
-        ours, theirs = (one.url, one.transport, one.headers), (other.url, other.transport, other.headers)
-        return ours == theirs and set(one.addresses) == set(other.addresses)
-    return one == other
+        Raises:
+            CallsExhausted: all of them are in use.
+        """
+        unused = [each for each in self._not_ended if each.in_flight == 0]
+        if not unused:
+            held = f"all {self._limits.max_connections} connections to servers are in use"
+            raise CallsExhausted(f"{held}; call again in a few seconds")
+        if all(each.takes_calls for each in unused):
+            min(unused, key=lambda each: each.last_used).retire()
+        await self._one_ended.wait()

@@ -8,18 +8,17 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from query.calling.admission import Admission
 from query.calling.connection import CallLimits, ToolCall
-from query.calling.pool import Pool
-from query.calling.relay import ProgressRelay
+from query.calling.lookups import Dial, Lookups
+from query.calling.pool import CallerSide, Pool
 from shared.catalog import Endpoint
-from shared.upstream.dial import Target
 from shared.upstream.operators import operators_dialler
 
 if TYPE_CHECKING:
@@ -30,31 +29,27 @@ if TYPE_CHECKING:
 
     Answer = CallToolResult | InputRequiredResult
 
-Dial = Callable[[str, Endpoint], Target]
-"""Turns a server's id and endpoint into what may be connected to; blocks, and raises a ServerError."""
-
 
 class Upstreams:
     """Calls tools on the servers that own them. Safe to use from any event loop and thread, until it is closed."""
 
     def __init__(self, dial: Dial, limits: CallLimits) -> None:
         """Connections, and the thread they live in, are opened by the first call."""
+        self.admission = Admission(limits.per_caller, limits.large_at_once)
         self._dial = dial
         self._limits = limits
         self._opening = threading.Lock()
         self._opened = ExitStack()
         self._running: tuple[BlockingPortal, Pool] | None = None
 
-    async def call(self, call: ToolCall, endpoint: Endpoint, progress: ProgressRelay) -> Answer:
+    async def call(self, call: ToolCall, endpoint: Endpoint, caller: CallerSide) -> Answer:
         """Call a tool on its server and return what that answers; cancelling this cancels the call there.
 
         Raises:
-            AddressForbidden: the endpoint may not be connected to.
             ServerError, CallsExhausted: as of `Pool.call`.
         """
-        target = await anyio.to_thread.run_sync(self._dial, call.server_id, endpoint)
         portal, pool = self._started()
-        return await asyncio.wrap_future(portal.start_task_soon(pool.call, call, target, progress))
+        return await asyncio.wrap_future(portal.start_task_soon(pool.call, call, endpoint, caller))
 
     def close(self) -> None:
         """End all calls and connections, and the children that were started for them."""
@@ -67,18 +62,18 @@ class Upstreams:
             if self._running is None:
                 portal = self._opened.enter_context(start_blocking_portal(name="toolscale upstreams"))
                 stop = portal.call(anyio.Event)
-                ended, pool = portal.start_task(_keep_pool, self._limits, stop)
+                ended, pool = portal.start_task(self._keep_pool, stop)
                 self._opened.callback(ended.result)
                 self._opened.callback(portal.call, stop.set)
                 self._running = portal, pool
             return self._running
 
-
-async def _keep_pool(limits: CallLimits, stop: anyio.Event, *, task_status: TaskStatus[Pool]) -> None:
-    async with anyio.create_task_group() as tasks:
-        task_status.started(Pool(tasks, limits))
-        await stop.wait()
-        tasks.cancel_scope.cancel()
+    async def _keep_pool(self, stop: anyio.Event, *, task_status: TaskStatus[Pool]) -> None:
+        with closing(Lookups(self._dial)) as lookups:
+            async with anyio.create_task_group() as tasks:
+                task_status.started(Pool(tasks, lookups, self._limits, self.admission))
+                await stop.wait()
+                tasks.cancel_scope.cancel()
 
 
 def upstreams_of(settings: Settings) -> Upstreams:
@@ -88,5 +83,7 @@ def upstreams_of(settings: Settings) -> Upstreams:
         max_message_bytes=settings.call_max_message_bytes,
         max_connections=settings.call_max_connections,
         idle_s=settings.call_idle_s,
+        per_caller=settings.call_max_per_caller,
+        large_at_once=settings.call_large_at_once,
     )
     return Upstreams(operators_dialler(settings, os.environ).target, limits)

@@ -1,4 +1,4 @@
-"""A transport's incoming messages, watched on their way."""
+"""A transport's messages, watched on their way."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
-class Watched:
-    """A stream that says when something came, and when it has ended."""
+class Heard:
+    """Incoming messages: says what came, and when nothing more can."""
 
-    def __init__(self, stream: Any, on_message: Callable[[], None], on_end: Callable[[], None]) -> None:
+    def __init__(self, stream: Any, on_message: Callable[[object], None], on_end: Callable[[], None]) -> None:
         self._stream = stream
         self._on_message = on_message
         self._on_end = on_end
@@ -30,14 +30,14 @@ class Watched:
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             self._on_end()
             raise
-        self._on_message()
+        self._on_message(message)
         return message
 
     async def aclose(self) -> None:
         """Close the stream."""
         await self._stream.aclose()
 
-    def __aiter__(self) -> Watched:
+    def __aiter__(self) -> Heard:
         return self
 
     async def __anext__(self) -> Any:
@@ -46,7 +46,34 @@ class Watched:
         except anyio.EndOfStream:
             raise StopAsyncIteration from None
 
-    async def __aenter__(self) -> Watched:
+    async def __aenter__(self) -> Heard:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> bool | None:
+        left: bool | None = await self._stream.__aexit__(exc_type, exc_val, exc_tb)
+        return left
+
+
+class Said:
+    """Outgoing messages: says what is sent, in the context of who sends it."""
+
+    def __init__(self, stream: Any, on_message: Callable[[object], None]) -> None:
+        self._stream = stream
+        self._on_message = on_message
+
+    async def send(self, message: Any) -> None:
+        """Send a message, as the stream itself."""
+        self._on_message(message)
+        await self._stream.send(message)
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Said:
         await self._stream.__aenter__()
         return self
 

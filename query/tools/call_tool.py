@@ -15,6 +15,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from query.calling.call import Callee, call_tool, callee
+from query.calling.pool import CallerSide
 from query.calling.relay import ProgressRelay
 from query.calling.request import CallRequest
 from query.history.notes import called
@@ -60,7 +61,8 @@ def call_tool_offer(catalogue: Catalogue, upstreams: Upstreams) -> Offer:
             audit.names(of)
             # to a caller that did not ask for progress, nothing is reported
             progress = ProgressRelay(asked.context.session.report_progress)
-            result = await call_tool(request, of, upstreams, progress)
+            turn = asked.until_answered.enter_context(upstreams.admission.admitted(asked.caller.name))
+            result = await call_tool(request, of, upstreams, CallerSide(progress, turn))
         except ArgumentsInvalid as error:
             audit.outcome = type(error).__name__
             raise MCPError(INVALID_PARAMS, f"{audit.tool}: {error}", {"field": error.field}) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -33,11 +34,15 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One call of a tool of ours: by whom, with what, and the request it came in."""
+    """One call of a tool of ours: by whom, with what, and the request it came in.
+
+    `until_answered` is closed when the answer has been made, pages cut and all.
+    """
 
     caller: Caller
     arguments: dict[str, Any]
     context: ServerRequestContext[Any]
+    until_answered: ExitStack
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import pytest
 
 from shared.catalog import Encoding, Listing
 from shared.tokens import Counter
+from shared.turns import Turns
 from shared.upstream.dial import HttpTarget, Target
 from tests.builders import up, write_path
 from tests.hostile import scripts
@@ -24,7 +25,6 @@ from tests.waiting import eventually
 from workers.fetch import Limits, fetch_tools_blocking
 from workers.ingest import Ingested, reconcile
 from workers.intents.contract import Intent
-from workers.turns import Turns
 
 LIMITS = Limits(timeout_s=10)
 

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import anyio
 import pytest
 
+from shared.turns import Turns
 from shared.upstream.evidence import SMALL_BYTES, SMALL_NODES, Evidence
-from workers.turns import Turns
 
 
 def test_only_so_many_servers_have_their_turn_at_a_time() -> None:
