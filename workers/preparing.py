@@ -8,7 +8,8 @@ it waits. It writes what it made before it waits, and holds nothing while it wai
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 from shared.catalog import Encoding, Prepared, ToolDefinition
@@ -44,7 +45,7 @@ def prepare(
     pause_s = _FIRST_PAUSE_S
     while rest:
         known = _known(rest, deps)
-        with deps.intents.claim(rest.keys() - known) as ours:
+        with claimed(rest.keys() - known, deps) as ours:
             ready = known | _made_once(_part(rest, ours), declared_name, deps)
             if ready:
                 write(ready)
@@ -55,6 +56,18 @@ def prepare(
         if rest:
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+@contextmanager
+def claimed(digests: Collection[str], deps: Dependencies) -> Generator[frozenset[str]]:
+    """Hold, until the block ends, what nobody else is making of these for the same model: for another it is other work.
+
+    Raises:
+        IntentsUnavailable: the store does not answer.
+    """
+    by_claim = {f"{deps.embedder.model}:{each}": each for each in digests}
+    with deps.intents.claim(by_claim) as held:
+        yield frozenset(by_claim[claim] for claim in held)
 
 
 def _known(definitions: Definitions, deps: Dependencies) -> dict[str, Prepared]:

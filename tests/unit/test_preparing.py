@@ -16,11 +16,11 @@ from shared.catalog import Encoding, Prepared, ToolDefinition, digest
 from shared.errors import ModelUnavailable
 from shared.tokens import Counter, estimate
 from tests.builders import WritePath, definition, down, listing, up, write_path
-from tests.fakes import WithoutModel, embedded, make_tool
+from tests.fakes import FakeEmbedder, WithoutModel, embedded, make_tool
 from tests.waiting import eventually
 from workers.ingest import reconcile
 from workers.intents.contract import IntentStore
-from workers.preparing import prepare
+from workers.preparing import claimed, prepare
 
 TOOLS = (definition("read_file"), definition("write_file"))
 
@@ -180,8 +180,8 @@ def test_what_is_claimed_for_too_long_is_made_all_the_same(path: WritePath) -> N
     written: dict[str, Prepared] = {}
     wanted = by_digest(*TOOLS)
 
-    with path.deps.intents.claim(wanted) as claimed:
-        assert claimed == wanted.keys()
+    with claimed(wanted, path.deps) as held:
+        assert held == wanted.keys()
         prepare(wanted, "scripted", path.deps, written.update, wait_at_most_s=0)
 
     assert written.keys() == wanted.keys()
@@ -195,11 +195,22 @@ def test_a_look_writes_what_it_made_before_it_waits(path: WritePath) -> None:
         written.extend(ready)
 
     with ThreadPoolExecutor(1) as pool:
-        with path.deps.intents.claim(theirs):
+        with claimed(theirs, path.deps):
             look = pool.submit(prepare, mine | theirs, "scripted", path.deps, write)
             eventually(lambda: written == list(mine), what="its own part")
-            with path.deps.intents.claim(mine) as free:
+            with claimed(mine, path.deps) as free:
                 assert free == mine.keys()
         look.result(timeout=10)
 
     assert written == [*mine, *theirs]
+
+
+def test_what_is_made_for_one_edition_is_not_waited_for_by_another(path: WritePath) -> None:
+    coming = replace(path.deps, embedder=FakeEmbedder("fake/coming"))
+    written: dict[str, Prepared] = {}
+    wanted = by_digest(*TOOLS)
+
+    with claimed(wanted, path.deps), ThreadPoolExecutor(1) as pool:
+        pool.submit(prepare, wanted, "scripted", coming, written.update).result(timeout=10)
+
+    assert written.keys() == wanted.keys()
