@@ -10,7 +10,7 @@ from typing import Any, cast
 import structlog
 from celery import Celery
 
-from shared.errors import EventInvalid, IndexUnavailable, LeaseHeld, Retryable, ServerError
+from shared.errors import EventInvalid, IndexUnavailable, IntentsUnavailable, LeaseHeld, Retryable, ServerError
 from workers.dependencies import Dependencies
 from workers.emit import accept
 from workers.fetch import FetchInterrupted
@@ -64,13 +64,19 @@ class Tasks:
         task(name=MIGRATE_TOOLS)(self.migrate_tools)
 
     def accept_event(self, *args: Any, **kwargs: Any) -> None:
-        """Record a CloudEvent and wake a worker; one that is refused becomes a dead letter, not a failure."""
-        with suppress(IndexUnavailable):  # an event is recorded all the same; a sweep restores the others later
+        """Record a CloudEvent and wake a worker; one that is refused becomes a dead letter, not a failure.
+
+        Recorded before the index is asked for anything, which may take long to answer.
+        """
+        event = _only_object(args, kwargs)
+        with suppress(EventInvalid):  # told where people look: the dead letters and the log
+            try:
+                self._accept(event)
+            except IntentsUnavailable:  # perhaps for want of what the store lost
+                self._restore_if_lost()
+                self._accept(event)
+        with suppress(IndexUnavailable):  # the event is recorded all the same; a sweep restores the others later
             self._restore_if_lost()
-        try:
-            accept(_only_object(args, kwargs), self._intents(), self._wake, due_in_s=self._message_time_s)
-        except EventInvalid:
-            return  # told where people look: the dead letters and the log
 
     def reconcile_server(self, server_id: str) -> None:
         """Look at one server and make the index equal to what it offers."""
@@ -99,6 +105,9 @@ class Tasks:
     def migrate_tools(self) -> None:
         """Work for some seconds on the edition that is to take over; without one there is nothing to do."""
         migrate(self._dependencies(), self._look_again_if_asked)
+
+    def _accept(self, event: dict[str, Any] | str) -> None:
+        accept(event, self._intents(), self._wake, due_in_s=self._message_time_s)
 
     def _restore_if_lost(self) -> None:
         if not self._intents().is_marked():
