@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -16,6 +18,10 @@ from shared.errors import Retryable
 if TYPE_CHECKING:
     from shared.catalog import Listing
     from shared.upstream.dial import Target
+
+
+# Whoever has a turn gives it back, but a list of ten thousand new tools takes minutes to embed.
+LONGEST_WAIT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +70,23 @@ async def fetch_tools(
 
 
 def fetch_tools_blocking(
-    server_id: str, target: Target, limits: Limits, may_hold_much: Callable[[], bool] = at_once
+    server_id: str,
+    target: Target,
+    limits: Limits,
+    may_hold_much: Callable[[], bool] = at_once,
+    wait_at_most_s: float = LONGEST_WAIT_S,
 ) -> Listing:
     """Return what `fetch_tools` does, from a thread without an event loop.
 
     Raises:
-        FetchInterrupted: `interrupt_fetches` was called, whatever the server did.
+        FetchInterrupted: `interrupt_fetches` was called, whatever the server did, or `may_hold_much` said no for
+            `wait_at_most_s`.
     """
-    return anyio.run(_interruptible, server_id, target, limits, may_hold_much)
+    return anyio.run(_interruptible, server_id, target, limits, _Wait(may_hold_much, wait_at_most_s))
 
 
 class FetchInterrupted(Retryable):
-    """This process ends; the server did nothing wrong, and its intent brings the look back."""
+    """Ended for a reason of our own; the server did nothing wrong, and its intent brings the look back."""
 
 
 def interrupt_fetches() -> None:
@@ -90,7 +101,7 @@ _under_way: set[Callable[[], None]] = set()
 _changing = threading.Lock()
 
 
-async def _interruptible(server_id: str, target: Target, limits: Limits, may_hold_much: Callable[[], bool]) -> Listing:
+async def _interruptible(server_id: str, target: Target, limits: Limits, wait: _Wait) -> Listing:
     loop = asyncio.get_running_loop()
     scope = anyio.CancelScope()
 
@@ -98,8 +109,31 @@ async def _interruptible(server_id: str, target: Target, limits: Limits, may_hol
         loop.call_soon_threadsafe(scope.cancel)
 
     with scope, _registered(interrupt):
-        return await fetch_tools(server_id, target, limits, may_hold_much)
-    raise FetchInterrupted(f"{server_id}: interrupted, since this process ends")
+        return await fetch_tools(server_id, target, limits, partial(wait.is_over, scope))
+    reason = "its turn did not come" if wait.was_too_long else "this process ends"
+    raise FetchInterrupted(f"{server_id}: interrupted, since {reason}")
+
+
+class _Wait:
+    """The wait of a large list for its turn, and what ends it when it takes too long."""
+
+    def __init__(self, may_hold_much: Callable[[], bool], at_most_s: float) -> None:
+        self.was_too_long = False
+        self._may_hold_much = may_hold_much
+        self._at_most_s = at_most_s
+        self._began_s: float | None = None
+
+    def is_over(self, scope: anyio.CancelScope) -> bool:
+        """Return whether the turn has come; cancel the scope when the wait took too long."""
+        if self._may_hold_much():
+            self._began_s = None
+            return True
+        now = time.monotonic()
+        self._began_s = now if self._began_s is None else self._began_s
+        if now - self._began_s >= self._at_most_s:
+            self.was_too_long = True
+            scope.cancel()
+        return False
 
 
 @contextmanager

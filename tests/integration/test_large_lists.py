@@ -22,7 +22,7 @@ from tests.hostile.messages import Message, Pages, as_dense_as_allowed, one_page
 from tests.hostile.processes import scripted_stdio
 from tests.hostile.scripted_http import scripted_http
 from tests.waiting import eventually
-from workers.fetch import Limits, fetch_tools_blocking
+from workers.fetch import FetchInterrupted, Limits, fetch_tools_blocking
 from workers.ingest import Ingested, reconcile
 from workers.intents.contract import Intent
 
@@ -109,3 +109,19 @@ def test_the_second_large_list_waits_until_the_first_is_written_and_a_small_one_
         fleet.may_count.set()
         assert first.result(timeout=30) == second.result(timeout=30)
         assert fleet.listed == ["first", "small", "second"]
+
+
+def test_a_large_list_whose_turn_does_not_come_is_put_off_and_its_server_is_not_blamed(tmp_path: Path) -> None:
+    path = write_path(tmp_path)
+    large = scripted_stdio("as_dense_as_allowed")
+
+    def list_server(_intent: Intent) -> Listing:
+        return fetch_tools_blocking("s", large, LIMITS, lambda: False, wait_at_most_s=0.2)
+
+    path.deps.intents.record(up("s"), due_in_s=60)
+    with pytest.raises(FetchInterrupted, match=r"^s: interrupted, since its turn did not come$"):
+        reconcile("s", replace(path.deps, list_server=list_server))
+
+    intent = path.deps.intents.intent("s")
+    assert intent is not None
+    assert (intent.failures, intent.attempts, intent.is_lagging) == (0, 0, True)
