@@ -203,6 +203,21 @@ def ends_at_once(exchange: Exchange) -> None:
     exchange.close_connection = True
 
 
+def test_a_session_is_ended_on_its_server_when_listening_stops(heard: Heard, logs: list[Any]) -> None:
+    def waits(exchange: Exchange) -> None:
+        exchange.begin(200, "text/event-stream")
+        exchange.wfile.flush()
+        exchange.hang()
+
+    with scripted_http(StopsAtStream(waits)) as server:
+        heard.targets["s"] = HttpTarget(server.url)
+        heard.announce("s")
+        with listening_to(heard):
+            eventually(lambda: said(logs, "listening_began", "s"))
+
+        assert server.methods.count("DELETE") == 1
+
+
 @pytest.mark.parametrize("act", [Exchange.hang, sends_a_huge_event, drips, ends_at_once, fails])
 def test_a_hostile_stream_does_not_cost_the_others(
     heard: Heard, tmp_path: Path, act: Callable[[Exchange], None]

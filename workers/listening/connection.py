@@ -44,40 +44,89 @@ class Ear:
 async def listen(server_id: str, target: Target, ear: Ear, connect_s: float) -> NoReturn:
     """Listen until the connection ends; `connect_s` bounds how long it may take to come about.
 
+    Cancelled, it still takes its leave of the server, within two seconds or so.
+
     Raises:
         NoNotifications: the server does not tell when its tools change.
         ServerError: why there is no connection, or none any more.
     """
     scope = anyio.CancelScope(deadline=anyio.current_time() + connect_s)
     evidence = ListeningEvidence(server_id, scope, secrets_of(target))
+    visit = _Visit(target, ear, evidence)
+    error: Exception = ServerUnreachable(server_id, "the connection ended")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_leave_when_cancelled, visit)
+        with anyio.CancelScope(shield=True):
+            error = await _outcome(visit, connect_s)
+        tasks.cancel_scope.cancel()
+    raise error
+
+
+async def _leave_when_cancelled(visit: _Visit) -> None:
     try:
-        with scope:
-            await _connect(target, ear, evidence)
+        await anyio.sleep_forever()
+    finally:
+        visit.leave()
+
+
+async def _outcome(visit: _Visit, connect_s: float) -> Exception:
+    """Return why there is no connection, or none any more."""
+    evidence = visit.evidence
+    try:
+        with evidence.scope:
+            await visit.pay()
     except FOREIGN_ERRORS as error:
-        raise explain(evidence, error) or error from error
-    raise evidence.verdict or ServerTimeout(server_id, f"no connection to listen on within {connect_s:g} s")
+        ours = explain(evidence, error)
+        if ours is None:
+            return error
+        ours.__cause__ = error  # it is raised where no group of tasks wraps it
+        return ours
+    return evidence.verdict or ServerTimeout(evidence.server_id, f"no connection to listen on within {connect_s:g} s")
 
 
-async def _connect(target: Target, ear: Ear, evidence: ListeningEvidence) -> None:
-    async def hear(message: IncomingMessage) -> None:
-        if isinstance(message, ToolListChangedNotification):
-            ear.changed()
+class _Visit:
+    """One session with one server, and the way to end it properly."""
 
-    def connected() -> None:
-        evidence.scope.deadline = math.inf
-        ear.connected()
+    def __init__(self, target: Target, ear: Ear, evidence: ListeningEvidence) -> None:
+        self.evidence = evidence
+        self._target = target
+        self._ear = ear
+        self._staying: anyio.CancelScope | None = None
 
-    transport = Tap(open_transport(target, MAX_MESSAGE_BYTES, SILENCE_S, evidence), evidence)
-    async with Client(transport, mode="auto", cache=None, client_info=_US, message_handler=hear) as client:
+    def leave(self) -> None:
+        """End the session; one that is not established yet is given up."""
+        (self._staying or self.evidence.scope).cancel()
+
+    async def pay(self) -> None:
+        """Connect, listen for as long as it lasts, and leave.
+
+        Raises:
+            ServerError: the connection ended, or there was none to listen on.
+        """
+        evidence = self.evidence
+        transport = Tap(open_transport(self._target, MAX_MESSAGE_BYTES, SILENCE_S, evidence), evidence)
+        async with Client(transport, mode="auto", cache=None, client_info=_US, message_handler=self._hear) as client:
+            with anyio.CancelScope() as self._staying:
+                await self._listen(client)
+            # a session that is not ended here stays open on its server
+            evidence.scope.deadline = anyio.current_time() + _FAREWELL_S
+        raise evidence.condemn(ServerUnreachable(evidence.server_id, "the connection ended"))
+
+    async def _listen(self, client: Client) -> None:
         if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            await _subscribe(client, Ear(connected, ear.changed), evidence)
+            await _subscribe(client, Ear(self._connected, self._ear.changed), self.evidence)
         else:
-            await _await_stream(target, evidence)
-            connected()
-            await evidence.ended.wait()
-        # a session that is not ended here stays open on its server
-        evidence.scope.deadline = anyio.current_time() + _FAREWELL_S
-    raise evidence.condemn(ServerUnreachable(evidence.server_id, "the connection ended"))
+            await _await_stream(self._target, self.evidence)
+            self._connected()
+            await self.evidence.ended.wait()
+
+    async def _hear(self, message: IncomingMessage) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            self._ear.changed()
+
+    def _connected(self) -> None:
+        self.evidence.scope.deadline = math.inf
+        self._ear.connected()
 
 
 async def _subscribe(client: Client, ear: Ear, evidence: ListeningEvidence) -> None:
