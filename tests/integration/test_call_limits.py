@@ -104,9 +104,9 @@ async def test_a_caller_with_as_many_calls_as_it_may_have_is_told_to_wait() -> N
                 await anyio.to_thread.run_sync(eventually, lambda: server.held == 2)
                 refused = await told(client, "s:one")
                 server.released.set()
+                assert refused.startswith("anyone has 2 calls under way, as many as a caller may have")
             answered = await told(client, "s:one")
 
-    assert refused.startswith("anyone has 2 calls under way, as many as a caller may have")
     assert answered == "fine"
     assert server.held == 3
 
@@ -116,7 +116,10 @@ async def test_a_large_result_waits_while_as_many_are_in_hand_as_may_be(kind: An
     limits = CallLimits(timeout_s=3, large_at_once=1)
     tools = [tool_of("s", "huge"), tool_of("other", "huge")]
 
-    with served(kind) as target, closing(Upstreams(lambda *_: target, limits)) as upstreams:
+    def dial(_server_id: str, _endpoint: Endpoint) -> Target:
+        return target
+
+    with served(kind) as target, closing(Upstreams(dial, limits)) as upstreams:
         async with client_of(upstreams, *tools) as client:
             with upstreams.admission.admitted("someone") as turn:
                 assert turn.try_take()
@@ -205,10 +208,10 @@ async def test_a_connection_that_ends_with_its_last_call_counts_until_then(tmp_p
             await anyio.to_thread.run_sync(eventually, lambda: file.exists() and file.read_text() == "began")
             targets["s"] = callable_stdio("env", "CHANGED=yes")
             refused = await told(client, "s:echo", words="hi")
+            assert refused.startswith("all 1 connections to servers are in use")
             tasks.cancel_scope.cancel()
         answered = await told(client, "s:echo", words="hi")
 
-    assert refused.startswith("all 1 connections to servers are in use")
     assert answered.startswith("hi from ")
 
 

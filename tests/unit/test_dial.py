@@ -188,10 +188,14 @@ def test_a_credential_that_is_no_text_is_as_unusable_as_none(tmp_path: Path) -> 
         referring("github", tmp_path)
 
 
+def inside(_host: str, _port: int) -> list[str]:
+    return ["10.1.2.3"]
+
+
 def sent_to(url: str, *allowed: str, table: dict[str, frozenset[str]] | None = None, reference: str = "github") -> bool:
-    """Return whether the credential goes along to this URL, whose host leads to 10.1.2.3."""
+    """Return whether the credential goes along to this URL, whose host is inside."""
     environ = {"TOOLSCALE_CREDENTIAL_GITHUB": "ghp-s3cret"}
-    dialler = Dialler({}, frozenset(allowed), None, environ, lambda *_: ["10.1.2.3"], table)
+    dialler = Dialler({}, frozenset(allowed), None, environ, inside, table)
     try:
         target = dialler.target("srv", Endpoint(url=url, credential_ref=reference))
     except ServerRefused:
@@ -201,7 +205,7 @@ def sent_to(url: str, *allowed: str, table: dict[str, frozenset[str]] | None = N
 
 
 def test_a_credential_that_may_not_be_sent_to_a_host_is_said_to_be_so() -> None:
-    dialler = Dialler({}, frozenset({"*"}), None, {"TOOLSCALE_CREDENTIAL_A": "s3cret"}, lambda *_: ["10.1.2.3"])
+    dialler = Dialler({}, frozenset({"*"}), None, {"TOOLSCALE_CREDENTIAL_A": "s3cret"}, inside)
 
     with pytest.raises(ServerRefused, match=r"^srv: the credential 'a' may not be sent to evil\.org$"):
         dialler.target("srv", Endpoint(url="https://evil.org/mcp", credential_ref="a"))

@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Union
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.upstream.json_nodes import holds_more_values
 
+Json = Union[None, bool, int, str, list["Json"], dict[str, "Json"]]  # noqa: UP007  # recursive
+
 leaf = st.none() | st.booleans() | st.integers() | st.text(alphabet=st.sampled_from('a,[{"\\\n]}')) | st.text()
 values = st.recursive(leaf, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=30)
 
 
-def value_count(value: Any) -> int:
+def value_count(value: Json) -> int:
     """Return how many values follow a `[`, a `{` or a comma, an empty container's bracket counted as well."""
     return sum(1 for _ in _followers(value))
 
 
-def _followers(value: Any) -> Iterator[None]:
+def _followers(value: Json) -> Iterator[None]:
     if isinstance(value, list | dict):
-        items = list(cast("dict[str, Any]", value).values() if isinstance(value, dict) else cast("list[Any]", value))
+        items = list(value.values()) if isinstance(value, dict) else value
         yield from [None] * max(1, len(items))
         for item in items:
             yield from _followers(item)
 
 
 @given(values, st.booleans())
-def test_values_are_counted_as_they_would_be_after_parsing(value: Any, as_ascii: bool) -> None:
+def test_values_are_counted_as_they_would_be_after_parsing(value: Json, as_ascii: bool) -> None:
     text = json.dumps(value, ensure_ascii=as_ascii).encode("utf-8", "surrogatepass")
     held = value_count(value)
 
