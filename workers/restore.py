@@ -45,6 +45,7 @@ def _intent(record: ServerRecord) -> Intent:
         desired=record.generation if is_down else record.generation + 1,
         committed=record.generation,
         failures=record.failures,
+        listed_at=record.last_listed_at,
         due_at=None if is_down else DUE_AT_ONCE,
     )
 

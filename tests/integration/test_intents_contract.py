@@ -532,3 +532,19 @@ def _in_threads(work: list[Callable[[], object]]) -> None:
         thread.start()
     for thread in threads:
         thread.join(20)
+
+
+def test_when_a_server_was_listed_is_kept_until_it_is_listed_again(store: IntentStore) -> None:
+    store.record(up(), due_in_s=60)
+    store.fail("s", 1, "s: no answer")
+    before = store.intent("s")
+    listed = store.commit("s", 1)
+    store.record(up(url="http://127.0.0.1:2/mcp"), due_in_s=60)
+    failed = store.fail("s", 2, "s: no answer")
+    store.record(down(), due_in_s=60)
+    stopped = store.commit("s", 3)
+
+    assert before is not None
+    assert before.listed_at is None
+    assert listed.listed_at is not None
+    assert {failed.listed_at, stopped.listed_at} == {listed.listed_at}

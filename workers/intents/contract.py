@@ -32,6 +32,7 @@ class Intent(BaseModel):
     `change_heeded`: word of a change brought a suspect a look before its time; it does so once until a look ends.
     `last_error` is why the last look gave no list; None after one that did.
     `announced_at` is when the server was last announced, which gives it time to be reached.
+    `listed_at` is when the last look gave a list; None: none has yet.
     `due_at` is when the sweep asks for the next look.
     `not_before` is when the next look may begin, unless something new is announced.
     """
@@ -51,6 +52,7 @@ class Intent(BaseModel):
     failures: int = 0
     postponed_times: int = 0
     announced_at: float = 0.0
+    listed_at: float | None = None
     last_error: str | None = None
     due_at: float | None = None
     not_before: float = 0.0

@@ -127,7 +127,8 @@ def begun(before: Intent, now: float, pace: Pace) -> Intent:
 
 def committed(before: Intent, generation: int, now: float, pace: Pace) -> Intent:
     """Return the intent after a look that succeeded; an older one never lowers the generation."""
-    clean = {"failures": 0, "postponed_times": 0, "last_error": None}
+    clean: dict[str, object] = {"failures": 0, "postponed_times": 0, "last_error": None}
+    clean |= {"listed_at": now} if before.status == "running" else {}
     after = _reflected(before, generation).model_copy(update=clean)
     return _asked_soon(after, now, pace) if after.is_lagging else _unasked(after, _next_resync(after, now, pace))
 
@@ -206,6 +207,7 @@ def _announced(before: Intent | None, event: ServerUp, now: float) -> Intent:
         awaited=before.awaited if before else False,
         due_at=before.due_at if before else None,
         announced_at=now,
+        listed_at=before.listed_at if before else None,
         not_before=before.not_before if before and repeats else 0.0,
     )
     if before is None or not repeats:
