@@ -30,7 +30,9 @@
         ├── BudgetTooSmall        not even the shortest answer fits into the tokens that were asked for
         ├── CursorInvalid         a cursor that was changed, is another's, or has expired
         ├── ServiceRefused        a running service refuses what the command line asks
+        ├── ServerUnknown         no server of the name that was given was ever announced
         ├── ConfigInvalid         a setting or an mcp.json that cannot be used
+        ├── IndexHeld             a ConfigInvalid: another process uses the data directory
         ├── AssetInvalid          a bundled file is missing or is not the one it should be
         └── CountFailed           a text whose tokens could not be counted
 
@@ -129,6 +131,19 @@ class ToolNotFound(Permanent):
         return f"{said}: {', '.join(self.candidates)}" if self.candidates else said
 
 
+class ServerUnknown(Permanent):
+    """No server of this name was ever announced; `candidates` are those that are spelt alike."""
+
+    def __init__(self, server_id: str, candidates: tuple[str, ...]) -> None:
+        super().__init__(server_id, candidates)
+        self.server_id = server_id
+        self.candidates = candidates
+
+    def __str__(self) -> str:
+        meant = f"; did you mean {' or '.join(self.candidates)}?" if self.candidates else ""
+        return f"no server {self.server_id!r} is known{meant}"
+
+
 class ArgumentsInvalid(Permanent):
     """Arguments that a tool's input schema refuses; `field` is the path of the first offending one."""
 
@@ -203,6 +218,10 @@ class CallerRefused(Permanent):
 
 class ConfigInvalid(Permanent):
     """A setting or a configuration file cannot be used."""
+
+
+class IndexHeld(ConfigInvalid):
+    """Another process uses the data directory; it is the one to ask."""
 
 
 class AssetInvalid(Permanent):

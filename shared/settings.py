@@ -230,6 +230,12 @@ class Settings(BaseSettings):
         """Return whether events, intents and worker live in this process."""
         return self.redis_url is None
 
+    @property
+    def own_url(self) -> str:
+        """Return where the query service of these settings is reached from this machine."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
 
 def load_settings(**overrides: object) -> Settings:
     """Return the settings from the environment, `overrides` first.

@@ -15,10 +15,11 @@ from rich.text import Text
 from shared.errors import Permanent, ToolscaleError
 from shared.logging import configure_logging
 from shared.settings import load_settings
-from toolscale.commands.emit import emit_app
+from toolscale.commands.catalogue import find, list_servers, show
+from toolscale.commands.emit import emit_app, resync
 from toolscale.commands.importing import import_servers
 from toolscale.commands.serve import demo, serve
-from toolscale.commands.state import dead_letters, list_servers, show_savings
+from toolscale.commands.state import dead_letters, show_savings
 from toolscale.commands.token import token_app
 from toolscale.commands.toolset import toolset_app
 from toolscale.commands.watch import watch_app
@@ -32,7 +33,10 @@ app = typer.Typer(
 app.command("serve")(serve)
 app.command("demo")(demo)
 app.command("import")(import_servers)
-app.command("servers")(list_servers)
+app.command("find")(find)
+app.command("ls")(list_servers)
+app.command("show")(show)
+app.command("resync")(resync)
 app.command("dead-letters")(dead_letters)
 app.command("savings")(show_savings)
 app.add_typer(emit_app, name="emit")

@@ -15,6 +15,12 @@ out = Console(markup=False, emoji=False)
 err = Console(stderr=True, markup=False, emoji=False)
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+UrlOption = Annotated[
+    str | None, typer.Option(help="The service to ask; none: the settings' own catalogue.", show_default=False)
+]
+TokenOption = Annotated[
+    str | None, typer.Option(envvar="TOOLSCALE_TOKEN", help="A bearer token for the service.", show_default=False)
+]
 DataDirOption = Annotated[
     Path | None, typer.Option("--data-dir", help="Where index and intents are kept.", show_default=False)
 ]
@@ -23,6 +29,22 @@ DataDirOption = Annotated[
 def print_json(document: object) -> None:
     """Print one JSON document in ASCII, unwrapped and without colour."""
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
+
+
+def share(part: float | None) -> str:
+    """Return a part of a whole, 0 to 1, in percent; nothing where there is no such part."""
+    return "" if part is None else f"{part:.1%}"
+
+
+def ago(at: float | None, now: float) -> str:
+    """Return how long ago that was, in the largest unit that fits; times are seconds since the epoch."""
+    if at is None:
+        return "never"
+    passed_s = max(0.0, now - at)
+    for unit, length_s in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if passed_s >= length_s:
+            return f"{passed_s / length_s:.0f} {unit} ago"
+    return f"{passed_s:.0f} s ago"
 
 
 def plain(text: str) -> str:

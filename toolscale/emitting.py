@@ -1,7 +1,10 @@
-"""`toolscale emit`: record an event's intent durably, then wake a worker."""
+"""`toolscale emit` and `resync`: record an event's intent durably, then wake a worker."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -9,10 +12,14 @@ import structlog
 from kombu.exceptions import OperationalError
 from pydantic import BaseModel, ConfigDict
 
+from shared.errors import ServerNotRunning, ServerUnknown
+from shared.events import ServerChanged, ServerRef
 from shared.settings import Settings
-from workers.emit import accept
+from workers.emit import accept, emit
 from workers.intents import open_intents
 from workers.intents.contract import Intent
+
+SOURCE = "toolscale/cli"
 
 
 class Emitted(BaseModel):
@@ -48,6 +55,33 @@ def emit_from_outside(raw: str | dict[str, Any], settings: Settings) -> Emitted:
     finally:
         intents.close()
     return _emitted(intent, woken=bool(told))
+
+
+def resync(settings: Settings, servers: Sequence[str]) -> Iterator[Emitted]:
+    """Ask for a look at these servers, or at every one that should run; yield what was recorded, one by one.
+
+    Raises:
+        ServerUnknown: one was never announced; then nothing is recorded.
+        ServerNotRunning: one is stopped; then nothing is recorded.
+        IntentsUnavailable: nothing more was recorded.
+    """
+    with closing(open_intents(settings)) as intents:
+        known = {intent.server_id: intent for intent in intents.intents()}
+        wanted = list(map(partial(_running, known), servers))
+        told: list[str] = []
+        due_in_s = 0.0 if settings.is_embedded else settings.retry_after_s
+        for server in wanted or [each for each in known if known[each].status == "running"]:
+            event = ServerChanged(source=SOURCE, data=ServerRef(server_id=server))
+            intent = emit(event, intents, partial(_wake, settings, told), due_in_s=due_in_s)
+            yield _emitted(intent, woken=server in told)
+
+
+def _running(known: Mapping[str, Intent], server: str) -> str:
+    if server not in known:
+        raise ServerUnknown(server, tuple(get_close_matches(server, known)))
+    if known[server].status != "running":
+        raise ServerNotRunning(server, "it is stopped; announce it with `toolscale emit up`, or in the mcp.json")
+    return server
 
 
 def _emitted(intent: Intent, *, woken: bool) -> Emitted:

@@ -1,18 +1,24 @@
-"""`toolscale servers`: every announced server, as the intents know it, so while others use the index too."""
+"""`toolscale ls`: every announced server as the intents know it, and what its tools cost as the catalogue does."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import Any
 
 from rich.table import Table
 
+from shared.errors import ServerUnknown
 from shared.settings import Settings
-from toolscale.console import plain
+from toolscale.console import ago, plain, share
+from toolscale.costs import ServerCost
 from workers.intents import open_intents
 from workers.intents.contract import Intent
+
+Row = tuple[str, Intent | None, ServerCost | None]
 
 
 def servers(settings: Settings) -> list[Intent]:
@@ -23,6 +29,17 @@ def servers(settings: Settings) -> list[Intent]:
     """
     with closing(open_intents(settings)) as intents:
         return list(intents.intents())
+
+
+def rows(intents: Collection[Intent], found: Mapping[str, ServerCost]) -> list[Row]:
+    """Return every server that either knows, by id."""
+    known = {intent.server_id: intent for intent in intents}
+    return [(server, known.get(server), found.get(server)) for server in sorted({*known, *found})]
+
+
+def unknown(server: str, known: Collection[str]) -> ServerUnknown:
+    """Return the error for a server that nobody announced; it names those that are spelt alike."""
+    return ServerUnknown(server, tuple(get_close_matches(server, known)))
 
 
 def state(intent: Intent) -> str:
@@ -38,33 +55,54 @@ def state(intent: Intent) -> str:
     return "waiting" if intent.is_lagging else "listed"
 
 
-def as_object(intent: Intent) -> dict[str, Any]:
-    """Return what the command prints of a server as JSON."""
+def as_object(row: Row) -> dict[str, Any]:
+    """Return a server as JSON; null for what is not known of it."""
+    server, intent, cost = row
+    costs = {"tools": len(cost.tools), "tokens": cost.tokens, "share": cost.part} if cost else {}
+    return {"server_id": server, "tools": None, "tokens": None, "share": None} | costs | _announced(intent)
+
+
+def _announced(intent: Intent | None) -> dict[str, Any]:
+    if intent is None:
+        return {}
     return {
-        "server_id": intent.server_id,
         "state": state(intent),
         "transport": intent.announcement.transport,
         "url": intent.announcement.url,
         "groups": sorted(intent.announcement.groups),
         "source": intent.source,
-        "next_look_at": None if intent.due_at is None else _iso(intent.due_at),
+        "listed_at": _iso(intent.listed_at),
+        "next_look_at": _iso(intent.due_at),
         "last_error": intent.last_error,
     }
 
 
-def table(intents: list[Intent]) -> Table:
+def table(found: Collection[Row]) -> Table:
     """Return the servers as a table for people."""
-    shown = Table("server", "state", "next look", "listens at", "problem", box=None, header_style="bold")
-    for intent in intents:
-        where = intent.announcement.url or intent.announcement.transport
-        shown.add_row(
-            plain(intent.server_id), state(intent), _wait(intent), plain(where), plain(intent.last_error or "")
-        )
+    shown = Table("server", "state", box=None, header_style="bold")
+    for column in ("tools", "tokens", "share"):
+        shown.add_column(column, justify="right")
+    for column in ("listed", "next look", "problem"):
+        shown.add_column(column)
+    for row in found:
+        shown.add_row(*_cells(*row))
     return shown
 
 
-def _iso(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
+def _cells(server: str, intent: Intent | None, cost: ServerCost | None) -> list[str]:
+    costs = [str(len(cost.tools)), _count(cost.tokens), share(cost.part)] if cost else ["", "", ""]
+    if intent is None:
+        return [plain(server), "", *costs, "", "", ""]
+    looks = [ago(intent.listed_at, time.time()), _wait(intent)]
+    return [plain(server), state(intent), *costs, *looks, plain((intent.last_error or "").removeprefix(f"{server}: "))]
+
+
+def _count(tokens: int | None) -> str:
+    return "" if tokens is None else f"{tokens:,}"
+
+
+def _iso(at: float | None) -> str | None:
+    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
 
 
 def _wait(intent: Intent) -> str:

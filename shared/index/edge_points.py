@@ -58,7 +58,7 @@ class EdgeCollection:
         """Open it, made where there is none.
 
         Raises:
-            ConfigInvalid: another process has it.
+            IndexHeld: another process has it.
             IndexUnavailable: it cannot be opened.
         """
         self._live = LiveShard(directory / kind.name, searching(kind.vectors))

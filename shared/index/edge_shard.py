@@ -18,7 +18,7 @@ from pathlib import Path
 
 from qdrant_edge import EdgeConfig, EdgeShard, UpdateOperation
 
-from shared.errors import ConfigInvalid, GraphNotBuilt, IndexUnavailable
+from shared.errors import GraphNotBuilt, IndexHeld, IndexUnavailable
 from shared.index.edge_place import Current, copy_aside, current, read_ahead, remove, size_bytes, switch, tidy
 
 # Points between two flushes. What is not flushed is replayed from the log after a crash: 0.3 s for this many.
@@ -52,7 +52,7 @@ class LiveShard:
         """Open the collection's shard, made where there is none.
 
         Raises:
-            ConfigInvalid: another process has it.
+            IndexHeld: another process has it.
             IndexUnavailable: it cannot be opened.
         """
         self._collection = collection
@@ -172,7 +172,7 @@ class LiveShard:
             if type(error) is not Exception:  # Qdrant Edge raises the bare class; any other is a mistake of ours
                 raise
             if "failed to open WAL" in str(error):
-                raise ConfigInvalid(
+                raise IndexHeld(
                     f"another Toolscale process uses {self._collection.parent}: connect to that one over HTTP, use "
                     "another data directory, or share a Qdrant server by QDRANT_URL"
                 ) from error

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from query.history import open_history
 from query.history.contract import Called, Given, Searched, ServerSize
 from query.history.periods import today
-from shared.errors import ConfigInvalid, EventInvalid
+from shared.errors import ConfigInvalid, EventInvalid, ServerNotRunning
 from shared.settings import load_settings
 from toolscale.cli import app, main
 from toolscale.serve import connection_help
@@ -132,15 +132,15 @@ def test_a_setting_out_of_bounds_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     assert "listing_timeout_s" in str(result.exception)
 
 
-def test_servers_are_listed_with_their_state_and_what_is_wrong_with_them(tmp_path: Path) -> None:
-    assert "No server was announced yet." in runner.invoke(app, ["servers"]).stdout
+def test_servers_are_listed_with_their_state_and_what_is_wrong_with_them() -> None:
+    assert "No server was announced yet." in runner.invoke(app, ["ls"]).stdout
     for server in ("waiting", "failing", "listed"):
         runner.invoke(app, ["emit", "up", server, "--url", "http://127.0.0.1:1/mcp"])
     with closing(open_intents(load_settings())) as intents:
         intents.fail("failing", 1, "failing: no answer within 30 s")
         intents.commit("listed", 1)
 
-    document = json.loads(runner.invoke(app, ["servers", "--json"]).stdout)
+    document = json.loads(runner.invoke(app, ["ls", "--json"]).stdout)
 
     states = {server["server_id"]: (server["state"], server["last_error"]) for server in document}
     assert states == {
@@ -148,7 +148,34 @@ def test_servers_are_listed_with_their_state_and_what_is_wrong_with_them(tmp_pat
         "listed": ("listed", None),
         "waiting": ("waiting", None),
     }
-    assert "no answer" in runner.invoke(app, ["servers"], env={"COLUMNS": "200"}).stdout
+    assert [server["server_id"] for server in document if server["listed_at"]] == ["listed"]
+    assert "no answer" in runner.invoke(app, ["ls"], env={"COLUMNS": "200"}).stdout
+
+
+def test_a_resync_asks_for_a_look_at_all_that_should_run_or_at_those_named() -> None:
+    for server in ("one", "two", "stopped"):
+        runner.invoke(app, ["emit", "up", server, "--url", "http://127.0.0.1:1/mcp"])
+    runner.invoke(app, ["emit", "down", "stopped"])
+
+    every = json.loads(runner.invoke(app, ["resync", "--json"]).stdout)
+    named = runner.invoke(app, ["resync", "two"]).stdout
+
+    assert {(each["server_id"], each["generation"]) for each in every} == {("one", 2), ("two", 2)}
+    assert named.startswith("two: recorded as generation 3 (running)")
+
+
+def test_a_resync_of_a_server_that_is_not_there_or_stopped_records_nothing() -> None:
+    for server in ("docs", "stopped"):
+        runner.invoke(app, ["emit", "up", server, "--url", "http://127.0.0.1:1/mcp"])
+    runner.invoke(app, ["emit", "down", "stopped"])
+
+    misspelt = runner.invoke(app, ["resync", "docs", "dosc"]).exception
+    stopped = runner.invoke(app, ["resync", "docs", "stopped"]).exception
+
+    assert str(misspelt) == "no server 'dosc' is known; did you mean docs?"
+    assert isinstance(stopped, ServerNotRunning)
+    with closing(open_intents(load_settings())) as intents:
+        assert {intent.server_id: intent.desired for intent in intents.intents()} == {"docs": 1, "stopped": 2}
 
 
 def test_the_version_is_printed() -> None:

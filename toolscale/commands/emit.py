@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.progress import track
 
 from shared.catalog import Transport
 from shared.events import TYPE_PREFIX
+from shared.logging import configure_logging
 from shared.settings import load_settings
-from toolscale.console import DataDirOption, JsonOption, out, print_json
+from toolscale.console import DataDirOption, JsonOption, err, out, plain, print_json
 
 emit_app = typer.Typer(no_args_is_help=True, help="Tell the catalogue that a server came up, went down or changed.")
 
@@ -24,7 +26,9 @@ def up(
     url: Annotated[str | None, typer.Option(help="Where it listens; none for stdio.", show_default=False)] = None,
     transport: Annotated[Transport, typer.Option(help="How it speaks MCP.")] = "streamable-http",
     group: Annotated[list[str] | None, typer.Option(help="Who may see it; repeat it for several.")] = None,
-    label: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Repeat it for several.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A label of it; repeat it for several.")
+    ] = None,
     credential_ref: Annotated[str | None, typer.Option(help="Name of the secret that workers send.")] = None,
     as_json: JsonOption = False,
     data_dir: DataDirOption = None,
@@ -55,6 +59,28 @@ def event(
 ) -> None:
     """Send a CloudEvent as it is."""
     _emit(file.read(), as_json, data_dir)
+
+
+def resync(
+    servers: Annotated[
+        list[str] | None, typer.Argument(metavar="[SERVER]...", help="Their ids; none: all.", show_default=False)
+    ] = None,
+    as_json: JsonOption = False,
+    data_dir: DataDirOption = None,
+) -> None:
+    """List the tools of these servers again, or of every server that should run, without waiting for their turn."""
+    from toolscale.emitting import resync as ask_for_looks  # noqa: PLC0415  # loads the broker's client
+
+    configure_logging("WARNING")
+    asked = ask_for_looks(load_settings(data_dir=data_dir), servers or [])
+    recorded = list(track(asked, "Asking for looks", console=err, transient=True, disable=not err.is_terminal))
+    if as_json:
+        print_json([emitted.model_dump(mode="json") for emitted in recorded])
+        return
+    for emitted in recorded:
+        out.print(plain(emitted.sentence), highlight=False, soft_wrap=True)
+    if not recorded:
+        out.print("No server should be running.")
 
 
 def _key_and_value(label: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""What the stores know: announced servers, refused events, savings."""
+"""What the stores know: refused events, savings."""
 
 from __future__ import annotations
 
@@ -10,19 +10,6 @@ from rich.table import Table
 
 from shared.settings import load_settings
 from toolscale.console import DataDirOption, JsonOption, out, plain, print_json
-
-
-def list_servers(as_json: JsonOption = False, data_dir: DataDirOption = None) -> None:
-    """Show every announced server: how far the catalogue is with it, when it looks next, and what is wrong."""
-    from toolscale.servers import as_object, servers, table  # noqa: PLC0415  # loads the store's client
-
-    found = servers(load_settings(data_dir=data_dir))
-    if as_json:
-        print_json([as_object(intent) for intent in found])
-    elif found:
-        out.print(table(found))
-    else:
-        out.print("No server was announced yet.")
 
 
 def dead_letters(

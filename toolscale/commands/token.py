@@ -10,7 +10,7 @@ import typer
 from query.auth.tokens import TokenEntry, as_toml, digest, is_name, new_token
 from query.caller import USING, Permission
 from shared.errors import ConfigInvalid
-from toolscale.console import err, out
+from toolscale.console import JsonOption, err, out, print_json
 
 token_app = typer.Typer(no_args_is_help=True, help="Bearer tokens for the query service's callers.")
 
@@ -39,6 +39,7 @@ def new(
         bool, typer.Option("--manages-toolsets", help="It may see, write and delete toolsets as well.")
     ] = False,
     days: Annotated[int | None, typer.Option(min=1, help="Days until it expires.", show_default=False)] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Print a new token, which is stored nowhere, and the entry for the file of TOOLSCALE_TOKENS."""
     if not is_name(name):
@@ -53,6 +54,9 @@ def new(
         enforce_budget=enforce_budget,
         expires_at=datetime.now(UTC) + timedelta(days=days) if days else None,
     )
+    if as_json:
+        print_json({"name": name, "token": token, "entry": as_toml(name, entry)})
+        return
     err.print(f"The token of {name}; it cannot be shown again:")
     out.print(token, soft_wrap=True, highlight=False)
     err.print("\nFor the file of TOOLSCALE_TOKENS:\n")

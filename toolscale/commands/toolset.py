@@ -70,10 +70,13 @@ def list_toolsets(as_json: JsonOption = False, url: UrlOption = None, token: Tok
 
 
 @toolset_app.command("delete")
-def delete(name: NameArgument, url: UrlOption = None, token: TokenOption = None) -> None:
+def delete(name: NameArgument, as_json: JsonOption = False, url: UrlOption = None, token: TokenOption = None) -> None:
     """Delete a toolset; callers whose tokens name it see nothing from then on."""
     _ask("DELETE", f"/{quote(name, safe='')}", url, token)
-    out.print(f"{plain(name)} is deleted.", highlight=False)
+    if as_json:
+        print_json({"deleted": name})
+    else:
+        out.print(f"{plain(name)} is deleted.", highlight=False)
 
 
 def _ask(method: str, path: str, url: str | None, token: str | None, body: object = None) -> Any:
@@ -86,7 +89,7 @@ def _ask(method: str, path: str, url: str | None, token: str | None, body: objec
     import httpx2  # noqa: PLC0415  # no other command needs it
 
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    base = (url or _own_url()).rstrip("/").removesuffix("/mcp")
+    base = (url or load_settings().own_url).rstrip("/").removesuffix("/mcp")
     try:
         with httpx2.Client(timeout=TIMEOUT_S, headers=headers, trust_env=False) as client:
             response = client.request(method, f"{base}/toolsets{path}", json=body)
@@ -98,9 +101,3 @@ def _ask(method: str, path: str, url: str | None, token: str | None, body: objec
         return response.json() if response.content else None
     said = f"{base} answered {response.status_code}: {plain(response.text[:500])}"
     raise ServiceUnreachable(said) if response.is_server_error else ServiceRefused(said)
-
-
-def _own_url() -> str:
-    settings = load_settings()
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return f"http://{host}:{settings.port}"

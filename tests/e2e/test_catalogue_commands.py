@@ -1,0 +1,101 @@
+"""`toolscale find`, `ls` and `show` on a real catalogue: through `serve` while it runs, by themselves when it ended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from shared.errors import ServerUnknown, ServiceUnreachable
+from tests.e2e.test_serve import serving
+from tests.hostile.processes import good_stdio
+from tests.redis_server import free_port
+from tests.waiting import eventually
+from toolscale.cli import app
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    target = good_stdio()
+    path = tmp_path / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": {"good": {"command": target.command, "args": list(target.args)}}}))
+    return path
+
+
+def run(*arguments: str) -> Result:
+    result = CliRunner().invoke(app, arguments)
+    if result.exception:
+        raise result.exception
+    return result
+
+
+def answer(*arguments: str) -> Any:
+    return json.loads(run(*arguments, "--json").stdout)
+
+
+@pytest.fixture(autouse=True)
+def _settings(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLSCALE_DATA_DIR", str(config.parent))
+    monkeypatch.setenv("TOOLSCALE_PORT", str(free_port()))  # where nobody answers
+    for name in ("REDIS_URL", "TOOLSCALE_TOKEN"):
+        monkeypatch.setenv(name, "")
+
+
+def test_the_catalogue_answers_the_same_while_it_is_served_and_afterwards(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(config) as (running, url):
+        eventually(lambda: '"event": "server_indexed"' in running.output(), 30, what=running.output())
+        monkeypatch.setenv("TOOLSCALE_PORT", url.split(":")[-1].removesuffix("/mcp"))
+        served = _everything()
+        by_url = answer("ls", "--url", url)
+    alone = _everything()
+
+    assert served == alone
+    assert [(server["server_id"], server["tools"], server["share"]) for server in served["ls"]] == [("good", 250, 1.0)]
+    assert by_url == [{key: served["ls"][0][key] for key in ("server_id", "tools", "tokens", "share")}]
+    assert served["find"]["tools"][0]["server"] == "good"
+    assert len(served["show"]["tools"]) == 250
+    assert served["show"]["tokens"] == sum(tool["tokens"] for tool in served["show"]["tools"])
+
+
+def _everything() -> dict[str, Any]:
+    found = answer("find", "the", "first", "tool", "--limit", "2")
+    listed = [{**server, "next_look_at": None} for server in answer("ls")]
+    return {"find": found, "ls": listed, "show": answer("show", "good")}
+
+
+def test_an_index_in_use_by_a_process_that_does_not_answer_is_said_to_be(config: Path) -> None:
+    with serving(config) as (running, _):
+        eventually(lambda: '"event": "server_indexed"' in running.output(), 30, what=running.output())
+
+        with pytest.raises(ServiceUnreachable, match=r"in use by another Toolscale process, .*--url"):
+            run("find", "anything")
+        listed = run("ls", "--json")
+
+    (server,) = json.loads(listed.stdout)
+    assert (server["state"], server["tokens"]) == ("listed", None)
+    assert server["listed_at"]
+    assert "Tools and tokens are not known" in listed.stderr
+
+
+def test_for_people_there_are_tables_and_a_name_that_is_misspelt_names_the_near_ones(config: Path) -> None:
+    with serving(config) as (running, url):
+        eventually(lambda: '"event": "server_indexed"' in running.output(), 30, what=running.output())
+
+        found, shown = run("find", "the first tool", "--url", url), run("show", "good", "--url", url)
+        with pytest.raises(ServerUnknown, match="did you mean good"):
+            run("show", "goood", "--url", url)
+
+    assert "good:tool_0" in found.stdout
+    assert "% saved (cl100k_base)" in found.stdout
+    assert "250 tools, " in shown.stdout
+    assert "\x1b" not in found.stdout + shown.stdout
+
+
+def test_a_service_that_is_not_there_is_named() -> None:
+    with pytest.raises(ServiceUnreachable, match=r"http://127\.0\.0\.1:1/mcp does not answer"):
+        run("find", "anything", "--url", "http://127.0.0.1:1")

@@ -1,0 +1,137 @@
+"""What the catalogue holds: `toolscale find`, `ls` and `show`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.table import Table
+
+from shared.errors import ToolscaleError
+from shared.logging import configure_logging
+from shared.settings import Settings, load_settings
+from toolscale.console import DataDirOption, JsonOption, TokenOption, UrlOption, err, out, plain, print_json, share
+
+if TYPE_CHECKING:
+    from toolscale.costs import ServerCost
+
+Detail = Literal["summary", "detailed", "auto"]
+
+
+def find(
+    query: Annotated[list[str], typer.Argument(metavar="QUERY...", help="What the tool should do, in a few words.")],
+    limit: Annotated[int, typer.Option(min=1, max=50, help="At most so many tools.")] = 8,
+    server: Annotated[list[str] | None, typer.Option(help="Only tools of this server; repeat it for several.")] = None,
+    group: Annotated[list[str] | None, typer.Option(help="Only tools of this group; repeat it for several.")] = None,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Only tools that declare that they change nothing.")
+    ] = False,
+    detail: Annotated[Detail, typer.Option(help="How much of each tool --json prints.")] = "summary",
+    as_json: JsonOption = False,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Find the tools for a task, as find_tool does for an agent, and say what that saved."""
+    from toolscale.asking import asking  # noqa: PLC0415  # loads the query service
+
+    configure_logging("ERROR")  # what is worth saying is in the answer
+    arguments: dict[str, Any] = {"tool_description": " ".join(query), "limit": limit, "read_only": read_only}
+    arguments |= {"detail": detail if as_json else "summary"}
+    arguments |= {name: value for name, value in (("servers", server), ("groups", group)) if value}
+    with asking(load_settings(data_dir=data_dir), url, token) as ask:
+        answer = ask("find_tool", arguments)
+    if as_json:
+        print_json(answer)
+    else:
+        _tell(answer)
+
+
+def _tell(answer: dict[str, Any]) -> None:
+    table = Table("tool", box=None, header_style="bold")
+    table.add_column("tokens", justify="right")
+    table.add_column("what it does", ratio=1)
+    for tool in answer["tools"]:
+        table.add_row(plain(f"{tool['server']}:{tool['name']}"), f"{tool.get('token_count', 0):,}", plain(_said(tool)))
+    if answer["tools"]:
+        out.print(table)
+    if no_match := answer.get("no_match"):
+        out.print(plain(str(no_match)), highlight=False)
+    for warning in answer.get("warnings", []):
+        err.print(plain(warning), highlight=False)
+    metrics = answer["token_metrics"]
+    out.print(
+        f"{metrics['returned_tokens']:,} tokens in place of {metrics['baseline_tokens']:,}: "
+        f"{metrics['savings_percentage']} % saved ({metrics['encoding']})",
+        highlight=False,
+    )
+
+
+def _said(tool: dict[str, Any]) -> str:
+    return str(tool.get("summary", "")).removeprefix(tool["name"])
+
+
+def list_servers(
+    as_json: JsonOption = False, url: UrlOption = None, token: TokenOption = None, data_dir: DataDirOption = None
+) -> None:
+    """Show every server: how far the catalogue is with it, what its tools cost, and what is wrong with it.
+
+    With --url, what that service tells: servers, tools and tokens.
+    """
+    from toolscale.asking import asking  # noqa: PLC0415  # loads the query service
+    from toolscale.costs import costs  # noqa: PLC0415
+    from toolscale.servers import as_object, rows, servers, table  # noqa: PLC0415
+
+    configure_logging("ERROR")
+    settings = load_settings(data_dir=data_dir)
+    intents = [] if url else servers(settings)
+    try:
+        with asking(settings, url, token) as ask:
+            found = costs(ask)
+    except ToolscaleError as error:
+        if url:
+            raise
+        err.print(f"Tools and tokens are not known: {plain(str(error))}", highlight=False)
+        found = {}
+    known = rows(intents, found)
+    if as_json:
+        print_json([as_object(row) for row in known])
+    else:
+        out.print(table(known) if known else "No server was announced yet.")
+
+
+def show(
+    server: Annotated[str, typer.Argument(metavar="SERVER", help="The server's id.", show_default=False)],
+    as_json: JsonOption = False,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Show a server's tools, the costliest first, with what each takes of a context."""
+    from toolscale.costs import cost_as_object, cost_table  # noqa: PLC0415  # loads the query service
+
+    configure_logging("ERROR")
+    found = _cost(server, load_settings(data_dir=data_dir), url, token)
+    if as_json:
+        print_json(cost_as_object(server, found))
+    elif found:
+        out.print(cost_table(found))
+        total = f"{len(found.tools)} tools, {found.tokens or 0:,} tokens: {share(found.part)} of all"
+        out.print(total, highlight=False)
+    else:
+        out.print(f"{plain(server)} has no tools that can be found now; `toolscale ls` says why.", highlight=False)
+
+
+def _cost(server: str, settings: Settings, url: str | None, token: str | None) -> ServerCost | None:
+    """Return what a server costs, None where none of its tools can be found; raises ServerUnknown for no server."""
+    from toolscale.asking import asking  # noqa: PLC0415  # loads the query service
+    from toolscale.costs import costs  # noqa: PLC0415
+    from toolscale.servers import servers, unknown  # noqa: PLC0415
+
+    with asking(settings, url, token) as ask:
+        found = costs(ask, [server], detail="summary").get(server)
+        known = {server} if found else set(costs(ask))
+    known |= set() if url or found else {intent.server_id for intent in servers(settings)}
+    if server not in known:
+        raise unknown(server, known)
+    return found
