@@ -16,6 +16,7 @@ from shared.errors import Permanent, ToolscaleError
 from shared.logging import configure_logging
 from shared.settings import load_settings
 from toolscale.commands.catalogue import find, list_servers, show
+from toolscale.commands.doctor import doctor
 from toolscale.commands.emit import emit_app, resync
 from toolscale.commands.importing import import_servers
 from toolscale.commands.serve import demo, serve
@@ -37,6 +38,7 @@ app.command("find")(find)
 app.command("ls")(list_servers)
 app.command("show")(show)
 app.command("resync")(resync)
+app.command("doctor")(doctor)
 app.command("dead-letters")(dead_letters)
 app.command("savings")(show_savings)
 app.add_typer(emit_app, name="emit")

@@ -1,0 +1,55 @@
+"""`toolscale doctor`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+from rich.text import Text
+
+from shared.logging import configure_logging
+from shared.settings import Settings, load_settings
+from toolscale.console import DataDirOption, JsonOption, err, out, plain, print_json
+
+if TYPE_CHECKING:
+    from toolscale.doctor.finding import Finding
+
+_MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "problem": ("problem", "red")}
+
+
+def doctor(as_json: JsonOption = False, data_dir: DataDirOption = None) -> None:
+    """Check settings, files, Redis, index, model, vocabularies and clock, and say what to do.
+
+    Ends with 1 where there is a problem; warnings alone do not count.
+    """
+    configure_logging("ERROR")  # what is wrong is in the findings
+    found = _findings(load_settings(data_dir=data_dir))
+    if as_json:
+        print_json([each.model_dump(mode="json") for each in found])
+    else:
+        for each in found:
+            out.print(_line(each), soft_wrap=True)
+    if any(each.level == "problem" for each in found):
+        raise typer.Exit(1)
+
+
+def _findings(settings: Settings) -> list[Finding]:
+    from toolscale.doctor import assets, files, stores  # noqa: PLC0415  # load both sides
+
+    checks = (
+        files.check_settings, files.check_data_dir, files.check_config, files.check_tokens, files.check_permissions,
+        stores.check_redis, stores.check_intents, stores.check_index, stores.check_service,
+        assets.check_model, assets.check_vocabularies,
+    )  # fmt: skip
+    found: list[Finding] = []
+    with err.status("Looking ...") as status:
+        for check in checks:
+            status.update(f"{str(check.__doc__).splitlines()[0]} ...")
+            found += check(settings)
+    return found
+
+
+def _line(finding: Finding) -> Text:
+    word, style = _MARKS[finding.level]
+    line = Text.assemble((f"{word:8}", style), f"{finding.about:15} ", plain(finding.found))
+    return line.append(f"\n{'':24} {plain(finding.advice)}", style="bold") if finding.advice else line

@@ -1,0 +1,108 @@
+"""Settings, and the files that they name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+
+from pydantic import AliasChoices
+
+from query.auth.tokens import read_tokens
+from shared.errors import ConfigInvalid
+from shared.settings import Settings
+from shared.upstream.dial import StdioTarget
+from shared.upstream.mcp_json import read_config
+from toolscale.doctor.finding import Finding, ok, problem, warning
+from toolscale.importing.target import FILE_NAME
+
+_PREFIX = "TOOLSCALE_"
+_NOT_SETTINGS = ("TOOLSCALE_TOKEN", "TOOLSCALE_CREDENTIAL_")
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def check_settings(settings: Settings) -> Iterator[Finding]:
+    """Check that the settings go together, and that none is misspelt."""
+    if settings.redis_url and not settings.qdrant_url:
+        advice = "set QDRANT_URL, or run no more than one process of ours beside Redis"
+        yield warning("settings", "REDIS_URL without QDRANT_URL: only one process can hold the index", advice)
+    elif settings.qdrant_url and not settings.redis_url:
+        yield ok("settings", "embedded, with a Qdrant server")
+    else:
+        yield ok("settings", "services (REDIS_URL, QDRANT_URL)" if settings.redis_url else "embedded, in one process")
+    known = setting_names()
+    for name in sorted(os.environ):
+        if name.startswith(_PREFIX) and name not in known and not name.startswith(_NOT_SETTINGS):
+            meant = get_close_matches(name, known, n=1)
+            yield warning("settings", f"{name} is no setting", f"did you mean {meant[0]}?" if meant else "unset it")
+
+
+def setting_names() -> set[str]:
+    """Return the environment variables that are settings."""
+    names: set[str] = set()
+    for field, info in Settings.model_fields.items():
+        alias = info.validation_alias
+        names |= {str(each) for each in alias.choices} if isinstance(alias, AliasChoices) else {_PREFIX + field.upper()}
+    return names
+
+
+def check_data_dir(settings: Settings) -> Iterator[Finding]:
+    """Check that the data directory can be written."""
+    nearest = next(path for path in (settings.data_dir, *settings.data_dir.parents) if path.exists())
+    if not os.access(nearest, os.W_OK | os.X_OK) or not nearest.is_dir():
+        advice = f"make {nearest} a directory of yours, or set TOOLSCALE_DATA_DIR"
+        yield problem("data directory", f"{settings.data_dir} cannot be written", advice)
+    else:
+        made = "" if nearest == settings.data_dir else ", made at the first use"
+        yield ok("data directory", f"{settings.data_dir}{made}")
+
+
+def check_config(settings: Settings) -> Iterator[Finding]:
+    """Check each server of the mcp.json, as far as that can be done without starting it."""
+    path = settings.config or settings.data_dir / FILE_NAME
+    if not settings.config and not (settings.is_embedded and path.is_file()):
+        yield ok("mcp.json", "none; servers come from events")
+        return
+    try:
+        config = read_config(path, os.environ)
+    except ConfigInvalid as error:
+        yield problem("mcp.json", str(error), "mend the file, or name another with TOOLSCALE_CONFIG")
+        return
+    yield ok("mcp.json", f"{path}: {len(config.announcements)} servers that can be used")
+    for reason in config.problems:
+        yield problem("mcp.json", reason, f"mend the entry in {path}")
+    for server_id, target in config.targets.items():
+        if isinstance(target, StdioTarget) and shutil.which(target.command, path=target.env.get("PATH")) is None:
+            advice = "install it, or write its whole path"
+            yield problem("mcp.json", f"{server_id}: there is no program {target.command!r}", advice)
+
+
+def check_tokens(settings: Settings) -> Iterator[Finding]:
+    """Check the file of callers' tokens."""
+    if settings.tokens is None:
+        return
+    try:
+        yield ok("tokens", f"{settings.tokens}: {len(read_tokens(settings.tokens))} callers")
+    except ConfigInvalid as error:
+        yield problem("tokens", str(error), "mend the file; `toolscale token new` prints entries for it")
+
+
+def check_permissions(settings: Settings) -> Iterator[Finding]:
+    """Check who may read and write the files that hold commands, tokens and credentials."""
+    for path in _secret_files(settings):
+        mode = path.stat().st_mode
+        if mode & _OTHERS_WRITE:
+            yield problem("permissions", f"others may write {path}", f"chmod go-w {path}")
+        elif mode & stat.S_IROTH:
+            yield warning("permissions", f"everyone may read {path}", f"chmod o-r {path}")
+
+
+def _secret_files(settings: Settings) -> Iterator[Path]:
+    directory = settings.credentials_dir
+    inside = sorted(directory.iterdir()) if directory and directory.is_dir() else []
+    for path in (settings.config or settings.data_dir / FILE_NAME, settings.tokens, *inside):
+        if path and path.is_file():
+            yield path

@@ -1,0 +1,121 @@
+"""The neighbours of Toolscale: Redis, the intents in it or in a file, the index, and the query service."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import httpx2
+import redis
+
+from shared.editions import open_editions
+from shared.embedding import FastEmbedder
+from shared.errors import ConfigInvalid, IndexHeld, IndexUnavailable, IntentsUnavailable
+from shared.settings import Settings
+from toolscale.doctor.finding import Finding, ok, problem, warning
+from workers.intents import open_intents
+from workers.intents.redis_store import connect
+
+SKEW_S = 2.0
+OVERDUE_S = 60.0
+LETTERS = 1_000
+ANSWER_S = 5.0
+
+
+def check_redis(settings: Settings) -> Iterator[Finding]:
+    """Check that Redis answers, keeps what it is told, and goes by the same clock."""
+    if settings.redis_url is None:
+        return
+    try:
+        with closing(connect(settings.redis_url)) as client:
+            yield ok("Redis", f"version {client.info('server')['redis_version']}")
+            yield from _kept(client)
+            yield _clock(client)
+    except redis.RedisError as error:
+        advice = "start Redis, or correct REDIS_URL; what it says is in its own log"
+        yield problem("Redis", f"does not answer: {type(error).__name__}", advice)
+
+
+def _kept(client: redis.Redis) -> Iterator[Finding]:
+    wanted = {"appendonly": "yes", "maxmemory-policy": "noeviction"}
+    for name, value in wanted.items():
+        try:
+            found = client.config_get(name).get(name)
+        except redis.ResponseError:
+            yield warning("Redis", f"does not tell its {name}", f"see that its provider sets {name} {value}")
+            continue
+        if found != value:
+            yield problem("Redis", f"{name} is {found}: what is recorded may be lost", f"set {name} {value}")
+
+
+def _clock(client: redis.Redis) -> Finding:
+    before = time.time()
+    seconds, microseconds = client.time()
+    skew_s = abs(seconds + microseconds / 1e6 - (before + time.time()) / 2)
+    if skew_s > SKEW_S:
+        found = f"{skew_s:.1f} s apart from Redis's"
+        return warning("clock", found, "synchronise the machines' clocks; what is due goes by Redis's")
+    return ok("clock", "agrees with Redis's")
+
+
+def check_intents(settings: Settings) -> Iterator[Finding]:
+    """Check that what was recorded is acted upon, and what was refused."""
+    if settings.is_embedded and not settings.data_dir.exists():
+        return
+    try:
+        with closing(open_intents(settings)) as intents:
+            known = list(intents.intents())
+            letters = intents.dead_letters(LETTERS)
+    except IntentsUnavailable as error:
+        yield problem("servers", f"cannot be read: {error}", "see what is said of Redis or the data directory")
+        return
+    wrong = [intent.server_id for intent in known if intent.last_error]
+    overdue = [each for each in known if each.due_at is not None and each.due_at < time.time() - OVERDUE_S]
+    yield ok("servers", f"{len(known)} announced")
+    if wrong:
+        yield warning("servers", f"{len(wrong)} could not be listed: {', '.join(wrong[:5])}", "see `toolscale ls`")
+    if overdue:
+        tell = warning if settings.is_embedded else problem
+        advice = "start `toolscale serve`" if settings.is_embedded else "see that a worker and beat are running"
+        yield tell("servers", f"{len(overdue)} wait for a look that should have come", advice)
+    if letters:
+        yield warning("events", f"{len(letters)} were refused", "see `toolscale dead-letters`")
+
+
+def check_index(settings: Settings) -> Iterator[Finding]:
+    """Check that the index answers, or that whoever holds it does."""
+    if not settings.qdrant_url and not (settings.data_dir / "index").exists():
+        yield ok("index", "none yet; `toolscale serve` makes it")
+        return
+    try:
+        editions = open_editions(settings, FastEmbedder(settings.embedding_model))
+        with closing(editions.store):
+            edition = editions.store.service().edition
+    except IndexHeld:
+        yield ok("index", f"in {settings.data_dir}, in use by a Toolscale process")
+        return
+    except (ConfigInvalid, IndexUnavailable) as error:
+        yield problem("index", str(error), "start Qdrant, or correct QDRANT_URL and QDRANT_API_KEY")
+        return
+    if edition is None:
+        yield warning("index", "holds no tools yet", "announce a server, or start `toolscale serve` with an mcp.json")
+    elif edition.model != settings.embedding_model:
+        found = f"made with {edition.model}; the settings name {settings.embedding_model}"
+        yield warning("index", found, "the next worker that starts has all tools embedded again")
+    else:
+        yield ok("index", f"{settings.qdrant_url or settings.data_dir}: {edition.name}")
+
+
+def check_service(settings: Settings) -> Iterator[Finding]:
+    """Check whether a query service answers where these settings have it listen."""
+    try:
+        response = httpx2.get(f"{settings.own_url}/readyz", timeout=ANSWER_S, trust_env=False)
+    except httpx2.HTTPError:
+        advice = "start `toolscale serve`, or `python -m query`, where one is wanted"
+        yield warning("query service", f"none at {settings.own_url}", advice)
+        return
+    if response.is_success:
+        yield ok("query service", f"ready at {settings.own_url}")
+    else:
+        yield problem("query service", f"{settings.own_url} is not ready: {response.status_code}", "see its log")
