@@ -26,6 +26,7 @@ from shared.embedding import FastEmbedder
 from shared.errors import IndexHeld, ServiceRefused, ServiceUnreachable, ToolscaleError
 from shared.settings import Settings
 from shared.upstream.explain import leaves
+from toolscale.console import err
 
 if TYPE_CHECKING:
     from mcp.server import Server
@@ -51,6 +52,7 @@ def asking(settings: Settings, url: str | None = None, token: str | None = None)
         IndexUnavailable: Qdrant does not answer.
     """
     with ExitStack() as opened:
+        opened.enter_context(err.status("Asking the catalogue ..."))
         if url:
             yield opened.enter_context(_over_http(url, token))
             return

@@ -64,6 +64,7 @@ def test_the_catalogue_answers_the_same_while_it_is_served_and_afterwards(
 
 def _everything() -> dict[str, Any]:
     found = answer("find", "the", "first", "tool", "--limit", "2")
+    assert found.pop("nextCursor")  # sealed anew each time
     listed = [{**server, "next_look_at": None} for server in answer("ls")]
     return {"find": found, "ls": listed, "show": answer("show", "good")}
 
