@@ -14,12 +14,24 @@ from rich.console import Console
 out = Console(markup=False, emoji=False)
 err = Console(stderr=True, markup=False, emoji=False)
 
+
+def complete_server(incomplete: str) -> list[str]:
+    """Return what a shell completes a server's id to."""
+    from toolscale.names import beginning_with  # noqa: PLC0415  # loads the store's client
+
+    return beginning_with(incomplete)
+
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 UrlOption = Annotated[
     str | None, typer.Option(help="The service to ask; none: the settings' own catalogue.", show_default=False)
 ]
 TokenOption = Annotated[
     str | None, typer.Option(envvar="TOOLSCALE_TOKEN", help="A bearer token for the service.", show_default=False)
+]
+ServerArgument = Annotated[
+    str,
+    typer.Argument(metavar="SERVER", help="The server's id.", show_default=False, autocompletion=complete_server),
 ]
 DataDirOption = Annotated[
     Path | None, typer.Option("--data-dir", help="Where index and intents are kept.", show_default=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -12,9 +11,10 @@ import structlog
 from kombu.exceptions import OperationalError
 from pydantic import BaseModel, ConfigDict
 
-from shared.errors import ServerNotRunning, ServerUnknown
+from shared.errors import ServerNotRunning
 from shared.events import ServerChanged, ServerRef
 from shared.settings import Settings
+from toolscale.names import unknown
 from workers.emit import accept, emit
 from workers.intents import open_intents
 from workers.intents.contract import Intent
@@ -78,7 +78,7 @@ def resync(settings: Settings, servers: Sequence[str]) -> Iterator[Emitted]:
 
 def _running(known: Mapping[str, Intent], server: str) -> str:
     if server not in known:
-        raise ServerUnknown(server, tuple(get_close_matches(server, known)))
+        raise unknown(server, known)
     if known[server].status != "running":
         raise ServerNotRunning(server, "it is stopped; announce it with `toolscale emit up`, or in the mcp.json")
     return server

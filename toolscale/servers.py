@@ -6,12 +6,10 @@ import time
 from collections.abc import Collection, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from typing import Any
 
 from rich.table import Table
 
-from shared.errors import ServerUnknown
 from shared.settings import Settings
 from toolscale.console import ago, plain, share
 from toolscale.costs import ServerCost
@@ -35,11 +33,6 @@ def rows(intents: Collection[Intent], found: Mapping[str, ServerCost]) -> list[R
     """Return every server that either knows, by id."""
     known = {intent.server_id: intent for intent in intents}
     return [(server, known.get(server), found.get(server)) for server in sorted({*known, *found})]
-
-
-def unknown(server: str, known: Collection[str]) -> ServerUnknown:
-    """Return the error for a server that nobody announced; it names those that are spelt alike."""
-    return ServerUnknown(server, tuple(get_close_matches(server, known)))
 
 
 def state(intent: Intent) -> str:

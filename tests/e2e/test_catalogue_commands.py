@@ -10,11 +10,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from shared.errors import ServerUnknown, ServiceUnreachable
+from shared.settings import load_settings
 from tests.e2e.test_serve import serving
 from tests.hostile.processes import good_stdio
 from tests.redis_server import free_port
 from tests.waiting import eventually
+from toolscale.asking import asking
 from toolscale.cli import app
+from toolscale.costs import costs
 
 
 @pytest.fixture
@@ -52,9 +55,13 @@ def test_the_catalogue_answers_the_same_while_it_is_served_and_afterwards(
         monkeypatch.setenv("TOOLSCALE_PORT", url.split(":")[-1].removesuffix("/mcp"))
         served = _everything()
         by_url = answer("ls", "--url", url)
+        with asking(load_settings(), url) as ask:
+            whole = costs(ask)
+            in_pages = costs(lambda tool, arguments: ask(tool, {**arguments, "max_tokens": 1_000}))
     alone = _everything()
 
     assert served == alone
+    assert in_pages == whole
     assert [(server["server_id"], server["tools"], server["share"]) for server in served["ls"]] == [("good", 250, 1.0)]
     assert by_url == [{key: served["ls"][0][key] for key in ("server_id", "tools", "tokens", "share")}]
     assert served["find"]["tools"][0]["server"] == "good"

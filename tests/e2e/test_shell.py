@@ -31,6 +31,17 @@ def test_bash_completes_commands_and_options(tmp_path: Path, typed: str, complet
     assert said(tmp_path, _TOOLSCALE_COMPLETE="complete_bash", **words).split() == completed
 
 
+def test_bash_completes_the_ids_of_announced_servers(tmp_path: Path) -> None:
+    words = {"COMP_WORDS": "toolscale show f", "COMP_CWORD": "2"}
+    before = said(tmp_path / "none", _TOOLSCALE_COMPLETE="complete_bash", **words)
+    for server in ("files", "git"):
+        said(tmp_path, "emit", "up", server, "--url", "http://127.0.0.1:1/mcp")
+
+    assert said(tmp_path, _TOOLSCALE_COMPLETE="complete_bash", **words).split() == ["files"]
+    assert before.split() == []
+    assert not (tmp_path / "none").exists()
+
+
 def test_colours_are_for_terminals_and_not_for_those_who_want_none(tmp_path: Path) -> None:
     piped = said(tmp_path, "doctor")
     terminal = said(tmp_path, "doctor", FORCE_COLOR="1")

@@ -39,6 +39,17 @@ def test_down_and_changed_follow_an_announced_server() -> None:
     assert "generation 3 (stopped)" in runner.invoke(app, ["emit", "down", "files"]).stdout
 
 
+def test_an_event_for_a_misspelt_server_names_the_near_ones() -> None:
+    runner.invoke(app, ["emit", "up", "files", "--url", "http://127.0.0.1:1/mcp"])
+    with closing(open_intents(load_settings())) as intents:
+        intents.mark()
+
+    result = runner.invoke(app, ["emit", "down", "flies"])
+
+    assert isinstance(result.exception, EventInvalid)
+    assert "did you mean files?" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [

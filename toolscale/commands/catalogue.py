@@ -10,7 +10,18 @@ from rich.table import Table
 from shared.errors import ToolscaleError
 from shared.logging import configure_logging
 from shared.settings import Settings, load_settings
-from toolscale.console import DataDirOption, JsonOption, TokenOption, UrlOption, err, out, plain, print_json, share
+from toolscale.console import (
+    DataDirOption,
+    JsonOption,
+    ServerArgument,
+    TokenOption,
+    UrlOption,
+    err,
+    out,
+    plain,
+    print_json,
+    share,
+)
 
 if TYPE_CHECKING:
     from toolscale.costs import ServerCost
@@ -101,7 +112,7 @@ def list_servers(
 
 
 def show(
-    server: Annotated[str, typer.Argument(metavar="SERVER", help="The server's id.", show_default=False)],
+    server: ServerArgument,
     as_json: JsonOption = False,
     url: UrlOption = None,
     token: TokenOption = None,
@@ -126,12 +137,12 @@ def _cost(server: str, settings: Settings, url: str | None, token: str | None) -
     """Return what a server costs, None where none of its tools can be found; raises ServerUnknown for no server."""
     from toolscale.asking import asking  # noqa: PLC0415  # loads the query service
     from toolscale.costs import costs  # noqa: PLC0415
-    from toolscale.servers import servers, unknown  # noqa: PLC0415
+    from toolscale.names import announced, unknown  # noqa: PLC0415
 
     with asking(settings, url, token) as ask:
         found = costs(ask, [server], detail="summary").get(server)
         known = {server} if found else set(costs(ask))
-    known |= set() if url or found else {intent.server_id for intent in servers(settings)}
+    known |= set() if url or found else set(announced(settings))
     if server not in known:
         raise unknown(server, known)
     return found

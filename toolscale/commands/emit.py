@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,14 +12,13 @@ import typer
 from rich.progress import track
 
 from shared.catalog import Transport
+from shared.errors import EventInvalid
 from shared.events import TYPE_PREFIX
 from shared.logging import configure_logging
 from shared.settings import load_settings
-from toolscale.console import DataDirOption, JsonOption, err, out, plain, print_json
+from toolscale.console import DataDirOption, JsonOption, ServerArgument, complete_server, err, out, plain, print_json
 
 emit_app = typer.Typer(no_args_is_help=True, help="Tell the catalogue that a server came up, went down or changed.")
-
-ServerArgument = Annotated[str, typer.Argument(metavar="SERVER", help="The server's id.", show_default=False)]
 
 
 @emit_app.command()
@@ -42,13 +43,15 @@ def up(
 @emit_app.command()
 def down(server: ServerArgument, as_json: JsonOption = False, data_dir: DataDirOption = None) -> None:
     """A server stopped: its tools are no longer found or counted, and are kept for its return."""
-    _emit(_document("down", {"server_id": server}), as_json, data_dir)
+    with _near_names(server, data_dir):
+        _emit(_document("down", {"server_id": server}), as_json, data_dir)
 
 
 @emit_app.command()
 def changed(server: ServerArgument, as_json: JsonOption = False, data_dir: DataDirOption = None) -> None:
     """A known server may offer other tools now: list them again."""
-    _emit(_document("changed", {"server_id": server}), as_json, data_dir)
+    with _near_names(server, data_dir):
+        _emit(_document("changed", {"server_id": server}), as_json, data_dir)
 
 
 @emit_app.command()
@@ -63,7 +66,10 @@ def event(
 
 def resync(
     servers: Annotated[
-        list[str] | None, typer.Argument(metavar="[SERVER]...", help="Their ids; none: all.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            metavar="[SERVER]...", help="Their ids; none: all.", show_default=False, autocompletion=complete_server
+        ),
     ] = None,
     as_json: JsonOption = False,
     data_dir: DataDirOption = None,
@@ -81,6 +87,20 @@ def resync(
         out.print(plain(emitted.sentence), highlight=False, soft_wrap=True)
     if not recorded:
         out.print("No server should be running.")
+
+
+@contextmanager
+def _near_names(server: str, data_dir: Path | None) -> Generator[None]:
+    """Name the servers that are spelt alike where an event is refused for speaking of one that is not known."""
+    from toolscale.names import announced, unknown  # noqa: PLC0415  # loads the store's client
+
+    try:
+        yield
+    except EventInvalid as error:
+        near = unknown(server, announced(load_settings(data_dir=data_dir))).candidates
+        if error.field == "data.server_id" and near:
+            err.print(plain(f"did you mean {' or '.join(near)}?"), highlight=False)
+        raise
 
 
 def _key_and_value(label: str) -> tuple[str, str]:

@@ -1,0 +1,36 @@
+"""The ids of announced servers, for whoever types one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
+from difflib import get_close_matches
+
+from shared.errors import ServerUnknown, ToolscaleError
+from shared.settings import Settings, load_settings
+from workers.intents import open_intents
+
+
+def announced(settings: Settings) -> list[str]:
+    """Return the ids of all servers that were ever announced.
+
+    Raises:
+        IntentsUnavailable: the store does not answer.
+    """
+    with closing(open_intents(settings)) as intents:
+        return [intent.server_id for intent in intents.intents()]
+
+
+def beginning_with(incomplete: str) -> list[str]:
+    """Return the announced servers that begin so; none where they are not known, since a shell is asking."""
+    try:
+        settings = load_settings()
+        known = announced(settings) if settings.data_dir.exists() or not settings.is_embedded else []
+    except ToolscaleError:
+        return []
+    return [server for server in known if server.startswith(incomplete)]
+
+
+def unknown(server: str, known: Iterable[str]) -> ServerUnknown:
+    """Return the error for a server that nobody announced; it names those that are spelt alike."""
+    return ServerUnknown(server, tuple(get_close_matches(server, list(known))))
