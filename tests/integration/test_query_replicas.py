@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
@@ -18,6 +21,7 @@ from shared.index import open_index
 from shared.settings import load_settings
 from tests.fakes import ingested, make_tool
 from tests.integration.test_query_process import query_process, url_of
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.redis]
 
@@ -89,6 +93,27 @@ async def test_what_one_replica_kept_another_reads_on(replicas: list[str]) -> No
         (notice,) = rest
 
     assert json.loads(read)["tools"][0]["definition"]["description"] == LONG
+
+
+async def test_the_page_of_one_replica_shows_what_another_saved_and_goes_on_where_its_page_ended(
+    replicas: list[str],
+) -> None:
+    first, second = (replica.removesuffix("/mcp") for replica in replicas)
+    await call(replicas[0], "find_tool", QUESTION)
+    async with httpx2.AsyncClient(trust_env=False) as http:
+        found = (await http.get(f"{first}/ui/find?q=read+a+file")).text
+        more = re.search(r'rel="next" href="(.*?)"', found)
+        assert more
+        further = await http.get(second + html.unescape(more[1]))
+
+    names = re.compile(r"<bdi>(read_[0-9]+)</bdi>")
+    assert further.status_code == 200
+    assert set(names.findall(further.text)).isdisjoint(names.findall(found))
+    eventually(lambda: not re.search(r"\b0 searches", overview(second)), what="the search on the other's page")
+
+
+def overview(address: str) -> str:
+    return httpx2.get(f"{address}/ui", trust_env=False).text
 
 
 async def test_without_a_common_key_a_cursor_is_refused_elsewhere(catalogues: list[Path], redis_url: str) -> None:
