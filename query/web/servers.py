@@ -70,10 +70,10 @@ def servers_for(caller: Caller, catalogue: Catalogue) -> Servers:
 
 
 def _row(record: ServerRecord, cost: Baseline | None, total: int) -> ServerRow:
-    if cost is None:
-        return ServerRow(record, state_of(record), None, None, None)
-    part = context(cost.tokens, total).percent_total
-    return ServerRow(record, state_of(record), cost.tools, cost.tokens, part)
+    state = state_of(record)
+    if cost is None or state == "awaited":
+        return ServerRow(record, state, None, None, None)
+    return ServerRow(record, state, cost.tools, cost.tokens, context(cost.tokens, total).percent_total)
 
 
 def state_of(record: ServerRecord) -> State:

@@ -150,6 +150,16 @@ async def test_a_server_that_is_stale_shows_since_when_and_why() -> None:
         assert "connection refused" in text
 
 
+async def test_a_server_that_was_not_listed_yet_is_known_and_not_running() -> None:
+    index = clock()
+    index.put_server(ServerRecord(server_id="new", endpoint=Endpoint(), revision=9))
+
+    text = " ".join(Parsed(await get("/ui/servers", index)).text.split())
+
+    assert "2 running, 2 tools, 100 tokens" in text
+    assert "new not listed yet never — — —" in text
+
+
 async def test_a_servers_tools_are_sorted_by_their_tokens_and_come_in_pages() -> None:
     index = catalogue(*(make_tool("big", f"tool{number:03}", tokens=number) for number in range(250)))
 
