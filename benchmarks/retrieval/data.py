@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,15 +48,21 @@ def read_servers(paths: Iterable[Path]) -> list[CorpusServer]:
     """Return the servers of these corpora, each with its tools; of two tools of one name, the first."""
     tools: dict[str, dict[str, ToolDefinition]] = {}
     for line in (line for path in paths for line in _lines(path)):
-        definition = _definition(line)
-        tools.setdefault(line["server"], {}).setdefault(definition.name, definition)
+        tool = definition(line)
+        tools.setdefault(line["server"], {}).setdefault(tool.name, tool)
     return [
         CorpusServer(f"server-{number}", name, Listing(name, PROTOCOL_VERSION, tuple(own.values())))
         for number, (name, own) in enumerate(tools.items())
     ]
 
 
-def write_run(path: Path, ranked: dict[str, Sequence[ToolKey]]) -> None:
+def definition(line: Mapping[str, Any]) -> ToolDefinition:
+    """Return a line's tool, as the write path reads it from a server."""
+    declared = {key: line[key] for key in ("name", "description", "inputSchema") if line.get(key) is not None}
+    return read_definition(declared, PROTOCOL_VERSION, MAX_BYTES)
+
+
+def write_run(path: Path, ranked: Mapping[str, Sequence[ToolKey]]) -> None:
     """Write a run: for each query the tools found, best first."""
     lines = (
         {"id": query, "ranked": [{"server": server, "name": name} for server, name in tools]}
@@ -73,8 +79,3 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 def _query(line: dict[str, Any]) -> Query:
     relevant = tuple((tool["server"], tool["name"]) for tool in line["relevant"])
     return Query(line["id"], line["query"][:MAX_CHARACTERS], tuple(line.get("subqueries") or ()), relevant)
-
-
-def _definition(line: dict[str, Any]) -> ToolDefinition:
-    declared = {key: line[key] for key in ("name", "description", "inputSchema") if line.get(key) is not None}
-    return read_definition(declared, PROTOCOL_VERSION, MAX_BYTES)

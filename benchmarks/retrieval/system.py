@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -33,6 +34,8 @@ from workers.intents.contract import Intent
 NOWHERE = "http://127.0.0.1:9/mcp"
 PROGRESS_EVERY = 500
 
+Find = Callable[[str | list[str], int], Awaitable[list[ToolKey]]]
+
 
 @dataclass(frozen=True, slots=True)
 class System:
@@ -57,10 +60,13 @@ class System:
 
 
 @contextmanager
-def ingested(servers: Sequence[CorpusServer]) -> Generator[System]:
-    """Yield a system that has looked at every one of these servers."""
+def ingested(servers: Sequence[CorpusServer], embedder: Embedder | None = None) -> Generator[System]:
+    """Yield a system that has looked at every one of these servers; without another embedder, with the model's own."""
     listings = {server.server_id: server.listing for server in servers}
-    with TemporaryDirectory(prefix="toolscale-retrieval-") as directory, _dependencies(directory, listings) as deps:
+    with (
+        TemporaryDirectory(prefix="toolscale-retrieval-") as directory,
+        _dependencies(directory, listings, embedder) as deps,
+    ):
         started = time.perf_counter()
         for number, server in enumerate(servers, start=1):
             _announce_and_look(server.server_id, deps)
@@ -76,11 +82,18 @@ def ingested(servers: Sequence[CorpusServer]) -> Generator[System]:
         )
 
 
-async def ask(system: System, queries: Sequence[Query], k: int, *, in_steps: bool) -> dict[str, Sequence[ToolKey]]:
-    """Return what `find_tool` finds for each query; nothing where it says that nothing fits."""
+@asynccontextmanager
+async def asking(system: System) -> AsyncGenerator[Find]:
+    """Yield `find_tool`, asked over MCP: a description and the number of tools; none where nothing fits."""
     server = build_server(offers(Catalogue(system.index, system.embedder, Ledger(system.index))))
     async with Client(server) as client:
-        return {query.id: await _find(client, system, _description(query, in_steps=in_steps), k) for query in queries}
+        yield partial(_find, client, system)
+
+
+async def ask(system: System, queries: Sequence[Query], k: int, *, in_steps: bool) -> dict[str, Sequence[ToolKey]]:
+    """Return what `find_tool` finds for each query."""
+    async with asking(system) as find:
+        return {query.id: await find(_description(query, in_steps=in_steps), k) for query in queries}
 
 
 def _description(query: Query, *, in_steps: bool) -> str | list[str]:
@@ -96,9 +109,9 @@ async def _find(client: Client, system: System, description: str | list[str], k:
 
 
 @contextmanager
-def _dependencies(directory: str, listings: dict[str, Listing]) -> Generator[Dependencies]:
+def _dependencies(directory: str, listings: dict[str, Listing], embedder: Embedder | None) -> Generator[Dependencies]:
     settings = load_settings(data_dir=Path(directory))
-    embedder = FastEmbedder(settings.embedding_model, settings.embedding_threads)
+    embedder = embedder or FastEmbedder(settings.embedding_model, settings.embedding_threads)
 
     def list_server(intent: Intent) -> Listing:
         return listings[intent.server_id]
