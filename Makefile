@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types docs docs-transcripts docs-screenshots format lock bench bench-answers bench-fleet bench-retrieval chaos clean
+.PHONY: help demo test check lint types docs docs-transcripts docs-screenshots format lock bench bench-answers bench-fleet bench-retrieval bench-peers chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -60,6 +60,9 @@ bench-fleet: $(READY) ## measure storms, resyncs and whole catalogues of a fleet
 bench-retrieval: $(READY) ## measure whether find_tool finds the right tools; the data lies beside the project
 	@$(BIN)/python -m benchmarks.retrieval $(BENCH_ARGS)
 
+bench-peers: $(READY) ## measure Toolscale beside its peers, each in an environment of its own in .peers; BENCH_ARGS="--only latency"
+	@$(BIN)/python -m benchmarks.peers $(BENCH_ARGS)
+
 docs-transcripts: $(READY) ## write the answers of a real run on real servers into docs/tools.md
 	@$(BIN)/python -m tests.transcripts
 
@@ -72,14 +75,18 @@ chaos: $(READY) ## kill, freeze and wipe everything under load, then compare wit
 
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 DEMO := toolscale/demo_servers
+PEERS := benchmarks/peers/environments
 
-lock: ## resolve all dependencies again: ours, the image's, and the demo servers'
+lock: ## resolve all dependencies again: ours, the image's, the demo servers' and the peers'
 	$(COMPILE) --upgrade pyproject.toml --all-extras --group dev -o requirements.lock
 	$(COMPILE) pyproject.toml --all-extras -c requirements.lock -o deploy/requirements.lock
 	echo 'hatchling>=1.27' | $(COMPILE) --upgrade - -o deploy/build.lock
 	$(COMPILE) --upgrade $(DEMO)/modern.in -o $(DEMO)/modern.lock
 	$(COMPILE) --upgrade $(DEMO)/legacy.in -o $(DEMO)/legacy.lock
+	for peer in fastmcp toolsieve tool-compass; do \
+	    $(subst --universal ,,$(COMPILE)) $(PEERS)/$$peer.in -o $(PEERS)/$$peer.lock || exit 1; \
+	done
 	cd $(DEMO) && npm install --package-lock-only --ignore-scripts --omit-lockfile-registry-resolved
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .demo .peers .mypy_cache .ruff_cache .pytest_cache .hypothesis

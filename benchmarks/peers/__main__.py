@@ -1,0 +1,105 @@
+"""`python -m benchmarks.peers`: the systems side by side; the JSON is kept, and the Markdown rendered beside it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from benchmarks.peers.candidates import CANDIDATES, Candidate
+from benchmarks.peers.latency import ALL_ANSWERS_S, Limits, measure_latency
+from benchmarks.peers.launching import Launcher
+from benchmarks.peers.process import ROOT
+from benchmarks.peers.recall import measure_recall
+from benchmarks.peers.report import render
+from benchmarks.peers.results import Compared, Latency, LatencyPart, RecallPart, Results
+from benchmarks.retrieval.__main__ import DATA, RESULTS
+from benchmarks.retrieval.data import read_queries
+from benchmarks.retrieval.sets import SETS
+from benchmarks.throughput.machine import Conditions, Watch, this_machine
+
+SIZES = (1_000, 10_000, 100_000)
+QUERIES = 60
+PARTS = ("recall", "latency")
+
+
+def recall_part(arguments: argparse.Namespace, launcher: Launcher) -> RecallPart:
+    """Return what all systems find on all sets."""
+    watch = Watch("recall")
+    sets = [each for each in SETS if not arguments.sets or each.name in arguments.sets]
+    found = tuple(measure_recall(arguments.data, sets, launcher, arguments.runs))
+    return RecallPart(**_made([watch.conditions()]), sets=found)
+
+
+def latency_part(arguments: argparse.Namespace, launcher: Launcher) -> LatencyPart:
+    """Return how long all systems take at all sizes."""
+    corpus = arguments.data / "corpora" / f"{arguments.corpus}.jsonl"
+    queries = [query.text for query in read_queries(arguments.data / "queries" / f"{arguments.queries}.jsonl")]
+    rows: list[Latency] = []
+    conditions: list[Conditions] = []
+    for size in arguments.sizes:
+        print(f"{size} tools", flush=True)
+        watch = Watch(f"latency at {size} tools")
+        rows += measure_latency(corpus, size, queries[:QUERIES], launcher, arguments.limits)
+        conditions.append(watch.conditions())
+    return LatencyPart(**_made(conditions), sizes=tuple(rows))
+
+
+def merged(kept: Results | None, candidates: Sequence[Candidate], **parts: Any) -> Results:
+    """Return the results with these parts new and the others as they were kept."""
+    systems = tuple(Compared(name=each.name, version=each.version, given=each.given) for each in candidates)
+    before = kept.model_dump(exclude={"systems"}) if kept else {}
+    return Results.model_validate({**before, **parts, "systems": systems})
+
+
+def main() -> None:
+    """Do what the arguments ask for."""
+    arguments = _arguments()
+    file = arguments.output / "peers.json"
+    kept = Results.model_validate_json(file.read_text(encoding="utf-8")) if file.exists() else None
+    if not arguments.render:
+        kept = _measured(arguments, kept)
+        file.write_text(kept.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    if kept:
+        rendered = arguments.output / "peers.md"
+        rendered.write_text(render(kept), encoding="utf-8")
+        print(f"Wrote {rendered}")
+
+
+def _measured(arguments: argparse.Namespace, kept: Results | None) -> Results:
+    with TemporaryDirectory(prefix="toolscale-peers-") as nowhere:
+        launcher = Launcher(CANDIDATES, arguments.environments, arguments.vectors or Path(nowhere))
+        launcher.prepare()
+        measure = {"recall": recall_part, "latency": latency_part}
+        return merged(kept, CANDIDATES, **{part: measure[part](arguments, launcher) for part in arguments.only})
+
+
+def _made(conditions: Sequence[Conditions]) -> dict[str, Any]:
+    return {"made_at": f"{datetime.now(UTC):%Y-%m-%d}", "machine": this_machine(), "conditions": tuple(conditions)}
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers")
+    add = parser.add_argument
+    add("--only", nargs="+", choices=PARTS, default=PARTS, help="measure these; the other part stays as it was kept")
+    add("--data", type=Path, default=DATA, help="directory of corpora, queries and evaluate.py")
+    add("--sets", nargs="+", help="names of the sets for recall; all without it")
+    add("--runs", type=Path, help="directory to write the runs to, for an evaluation script")
+    add("--sizes", type=int, nargs="+", default=SIZES, help="numbers of tools for latency")
+    add("--corpus", default="haystack", help="corpus that is cut or repeated to a size")
+    add("--queries", default="livemcp_agent", help="queries that are asked for latency")
+    add("--all-answers-s", type=float, default=ALL_ANSWERS_S, help="seconds a system has for a size's queries")
+    add("--environments", type=Path, default=ROOT / ".peers", help="directory of the peers' environments")
+    add("--vectors", type=Path, help="directory to keep vectors of tools in; without it, they are embedded anew")
+    add("--output", type=Path, default=RESULTS, help="directory of peers.json and peers.md")
+    add("--render", action="store_true", help="measure nothing, render the kept JSON again")
+    arguments = parser.parse_args()
+    arguments.limits = Limits(all_answers_s=arguments.all_answers_s)
+    return arguments
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""What each system finds on the sets of `benchmarks.retrieval`, scored by the script that lies beside the data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.peers.answering import ToolKey
+from benchmarks.peers.corpora import write_tools
+from benchmarks.peers.launching import Launcher
+from benchmarks.peers.process import BrokenError, OutOfTimeError, System
+from benchmarks.peers.results import SetRecall
+from benchmarks.retrieval.data import Query, read_queries, write_run
+from benchmarks.retrieval.results import Score
+from benchmarks.retrieval.scoring import Evaluation
+from benchmarks.retrieval.sets import QuerySet
+
+K = 10
+# Nobody is timed here: only what never comes is given up.
+READY_WITHIN_S = 3600.0
+ANSWER_WITHIN_S = 300.0
+
+Run = Mapping[str, Sequence[ToolKey]]
+
+
+def measure_recall(data: Path, sets: Sequence[QuerySet], launcher: Launcher, runs: Path | None) -> list[SetRecall]:
+    """Return what all systems find on these sets; the runs are written to a directory, where one is given."""
+    found: list[SetRecall] = []
+    for corpora, own in groupby(sets, key=lambda each: each.corpora):
+        found += _over_corpus(data, corpora, list(own), launcher, runs)
+    return found
+
+
+def _over_corpus(
+    data: Path, corpora: tuple[str, ...], sets: Sequence[QuerySet], launcher: Launcher, runs: Path | None
+) -> list[SetRecall]:
+    scores: dict[str, dict[str, Score]] = {each.name: {} for each in sets}
+    failed: dict[str, dict[str, str]] = {each.name: {} for each in sets}
+    with TemporaryDirectory(prefix="toolscale-peers-") as directory:
+        file = Path(directory) / "tools.jsonl"
+        tools = write_tools(sets[0].corpus_files(data), file)
+        print(f"{' + '.join(corpora)}: {tools} tools", flush=True)
+        for name in launcher.names:
+            try:
+                with launcher.running(name, file) as system:
+                    system.ready(READY_WITHIN_S)
+                    for each in sets:
+                        scores[each.name][name] = _score(each, data, system, name, runs)
+            except (OutOfTimeError, BrokenError) as error:
+                print(f"  {name}: {error}", flush=True)
+                failed |= {each.name: {**failed[each.name], name: str(error)} for each in sets}
+    counts = {each.name: len(read_queries(each.query_file(data))) for each in sets}
+    return [
+        SetRecall(
+            name=each.name,
+            queries=counts[each.name],
+            tools=tools,
+            scores=scores[each.name],
+            failed={name: why for name, why in failed[each.name].items() if name not in scores[each.name]},
+        )
+        for each in sets
+    ]
+
+
+def _score(each: QuerySet, data: Path, system: System, name: str, runs: Path | None) -> Score:
+    queries = read_queries(each.query_file(data))
+    run = {query.id: system.ask(_steps(query, each), K, ANSWER_WITHIN_S).ranked for query in queries}
+    if runs:
+        runs.mkdir(parents=True, exist_ok=True)
+        write_run(runs / f"{each.name}, {name}.jsonl", run)
+    score = Evaluation(data).score(each.queries, run)
+    print(f"  {each.name}, {name}: {score.recall_at_5} / {score.recall_at_10}", flush=True)
+    return score
+
+
+def _steps(query: Query, each: QuerySet) -> Sequence[str]:
+    return query.steps if each.in_steps and query.steps else (query.text,)

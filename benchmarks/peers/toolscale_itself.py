@@ -1,0 +1,51 @@
+"""Toolscale: ingested by its write path into Qdrant Edge, asked over MCP in memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from itertools import groupby
+
+from benchmarks.peers.answering import Search, Tool, ToolKey, answer
+from benchmarks.peers.model import TimedEmbedder
+from benchmarks.retrieval.data import PROTOCOL_VERSION, CorpusServer, definition
+from benchmarks.retrieval.system import asking, ingested
+from shared.catalog import Listing
+from shared.logging import configure_logging
+
+
+@asynccontextmanager
+async def toolscale(tools: Sequence[Tool], embedder: TimedEmbedder) -> AsyncGenerator[Search]:
+    """Yield Toolscale's query service over an index of all tools."""
+    with ingested(_servers(tools), embedder) as system:
+        async with asking(system) as find:
+
+            async def search(steps: Sequence[str], k: int) -> list[ToolKey]:
+                return await find(steps[0] if len(steps) == 1 else list(steps), k)
+
+            yield search
+
+
+def _servers(tools: Sequence[Tool]) -> list[CorpusServer]:
+    """Return the tools' servers; a copy declares the name of its original, as a replica does."""
+    by_server = groupby(sorted(tools, key=_server), key=_server)
+    return [
+        CorpusServer(f"server-{number}", name, _listing(name, list(own)))
+        for number, ((name, _), own) in enumerate(by_server)
+    ]
+
+
+def _server(tool: Tool) -> tuple[str, int]:
+    return tool.server, tool.copy
+
+
+def _listing(name: str, tools: Sequence[Tool]) -> Listing:
+    declared = (
+        {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema} for tool in tools
+    )
+    return Listing(name, PROTOCOL_VERSION, tuple(map(definition, declared)))
+
+
+if __name__ == "__main__":
+    configure_logging("WARNING")
+    answer(toolscale)
