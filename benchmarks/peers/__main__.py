@@ -15,7 +15,7 @@ from benchmarks.peers.launching import Launcher
 from benchmarks.peers.process import ROOT
 from benchmarks.peers.recall import measure_recall
 from benchmarks.peers.report import render
-from benchmarks.peers.results import Compared, Latency, LatencyPart, RecallPart, Results
+from benchmarks.peers.results import Compared, LatencyPart, RecallPart, Results
 from benchmarks.retrieval.__main__ import DATA, RESULTS
 from benchmarks.retrieval.data import read_queries
 from benchmarks.retrieval.sets import SETS
@@ -34,25 +34,33 @@ def recall_part(arguments: argparse.Namespace, launcher: Launcher) -> RecallPart
     return RecallPart(**_made([watch.conditions()]), sets=found)
 
 
-def latency_part(arguments: argparse.Namespace, launcher: Launcher) -> LatencyPart:
-    """Return how long all systems take at all sizes."""
+def latency_parts(arguments: argparse.Namespace, launcher: Launcher) -> tuple[LatencyPart, ...]:
+    """Return how long all systems take, size by size."""
     corpus = arguments.data / "corpora" / f"{arguments.corpus}.jsonl"
     queries = [query.text for query in read_queries(arguments.data / "queries" / f"{arguments.queries}.jsonl")]
-    rows: list[Latency] = []
-    conditions: list[Conditions] = []
+    parts: list[LatencyPart] = []
     for size in arguments.sizes:
         print(f"{size} tools", flush=True)
         watch = Watch(f"latency at {size} tools")
-        rows += measure_latency(corpus, size, queries[:QUERIES], launcher, arguments.limits)
-        conditions.append(watch.conditions())
-    return LatencyPart(**_made(conditions), sizes=tuple(rows))
+        systems = measure_latency(corpus, size, queries[:QUERIES], launcher, arguments.limits)
+        parts.append(LatencyPart(**_made([watch.conditions()]), tools=size, systems=tuple(systems)))
+    return tuple(parts)
 
 
-def merged(kept: Results | None, candidates: Sequence[Candidate], **parts: Any) -> Results:
-    """Return the results with these parts new and the others as they were kept."""
-    systems = tuple(Compared(name=each.name, version=each.version, given=each.given) for each in candidates)
-    before = kept.model_dump(exclude={"systems"}) if kept else {}
-    return Results.model_validate({**before, **parts, "systems": systems})
+def merged(
+    kept: Results | None,
+    candidates: Sequence[Candidate],
+    recall: RecallPart | None = None,
+    latency: Sequence[LatencyPart] = (),
+) -> Results:
+    """Return the results with what is new in place of what was kept of the same part and size."""
+    before = kept or Results(systems=())
+    by_size = {part.tools: part for part in (*before.latency, *latency)}
+    return Results(
+        systems=tuple(Compared(name=each.name, version=each.version, given=each.given) for each in candidates),
+        recall=recall or before.recall,
+        latency=tuple(by_size[size] for size in sorted(by_size)),
+    )
 
 
 def main() -> None:
@@ -73,8 +81,9 @@ def _measured(arguments: argparse.Namespace, kept: Results | None) -> Results:
     with TemporaryDirectory(prefix="toolscale-peers-") as nowhere:
         launcher = Launcher(CANDIDATES, arguments.environments, arguments.vectors or Path(nowhere))
         launcher.prepare()
-        measure = {"recall": recall_part, "latency": latency_part}
-        return merged(kept, CANDIDATES, **{part: measure[part](arguments, launcher) for part in arguments.only})
+        recall = recall_part(arguments, launcher) if "recall" in arguments.only else None
+        latency = latency_parts(arguments, launcher) if "latency" in arguments.only else ()
+        return merged(kept, CANDIDATES, recall, latency)
 
 
 def _made(conditions: Sequence[Conditions]) -> dict[str, Any]:
@@ -88,7 +97,13 @@ def _arguments() -> argparse.Namespace:
     add("--data", type=Path, default=DATA, help="directory of corpora, queries and evaluate.py")
     add("--sets", nargs="+", help="names of the sets for recall; all without it")
     add("--runs", type=Path, help="directory to write the runs to, for an evaluation script")
-    add("--sizes", type=int, nargs="+", default=SIZES, help="numbers of tools for latency")
+    add(
+        "--sizes",
+        type=int,
+        nargs="+",
+        default=SIZES,
+        help="numbers of tools for latency; other sizes stay as they were kept",
+    )
     add("--corpus", default="haystack", help="corpus that is cut or repeated to a size")
     add("--queries", default="livemcp_agent", help="queries that are asked for latency")
     add("--all-answers-s", type=float, default=ALL_ANSWERS_S, help="seconds a system has for a size's queries")

@@ -51,13 +51,13 @@ def measure_latency(
     asked = [" ".join(query.split()[:MAX_WORDS]) for query in queries]
     with TemporaryDirectory(prefix="toolscale-peers-") as directory, ExitStack() as stack:
         file = Path(directory) / "tools.jsonl"
-        tools = write_tools([corpus], file, size)
+        write_tools([corpus], file, size)
         systems = list(_started(file, launcher, limits, stack))
         for turn, text in enumerate(asked):
             for each in _rotated(systems, turn):
                 if each.has_time(limits):
                     _ask(each, text, limits)
-        return [_latency(each, tools) for each in systems]
+        return [_latency(each) for each in systems]
 
 
 def _started(file: Path, launcher: Launcher, limits: Limits, stack: ExitStack) -> Iterator[Asked]:
@@ -85,14 +85,13 @@ def _ask(each: Asked, text: str, limits: Limits) -> None:
         each.failed = str(error)
 
 
-def _latency(each: Asked, tools: int) -> Latency:
+def _latency(each: Asked) -> Latency:
     if each.ready is None or not each.answers:
-        return Latency(system=each.name, tools=tools, failed=each.failed)
+        return Latency(system=each.name, failed=each.failed)
     whole = [1000 * answer.seconds for answer in each.answers]
     without_model = [1000 * (answer.seconds - answer.embed_s) for answer in each.answers]
     return Latency(
         system=each.name,
-        tools=tools,
         answers=len(whole),
         ready_s=round(each.ready.ready_s, 1),
         memory_mib=round(each.ready.memory_mib),

@@ -11,16 +11,16 @@ CAVEATS = (
     "This is a comparison by the makers of one of the compared. The first table says what each system was given; the "
     "modules of `benchmarks/peers` give it.",
     "All that take a model have the same one, the bundled MiniLM. toolsieve and tool-compass were made for larger "
-    "ones, which have to be downloaded, and would find more with those.",
+    "ones, which have to be downloaded, and may find more with those.",
     "The weights of Toolscale's fusion were chosen on these sets, the peers' were not; the set *toolsieve* was made by "
     "the authors of toolsieve.",
     "Systems that take one text at a time were asked the steps of a task one by one, and the answers merged in turns.",
     "Toolscale alone may say that nothing fits, which counts as having found nothing.",
     "An answer is timed at the system's own MCP tool, called in memory by a client in the same process, without a "
-    "transport. Toolscale and FastMCP answer with ten definitions, toolsieve with one, tool-compass with lines; "
-    "Toolscale also sums what that saved.",
-    "The tools were put in without servers to list them. Toolscale's are then on disk, with their tokens counted; "
-    "tool-compass keeps an index in a file, the others keep everything in memory.",
+    "transport. FastMCP answers with ten definitions, Toolscale with those or with lines within its token budget and "
+    "with what that saved, toolsieve with one definition and lines, tool-compass with lines.",
+    "The tools were put in without servers to list them. Toolscale's are then on disk, with their tokens counted and, "
+    "from 5,000 on, a graph; tool-compass keeps an index in a file, the others keep everything in memory.",
 )
 
 LATENCY_COLUMNS = (
@@ -69,7 +69,7 @@ def _recall(part: RecallPart) -> Iterator[str]:
     names = list(dict.fromkeys(name for each in part.sets for name in (*each.scores, *each.failed)))
     yield "## Recall at 5 / at 10, in percent, with 95 % intervals"
     yield ""
-    yield _made(part)
+    yield f"Recall was {_made(part)}"
     yield ""
     yield f"| set | queries | tools | {' | '.join(names)} |"
     yield "|" + "---|" * (3 + len(names))
@@ -93,27 +93,27 @@ def _score(score: Score) -> str:
     return f"{at_5} ({low:.0f} to {high:.0f}) / {at_10} ({low_10:.0f} to {high_10:.0f})"
 
 
-def _latency(part: LatencyPart) -> Iterator[str]:
+def _latency(parts: Sequence[LatencyPart]) -> Iterator[str]:
     yield "## Time to answer, one caller at a time"
     yield ""
-    yield _made(part)
+    yield from (f"- {part.tools:,} tools: {_made(part)}" for part in parts)
+    yield ""
     yield "All systems are up at once and asked in turn, each query once, until a system's time is up."
     yield "The first answer counts from when the tools were read, without the time that the model takes for them."
     yield ""
     yield f"| {' | '.join(LATENCY_COLUMNS)} |"
     yield "|" + "---|" * len(LATENCY_COLUMNS)
-    yield from map(_latency_row, part.sizes)
+    yield from (_latency_row(part.tools, each) for part in parts for each in part.systems)
 
 
-def _latency_row(each: Latency) -> str:
+def _latency_row(tools: int, each: Latency) -> str:
     if not each.answers:
-        return f"| {each.tools:,} | {each.system} | {each.failed} |" + " |" * (len(LATENCY_COLUMNS) - 3)
+        return f"| {tools:,} | {each.system} | {each.failed} |" + " |" * (len(LATENCY_COLUMNS) - 3)
     times = f"{each.p50:.1f} | {each.p95:.1f} | {each.without_model_p50:.1f} | {each.without_model_p95:.1f}"
-    ready = f"{each.ready_s:.1f} | {each.memory_mib:,.0f}"
-    return f"| {each.tools:,} | {each.system} | {each.answers} | {times} | {ready} |"
+    return f"| {tools:,} | {each.system} | {each.answers} | {times} | {each.ready_s:.1f} | {each.memory_mib:,.0f} |"
 
 
 def _made(part: Part) -> str:
     busy = max((each.others_percent for each in part.conditions), default=0.0)
     where = f"on {part.machine.processor}, {part.machine.cores} cores"
-    return f"Made on {part.made_at}, {where}; other programs took up to {busy:.0f} % of the machine."
+    return f"made on {part.made_at}, {where}; other programs took up to {busy:.0f} % of the machine."

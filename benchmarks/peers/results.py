@@ -31,14 +31,13 @@ class SetRecall(_Kept):
 
 
 class Latency(_Kept):
-    """A system at a catalogue's size: milliseconds an answer takes, whole and without the query's embedding.
+    """A system: milliseconds an answer takes, whole and without the query's embedding.
 
     `ready_s` is from the tools to the first answer, without the model's share. `answers` is the number of queries that
     were asked within the time a system has; `failed` says why there are none, or no more.
     """
 
     system: str
-    tools: int
     answers: int = 0
     ready_s: float = 0.0
     memory_mib: float = 0.0
@@ -64,9 +63,10 @@ class RecallPart(Part):
 
 
 class LatencyPart(Part):
-    """How long the systems take."""
+    """How long the systems take among so many tools."""
 
-    sizes: tuple[Latency, ...]
+    tools: int
+    systems: tuple[Latency, ...]
 
 
 class Results(_Kept):
@@ -74,4 +74,4 @@ class Results(_Kept):
 
     systems: tuple[Compared, ...]
     recall: RecallPart | None = None
-    latency: LatencyPart | None = None
+    latency: tuple[LatencyPart, ...] = ()

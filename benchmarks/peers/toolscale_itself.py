@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from itertools import groupby
@@ -10,14 +11,23 @@ from benchmarks.peers.answering import Search, Tool, ToolKey, answer
 from benchmarks.peers.model import TimedEmbedder
 from benchmarks.retrieval.data import PROTOCOL_VERSION, CorpusServer, definition
 from benchmarks.retrieval.system import asking, ingested
+from benchmarks.throughput.catalogue import put_replicas
 from shared.catalog import Listing
 from shared.logging import configure_logging
 
 
 @asynccontextmanager
 async def toolscale(tools: Sequence[Tool], embedder: TimedEmbedder) -> AsyncGenerator[Search]:
-    """Yield Toolscale's query service over an index of all tools."""
-    with ingested(_servers(tools), embedder) as system:
+    """Yield Toolscale's query service over an index of all tools.
+
+    A copy's server is a replica: it declares the name of its original.
+    """
+    servers = _servers([tool for tool in tools if not tool.copy])
+    replicas = _servers([tool for tool in tools if tool.copy], first=len(servers))
+    with ingested(servers, embedder) as system:
+        put_replicas(system.index, {each.server_id: each.listing for each in replicas}, embedder)
+        system.names.update({each.server_id: each.name for each in replicas})
+        _wait_for_graphs()
         async with asking(system) as find:
 
             async def search(steps: Sequence[str], k: int) -> list[ToolKey]:
@@ -26,12 +36,11 @@ async def toolscale(tools: Sequence[Tool], embedder: TimedEmbedder) -> AsyncGene
             yield search
 
 
-def _servers(tools: Sequence[Tool]) -> list[CorpusServer]:
-    """Return the tools' servers; a copy declares the name of its original, as a replica does."""
+def _servers(tools: Sequence[Tool], first: int = 0) -> list[CorpusServer]:
     by_server = groupby(sorted(tools, key=_server), key=_server)
     return [
         CorpusServer(f"server-{number}", name, _listing(name, list(own)))
-        for number, ((name, _), own) in enumerate(by_server)
+        for number, ((name, _), own) in enumerate(by_server, start=first)
     ]
 
 
@@ -44,6 +53,13 @@ def _listing(name: str, tools: Sequence[Tool]) -> Listing:
         {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema} for tool in tools
     )
     return Listing(name, PROTOCOL_VERSION, tuple(map(definition, declared)))
+
+
+def _wait_for_graphs() -> None:
+    """Return when no graph is being built in the background, so that a search takes what it takes from then on."""
+    for thread in threading.enumerate():
+        if thread.name == "toolscale graph":
+            thread.join()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +15,19 @@ from shared.catalog import (
     ENCODINGS,
     RECIPE,
     EmbeddedTool,
+    Encoding,
     Endpoint,
     IndexedTool,
+    Listing,
     ServerRecord,
     ToolDefinition,
     ToolVectors,
     digest,
 )
+from shared.embedding import Embedder
 from shared.index.contract import ToolIndex
 from shared.tokens import count_all, counters
+from shared.vectors import tool_vectors
 from workers.fetch_definitions import read_definition
 
 PROTOCOL_VERSION = "2026-07-28"
@@ -49,7 +54,24 @@ def put_server(index: ToolIndex, name: str, tools: Sequence[ToolDefinition], row
     row = iter(rows)
     vectors = (ToolVectors(next(row), next(row), tool_terms(tool, name)) for tool in tools)
     index.upsert([EmbeddedTool(tool, its_vectors) for tool, its_vectors in zip(indexed, vectors, strict=True)])
-    index.put_server(_record(name, indexed))
+    index.put_server(_record(name, name, indexed))
+
+
+def put_replicas(index: ToolIndex, listings: Mapping[str, Listing], embedder: Embedder) -> None:
+    """Write servers by their ids, as looks at them would; a tool that several list is counted and embedded once."""
+
+    @cache
+    def made(tool: ToolDefinition, declared_name: str) -> tuple[Mapping[Encoding, int], ToolVectors]:
+        (counts,) = count_all([tool.wire], counters())
+        (vectors,) = tool_vectors([tool], declared_name, embedder)
+        return counts, vectors
+
+    for server, listing in listings.items():
+        name = listing.declared_name
+        every = [(tool, *made(tool, name)) for tool in listing.tools]
+        tools = [IndexedTool(server, tool, digest(tool, name), counts) for tool, counts, _ in every]
+        index.upsert([EmbeddedTool(tool, vectors) for tool, (_, _, vectors) in zip(tools, every, strict=True)])
+        index.put_server(_record(server, name, tools))
 
 
 def read_tools(server: str, tools: int, seed: int) -> list[ToolDefinition]:
@@ -64,13 +86,13 @@ def unit_vectors(count: int, dimension: int, seed: int) -> NDArray[np.float32]:
     return unit
 
 
-def _record(server: str, tools: Sequence[IndexedTool]) -> ServerRecord:
+def _record(server: str, declared_name: str, tools: Sequence[IndexedTool]) -> ServerRecord:
     return ServerRecord(
         recipe=RECIPE,
         last_listed_at=1.0,
         server_id=server,
         endpoint=Endpoint(),
-        declared_name=server,
+        declared_name=declared_name,
         tool_count=len(tools),
         tokens={encoding: sum(tool.token_counts[encoding] for tool in tools) for encoding in ENCODINGS},
         revision=time.time_ns() // 1000,

@@ -106,7 +106,7 @@ def test_a_system_is_timed_as_a_whole_and_without_the_model(data: Path, tmp_path
 
     (row,) = measure_latency(corpus, 4, ["send a letter", "move"], launcher(tmp_path, TOOLSCALE), Limits())
 
-    assert (row.tools, row.answers, row.failed) == (4, 2, "")
+    assert (row.answers, row.failed) == (2, "")
     assert 0 < row.without_model_p50 < row.p50
 
 
@@ -143,23 +143,30 @@ def made(at: str) -> dict[str, Any]:
 def test_a_part_that_is_not_measured_stays_as_it_was_kept() -> None:
     kept = merged(None, CANDIDATES, recall=RecallPart(**made("then"), sets=()))
 
-    now = merged(kept, CANDIDATES, latency=LatencyPart(**made("now"), sizes=()))
+    now = merged(kept, CANDIDATES, latency=[LatencyPart(**made("now"), tools=1, systems=())])
 
     assert now.recall == kept.recall
-    assert now.latency
-    assert now.latency.made_at == "now"
+    assert [part.made_at for part in now.latency] == ["now"]
+
+
+def test_a_size_that_is_measured_again_replaces_itself_alone() -> None:
+    kept = merged(None, CANDIDATES, latency=[LatencyPart(**made("then"), tools=size, systems=()) for size in (1, 9)])
+
+    now = merged(kept, CANDIDATES, latency=[LatencyPart(**made("now"), tools=1, systems=())])
+
+    assert [(part.tools, part.made_at) for part in now.latency] == [(1, "now"), (9, "then")]
 
 
 def test_the_report_says_why_a_system_has_no_number() -> None:
     score = Score(recall_at_5=1, recall_at_8=1, recall_at_10=1, interval_at_5=(0, 2), interval_at_10=(0, 2))
     one_set = SetRecall(name="s", queries=1, tools=1, scores={"a": score}, failed={"b": "it fell over"})
-    late = Latency(system="b", tools=1, failed="not ready")
+    late = Latency(system="b", failed="not ready")
 
     report = render(
         Results(
             systems=(),
             recall=RecallPart(**made("then"), sets=(one_set,)),
-            latency=LatencyPart(**made("now"), sizes=(late,)),
+            latency=(LatencyPart(**made("now"), tools=1, systems=(late,)),),
         )
     )
 
