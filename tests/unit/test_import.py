@@ -322,6 +322,20 @@ def test_what_is_there_stays_and_a_backup_has_the_file_as_it_was(home: Path, wri
     assert "its comments are in there alone now" in result.stderr
 
 
+def test_a_second_import_finds_nothing_to_change_and_writes_nothing(home: Path, write: Write) -> None:
+    write("project/.mcp.json", {"mcpServers": {"s": TIME}})
+    write(".cursor/mcp.json", {"mcpServers": {"s": {"command": "other", "type": "stdio"}}})
+    write("data/mcp.json", {"mcpServers": {"old": {"command": "x"}}})
+    run("--on-conflict", "rename", "--apply")
+    before = {path: path.read_bytes() for path in (home / "data").iterdir()}
+
+    again = run("--apply")
+
+    assert {path: path.read_bytes() for path in (home / "data").iterdir()} == before
+    assert len(before) == 2
+    assert "mcp.json: nothing to change." in again.stdout
+
+
 def test_a_new_file_is_its_owners_alone_and_serve_is_named(home: Path, write: Write) -> None:
     write("project/.mcp.json", {"mcpServers": {"new": TIME}})
 
