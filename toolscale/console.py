@@ -15,11 +15,11 @@ out = Console(markup=False, emoji=False)
 err = Console(stderr=True, markup=False, emoji=False)
 
 
-def complete_server(incomplete: str) -> list[str]:
-    """Return what a shell completes a server's id to."""
-    from toolscale.names import beginning_with  # noqa: PLC0415  # loads the store's client
+def complete_server() -> list[str]:
+    """Return what a shell may complete a server's id to."""
+    from toolscale.names import announced_if_known  # noqa: PLC0415  # loads the store's client
 
-    return beginning_with(incomplete)
+    return announced_if_known()
 
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]

@@ -21,14 +21,13 @@ def announced(settings: Settings) -> list[str]:
         return [intent.server_id for intent in intents.intents()]
 
 
-def beginning_with(incomplete: str) -> list[str]:
-    """Return the announced servers that begin so; none where they are not known, since a shell is asking."""
+def announced_if_known() -> list[str]:
+    """Return the same for a shell that completes one: none where the store does not answer, or is not there yet."""
     try:
         settings = load_settings()
-        known = announced(settings) if settings.data_dir.exists() or not settings.is_embedded else []
+        return announced(settings) if settings.data_dir.exists() or not settings.is_embedded else []
     except ToolscaleError:
         return []
-    return [server for server in known if server.startswith(incomplete)]
 
 
 def unknown(server: str, known: Iterable[str]) -> ServerUnknown:

@@ -175,6 +175,16 @@ def test_a_resync_asks_for_a_look_at_all_that_should_run_or_at_those_named() -> 
     assert named.startswith("two: recorded as generation 3 (running)")
 
 
+def test_a_search_in_a_misspelt_server_names_the_near_ones() -> None:
+    runner.invoke(app, ["emit", "up", "docs", "--url", "http://127.0.0.1:1/mcp"])
+
+    misspelt = runner.invoke(app, ["find", "anything", "--server", "dosc"])
+    known = runner.invoke(app, ["find", "anything", "--server", "docs"])
+
+    assert str(misspelt.exception) == "no server 'dosc' is known; did you mean docs?"
+    assert known.exit_code == 0
+
+
 def test_a_resync_of_a_server_that_is_not_there_or_stopped_records_nothing() -> None:
     for server in ("docs", "stopped"):
         runner.invoke(app, ["emit", "up", server, "--url", "http://127.0.0.1:1/mcp"])

@@ -50,12 +50,24 @@ def find(
     arguments: dict[str, Any] = {"tool_description": " ".join(query), "limit": limit, "read_only": read_only}
     arguments |= {"detail": detail if as_json else "summary"}
     arguments |= {name: value for name, value in (("servers", server), ("groups", group)) if value}
-    with asking(load_settings(data_dir=data_dir), url, token) as ask:
+    settings = load_settings(data_dir=data_dir)
+    with asking(settings, url, token) as ask:
         answer = ask("find_tool", arguments)
+    if server and not answer["tools"] and not url:
+        _refuse_unknown(server, settings)
     if as_json:
         print_json(answer)
     else:
         _tell(answer)
+
+
+def _refuse_unknown(servers: list[str], settings: Settings) -> None:
+    from toolscale.names import announced, unknown  # noqa: PLC0415  # loads the store's client
+
+    known = announced(settings)
+    for server in servers:
+        if server not in known:
+            raise unknown(server, known)
 
 
 def _tell(answer: dict[str, Any]) -> None:
@@ -71,11 +83,9 @@ def _tell(answer: dict[str, Any]) -> None:
     for warning in answer.get("warnings", []):
         err.print(plain(warning), highlight=False)
     metrics = answer["token_metrics"]
-    out.print(
-        f"{metrics['returned_tokens']:,} tokens in place of {metrics['baseline_tokens']:,}: "
-        f"{metrics['savings_percentage']} % saved ({metrics['encoding']})",
-        highlight=False,
-    )
+    if metrics["baseline_tokens"]:
+        cost = f"{metrics['returned_tokens']:,} tokens in place of {metrics['baseline_tokens']:,}"
+        out.print(f"{cost}: {metrics['savings_percentage']} % saved ({metrics['encoding']})", highlight=False)
 
 
 def _said(tool: dict[str, Any]) -> str:
