@@ -7,7 +7,9 @@ every set of `--data` is measured; the JSON is kept, and the Markdown rendered b
 from __future__ import annotations
 
 import argparse
+import json
 import time
+from collections import defaultdict
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
@@ -15,11 +17,19 @@ from pathlib import Path
 
 import anyio
 
-from benchmarks.retrieval.abstention import Judged, at_default, curve, judge
+from benchmarks.retrieval.abstention import (
+    MAX_TOOLS_ELSEWHERE,
+    Judged,
+    JudgedSet,
+    curve,
+    judge,
+    judge_elsewhere,
+    mean_curve,
+)
 from benchmarks.retrieval.data import read_queries, read_servers, write_run
 from benchmarks.retrieval.latency import measure_latency
 from benchmarks.retrieval.report import render
-from benchmarks.retrieval.results import AbstentionSet, CorpusResult, Latency, Results, SetResult
+from benchmarks.retrieval.results import Abstention, CorpusResult, Latency, Results, SetResult
 from benchmarks.retrieval.rivals import RIVALS, ask_rival
 from benchmarks.retrieval.scoring import Evaluation
 from benchmarks.retrieval.sets import SETS, QuerySet
@@ -31,6 +41,7 @@ ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "retrieval"
 RESULTS = ROOT / "benchmarks" / "results"
 K = 10
+JUDGED = tuple(each for each in SETS if len(each.corpora) == 1 and not each.in_steps)
 
 
 class Measurement:
@@ -42,9 +53,10 @@ class Measurement:
         self.sets: list[SetResult] = []
         self.corpora: list[CorpusResult] = []
         self.latency: list[Latency] = []
-        self.judged: dict[str, list[Judged]] = {}
+        self._judged: dict[str, list[Judged]] = {}
+        self._elsewhere: dict[str, list[float]] = defaultdict(list)
 
-    def measure(self, sets: list[QuerySet]) -> None:
+    def measure(self, sets: list[QuerySet], *, only_abstention: bool = False) -> None:
         """Measure these sets, which share their corpora."""
         servers = read_servers(sets[0].corpus_files(self._data))
         tools = sum(len(server.listing.tools) for server in servers)
@@ -52,6 +64,9 @@ class Measurement:
             name = " + ".join(sets[0].corpora)
             print(f"{name}: {tools} tools ingested in {system.ingested_s:.0f} s", flush=True)
             self.corpora.append(_corpus(name, tools, len(servers), system))
+            self._judge(sets, system, tools)
+            if only_abstention:
+                return
             for each in sets:
                 self._measure(each, system, tools)
             self.latency.append(measure_latency(system, tools, read_queries(sets[0].query_file(self._data))))
@@ -66,8 +81,20 @@ class Measurement:
         score = self._evaluation.score(each.queries, run)
         print(f"  {each.name}: {score.recall_at_5} / {score.recall_at_8} / {score.recall_at_10}", flush=True)
         self.sets.append(SetResult(name=each.name, queries=len(queries), tools=tools, toolscale=score, rivals=rivals))
-        if len(each.corpora) == 1 and not each.in_steps:
-            self.judged[each.name] = judge(system, queries)
+
+    def abstention(self) -> Abstention:
+        """Return how well it is known that nothing fits."""
+        judged = {name: JudgedSet(own, self._elsewhere[name]) for name, own in self._judged.items()}
+        sets = tuple(curve(name, each) for name, each in judged.items())
+        return Abstention(made_at=_today(), means=mean_curve(judged), sets=sets)
+
+    def _judge(self, sets: list[QuerySet], system: System, tools: int) -> None:
+        for each in JUDGED:
+            queries = read_queries(each.query_file(self._data))
+            if each in sets:
+                self._judged[each.name] = judge(system, queries)
+            elif tools <= MAX_TOOLS_ELSEWHERE:
+                self._elsewhere[each.name] += judge_elsewhere(system, queries)
 
 
 def measure(data: Path) -> Results:
@@ -77,15 +104,22 @@ def measure(data: Path) -> Results:
     for _, sets in groupby(SETS, key=lambda each: each.corpora):
         measurement.measure(list(sets))
     return Results(
-        made_at=f"{datetime.now(UTC):%Y-%m-%d}",
+        made_at=_today(),
         seconds=round(time.perf_counter() - started, 1),
         machine=this_machine(),
         sets=tuple(measurement.sets),
         corpora=tuple(measurement.corpora),
-        abstention=curve(measurement.judged),
-        abstention_sets=_at_default(measurement.judged),
+        abstention=measurement.abstention(),
         latency=tuple(measurement.latency),
     )
+
+
+def abstention_alone(data: Path) -> Abstention:
+    """Measure only how well it is known that nothing fits."""
+    measurement = Measurement(data)
+    for _, sets in groupby(JUDGED, key=lambda each: each.corpora):
+        measurement.measure(list(sets), only_abstention=True)
+    return measurement.abstention()
 
 
 def one_run(arguments: argparse.Namespace) -> None:
@@ -112,8 +146,11 @@ def main() -> None:
     if arguments.queries:
         one_run(arguments)
         return
-    if not arguments.render:
-        kept = arguments.output / "retrieval.json"
+    kept = arguments.output / "retrieval.json"
+    if arguments.abstention:
+        results = {**json.loads(kept.read_text(encoding="utf-8")), "abstention": abstention_alone(arguments.data)}
+        kept.write_text(Results.model_validate(results).model_dump_json(indent=2) + "\n", encoding="utf-8")
+    elif not arguments.render:
         kept.write_text(measure(arguments.data).model_dump_json(indent=2) + "\n", encoding="utf-8")
     report(arguments.output)
 
@@ -128,8 +165,8 @@ def _corpus(name: str, tools: int, servers: int, system: System) -> CorpusResult
     )
 
 
-def _at_default(judged: dict[str, list[Judged]]) -> tuple[AbstentionSet, ...]:
-    return tuple(at_default(name, each) for name, each in judged.items())
+def _today() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d}"
 
 
 def _arguments() -> argparse.Namespace:
@@ -143,6 +180,7 @@ def _arguments() -> argparse.Namespace:
     every = parser.add_argument_group("all sets")
     every.add_argument("--data", type=Path, default=DATA, help="directory of corpora, queries and evaluate.py")
     every.add_argument("--output", type=Path, default=RESULTS, help="directory of retrieval.json and retrieval.md")
+    every.add_argument("--abstention", action="store_true", help="measure only `no_match`, the rest stays as kept")
     every.add_argument("--render", action="store_true", help="measure nothing, render the kept JSON again")
     arguments = parser.parse_args()
     if bool(arguments.queries) != bool(arguments.corpus and arguments.out):

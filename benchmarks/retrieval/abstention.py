@@ -1,9 +1,15 @@
-"""How well is it known that nothing fits? The same queries, with what they need in the index and without."""
+"""How well is it known that nothing fits? The same queries, with what they need in the index and without.
+
+"Without" has three meanings, each harder to see than the next: asked in the corpus of another set, whose servers have
+nothing to do with it; without the servers that it needs; and without the tools that it needs, beside which their
+siblings and other servers' equals remain.
+"""
 
 from __future__ import annotations
 
+import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.retrieval.data import Query
@@ -17,8 +23,13 @@ from shared.catalog import Scope
 
 THRESHOLDS = (0.15, 0.2, NO_MATCH_BELOW, 0.3, 0.35, 0.4, 0.45, 0.5)
 LIMIT = 5
-# Each query is searched three times; a set's first ones say enough.
+# Each query is searched three times and more; a set's first ones say enough.
 MAX_QUERIES = 300
+MAX_QUERIES_ELSEWHERE = 100
+# A larger corpus has tools for nearly everything.
+MAX_TOOLS_ELSEWHERE = 1_000
+# Words of names that say nothing of what a server is for.
+COMMON = frozenset({"api", "data", "mcp", "search", "server", "the", "tools", "web"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,38 +44,65 @@ class Judged:
     found: float
 
 
+@dataclass(frozen=True, slots=True)
+class JudgedSet:
+    """The queries of a set, and how close the best tool came to those that were asked elsewhere, on -1 to 1."""
+
+    queries: Sequence[Judged]
+    elsewhere: Sequence[float] = ()
+
+    def point(self, threshold: float) -> AbstentionPoint:
+        """Return what this threshold does."""
+        return AbstentionPoint(
+            no_match_below=threshold,
+            tools_removed=_percent(each.without_tools < threshold for each in self.queries),
+            servers_removed=_percent(each.without_servers < threshold for each in self.queries),
+            elsewhere=_percent(close < threshold for close in self.elsewhere),
+            lost_recall=_percent(each.found * (each.with_all < threshold) for each in self.queries),
+        )
+
+
 def judge(system: System, queries: Sequence[Query]) -> list[Judged]:
     """Return how close the best tool comes to each query; a tool that holds most of its words counts as 1."""
     return [_judge(system, query) for query in queries[:MAX_QUERIES]]
 
 
-def at_default(name: str, judged: Sequence[Judged]) -> AbstentionSet:
-    """Return what the default threshold does on one set."""
-    tools, servers, lost = _shares(judged, NO_MATCH_BELOW)
-    return AbstentionSet(name=name, tools_removed=tools, servers_removed=servers, lost_recall=lost)
+def judge_elsewhere(system: System, queries: Sequence[Query]) -> list[float]:
+    """Return how close the best tool comes to queries of another set, on -1 to 1.
+
+    Left out are those that need a server of which some server here shares a word of the name.
+    """
+    here = _words(system.ids)
+    strangers = [query for query in queries if not here & _words(server for server, _ in query.relevant)]
+    return [_closest(system, query, Scope())[0] for query in strangers[:MAX_QUERIES_ELSEWHERE]]
 
 
-def curve(sets: Mapping[str, Sequence[Judged]]) -> tuple[AbstentionPoint, ...]:
+def curve(name: str, judged: JudgedSet) -> AbstentionSet:
+    """Return what each threshold does on one set."""
+    return AbstentionSet(name=name, points=tuple(judged.point(threshold) for threshold in THRESHOLDS))
+
+
+def mean_curve(sets: Mapping[str, JudgedSet]) -> tuple[AbstentionPoint, ...]:
     """Return what each threshold does, as means over the sets, so that a large one counts no more than a small one."""
-    return tuple(_point(list(sets.values()), threshold) for threshold in THRESHOLDS)
+    return tuple(_mean([judged.point(threshold) for judged in sets.values()]) for threshold in THRESHOLDS)
 
 
-def _point(sets: Sequence[Sequence[Judged]], threshold: float) -> AbstentionPoint:
-    shares = [_shares(judged, threshold) for judged in sets]
-    tools, servers, lost = (round(statistics.fmean(column), 1) for column in zip(*shares, strict=True))
-    return AbstentionPoint(no_match_below=threshold, tools_removed=tools, servers_removed=servers, lost_recall=lost)
+def _mean(points: Sequence[AbstentionPoint]) -> AbstentionPoint:
+    columns = {
+        name: round(statistics.fmean(getattr(point, name) for point in points), 1)
+        for name in ("tools_removed", "servers_removed", "elsewhere", "lost_recall")
+    }
+    return AbstentionPoint(no_match_below=points[0].no_match_below, **columns)
 
 
-def _shares(judged: Sequence[Judged], threshold: float) -> tuple[float, float, float]:
-    return (
-        _percent(judged, lambda each: each.without_tools < threshold),
-        _percent(judged, lambda each: each.without_servers < threshold),
-        _percent(judged, lambda each: each.found * (each.with_all < threshold)),
-    )
+def _percent(shares: Iterable[float]) -> float:
+    """Return the mean in percent; 0 of nothing."""
+    counted = list(shares)
+    return round(100 * statistics.fmean(counted), 1) if counted else 0.0
 
 
-def _percent(judged: Sequence[Judged], share: Callable[[Judged], float]) -> float:
-    return round(100 * statistics.fmean(share(each) for each in judged), 1)
+def _words(names: Iterable[str]) -> set[str]:
+    return {word for name in names for word in re.findall(r"[a-z]{3,}", name.lower())} - COMMON
 
 
 def _judge(system: System, query: Query) -> Judged:

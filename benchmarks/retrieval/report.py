@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks.retrieval.results import Results, Score, SetResult
+from benchmarks.retrieval.results import AbstentionPoint, Results, Score, SetResult
 from benchmarks.retrieval.sets import PEER, SETS, QuerySet
 
 CAVEATS = (
@@ -70,21 +70,27 @@ def reached(found: SetResult, target: QuerySet) -> float:
 def _abstention(results: Results) -> Iterator[str]:
     yield "## Knowing that nothing fits"
     yield ""
-    yield "How often `no_match` is said, in percent, means over the sets: when the relevant tools are taken out of the"
-    yield "index, when their servers are, and what it costs in recall at 5 where the tools are there."
+    yield "How often `no_match` is said, in percent, means over the sets: to queries asked in another set's corpus,"
+    yield "whose servers have nothing to do with them; with the servers they need taken out of the index; and with the"
+    yield "tools they need taken out. And what it costs in recall at 5 where the tools are there."
+    yield f"Measured on {results.abstention.made_at}."
     yield ""
-    yield "| threshold | tools out | servers out | recall lost |"
-    yield "|---|---|---|---|"
-    for point in results.abstention:
-        shares = f"{point.tools_removed:.1f} | {point.servers_removed:.1f} | {point.lost_recall:.1f}"
-        yield f"| {point.no_match_below:.2f} | {shares} |"
+    yield "| threshold | asked elsewhere | servers out | tools out | recall lost |"
+    yield "|---|---|---|---|---|"
+    for point in results.abstention.means:
+        recognised = f"{point.elsewhere:.1f} | {point.servers_removed:.1f} | {point.tools_removed:.1f}"
+        yield f"| {point.no_match_below:.2f} | {recognised} | {point.lost_recall:.1f} |"
     yield ""
-    yield "At the default threshold, set by set:"
+    yield "Set by set, in this order: asked elsewhere / servers out / tools out / recall lost."
     yield ""
-    yield "| set | tools out | servers out | recall lost |"
-    yield "|---|---|---|---|"
-    for each in results.abstention_sets:
-        yield f"| {each.name} | {each.tools_removed:.1f} | {each.servers_removed:.1f} | {each.lost_recall:.1f} |"
+    yield f"| set | {' | '.join(f'{point.no_match_below:.2f}' for point in results.abstention.means)} |"
+    yield "|" + "---|" * (1 + len(results.abstention.means))
+    for each in results.abstention.sets:
+        yield f"| {each.name} | {' | '.join(map(_shares, each.points))} |"
+
+
+def _shares(point: AbstentionPoint) -> str:
+    return f"{point.elsewhere:.0f} / {point.servers_removed:.0f} / {point.tools_removed:.0f} / {point.lost_recall:.1f}"
 
 
 def _costs(results: Results) -> Iterator[str]:

@@ -44,22 +44,30 @@ class CorpusResult(_Kept):
 class AbstentionPoint(_Kept):
     """At this threshold, in percent, means over the sets: how often it is seen that nothing fits, and what it costs.
 
-    `lost_recall` is in points of recall@5 on queries that have an answer.
+    `elsewhere` is of queries asked in other sets' corpora, `lost_recall` in points of recall@5 on queries that have an
+    answer.
     """
 
     no_match_below: float
     tools_removed: float
     servers_removed: float
+    elsewhere: float
     lost_recall: float
 
 
 class AbstentionSet(_Kept):
-    """One set at the default threshold, in percent."""
+    """One set at every threshold."""
 
     name: str
-    tools_removed: float
-    servers_removed: float
-    lost_recall: float
+    points: tuple[AbstentionPoint, ...]
+
+
+class Abstention(_Kept):
+    """How well it is known that nothing fits: means over the sets, and set by set. It can be measured alone."""
+
+    made_at: str
+    means: tuple[AbstentionPoint, ...]
+    sets: tuple[AbstentionSet, ...]
 
 
 class Latency(_Kept):
@@ -80,6 +88,5 @@ class Results(_Kept):
     machine: Machine
     sets: tuple[SetResult, ...]
     corpora: tuple[CorpusResult, ...]
-    abstention: tuple[AbstentionPoint, ...]
-    abstention_sets: tuple[AbstentionSet, ...]
+    abstention: Abstention
     latency: tuple[Latency, ...]

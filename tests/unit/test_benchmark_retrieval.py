@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.retrieval.abstention import Judged, at_default, curve
-from benchmarks.retrieval.data import read_queries, read_servers
+from benchmarks.retrieval.abstention import Judged, JudgedSet, judge_elsewhere, mean_curve
+from benchmarks.retrieval.data import Query, read_queries, read_servers
 from benchmarks.retrieval.report import render
 from benchmarks.retrieval.results import Results
 from benchmarks.retrieval.rivals import bm25, dense, rrf
+from benchmarks.retrieval.system import ingested
 from shared.catalog import Candidates
 
 ROOT = Path(__file__).parents[2]
@@ -95,11 +97,23 @@ def test_each_rival_uses_its_own_evidence() -> None:
 def test_a_higher_threshold_recognises_more_and_costs_more() -> None:
     judged = [Judged(0.6, 0.3, 0.2, 1.0), Judged(0.22, 0.1, 0.1, 0.5)]
 
-    points = {point.no_match_below: point for point in curve({"set": judged})}
+    points = {point.no_match_below: point for point in mean_curve({"set": JudgedSet(judged, [0.1, 0.3])})}
 
     assert (points[0.15].tools_removed, points[0.15].servers_removed, points[0.15].lost_recall) == (50, 50, 0)
     assert (points[0.35].tools_removed, points[0.35].servers_removed, points[0.35].lost_recall) == (100, 100, 25)
-    assert at_default("set", judged).lost_recall == 25
+    assert (points[0.15].elsewhere, points[0.35].elsewhere) == (50, 100)
+
+
+def test_a_query_is_asked_elsewhere_only_where_no_server_sounds_like_one_that_it_needs(corpus: Path) -> None:
+    related = Query("1", "send a letter", (), (("Mail Server", "send"),))
+    stranger = Query("2", "the weather of tomorrow", (), (("Weather Server", "forecast"),))
+
+    with ingested(read_servers([corpus])) as system:
+        close_to_letters, *others = judge_elsewhere(system, [replace(related, relevant=stranger.relevant), related])
+        (close_to_weather,) = judge_elsewhere(system, [stranger, related])
+
+    assert others == []
+    assert close_to_weather < close_to_letters
 
 
 def test_the_report_kept_is_the_one_its_json_renders() -> None:
