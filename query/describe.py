@@ -10,8 +10,9 @@ from query.answer import FoundTool, found
 from query.catalogue import Catalogue
 from query.locate import locate
 from query.request import Name
-from shared.catalog import Scope
+from shared.catalog import Encoding, Scope
 from shared.errors import ServerNotRunning, ToolNotFound
+from shared.tokens import is_estimate
 
 
 class DescribeRequest(BaseModel):
@@ -21,6 +22,8 @@ class DescribeRequest(BaseModel):
 
     names: Name | Annotated[list[Name], Field(min_length=1, max_length=50)]
     """`server:tool`, or the tool's name where only one server has it."""
+    encoding: Encoding | None = None
+    """To count tokens in."""
 
     @property
     def distinct(self) -> list[str]:
@@ -42,9 +45,13 @@ class NotDescribed(BaseModel):
 class DescribeAnswer(BaseModel):
     """The tools that were asked for, in that order, and the names that stand for none."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     tools: list[FoundTool]
+    encoding: Encoding
+    """What token_count is in."""
+    estimated: bool | None = None
+    """True: token_count is an estimate."""
     not_found: list[NotDescribed] | None = None
 
     def as_object(self) -> dict[str, Any]:
@@ -59,15 +66,18 @@ def describe_tools(request: DescribeRequest, allowed: Scope, catalogue: Catalogu
         IndexUnavailable: the index did not answer.
     """
     catalogue = catalogue.pinned()
-    described = [_describe(name, allowed, catalogue) for name in request.distinct]
+    encoding = request.encoding or catalogue.encoding
+    described = [_describe(name, allowed, catalogue, encoding) for name in request.distinct]
     problems = [each for each in described if isinstance(each, NotDescribed)]
     return DescribeAnswer(
         tools=[each for each in described if isinstance(each, FoundTool)],
+        encoding=encoding,
+        estimated=is_estimate(encoding) or None,
         not_found=problems or None,
     )
 
 
-def _describe(name: str, allowed: Scope, catalogue: Catalogue) -> FoundTool | NotDescribed:
+def _describe(name: str, allowed: Scope, catalogue: Catalogue, encoding: Encoding) -> FoundTool | NotDescribed:
     try:
         tool = locate(name, allowed, catalogue)
     except ToolNotFound as error:
@@ -75,4 +85,4 @@ def _describe(name: str, allowed: Scope, catalogue: Catalogue) -> FoundTool | No
     except ServerNotRunning as error:
         return NotDescribed(name=name, reason=str(error))
     record = catalogue.index.server(tool.server_id)
-    return found(tool, None, record.stale_since if record else None, catalogue.encoding)
+    return found(tool, None, record.stale_since if record else None, encoding)

@@ -11,5 +11,6 @@ phases       how far a session is, and how much it is used
 whereabouts  whether it still leads to where its server is
 watched      its messages, watched on their way
 unclaimed    large messages of which it is not known yet which call they answer
+meta         what of a call's metadata goes on to the server
 relay        what goes back to the caller meanwhile: progress
 """

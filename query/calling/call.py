@@ -5,13 +5,16 @@ request ─▶ the tool in the caller's scope ─▶ is its server running? ─�
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import anyio
 from mcp_types import CallToolResult, InputRequiredResult
 
 from query.calling.arguments import check_arguments
 from query.calling.connection import ToolCall
+from query.calling.meta import forwarded
 from query.calling.pool import CallerSide
 from query.calling.request import CallRequest
 from query.calling.upstreams import Upstreams
@@ -48,8 +51,14 @@ def callee(request: CallRequest, allowed: Scope, catalogue: Catalogue) -> Callee
     return Callee(tool, record.endpoint, record.protocol_version)
 
 
-async def call_tool(request: CallRequest, of: Callee, upstreams: Upstreams, caller: CallerSide) -> CallToolResult:
-    """Return the tool's own result, an error that it reports included.
+async def call_tool(
+    request: CallRequest,
+    of: Callee,
+    upstreams: Upstreams,
+    caller: CallerSide,
+    meta: Mapping[str, Any] | None = None,
+) -> CallToolResult:
+    """Return the tool's own result, an error that it reports included; of `meta`, what is for its server is sent along.
 
     Raises:
         ArgumentsInvalid: the tool's input schema refuses the arguments; nothing was sent.
@@ -57,7 +66,7 @@ async def call_tool(request: CallRequest, of: Callee, upstreams: Upstreams, call
     """
     server_id, definition = of.tool.server_id, of.tool.definition
     await anyio.to_thread.run_sync(check_arguments, definition, request.parameters)
-    call = ToolCall(server_id, definition.name, request.parameters, of.protocol_version)
+    call = ToolCall(server_id, definition.name, request.parameters, of.protocol_version, forwarded(meta))
     answer = await upstreams.call(call, of.endpoint, caller)
     if isinstance(answer, InputRequiredResult):
         raise ServerFailed(server_id, f"{definition.name} asks for input in mid-call, which Toolscale cannot pass on")

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 from mcp import Client, MCPError
-from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, CallToolRequest, CallToolRequestParams, Implementation
+from mcp_types import (
+    CONNECTION_CLOSED,
+    HEADER_MISMATCH,
+    CallToolRequest,
+    CallToolRequestParams,
+    Implementation,
+    RequestParamsMeta,
+)
 from mcp_types import CallToolResult as Result
 from mcp_types import InputRequiredResult as InputRequired
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
@@ -59,12 +66,16 @@ class CallLimits:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """What is sent, and to whom; `protocol_version` is what the server spoke when it was last listed."""
+    """What is sent, and to whom; `protocol_version` is what the server spoke when it was last listed.
+
+    `meta` is what the caller says beside the arguments, and is for the server.
+    """
 
     server_id: str
     tool: str
     arguments: dict[str, Any]
     protocol_version: str | None = None
+    meta: RequestParamsMeta | None = None
 
 
 class NothingSent(Exception):
@@ -255,7 +266,8 @@ def _as_current(exchange: Exchange, turn: Turn) -> Generator[None]:
 
 async def _request(client: Client, call: ToolCall, on_progress: ProgressFnT) -> Result | InputRequired:
     # not Client.call_tool, which lists all tools first and refuses a result that its output schema does not allow
-    request = CallToolRequest(params=CallToolRequestParams(name=call.tool, arguments=call.arguments))
+    params = CallToolRequestParams(name=call.tool, arguments=call.arguments, _meta=call.meta)
+    request = CallToolRequest(params=params)
     return await client.session.send_request(request, _ANSWER, progress_callback=on_progress)
 
 

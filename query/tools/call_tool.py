@@ -62,7 +62,7 @@ def call_tool_offer(catalogue: Catalogue, upstreams: Upstreams) -> Offer:
             # to a caller that did not ask for progress, nothing is reported
             progress = ProgressRelay(asked.context.session.report_progress)
             turn = asked.until_answered.enter_context(upstreams.admission.admitted(asked.caller.name))
-            result = await call_tool(request, of, upstreams, CallerSide(progress, turn))
+            result = await call_tool(request, of, upstreams, CallerSide(progress, turn), asked.context.meta)
         except ArgumentsInvalid as error:
             audit.outcome = type(error).__name__
             raise MCPError(INVALID_PARAMS, f"{audit.tool}: {error}", {"field": error.field}) from error

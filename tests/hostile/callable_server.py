@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -51,6 +52,11 @@ async def listed(_context: Context, _arguments: Arguments) -> types.CallToolResu
     return types.CallToolResult(content=[], structured_content=[1, 2])
 
 
+async def hears(context: Context, _arguments: Arguments) -> types.CallToolResult:
+    """Return the metadata that the call came with."""
+    return types.CallToolResult(content=[text(json.dumps(context.meta))])
+
+
 async def refuses(_context: Context, _arguments: Arguments) -> types.CallToolResult:
     return types.CallToolResult(content=[text("no such record")], is_error=True)
 
@@ -94,7 +100,7 @@ async def asks(context: Context, _arguments: Arguments) -> Any:
 
 
 TOOLS: dict[str, Callable[[Context, Arguments], Awaitable[Any]]] = {
-    each.__name__: each for each in (echo, rich, listed, refuses, raises, steps, waits, huge, dies, asks)
+    each.__name__: each for each in (echo, rich, listed, hears, refuses, raises, steps, waits, huge, dies, asks)
 }
 
 

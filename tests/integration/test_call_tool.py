@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,13 @@ import structlog
 from mcp import Client
 from mcp.types import CallToolResult, ImageContent, ResourceLink, TextContent
 
-from query.calling.connection import CallLimits
-from shared.catalog import IndexedTool
+from query.calling.connection import CallLimits, ToolCall
+from query.calling.pool import CallerSide
+from query.calling.relay import ProgressRelay
+from query.calling.upstreams import Upstreams
+from shared.catalog import Endpoint, IndexedTool
 from shared.upstream.dial import StdioTarget, Target
-from tests.calling import calling, text_of, tool_of
+from tests.calling import calling, text_of, tool_of, upstreams_to
 from tests.hostile.processes import callable_stdio, free_port, good_http, http_target
 from tests.waiting import eventually
 
@@ -61,6 +66,57 @@ async def test_a_call_goes_to_the_server_of_the_tool_over_every_transport(target
 
     assert not result.is_error
     assert text_of(result).startswith("hello from ")
+
+
+async def test_a_result_waits_until_all_progress_before_it_was_handed_on() -> None:
+    handing, go_on = anyio.Event(), anyio.Event()
+    told: list[object] = []
+
+    async def slowly(progress: float, total: float | None, message: str | None) -> None:
+        handing.set()
+        await go_on.wait()
+        told.append(progress)
+
+    async def call_one_step(upstreams: Upstreams) -> None:
+        await result_of(ToolCall("s", "steps", {"count": 1, "pause_s": 0}), upstreams)
+        told.append("result")
+
+    async def result_of(one: ToolCall, upstreams: Upstreams) -> None:
+        with upstreams.admission.admitted("someone") as turn:
+            await upstreams.call(one, Endpoint(), CallerSide(ProgressRelay(slowly), turn))
+
+    with closing(upstreams_to({"s": callable_stdio()})) as upstreams:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call_one_step, upstreams)
+            await handing.wait()
+            # its answer comes after that of the step, by the same connection
+            await result_of(ToolCall("s", "echo", {"words": "hi"}), upstreams)
+            told.append("later result")
+            go_on.set()
+
+    assert told == ["later result", 1, "result"]
+
+
+TRACE = {
+    "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    "tracestate": "a=b",
+    "baggage": "c=d",
+}
+
+
+@both_eras
+async def test_a_server_hears_what_the_caller_says_beside_the_arguments(target: Target, mode: str) -> None:
+    async def ignore(progress: float, total: float | None, message: str | None) -> None: ...
+
+    ours = {"io.modelcontextprotocol/logLevel": "debug"}
+    async with calling({"s": target}, *tools("hears"), mode=mode) as client:
+        request = {"tool_name": "s:hears"}
+        meta: Any = {**TRACE, "example.org/session": {"id": 7}, **ours}
+        result = await client.call_tool("call_tool", request, meta=meta, progress_callback=ignore)
+
+    heard = json.loads(text_of(result))
+    assert heard.items() >= {**TRACE, "example.org/session": {"id": 7}}.items()
+    assert heard.keys().isdisjoint(ours)
 
 
 @both_eras

@@ -41,9 +41,9 @@ GIT_LOG = make_tool("git", "log", "Show the log of commits", groups=["code"])
 SYSTEM_LOG = make_tool("system", "log", "Show the log of the system", groups=["office"])
 
 
-async def describe(catalogue: Catalogue, names: object, mode: str = "auto") -> dict[str, Any]:
+async def describe(catalogue: Catalogue, names: object, mode: str = "auto", **more: object) -> dict[str, Any]:
     async with Client(build_server(offers(catalogue)), mode=mode) as client:
-        result = await client.call_tool("describe_tool", {"names": names})
+        result = await client.call_tool("describe_tool", {"names": names, **more})
     (content,) = result.content
     assert isinstance(content, TextContent)
     assert json.loads(content.text) == result.structured_content
@@ -58,6 +58,19 @@ async def test_full_definitions_come_in_the_order_of_the_names(mode: str) -> Non
     assert answer["tools"][1]["definition"] == TIME.definition.as_object()
     assert answer["tools"][1]["token_count"] == 10
     assert "not_found" not in answer
+
+
+async def test_tokens_are_counted_as_the_call_says_and_an_estimate_is_labelled() -> None:
+    counted = make_tool("time", "convert_time", tokens={"cl100k_base": 30, "o200k_base": 20, "heuristic": 25})
+
+    usual = await describe(catalogue_of(counted), "convert_time")
+    exact = await describe(catalogue_of(counted), "convert_time", encoding="o200k_base")
+    estimated = await describe(catalogue_of(counted), "convert_time", encoding="heuristic")
+
+    told = [
+        (each["tools"][0]["token_count"], each["encoding"], each.get("estimated")) for each in (usual, exact, estimated)
+    ]
+    assert told == [(30, "cl100k_base", None), (20, "o200k_base", None), (25, "heuristic", True)]
 
 
 async def test_one_name_needs_no_list_and_a_name_given_twice_is_described_once() -> None:
@@ -169,4 +182,4 @@ def test_a_server_that_is_named_apart_is_the_only_one_that_is_looked_at() -> Non
 def test_the_tool_costs_an_agent_few_tokens() -> None:
     seen_by_a_model = DESCRIBE_TOOL.model_dump_json(by_alias=True, include={"name", "description", "input_schema"})
 
-    assert counter("cl100k_base")(seen_by_a_model) < 90
+    assert counter("cl100k_base")(seen_by_a_model) < 115
