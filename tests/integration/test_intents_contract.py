@@ -77,6 +77,15 @@ def test_an_intent_is_there_for_the_next_process(reopen: Callable[[], IntentStor
     assert intent.announcement.groups == {"dev"}
 
 
+def test_all_who_share_a_store_read_one_clock_in_seconds_since_the_epoch(reopen: Callable[..., IntentStore]) -> None:
+    before = time.time()
+    read = [reopen().now(), reopen().now(), reopen().now()]
+    after = time.time()
+
+    # both stores are on this machine; Redis tells microseconds, of which a float of that size keeps almost all
+    assert [before, *read, after] == sorted([before, *read, after])
+
+
 def test_a_key_is_claimed_by_one_at_a_time_and_free_again_afterwards(store: IntentStore) -> None:
     with store.claim(["a", "b"]) as first, store.claim(["b", "c"]) as second, store.claim(["a", "b"]) as third:
         assert (set(first), set(second), set(third)) == ({"a", "b"}, {"c"}, set())

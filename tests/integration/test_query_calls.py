@@ -91,6 +91,31 @@ async def test_a_client_that_goes_away_ends_the_call_at_the_server(url: str, mod
     await anyio.to_thread.run_sync(eventually, lambda: told.read_text() == "cancelled")
 
 
+async def test_a_number_that_any_client_may_count_to_cancels_nobodys_call(url: str, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    request = {"tool_name": "s:waits", "parameters": {"file": str(told), "for_s": 1}}
+
+    async with (
+        Client(url, mode="legacy") as client,
+        httpx2.AsyncClient() as another,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(client.call_tool, "call_tool", request)
+        await anyio.to_thread.run_sync(eventually, lambda: told.exists() and told.read_text() == "began")
+        for number in range(10):
+            answer = await another.post(url, json=cancelled(number), headers=LEGACY)
+            assert answer.status_code == 202
+
+    assert told.read_text() == "ended"
+
+
+LEGACY = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-11-25"}
+
+
+def cancelled(number: int) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}}
+
+
 async def _ignoring_the_end(client: Client, request: dict[str, Any]) -> None:
     with pytest.raises(Exception):  # noqa: B017, PT011  # however it is cut off
         await client.call_tool("call_tool", request)

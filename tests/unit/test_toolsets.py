@@ -17,7 +17,7 @@ from query.toolsets.naming import offered_names
 from query.toolsets.toolsets import LEFT_OUT_KEY
 from shared.catalog import ENCODINGS, RECIPE, Endpoint, IndexedTool, ServerRecord
 from shared.toolset import Toolset
-from tests.calling import upstreams_to
+from tests.calling import text_of, upstreams_to
 from tests.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 from tests.http_callers import URL, app_of, entry, http_client, mcp_client, static
 
@@ -112,6 +112,26 @@ async def test_a_toolset_that_does_not_exist_shows_nothing(mode: str) -> None:
     assert listed == OURS
     assert found["tools"] == []
     assert shown["warnings"] == ["There is no toolset dev for you."]
+
+
+@both_eras
+async def test_a_tool_outside_the_toolset_is_as_unknown_to_a_call_as_one_that_does_not_exist(mode: str) -> None:
+    async with client_of(ANN, DEV, mode=mode) as client:
+        outside = await client.call_tool("call_tool", {"tool_name": "time:zones"})
+        nowhere = await client.call_tool("call_tool", {"tool_name": "time:zebra"})
+        inside = await client.call_tool("call_tool", {"tool_name": "time:now"})
+
+    assert outside.is_error
+    assert nowhere.is_error
+    assert text_of(outside).replace("zones", "zebra") == text_of(nowhere)
+    assert "is no tool that you may use" not in text_of(inside)
+
+
+@pytest.mark.parametrize("asked", ["zones", "time_zones", "time:zones"])
+async def test_a_tool_outside_the_toolset_cannot_be_called_directly_under_any_name(asked: str) -> None:
+    async with client_of(ANN, DEV) as client:
+        with pytest.raises(MCPError, match="expected the tool"):
+            await client.call_tool(asked, {})
 
 
 async def test_get_active_toolset_says_what_tools_cost_and_how_many_entries_are_not_there() -> None:
