@@ -33,7 +33,14 @@ DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 
 OURS = ("worker", "beat", "listening", "watch-docker", "watch-kubernetes", "door", "query", "flower")
 # Read by Compose, Flower, Qdrant and the clients of Docker and Kubernetes themselves, so no settings of ours.
-FILLED_IN = {"MCP_JSON", "FLOWER_BASIC_AUTH", "WATCH_DOCKER_HOST", "WATCH_KUBECONFIG"}
+FILLED_IN = {
+    "MCP_JSON",
+    "CALLERS_DIR",
+    "CREDENTIALS_DIR",
+    "FLOWER_BASIC_AUTH",
+    "WATCH_DOCKER_HOST",
+    "WATCH_KUBECONFIG",
+}
 FOREIGN = {"QDRANT__TELEMETRY_DISABLED", "DOCKER_HOST", "KUBECONFIG"} | FILLED_IN
 
 
@@ -180,13 +187,34 @@ def test_secrets_are_given_to_the_services_that_use_them_alone() -> None:
         assert {"TOOLSCALE_EVENTS_TOKEN", "FLOWER_BASIC_AUTH"} <= SERVICES[name]["environment"].keys()
 
 
-def test_the_query_service_asks_for_tokens_where_the_operator_names_a_file_of_them() -> None:
-    mount = mounted("query", "/etc/toolscale/tokens.toml")
-    default = re.fullmatch(r"\$\{TOOLSCALE_TOKENS:-(.+)\}", mount["source"])
+def directory_of(mount: dict[str, Any], name: str) -> Path:
+    """Return the directory that is mounted where the operator names none by this variable."""
+    default = re.fullmatch(rf"\$\{{{name}:-(.+)\}}", mount["source"])
+    assert default is not None, mount
+    # not a file: one that an editor replaces would stay as it was for who has it mounted
+    assert (ROOT / default[1]).is_dir()
+    assert mount["read_only"] is True
+    return ROOT / default[1]
 
-    assert default is not None
-    assert read_tokens(ROOT / default[1]) == {}
-    assert SERVICES["query"]["environment"]["TOOLSCALE_TOKENS"] == f"${{TOOLSCALE_TOKENS:+{mount['target']}}}"
+
+def test_the_query_service_reads_callers_from_a_directory_and_asks_for_tokens_where_the_operator_says_so() -> None:
+    callers = directory_of(mounted("query", "/etc/toolscale/callers"), "CALLERS_DIR")
+    settings = SERVICES["query"]["environment"].keys()
+
+    assert read_tokens(callers / "tokens.toml") == {}
+    # as `.env` says it: nothing is put in its place
+    assert settings.isdisjoint({"TOOLSCALE_TOKENS", "TOOLSCALE_JWT_JWKS"})
+    assert {"path": ".env", "required": False} in SERVICES["query"]["env_file"]
+
+
+@pytest.mark.parametrize("name", ["worker", "listening", "query"])
+def test_who_reaches_servers_has_their_credentials_and_no_other_service_does(name: str) -> None:
+    mount = mounted(name, "/etc/toolscale/credentials")
+    others = [service for service in SERVICES.values() if "env_file" not in service]
+
+    assert [each.name for each in directory_of(mount, "CREDENTIALS_DIR").iterdir()] == [".gitignore"]
+    assert SERVICES[name]["environment"]["TOOLSCALE_CREDENTIALS_DIR"] == mount["target"]
+    assert all("credentials" not in str(service.get("volumes")) for service in others)
 
 
 @pytest.mark.redis

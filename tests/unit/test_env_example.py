@@ -17,7 +17,14 @@ from shared.settings import Settings, load_settings
 EXAMPLE = (Path(__file__).parents[2] / ".env.example").read_text(encoding="utf-8")
 
 # Read by others than Settings: by Compose, by Flower, and the family of secrets that a `credential_ref` names.
-COMPOSE_ALONE = {"MCP_JSON", "FLOWER_BASIC_AUTH", "WATCH_DOCKER_HOST", "WATCH_KUBECONFIG"}
+COMPOSE_ALONE = {
+    "MCP_JSON",
+    "CALLERS_DIR",
+    "CREDENTIALS_DIR",
+    "FLOWER_BASIC_AUTH",
+    "WATCH_DOCKER_HOST",
+    "WATCH_KUBECONFIG",
+}
 BESIDE_SETTINGS = {"TOOLSCALE_CREDENTIAL_EXAMPLE"} | COMPOSE_ALONE
 PLAIN_NAMES = {"redis_url", "qdrant_url", "qdrant_api_key"}
 # Settings of any MCP server, by the names that are used for them.

@@ -59,12 +59,13 @@ def test_a_caller_is_told_apart_by_its_token(tmp_path: Path) -> None:
     assert tokens.caller("") is None
 
 
-def test_a_token_that_is_taken_out_of_the_file_opens_nothing_any_more(tmp_path: Path) -> None:
+@pytest.mark.parametrize("written", ["t", "t.new"], ids=["in place", "as another file in its place"])
+def test_a_token_that_is_taken_out_of_the_file_opens_nothing_any_more(tmp_path: Path, written: str) -> None:
     path = token_file(tmp_path / "t", a=entry("one"), b=entry("two"))
     tokens = StaticTokens(path)
     assert tokens.caller("two")
 
-    token_file(path, a=entry("one"))
+    token_file(tmp_path / written, a=entry("one")).replace(path)
 
     assert tokens.caller("two") is None
     assert tokens.caller("one")
