@@ -19,7 +19,7 @@ from shared.errors import LeaseHeld, ModelUnavailable
 from shared.index.store import Progress
 from shared.vectors import tool_vectors
 from workers.dependencies import Dependencies
-from workers.intents.contract import Lease
+from workers.intents.contract import Lease, MigrationProgress
 
 # No server's id, which has no spaces.
 MIGRATION_LEASE = "the migration"
@@ -100,6 +100,15 @@ class _Migration:
             self._switch()
         else:
             self._store.note(edition, Progress() if is_done else visits.progress)
+            self._tell(servers, 0 if is_done else visits.progress.remaining(servers))
+
+    def _tell(self, servers: list[str], remaining: int) -> None:
+        """Note how far it is, for people; what is only checked once more counts as done."""
+        intents, model = self._deps.intents, self._coming.edition.model
+        before = intents.migration()
+        done_before = before.done if before and before.model == model else 0
+        done = min(len(servers), max(done_before, len(servers) - remaining))
+        intents.note_migration(MigrationProgress(model=model, servers=len(servers), done=done, at=intents.now()))
 
     def _visit(self, server_id: str) -> int:
         """Carry tools over; return how many were missing, or different, or too many."""
@@ -112,6 +121,7 @@ class _Migration:
         edition = self._coming.edition
         if self._store.service().coming == edition:
             self._store.put_in_service(edition)
+            self._deps.intents.note_migration(None)
             _log.info("edition_in_service", model=edition.model, collection=edition.name)
 
 

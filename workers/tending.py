@@ -18,6 +18,7 @@ def tend_index(deps: Dependencies, ask_migration: Callable[[], None]) -> None:
 
     Raises:
         IndexUnavailable: the index does not answer.
+        IntentsUnavailable: the intents do not.
     """
     if deps.editions is None:
         return
@@ -27,5 +28,7 @@ def tend_index(deps: Dependencies, ask_migration: Callable[[], None]) -> None:
     store = deps.editions.store
     if store.service().coming:
         ask_migration()
+    elif deps.intents.migration():
+        deps.intents.note_migration(None)  # it was given up, or the model in service is wanted again
     for name in store.drop_retired(RETIRED_AFTER_S):
         structlog.get_logger().info("edition_dropped", collection=name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,10 @@ class Progress:
     after: str = ""
     left: tuple[str, ...] = ()
     clean: bool = True
+
+    def remaining(self, servers: Sequence[str]) -> int:
+        """Return how many of these servers this pass has still to visit."""
+        return sum(server_id > self.after for server_id in servers) + len(self.left)
 
 
 class IndexStore:

@@ -19,7 +19,7 @@ from shared.errors import EventInvalid, LeaseHeld
 from shared.events import ServerEvent
 from tests.builders import changed, down, up
 from tests.waiting import eventually
-from workers.intents.contract import Intent, IntentStore
+from workers.intents.contract import Intent, IntentStore, MigrationProgress
 from workers.intents.redis_store import RedisIntents, connect
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.transitions import Pace
@@ -435,6 +435,19 @@ def test_what_is_adopted_never_replaces_what_was_announced(store: IntentStore) -
 
     assert store.intent("announced") == announced
     assert store.claim_due(10) == ["missing"]
+
+
+def test_how_far_a_migration_is_can_be_read_by_other_processes_until_there_is_none(
+    reopen: Callable[[], IntentStore],
+) -> None:
+    progress = MigrationProgress(model="new", servers=10, done=3, at=1.5)
+
+    before = reopen().migration()
+    reopen().note_migration(progress)
+    under_way = reopen().migration()
+    reopen().note_migration(None)
+
+    assert (before, under_way, reopen().migration()) == (None, progress, None)
 
 
 def test_a_store_keeps_its_mark_until_it_is_lost(reopen: Callable[[], IntentStore]) -> None:

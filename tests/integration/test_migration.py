@@ -495,3 +495,27 @@ def test_a_migration_goes_on_where_asking_who_has_tools_takes_longer_than_a_slic
     migrate(large, visited.append, SHORT_SLICE_S)
 
     assert visited
+
+
+def test_how_far_it_is_can_be_read_beside_the_index_until_it_is_in_service(on_edge: Catalogue) -> None:
+    deps = wanting(on_edge)
+    told: list[tuple[int, int]] = []
+    for slice_s in (0.0, 60.0, 0.0):
+        migrate(deps, lambda _: None, slice_s)
+        progress = on_edge.intents.migration()
+        assert progress is not None
+        assert progress.model == NEW
+        told.append((progress.done, progress.servers))
+    finish(deps)
+
+    assert told == [(0, 3), (3, 3), (3, 3)]
+    assert on_edge.intents.migration() is None
+
+
+def test_how_far_it_was_is_forgotten_when_the_model_in_service_is_wanted_again(on_edge: Catalogue) -> None:
+    migrate(wanting(on_edge), lambda _: None, slice_s=0.0)
+    assert on_edge.intents.migration() is not None
+
+    tend_index(wanting(on_edge, OLD), lambda: None)
+
+    assert on_edge.intents.migration() is None

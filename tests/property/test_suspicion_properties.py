@@ -48,6 +48,12 @@ class RememberedIntents(StoredIntents):
     def _drop_due(self, server_id: str) -> None:
         raise NotImplementedError  # no intent here is unreadable
 
+    def _put_migration(self, note: str | None) -> None:
+        raise NotImplementedError  # no model changes here
+
+    def _get_migration(self) -> str | None:
+        raise NotImplementedError
+
     def _due(self, limit: int) -> list[str]:
         return [each.server_id for each in self.kept.values() if each.due_at is not None and each.due_at <= self.now]
 

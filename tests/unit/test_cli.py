@@ -15,6 +15,7 @@ from shared.settings import load_settings
 from toolscale.cli import app, main
 from toolscale.serve import connection_help
 from workers.intents import open_intents
+from workers.intents.contract import MigrationProgress
 
 runner = CliRunner()
 
@@ -141,6 +142,16 @@ def test_a_setting_out_of_bounds_is_named(monkeypatch: pytest.MonkeyPatch) -> No
 
     assert isinstance(result.exception, ConfigInvalid)
     assert "listing_timeout_s" in str(result.exception)
+
+
+def test_how_far_a_coming_model_is_is_told_beside_the_servers() -> None:
+    with closing(open_intents(load_settings())) as intents:
+        intents.note_migration(MigrationProgress(model="better/model", servers=12, done=5, at=intents.now()))
+
+    result = runner.invoke(app, ["ls", "--json"])
+
+    assert json.loads(result.stdout) == []
+    assert "better/model takes over once every tool is embedded by it: 5 of 12 servers are done" in result.stderr
 
 
 def test_servers_are_listed_with_their_state_and_what_is_wrong_with_them() -> None:

@@ -97,10 +97,12 @@ def list_servers(
 ) -> None:
     """Show every server: how far the catalogue is with it, what its tools cost, and what is wrong with it.
 
-    With --url, what that service tells: servers, tools and tokens.
+    With --url, what that service tells: servers, tools and tokens. While another embedding model is to take over,
+    stderr says how far that is.
     """
     from toolscale.asking import asking  # noqa: PLC0415  # loads the query service
     from toolscale.costs import costs  # noqa: PLC0415
+    from toolscale.migrating import migration  # noqa: PLC0415
     from toolscale.servers import as_object, rows, servers, table  # noqa: PLC0415
 
     configure_logging("ERROR")
@@ -114,6 +116,8 @@ def list_servers(
             raise
         err.print(f"Tools and tokens are not known: {plain(str(error))}", highlight=False)
         found = {}
+    if how_far := None if url else migration(settings):
+        err.print(plain(how_far), highlight=False, soft_wrap=True)
     known = rows(intents, found)
     if as_json:
         print_json([as_object(row) for row in known])

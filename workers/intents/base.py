@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from shared.errors import IntentsUnavailable
 from shared.events import ServerEvent
 from workers.intents import transitions
-from workers.intents.contract import Intent, Recorded
+from workers.intents.contract import Intent, MigrationProgress, Recorded
 from workers.intents.transitions import Pace
 
 _log = structlog.get_logger()
@@ -92,6 +92,18 @@ class StoredIntents(ABC):
         self._update(intent.server_id, change)
         return was_missing
 
+    def note_migration(self, progress: MigrationProgress | None) -> None:
+        """Keep how far the migration is; None: there is none."""
+        self._put_migration(None if progress is None else progress.model_dump_json())
+
+    def migration(self) -> MigrationProgress | None:
+        """Return what was noted last, None when there is no migration or the note cannot be read."""
+        stored = self._get_migration()
+        try:
+            return None if stored is None else MigrationProgress.model_validate_json(stored)
+        except ValidationError:
+            return None  # of another release; the next one is not
+
     def claim_due(self, limit: int) -> list[str]:
         """Return servers whose time for a look has come, and plan the one after."""
         return [server_id for server_id in self._due(limit) if self._claim_readable(server_id)]
@@ -138,6 +150,14 @@ class StoredIntents(ABC):
     @abstractmethod
     def _update(self, server_id: str, change: Change) -> Intent:
         """Replace the intent by what `change` makes of it, atomically; `change` may be called more than once."""
+
+    @abstractmethod
+    def _put_migration(self, note: str | None) -> None:
+        """Keep this text in place of the last one, or none."""
+
+    @abstractmethod
+    def _get_migration(self) -> str | None:
+        """Return the text that is kept."""
 
     @abstractmethod
     def _drop_due(self, server_id: str) -> None:

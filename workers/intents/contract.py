@@ -86,6 +86,20 @@ class DeadLetter(BaseModel):
 LETTER_CHARACTERS = 10_000
 
 
+class MigrationProgress(BaseModel):
+    """How far the edition of a coming model is: its tools hold for `done` of all `servers`, as of `at`.
+
+    Once all are done it is checked from the beginning, and takes over. `at` is in seconds by the store's clock.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    model: str
+    servers: int
+    done: int
+    at: float
+
+
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """The intent after an event, and whether a message must be sent: none is under way yet."""
@@ -211,6 +225,14 @@ class IntentStore(Protocol):
 
     def next_revision(self) -> int:
         """Return microseconds since the epoch, always more than any revision before, also after the store was lost."""
+        ...
+
+    def note_migration(self, progress: MigrationProgress | None) -> None:
+        """Keep how far the migration is, for people to see beside the index; None: there is none."""
+        ...
+
+    def migration(self) -> MigrationProgress | None:
+        """Return what was noted last, None when there is no migration."""
         ...
 
     def bury(self, reason: str, body: str) -> None:

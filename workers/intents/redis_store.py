@@ -22,6 +22,7 @@ DUE = "toolscale:due"
 DEAD_LETTERS = "toolscale:dead-letters"
 REVISION = "toolscale:revision"
 MARK = "toolscale:whole"
+MIGRATION = "toolscale:migration"
 _READ_AT_ONCE = 500
 _LOCKS = 64
 
@@ -141,6 +142,18 @@ class RedisIntents(StoredIntents):
     def close(self) -> None:
         """Release the connections."""
         self._redis.close()
+
+    def _put_migration(self, note: str | None) -> None:
+        with _translated():
+            if note is None:
+                self._redis.delete(MIGRATION)
+            else:
+                self._redis.set(MIGRATION, note)
+
+    def _get_migration(self) -> str | None:
+        with _translated():
+            stored = self._redis.get(MIGRATION)
+        return stored if isinstance(stored, str) else None
 
     def _drop_due(self, server_id: str) -> None:
         with _translated():

@@ -21,6 +21,7 @@ CREATE INDEX IF NOT EXISTS due ON intents (due_at) WHERE due_at IS NOT NULL;
 CREATE TABLE IF NOT EXISTS dead_letters (
     number INTEGER PRIMARY KEY, at REAL NOT NULL, reason TEXT NOT NULL, body TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS mark (only INTEGER PRIMARY KEY CHECK (only = 0), at REAL NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS migration (only INTEGER PRIMARY KEY CHECK (only = 0), note TEXT) STRICT;
 CREATE TABLE IF NOT EXISTS revision (only INTEGER PRIMARY KEY CHECK (only = 0), latest INTEGER NOT NULL) STRICT;
 INSERT OR IGNORE INTO revision VALUES (0, 0);
 """
@@ -133,6 +134,15 @@ class SqliteIntents(StoredIntents):
             row = (after.server_id, after.due_at, after.model_dump_json())
             db.execute("INSERT OR REPLACE INTO intents VALUES (?, ?, ?)", row)
             return after
+
+    def _put_migration(self, note: str | None) -> None:
+        with self._transaction() as db:
+            db.execute("INSERT OR REPLACE INTO migration VALUES (0, ?)", (note,))
+
+    def _get_migration(self) -> str | None:
+        with self._transaction() as db:
+            row = db.execute("SELECT note FROM migration").fetchone()
+        return row[0] if row else None
 
     def _drop_due(self, server_id: str) -> None:
         with self._transaction() as db:
