@@ -1,0 +1,79 @@
+{{- define "toolscale.redisEnv" -}}
+- name: REDIS_URL
+  valueFrom:
+    secretKeyRef:
+      name: {{ .Values.redis.existingSecret }}
+      key: {{ .Values.redis.urlKey }}
+{{- end -}}
+
+{{- define "toolscale.qdrantEnv" -}}
+- name: QDRANT_URL
+  valueFrom:
+    secretKeyRef:
+      name: {{ .Values.qdrant.existingSecret }}
+      key: {{ .Values.qdrant.urlKey }}
+{{- with .Values.qdrant.apiKeyKey }}
+- name: QDRANT_API_KEY
+  valueFrom:
+    secretKeyRef:
+      name: {{ $.Values.qdrant.existingSecret }}
+      key: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{/* The settings of all, and over them those of a component. */}}
+{{- define "toolscale.settingsEnv" -}}
+{{- range $name, $value := merge (dict) (.own | default dict) .root.Values.settings }}
+- name: {{ $name }}
+  value: {{ $value | toString | quote }}
+{{- end }}
+{{- end -}}
+
+{{/* How servers are reached, by who lists them, who listens to them and who calls them. */}}
+{{- define "toolscale.serversEnv" -}}
+- name: TOOLSCALE_ALLOWED_HOSTS
+  value: {{ .Values.allowedHosts | quote }}
+{{- if or .Values.config.existingConfigMap .Values.config.existingSecret }}
+- name: TOOLSCALE_CONFIG
+  value: /etc/toolscale/config/mcp.json
+{{- end }}
+{{- if .Values.credentials.existingSecret }}
+- name: TOOLSCALE_CREDENTIALS_DIR
+  value: /etc/toolscale/credentials
+{{- end }}
+{{- end -}}
+
+{{/* Whole directories, since a file that is mounted by itself is not renewed when its Secret is. */}}
+{{- define "toolscale.serversMounts" -}}
+{{- if or .Values.config.existingConfigMap .Values.config.existingSecret }}
+- name: config
+  mountPath: /etc/toolscale/config
+  readOnly: true
+{{- end }}
+{{- if .Values.credentials.existingSecret }}
+- name: credentials
+  mountPath: /etc/toolscale/credentials
+  readOnly: true
+{{- end }}
+{{- end -}}
+
+{{- define "toolscale.serversVolumes" -}}
+{{- with .Values.config }}
+{{- if .existingSecret }}
+- name: config
+  secret:
+    secretName: {{ .existingSecret }}
+    items: [{ key: {{ .key | quote }}, path: mcp.json }]
+{{- else if .existingConfigMap }}
+- name: config
+  configMap:
+    name: {{ .existingConfigMap }}
+    items: [{ key: {{ .key | quote }}, path: mcp.json }]
+{{- end }}
+{{- end }}
+{{- with .Values.credentials.existingSecret }}
+- name: credentials
+  secret:
+    secretName: {{ . }}
+{{- end }}
+{{- end -}}

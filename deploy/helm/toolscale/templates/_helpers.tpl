@@ -1,0 +1,152 @@
+{{- define "toolscale.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What no upgrade may change: a Deployment's selector is for ever. */}}
+{{- define "toolscale.selector" -}}
+app.kubernetes.io/name: {{ .root.Chart.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{- with .component }}
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{- define "toolscale.labels" -}}
+{{ include "toolscale.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
+{{- end -}}
+
+{{/* Name and labels of an object of a component. */}}
+{{- define "toolscale.metadata" -}}
+name: {{ include "toolscale.fullname" .root }}-{{ .component }}
+namespace: {{ .root.Release.Namespace }}
+labels:
+  {{- include "toolscale.labels" . | nindent 2 }}
+{{- end -}}
+
+{{/* Of an object that belongs to no namespace, so its name holds ours: a release's name is unique in a namespace. */}}
+{{- define "toolscale.clusterMetadata" -}}
+name: {{ .root.Release.Namespace }}-{{ include "toolscale.fullname" .root }}-{{ .component }}
+labels:
+  {{- include "toolscale.labels" . | nindent 2 }}
+{{- end -}}
+
+{{- define "toolscale.podMetadata" -}}
+labels:
+  {{- include "toolscale.selector" . | nindent 2 }}
+  {{- with .root.Values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .root.Values.podAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* What all pods have; `account` names the service account of one that speaks to Kubernetes. */}}
+{{- define "toolscale.pod" -}}
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+serviceAccountName: {{ .account | default (include "toolscale.fullname" .root) }}
+automountServiceAccountToken: {{ not (empty .account) }}
+# else a Service of ours gives every pod a TOOLSCALE_DOOR_PORT that is no port
+enableServiceLinks: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  seccompProfile:
+    type: RuntimeDefault
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "toolscale.selector" . | nindent 8 }}
+{{- with .given.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .given.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* What all containers have. */}}
+{{- define "toolscale.container" -}}
+image: {{ include "toolscale.image" .root }}
+imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities:
+    drop: [ALL]
+resources:
+  {{- toYaml .given.resources | nindent 2 }}
+{{- end -}}
+
+{{- define "toolscale.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{ .repository }}@{{ .digest }}
+{{- else -}}
+{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A probe that looks at how old a file is, as a process without a port has none else. */}}
+{{- define "toolscale.fileProbes" -}}
+startupProbe:
+  exec:
+    command: [sh, -c, {{ .check | quote }}]
+  periodSeconds: 2
+  timeoutSeconds: 5
+  failureThreshold: 60
+livenessProbe:
+  exec:
+    command: [sh, -c, {{ .check | quote }}]
+  periodSeconds: 30
+  timeoutSeconds: 5
+  failureThreshold: 3
+{{- end -}}
+
+{{/* Alive restarts a pod, ready only keeps clients and roll-outs waiting: a lost store is no reason to restart. */}}
+{{- define "toolscale.httpProbes" -}}
+startupProbe:
+  httpGet:
+    path: {{ .alive }}
+    port: {{ .port }}
+  periodSeconds: 2
+  timeoutSeconds: 3
+  failureThreshold: 60
+livenessProbe:
+  httpGet:
+    path: {{ .alive }}
+    port: {{ .port }}
+  periodSeconds: 15
+  timeoutSeconds: 5
+  failureThreshold: 4
+readinessProbe:
+  httpGet:
+    path: {{ .ready }}
+    port: {{ .port }}
+  periodSeconds: 5
+  timeoutSeconds: 4
+  failureThreshold: 3
+{{- end -}}

@@ -1,0 +1,58 @@
+{{/* Ends the rendering, with what to do, where values cannot go together. */}}
+{{- define "toolscale.checkedQuery" -}}
+{{- with .Values.query -}}
+{{- if not (or .tokens.existingSecret .jwt.issuer .allowUnauthenticated) -}}
+{{- fail "query: say how callers are known: query.tokens.existingSecret, or query.jwt.issuer; or query.allowUnauthenticated=true where only trusted clients reach it" -}}
+{{- end -}}
+{{- if and .jwt.issuer (not (and .jwt.jwks .jwt.publicUrl)) -}}
+{{- fail "query.jwt: an issuer needs jwks, its keys, and publicUrl, which its tokens must have been issued for" -}}
+{{- end -}}
+{{- if and (or .autoscaling.enabled (gt (int .replicas) 1)) (not .cursorKey.existingSecret) -}}
+{{- fail "query.cursorKey.existingSecret: several replicas need the same key, else a page's cursor is good at one of them alone" -}}
+{{- end -}}
+{{- if and .ingress.enabled .allowUnauthenticated -}}
+{{- fail "query.ingress: not together with allowUnauthenticated, since whoever reaches it could call any tool" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The names that clients inside and outside the cluster reach the query service by. */}}
+{{- define "toolscale.queryHosts" -}}
+{{- $service := printf "%s-query" (include "toolscale.fullname" .) -}}
+{{- $hosts := list $service (printf "%s.%s" $service .Release.Namespace) (printf "%s.%s.svc" $service .Release.Namespace) -}}
+{{- $hosts = append $hosts (printf "%s.%s.svc.cluster.local" $service .Release.Namespace) -}}
+{{- if .Values.query.ingress.enabled -}}
+{{- $hosts = append $hosts .Values.query.ingress.host -}}
+{{- end -}}
+{{- concat $hosts .Values.query.hosts | uniq | join "," -}}
+{{- end -}}
+
+{{- define "toolscale.callersEnv" -}}
+{{- with .Values.query }}
+{{- if .tokens.existingSecret }}
+- name: TOOLSCALE_TOKENS
+  value: /etc/toolscale/tokens/tokens.toml
+{{- end }}
+{{- if .jwt.issuer }}
+- name: TOOLSCALE_JWT_ISSUER
+  value: {{ .jwt.issuer | quote }}
+- name: TOOLSCALE_JWT_JWKS
+  value: {{ .jwt.jwks | quote }}
+- name: TOOLSCALE_PUBLIC_URL
+  value: {{ .jwt.publicUrl | quote }}
+{{- end }}
+{{- if .allowUnauthenticated }}
+- name: TOOLSCALE_ALLOW_UNAUTHENTICATED_BIND
+  value: "true"
+{{- end }}
+{{- with .cursorKey }}
+{{- if .existingSecret }}
+- name: TOOLSCALE_CURSOR_KEY
+  valueFrom:
+    secretKeyRef:
+      name: {{ .existingSecret }}
+      key: {{ .key }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
