@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from shared.errors import ServerUnknown, ServiceUnreachable
+from query.auth.tokens import new_token
+from shared.errors import ServerUnknown, ServiceRefused, ServiceUnreachable
 from shared.settings import load_settings
 from tests.e2e.test_serve import serving
 from tests.hostile.processes import good_stdio
+from tests.http_callers import entry, token_file
 from tests.redis_server import free_port
 from tests.waiting import eventually
 from toolscale.asking import asking
@@ -107,3 +109,18 @@ def test_for_people_there_are_tables_and_a_name_that_is_misspelt_names_the_near_
 def test_a_service_that_is_not_there_is_named() -> None:
     with pytest.raises(ServiceUnreachable, match=r"http://127\.0\.0\.1:1/mcp does not answer"):
         run("find", "anything", "--url", "http://127.0.0.1:1")
+
+
+def test_a_service_that_wants_a_token_is_shown_one_and_says_so_without(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = new_token()
+    monkeypatch.setenv("TOOLSCALE_TOKENS", str(token_file(config.with_name("tokens.toml"), ann=entry(token))))
+    with serving(config) as (_, url):
+        with pytest.raises(ServiceRefused, match=r"answered 401: .*--token"):
+            run("find", "anything", "--url", url)
+        with pytest.raises(ServiceRefused, match="answered 401"):
+            run("find", "anything", "--url", url, "--token", new_token())
+        known = run("find", "anything", "--url", url, "--token", token, "--json")
+
+    assert "token_metrics" in json.loads(known.stdout)
