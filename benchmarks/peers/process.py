@@ -96,7 +96,7 @@ def running(module: str, python: Path, tools: Path, vectors: Path) -> Generator[
         _end(process)
 
 
-def _end(process: subprocess.Popen[bytes], patience_s: float = 2.0) -> None:
+def _end(process: subprocess.Popen[bytes], patience_s: float = 30.0) -> None:
     _pipe(process.stdin).close()  # it ends by itself when nothing more is asked
     try:
         process.wait(patience_s)
