@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from itertools import groupby
@@ -10,7 +9,7 @@ from itertools import groupby
 from benchmarks.peers.answering import Search, Tool, ToolKey, answer
 from benchmarks.peers.model import TimedEmbedder
 from benchmarks.retrieval.data import PROTOCOL_VERSION, CorpusServer, definition
-from benchmarks.retrieval.system import asking, ingested
+from benchmarks.retrieval.system import asking, ingested, wait_for_graphs
 from benchmarks.throughput.catalogue import put_replicas
 from shared.catalog import Listing
 from shared.logging import configure_logging
@@ -27,7 +26,7 @@ async def toolscale(tools: Sequence[Tool], embedder: TimedEmbedder) -> AsyncGene
     with ingested(servers, embedder) as system:
         put_replicas(system.index, {each.server_id: each.listing for each in replicas}, embedder)
         system.names.update({each.server_id: each.name for each in replicas})
-        _wait_for_graphs()
+        wait_for_graphs()
         async with asking(system) as find:
 
             async def search(steps: Sequence[str], k: int) -> list[ToolKey]:
@@ -53,13 +52,6 @@ def _listing(name: str, tools: Sequence[Tool]) -> Listing:
         {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema} for tool in tools
     )
     return Listing(name, PROTOCOL_VERSION, tuple(map(definition, declared)))
-
-
-def _wait_for_graphs() -> None:
-    """Return when no graph is being built in the background, so that a search takes what it takes from then on."""
-    for thread in threading.enumerate():
-        if thread.name == "toolscale graph":
-            thread.join()
 
 
 if __name__ == "__main__":
