@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.peers.candidates import CANDIDATES, Candidate
-from benchmarks.peers.latency import ALL_ANSWERS_S, Limits, measure_latency
+from benchmarks.peers.latency import ALL_ANSWERS_S, READY_S, Limits, measure_latency
 from benchmarks.peers.launching import Launcher
 from benchmarks.peers.process import ROOT
 from benchmarks.peers.recall import measure_recall
@@ -106,13 +106,14 @@ def _arguments() -> argparse.Namespace:
     )
     add("--corpus", default="haystack", help="corpus that is cut or repeated to a size")
     add("--queries", default="livemcp_agent", help="queries that are asked for latency")
+    add("--ready-s", type=float, default=READY_S, help="seconds a system has to take in the tools of a size")
     add("--all-answers-s", type=float, default=ALL_ANSWERS_S, help="seconds a system has for a size's queries")
     add("--environments", type=Path, default=ROOT / ".peers", help="directory of the peers' environments")
     add("--vectors", type=Path, help="directory to keep vectors of tools in; without it, they are embedded anew")
     add("--output", type=Path, default=RESULTS, help="directory of peers.json and peers.md")
     add("--render", action="store_true", help="measure nothing, render the kept JSON again")
     arguments = parser.parse_args()
-    arguments.limits = Limits(all_answers_s=arguments.all_answers_s)
+    arguments.limits = Limits(ready_s=arguments.ready_s, all_answers_s=arguments.all_answers_s)
     return arguments
 
 
