@@ -16,6 +16,7 @@ import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from qdrant_edge import UpdateOperation  # noqa: TID251  # the shard under test takes its operations
 from structlog.testing import capture_logs
 
 from shared.catalog import Scope, Status
@@ -23,8 +24,10 @@ from shared.errors import GraphNotBuilt
 from shared.index.contract import ToolIndex
 from shared.index.edge import open_edge
 from shared.index.edge_build import Builder, build_here
+from shared.index.edge_config import searching
 from shared.index.edge_graph import Graphs
 from shared.index.edge_place import POINTER, Current, current
+from shared.index.edge_shard import MAX_MEANWHILE, LiveShard
 from shared.index.points import VectorSchema
 from tests.fakes import DIMENSION, FakeIndex, asking, closest, embedded, make_tool
 from tests.waiting import eventually
@@ -173,6 +176,21 @@ def test_a_building_whose_process_is_killed_leaves_the_index_as_it_was_and_is_tr
         assert list((tmp_path / "tools").glob("graph-*")) == []
         _write(index, 2 * TOOLS)
         eventually(lambda: _has_graph(tmp_path), within_s=60)
+
+
+def test_a_graph_that_too_much_was_written_beside_is_given_up_and_leaves_nothing(tmp_path: Path) -> None:
+    schema = VectorSchema(DIMENSION, ("dense_name", "dense_text"), ("bm25",))
+    with closing(LiveShard(tmp_path / "tools", searching(schema))) as shard:
+
+        def write_much(_: Path) -> None:
+            shard.update(UpdateOperation.delete_points([]), points=MAX_MEANWHILE + 1)
+
+        with pytest.raises(GraphNotBuilt, match="were written while it was built"):
+            shard.exchange(write_much)
+
+        assert not shard.has_graph
+        assert list((tmp_path / "tools").glob("graph-*")) == []
+        assert shard.exchange(partial(build_here, schema=schema)).repeated == 0
 
 
 def test_every_confirmed_write_survives_kills_while_graphs_are_built_and_taken(tmp_path: Path) -> None:
