@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types docs docs-transcripts docs-screenshots format lock bench bench-answers bench-fleet bench-retrieval bench-peers chaos clean
+.PHONY: help demo test check lint types docs docs-transcripts docs-screenshots format lock bench bench-answers bench-fleet bench-retrieval bench-peers bench-search chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -56,6 +56,9 @@ bench-answers: $(READY) ## measure what answers of find_tool take of a context; 
 
 bench-fleet: $(READY) ## measure storms, resyncs and whole catalogues of a fleet; BENCH_ARGS="--only storm"
 	@$(BIN)/python -m benchmarks.fleet $(BENCH_ARGS)
+
+bench-search: $(READY) ## measure searches in large embedded catalogues; BENCH_ARGS="--vectors FILE" keeps what was embedded
+	@$(BIN)/python -m benchmarks.search $(BENCH_ARGS)
 
 bench-retrieval: $(READY) ## measure whether find_tool finds the right tools; the data lies beside the project
 	@$(BIN)/python -m benchmarks.retrieval $(BENCH_ARGS)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.embedding import FastEmbedder
+from shared.embedding import Embedder
 
 
 class KeptEmbedder:
@@ -18,7 +18,8 @@ class KeptEmbedder:
     The file holds vectors by the hash of their text and no text.
     """
 
-    def __init__(self, file: Path, embedder: FastEmbedder) -> None:
+    def __init__(self, file: Path | None, embedder: Embedder) -> None:
+        """Take what the file has; None: remember for this run alone."""
         self.model = embedder.model
         self.dimension = embedder.dimension
         self._file = file
@@ -33,19 +34,21 @@ class KeptEmbedder:
         return np.array([self._rows[each] for each in hashes], dtype=np.float32).reshape(-1, self.dimension)
 
     def query(self, text: str) -> NDArray[np.float32]:
-        """Return shape (dimension,), float32, unit length; a query is embedded as a passage is by such models."""
+        """Return shape (dimension,), float32, unit length; the embedder remembers those."""
         return self._embedder.query(text)
 
     def keep(self) -> None:
-        """Write the file."""
+        """Write the file, if there is to be one."""
+        if self._file is None:
+            return
         self._file.parent.mkdir(parents=True, exist_ok=True)
         rows = np.array(list(self._rows.values()), dtype=np.float32)
         with self._file.open("wb") as file:
             np.savez(file, hashes=np.array(list(self._rows)), rows=rows)
 
 
-def _read(file: Path) -> dict[str, NDArray[np.float32]]:
-    if not file.exists():
+def _read(file: Path | None) -> dict[str, NDArray[np.float32]]:
+    if file is None or not file.exists():
         return {}
     with np.load(file) as kept:
         return dict(zip(kept["hashes"].tolist(), kept["rows"], strict=True))
