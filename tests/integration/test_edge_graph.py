@@ -305,6 +305,7 @@ def exchanged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exchanged]:
         yield opened
 
 
+@pytest.mark.timeout(400)  # each example waits for a disk several times
 @settings(max_examples=6, deadline=None)
 @given(before=steps, during=steps, after=steps)
 def test_an_exchange_keeps_all_writes_before_during_and_after_it(
