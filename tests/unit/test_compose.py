@@ -55,8 +55,12 @@ each_service = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICE
 
 @pytest.mark.parametrize(
     ("schema", "path"),
-    [("vendor.compose-spec", COMPOSE), ("vendor.github-workflows", ROOT / ".github/workflows/ci.yml")],
-    ids=["compose", "workflow"],
+    [
+        ("vendor.compose-spec", COMPOSE),
+        ("vendor.github-workflows", ROOT / ".github/workflows/ci.yml"),
+        ("vendor.github-workflows", ROOT / ".github/workflows/image.yml"),
+    ],
+    ids=["compose", "ci", "image"],
 )
 def test_the_file_follows_its_published_schema(schema: str, path: Path) -> None:
     checked = subprocess.run(
@@ -71,6 +75,14 @@ def test_the_file_follows_its_published_schema(schema: str, path: Path) -> None:
 
 def test_the_composition_has_the_services_of_the_design() -> None:
     assert set(SERVICES) == {"redis", "qdrant", *OURS}
+
+
+def test_ci_tests_with_the_qdrant_that_is_deployed() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
+    job = workflow["jobs"]["test"]
+
+    assert job["services"]["qdrant"]["image"] == SERVICES["qdrant"]["image"]
+    assert job["env"]["QDRANT_URL"] == "http://127.0.0.1:6333"
 
 
 @each_service
