@@ -19,6 +19,7 @@ from query.following import following
 from query.history import recording
 from query.history.observing import observing
 from query.http import HttpServer
+from query.metrics_http import metrics_route
 from query.service import service_of
 from query.stdio import serve_stdio, stdio_caller
 from query.web.routes import page_routes
@@ -65,8 +66,9 @@ def serve(settings: Settings, *, stdio: bool) -> None:
         closing(upstreams_of(settings)) as upstreams,
     ):
         server = service_of(catalogue, upstreams, entrance.caller_of)
-        page = page_routes(catalogue, entrance)
-        HttpServer(server, entrance, index=catalogue.index, routes=page).run()
+        metrics = metrics_route(catalogue, entrance, is_open=settings.metrics_open)
+        routes = [*page_routes(catalogue, entrance), metrics]
+        HttpServer(server, entrance, index=catalogue.index, routes=routes).run()
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from query.abstain import NO_MATCH_BELOW
 from query.bounded.answers import Answers, answers_of
 from query.ledger import Ledger
+from query.metrics import QueryMetrics
 
 if TYPE_CHECKING:
     from query.following import Following
@@ -32,6 +33,7 @@ class Catalogue:
     now: Callable[[], OpenEdition] | None = None
     answers: Answers = field(default_factory=Answers)
     savings: Recorder | None = None
+    metrics: QueryMetrics = field(default_factory=QueryMetrics)
 
     def pinned(self) -> Catalogue:
         """Return the catalogue for one request: index and embedder of one edition, whatever is switched meanwhile."""
@@ -41,23 +43,27 @@ class Catalogue:
         return replace(self, index=edition.index, embedder=edition.embedder)
 
 
-def catalogue_of(index: ToolIndex, embedder: Embedder, settings: Settings) -> Catalogue:
-    """Return the catalogue in this index, answered from as the settings say.
+def catalogue_of(
+    index: ToolIndex, embedder: Embedder, settings: Settings, metrics: QueryMetrics | None = None
+) -> Catalogue:
+    """Return the catalogue in this index, answered from as the settings say, and counted in `metrics`.
 
     Raises:
         ConfigInvalid: the key of the cursors cannot be read or written.
     """
+    metrics = metrics or QueryMetrics()
     return Catalogue(
         index,
         embedder,
         Ledger(index),
         settings.token_encoding,
         settings.no_match_below,
-        answers=answers_of(settings),
+        answers=answers_of(settings, metrics.cut),
+        metrics=metrics,
     )
 
 
-def followed_catalogue(followed: Following, settings: Settings) -> Catalogue:
+def followed_catalogue(followed: Following, settings: Settings, metrics: QueryMetrics | None = None) -> Catalogue:
     """Return the catalogue of whatever edition is in service."""
-    catalogue = catalogue_of(followed.index, followed.now().embedder, settings)
+    catalogue = catalogue_of(followed.index, followed.now().embedder, settings, metrics)
     return replace(catalogue, now=followed.now)

@@ -65,7 +65,8 @@ def find_tool(request: FindRequest, allowed: Scope, catalogue: Catalogue, caller
         cursor_after=lambda points: pages.cursor([*points, *left_out]),
         spent=spending.warnings,
     )
-    answer = within_budget(findings, request.detail or answers.mode, answers.budget(request.max_tokens, encoding))
+    budget = answers.budget(request.max_tokens, encoding)
+    answer = within_budget(findings, request.detail or answers.mode, budget, answers.cut)
     timings = Timings(embed_ms, search_ms, sum_ms, stopwatch.lap_ms())
     return answer.model_copy(update={"timings": timings, "baseline_tools": baseline.tools})
 

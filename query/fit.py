@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from query.answer import FindAnswer, Form, FoundTool, found, warnings
+from query.bounded.answers import Cut, uncounted
 from query.bounded.budget import MAX_TOKEN_CHARACTERS, Budget
 from query.bounded.fitting import most_that_fit
 from query.bounded.text import json_text
@@ -51,14 +52,14 @@ class Findings:
     spent: Sequence[str] = ()
 
 
-def within_budget(findings: Findings, mode: ResponseMode, budget: Budget) -> FindAnswer:
+def within_budget(findings: Findings, mode: ResponseMode, budget: Budget, cut: Cut = uncounted) -> FindAnswer:
     """Return the answer as the mode says, in a shorter form or with fewer tools where the budget demands it.
 
     Raises:
         BudgetTooSmall: not even one tool's name fits.
         CursorsUnavailable: the cursor to the next page cannot be made now.
     """
-    view = _View(findings, budget)
+    view = _View(findings, budget, cut)
     if not findings.hits:
         return view.without_tools()
     for form, at_least in _forms(mode, len(findings.hits)):
@@ -82,6 +83,7 @@ class _View:
 
     findings: Findings
     budget: Budget
+    cut: Cut
 
     def most(self, form: Form, at_least: int, *, is_wished: bool) -> FindAnswer | None:
         """Return the answer with the most tools of this form that fits; None where they are too few."""
@@ -182,6 +184,7 @@ class _View:
         if shown < hits or not is_wished or form == "name":
             kind = form if shown == hits else "page"
             _log.warning("answer_bounded", tool=TOOL, form=kind, max_tokens=self.budget.max_tokens)
+            self.cut(TOOL, kind)
         return answer
 
 

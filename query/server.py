@@ -25,6 +25,7 @@ from query.bounded.answers import Answers
 from query.bounded.serving import answered
 from query.bounded.tools_list import page_of_tools
 from query.caller import ANYONE, Caller
+from query.metrics import QueryMetrics
 from query.param_headers import check_param_headers
 from query.tools.offer import CATALOGUE_UNREACHABLE, PAGES_UNREACHABLE, Asked, Offer, refusal
 from query.toolsets.active import with_chosen
@@ -33,6 +34,9 @@ from shared.errors import CursorInvalid, CursorsUnavailable, IndexUnavailable
 
 Context = ServerRequestContext[Any]
 T = TypeVar("T")
+
+# What a toolset's tools are counted as: their own names are as many as there are.
+DIRECT = "direct"
 
 _log = structlog.get_logger()
 
@@ -47,6 +51,7 @@ def build_server(
     caller_of: Callable[[Context], Caller] = anyone,
     answers: Answers | None = None,
     toolsets: Toolsets | None = None,
+    metrics: QueryMetrics | None = None,
 ) -> Server[Any]:
     """Return an MCP server that offers these tools, every answer within its budget; any replica answers any request.
 
@@ -56,6 +61,7 @@ def build_server(
     """
     by_name = {offer.tool.name: offer for offer in offers}
     within = answers or Answers()
+    counted = metrics or QueryMetrics()
 
     async def known(context: Context) -> Caller:
         caller = with_chosen(caller_of(context), context)
@@ -81,8 +87,11 @@ def build_server(
             return refusal(f"You may not use {call.name}: it needs the permission {offer.permission}.")
         if offer.pages == "foreign":
             check_param_headers(offer.tool, call.arguments or {}, context)
-        with ExitStack() as until_answered:
-            return await _answered(offer, Asked(caller, call.arguments or {}, context, until_answered), within)
+        counted_as = call.name if call.name in by_name else DIRECT
+        with ExitStack() as until_answered, counted.request(counted_as) as ended:
+            result = await _answered(offer, Asked(caller, call.arguments or {}, context, until_answered), within)
+            ended(bool(result.is_error))
+        return result
 
     version = importlib.metadata.version("toolscale")
     return Server(

@@ -25,4 +25,4 @@ def service_of(
 ) -> Server[Any]:
     """Return the server of this catalogue; without a way to the servers, nothing can be called."""
     ours = offers(catalogue, upstreams)
-    return build_server(ours, caller_of, catalogue.answers, toolsets_of(catalogue, ours))
+    return build_server(ours, caller_of, catalogue.answers, toolsets_of(catalogue, ours), catalogue.metrics)

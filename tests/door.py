@@ -18,6 +18,7 @@ from tests.waiting import eventually
 from workers.door.binding import STRUCTURED
 from workers.door.recording import Recorder
 from workers.door.service import door_app
+from workers.metrics import WorkerMetrics
 
 TOKEN = "a-token-for-tests"
 LIMIT = 16_384
@@ -62,10 +63,10 @@ class Producer:
 
 
 @contextmanager
-def open_door(recorder: Recorder) -> Generator[Producer]:
-    """Serve the door until the block ends."""
+def open_door(recorder: Recorder, metrics: WorkerMetrics | None = None) -> Generator[Producer]:
+    """Serve the door until the block ends, with these metrics."""
     port = free_port()
-    app = door_app(recorder, TOKEN, LIMIT)
+    app = door_app(recorder, TOKEN, LIMIT, (metrics or WorkerMetrics()).registry)
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None, access_log=False))
     thread = threading.Thread(target=server.run)
     thread.start()

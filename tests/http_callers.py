@@ -22,6 +22,7 @@ from query.entrance import Entrance
 from query.history.recorder import Recorder
 from query.http import http_app
 from query.ledger import Ledger
+from query.metrics_http import metrics_route
 from query.service import service_of
 from query.web.routes import page_routes
 from shared.index.contract import ToolIndex
@@ -51,13 +52,16 @@ def app_of(
     authentication: Authentication | None = None,
     upstreams: Upstreams | None = None,
     savings: Recorder | None = None,
+    *,
+    metrics_open: bool = False,
 ) -> Starlette:
     """Return the application; its socket listens to nobody."""
     entrance = Entrance(socket.socket(), authentication)
     entrance.close()
     catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), savings=savings)
     server = service_of(catalogue, upstreams, entrance.caller_of)
-    return http_app(server, entrance, index=index, routes=page_routes(catalogue, entrance))
+    metrics = metrics_route(catalogue, entrance, is_open=metrics_open)
+    return http_app(server, entrance, index=index, routes=[*page_routes(catalogue, entrance), metrics])
 
 
 @asynccontextmanager

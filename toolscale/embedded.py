@@ -30,6 +30,7 @@ from workers.emit import emit
 from workers.fetch import interrupt_fetches
 from workers.intents import open_intents
 from workers.intents.contract import Intent
+from workers.metrics import BacklogGauges
 from workers.rebuild import rebuild_if_lost
 from workers.restore import restore_if_lost
 from workers.sources.config_follower import ConfigFollower, following_config
@@ -56,7 +57,8 @@ class Embedded:
 
     def emit(self, event: ServerEvent) -> Intent:
         """Record an event and wake the worker thread."""
-        return emit(event, self.deps.intents, self.wake, due_in_s=self.settings.retry_after_s)
+        count = self.deps.metrics.event
+        return emit(event, self.deps.intents, self.wake, due_in_s=self.settings.retry_after_s, count=count)
 
     def wake(self, server_id: str) -> None:
         """Ask the worker thread to look at this server; its broker is in memory and never hangs."""
@@ -89,6 +91,7 @@ def run_embedded(settings: Settings) -> Generator[Embedded]:
     with closing(open_intents(settings)) as intents, closing(open_dependencies(settings, intents)) as deps:
         intents.forget_messages()
         rebuild_if_lost(deps)
+        deps.metrics.registry.register(BacklogGauges(intents.backlog))
         app = build_app(settings, deps)
         app.set_default()  # without it the pool's threads would use Celery's default app
         with _worker(app, settings), _sweeper(app, deps, min(1.0, settings.sweep_interval_s)):
@@ -132,7 +135,9 @@ def _sweeper(app: Celery, deps: Dependencies, interval_s: float) -> Generator[No
         while not stopped.wait(interval_s):
             try:
                 restore_if_lost(deps)
-                for server_id in deps.intents.claim_due(SWEEP_LIMIT):
+                due = deps.intents.claim_due(SWEEP_LIMIT)
+                deps.metrics.swept(len(due))
+                for server_id in due:
                     send_reconcile(app, server_id)
                 tend_index(deps, partial(send_migrate, app))
             except (IndexUnavailable, IntentsUnavailable) as error:

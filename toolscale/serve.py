@@ -21,6 +21,8 @@ from query.following import following
 from query.history import recording
 from query.history.observing import observing
 from query.http import MCP_PATH, HttpServer
+from query.metrics import QueryMetrics
+from query.metrics_http import metrics_route
 from query.service import service_of
 from query.stdio import serve_stdio, stdio_caller
 from query.web.routes import PATH as PAGE_PATH
@@ -81,7 +83,8 @@ def _running(settings: Settings) -> Generator[tuple[Embedded, Catalogue]]:
         following(embedded.editions) as followed,
         recording(settings) as savings,
     ):
-        catalogue = replace(followed_catalogue(followed, settings), savings=savings)
+        metrics = QueryMetrics(embedded.deps.metrics.registry)
+        catalogue = replace(followed_catalogue(followed, settings, metrics), savings=savings)
         with observing(catalogue):
             yield embedded, catalogue
 
@@ -113,7 +116,8 @@ def _listening(settings: Settings, embedded: Embedded) -> AbstractContextManager
 def _answer(embedded: Embedded, catalogue: Catalogue, entrance: Entrance) -> None:
     with _door(embedded) as door, closing(upstreams_of(embedded.settings)) as upstreams:
         server = service_of(catalogue, upstreams, entrance.caller_of)
-        routes = [*page_routes(catalogue, entrance), *door]
+        metrics = metrics_route(catalogue, entrance, is_open=embedded.settings.metrics_open)
+        routes = [*page_routes(catalogue, entrance), *door, metrics]
         http = HttpServer(server, entrance, index=catalogue.index, routes=routes)
         err.print(connection_help(http.url, embedded.settings), highlight=False, soft_wrap=True, markup=False)
         http.run()
@@ -126,7 +130,8 @@ def _door(embedded: Embedded) -> Generator[list[Route]]:
     if settings.events_token is None:
         yield []
         return
-    with closing(Recorder(embedded.deps.intents, embedded.wake, due_in_s=settings.retry_after_s)) as recorder:
+    intents, count = embedded.deps.intents, embedded.deps.metrics.event
+    with closing(Recorder(intents, embedded.wake, due_in_s=settings.retry_after_s, count=count)) as recorder:
         yield [events_route(recorder, token=settings.events_token, max_body_bytes=settings.door_max_body_bytes)]
 
 

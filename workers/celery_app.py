@@ -15,9 +15,11 @@ from typing import Any
 
 import structlog
 from celery import Celery, signals
+from celery.concurrency.thread import TaskPool as ThreadsPool
 from kombu.exceptions import OperationalError
 
 from shared.errors import IndexUnavailable
+from shared.events import ServerEvent
 from shared.logging import configure_logging
 from shared.settings import Settings
 from shared.upstream.config_file import ConfigFile
@@ -26,7 +28,10 @@ from workers.dependencies import Dependencies, open_dependencies
 from workers.emit import emit
 from workers.ending import interrupt_fetches_after
 from workers.intents import open_intents
-from workers.intents.contract import IntentStore
+from workers.intents.contract import Intent, IntentStore
+from workers.metrics import WorkerMetrics
+from workers.monitoring.queue import QUEUE
+from workers.monitoring.worker import monitored, note_wait, stamp
 from workers.rebuild import rebuild_if_lost
 from workers.sources.config_follower import ConfigFollower, following_config
 from workers.tasks import SWEEP_INTENTS, TICK_EXPIRES_S, Tasks, send_reconcile
@@ -47,8 +52,9 @@ RESTORE_INTERVAL_S = 5
 class Opened:
     """Opens the dependencies once, on first use in this process, and closes them at its end."""
 
-    def __init__(self, settings: Settings, given: Dependencies | None = None) -> None:
+    def __init__(self, settings: Settings, metrics: WorkerMetrics, given: Dependencies | None = None) -> None:
         self._settings = settings
+        self._metrics = metrics
         self._opened = given
         self._intents: IntentStore | None = given.intents if given else None
         self._opening = threading.RLock()
@@ -66,13 +72,23 @@ class Opened:
         """Return all that a look works with; the first call asks for the model of the settings."""
         with self._opening:
             if self._opened is None:
-                self._opened = open_dependencies(self._settings, self.intents())
+                self._opened = open_dependencies(self._settings, self.intents(), self._metrics)
                 with suppress(IndexUnavailable):  # the sweep does it too; here, before any look, it asks for fewer
                     rebuild_if_lost(self._opened)
             opened = self._opened
         if opened.own_model:
             opened.own_model.ask_once()
         return opened
+
+    def touch_index(self) -> None:
+        """Write something that nobody reads.
+
+        Raises:
+            IndexUnavailable: the index takes no writes.
+        """
+        editions = self.dependencies().editions
+        if editions:
+            editions.store.touch()
 
     def close(self) -> None:
         """Close what was opened, in the reverse order."""
@@ -89,11 +105,12 @@ class Opened:
 def build_app(settings: Settings, given: Dependencies | None = None) -> Celery:
     """Return the app for these settings; with `given`, tasks use those dependencies and the caller closes them."""
     app = Celery("toolscale", broker=settings.redis_url or "memory://localhost/")
-    opened = Opened(settings, given)
+    metrics = given.metrics if given else WorkerMetrics()
+    opened = Opened(settings, metrics, given)
     app.conf.update(_delivery(settings), **_schedule(settings), **_conduct(settings))
-    Tasks(app, opened.intents, opened.dependencies, settings.retry_after_s).register()
+    Tasks(app, opened.intents, opened.dependencies, settings.retry_after_s, metrics).register()
     if given is None:
-        _connect_signals(app, settings, opened)
+        _connect_signals(app, settings, opened, metrics)
     return app
 
 
@@ -137,7 +154,7 @@ def _schedule(settings: Settings) -> dict[str, Any]:
 
 def _conduct(settings: Settings) -> dict[str, Any]:
     return {
-        "task_default_queue": "toolscale",
+        "task_default_queue": QUEUE,
         "task_serializer": "json",
         "accept_content": ["json"],
         "task_ignore_result": True,
@@ -151,19 +168,22 @@ def _conduct(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _connect_signals(app: Celery, settings: Settings, opened: Opened) -> None:
-    following = ExitStack()
+def _connect_signals(app: Celery, settings: Settings, opened: Opened, metrics: WorkerMetrics) -> None:
+    running = ExitStack()
 
-    def on_ready(**_: Any) -> None:
+    def on_ready(sender: Any = None, **_: Any) -> None:
         _sweep_at_start(app)
+        # the parent of processes opens no index: what it opened, its children would share
+        touch_index = opened.touch_index if isinstance(sender.pool, ThreadsPool) else None
+        running.enter_context(monitored(settings, metrics, opened.intents(), sender.pool.limit, touch_index))
         if settings.config:
-            following.enter_context(_following(app, settings, settings.config, opened.intents()))
+            running.enter_context(_following(app, settings, settings.config, opened.intents(), metrics))
 
     def on_shutting_down(**_: Any) -> None:
         interrupt_fetches_after(settings.shutdown_s)
 
     def on_shutdown(**_: Any) -> None:
-        following.close()
+        running.close()
         opened.close()
 
     def on_logging(**_: Any) -> None:
@@ -174,6 +194,8 @@ def _connect_signals(app: Celery, settings: Settings, opened: Opened) -> None:
     signals.worker_shutdown.connect(on_shutdown, weak=False)
     signals.worker_process_shutdown.connect(on_shutdown, weak=False)
     signals.setup_logging.connect(on_logging, weak=False)
+    signals.task_prerun.connect(note_wait(metrics), weak=False)
+    signals.before_task_publish.connect(stamp, weak=False)
     keep_refused_messages(opened.intents)
 
 
@@ -185,10 +207,13 @@ def _sweep_at_start(app: Celery) -> None:
         structlog.get_logger().warning("sweep_failed", reason=str(error))  # beat sends the next
 
 
-def _following(app: Celery, settings: Settings, path: Path, intents: IntentStore) -> AbstractContextManager[None]:
+def _following(
+    app: Celery, settings: Settings, path: Path, intents: IntentStore, metrics: WorkerMetrics
+) -> AbstractContextManager[None]:
     """Follow the operator's file; one that cannot be used must not keep the worker from events."""
     wake = partial(send_reconcile, app)
-    follower = ConfigFollower(
-        ConfigFile(path, os.environ), intents, lambda event: emit(event, intents, wake, due_in_s=settings.retry_after_s)
-    )
-    return following_config(follower, settings.config_poll_s)
+
+    def emit_here(event: ServerEvent) -> Intent:
+        return emit(event, intents, wake, due_in_s=settings.retry_after_s, count=metrics.event)
+
+    return following_config(ConfigFollower(ConfigFile(path, os.environ), intents, emit_here), settings.config_poll_s)

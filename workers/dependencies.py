@@ -17,6 +17,7 @@ from shared.settings import Settings
 from shared.tokens import Counter, counters
 from shared.turns import Turns
 from workers.intents.contract import Intent, IntentStore
+from workers.metrics import WorkerMetrics
 from workers.own_model import OwnModel
 
 
@@ -48,6 +49,7 @@ class Dependencies:
     coming: OpenEdition | None = None
     turns: Turns = field(default_factory=lambda: Turns(1))
     computing: AbstractContextManager[object] = field(default_factory=nullcontext)
+    metrics: WorkerMetrics = field(default_factory=WorkerMetrics)
 
     def current(self) -> Dependencies:
         """Return the same with the editions as of now: for one look, asked for when it holds its lease.
@@ -80,7 +82,7 @@ class Dependencies:
             self.index.close()
 
 
-def open_dependencies(settings: Settings, intents: IntentStore) -> Dependencies:
+def open_dependencies(settings: Settings, intents: IntentStore, metrics: WorkerMetrics | None = None) -> Dependencies:
     """Open what a look needs beside the intents; the model is loaded when the first text is embedded.
 
     Raises:
@@ -105,6 +107,7 @@ def open_dependencies(settings: Settings, intents: IntentStore) -> Dependencies:
         turns=turns,
         patience=Patience(settings.quarantine_after, settings.stop_after_s),
         computing=threading.BoundedSemaphore(settings.embedding_concurrency),
+        metrics=metrics or WorkerMetrics(),
     )
 
 

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 
 import structlog
 
 from shared.errors import EventInvalid, IntentsUnavailable
-from shared.events import ServerEvent, parse_event
+from shared.events import TYPE_PREFIX, ServerEvent, parse_event
 from workers.intents.contract import Intent, IntentStore, Recorded
+from workers.metrics import Outcome
 
 Wake = Callable[[str], None]
 """Ask a worker to look at this server. May fail or be lost: the sweep looks at what was recorded."""
 
+Count = Callable[[str, Outcome], None]
+"""Told of each event: `up`, `down`, `changed` or `unknown`, and what became of it."""
 
-def emit(event: ServerEvent, intents: IntentStore, wake: Wake, *, due_in_s: float) -> Intent:
+
+def uncounted(kind: str, outcome: Outcome) -> None:
+    """Count nothing: for a process that shows no metrics."""
+
+
+def emit(event: ServerEvent, intents: IntentStore, wake: Wake, *, due_in_s: float, count: Count = uncounted) -> Intent:
     """Record what the event asks, durably, then wake a worker; returns the intent after it.
 
     `due_in_s` is how long the sweep leaves the message time to be acted upon.
@@ -25,7 +34,8 @@ def emit(event: ServerEvent, intents: IntentStore, wake: Wake, *, due_in_s: floa
         EventInvalid: it speaks of a server that was never announced.
         IntentsUnavailable: nothing was recorded; among others because the store was wiped and is not restored yet.
     """
-    recorded = _record(event, intents, due_in_s)
+    with _counted(event.type.removeprefix(f"{TYPE_PREFIX}."), count):
+        recorded = _record(event, intents, due_in_s)
     intent = recorded.intent
     structlog.get_logger().info(
         "event_recorded", server=intent.server_id, type=event.type, event_id=event.id, generation=intent.desired
@@ -35,7 +45,9 @@ def emit(event: ServerEvent, intents: IntentStore, wake: Wake, *, due_in_s: floa
     return intent
 
 
-def accept(raw: str | bytes | dict[str, Any], intents: IntentStore, wake: Wake, *, due_in_s: float) -> Intent:
+def accept(
+    raw: str | bytes | dict[str, Any], intents: IntentStore, wake: Wake, *, due_in_s: float, count: Count = uncounted
+) -> Intent:
     """Emit an event that came from outside; one that is refused is kept among the dead letters.
 
     Raises:
@@ -43,11 +55,34 @@ def accept(raw: str | bytes | dict[str, Any], intents: IntentStore, wake: Wake, 
         IntentsUnavailable: as for `emit`.
     """
     try:
-        return emit(parse_event(raw), intents, wake, due_in_s=due_in_s)
+        event = _parsed(raw, count)
+        return emit(event, intents, wake, due_in_s=due_in_s, count=count)
     except EventInvalid as error:
         intents.bury(str(error), _text(raw))
         structlog.get_logger().warning("event_refused", field=error.field, reason=error.reason)
         raise
+
+
+def _parsed(raw: str | bytes | dict[str, Any], count: Count) -> ServerEvent:
+    try:
+        return parse_event(raw)
+    except EventInvalid:
+        count("unknown", "refused")
+        raise
+
+
+@contextmanager
+def _counted(kind: str, count: Count) -> Generator[None]:
+    """Count an event by how its recording ends."""
+    try:
+        yield
+    except EventInvalid:
+        count(kind, "refused")
+        raise
+    except IntentsUnavailable:
+        count(kind, "not_recorded")
+        raise
+    count(kind, "recorded")
 
 
 def _record(event: ServerEvent, intents: IntentStore, due_in_s: float) -> Recorded:

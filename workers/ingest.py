@@ -31,9 +31,10 @@ BATCH = 64
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """What one look at a server took: tools offered, written, removed, left out."""
+    """What one look at a server took: tools offered, written, removed, left out; of those written, which are new."""
 
     offered: int = 0
+    added: int = 0
     written: int = 0
     removed: int = 0
     rejected: int = 0
@@ -99,7 +100,8 @@ def ingest(listing: Listing, intent: Intent, lease: Lease, deps: Dependencies) -
     record = listed_record(listing, wanted, intent, before, deps)
     lease.assert_held()
     deps.index.put_server(record)
-    return Ingested(len(wanted), len(changed), len(gone), len(listing.rejected))
+    added = len(wanted.keys() - held.keys())
+    return Ingested(len(wanted), added, len(changed), len(gone), len(listing.rejected))
 
 
 def _look(intent: Intent, lease: Lease, deps: Dependencies) -> Ingested:
@@ -110,7 +112,8 @@ def _look(intent: Intent, lease: Lease, deps: Dependencies) -> Ingested:
         lease.assert_held()
         deps.index.put_server(record)  # an early caller hears that there is more to come
     try:
-        listing = deps.list_server(intent)
+        with deps.metrics.stage("fetch"):
+            listing = deps.list_server(intent)
     except ServerError as error:
         set_back(error, intent, lease, deps)
         raise
@@ -144,9 +147,9 @@ def _write(
     """Write the server's tools of these digests."""
     server_id, groups = intent.server_id, intent.announcement.groups
     lease.assert_held()
-    deps.index.upsert(
-        [
-            EmbeddedTool(IndexedTool(server_id, definitions[each], each, its.token_counts, groups), its.vectors)
-            for each, its in prepared.items()
-        ]
-    )
+    tools = [
+        EmbeddedTool(IndexedTool(server_id, definitions[each], each, its.token_counts, groups), its.vectors)
+        for each, its in prepared.items()
+    ]
+    with deps.metrics.stage("upsert"):
+        deps.index.upsert(tools)

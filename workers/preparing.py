@@ -96,8 +96,10 @@ def _made(definitions: Definitions, declared_name: str, deps: Dependencies) -> d
     if not definitions:
         return {}
     with deps.computing:
-        counts = count_all((tool.wire for tool in definitions.values()), deps.counters)
-        vectors = tool_vectors(list(definitions.values()), declared_name, deps.embedder)
+        with deps.metrics.stage("count"):
+            counts = count_all((tool.wire for tool in definitions.values()), deps.counters)
+        with deps.metrics.stage("embed"):
+            vectors = tool_vectors(list(definitions.values()), declared_name, deps.embedder)
     made = (Prepared(its_counts, its_vectors) for its_counts, its_vectors in zip(counts, vectors, strict=True))
     return dict(zip(definitions, made, strict=True))
 

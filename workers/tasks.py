@@ -16,6 +16,7 @@ from workers.emit import accept
 from workers.fetch import FetchInterrupted
 from workers.ingest import reconcile
 from workers.intents.contract import IntentStore
+from workers.metrics import WorkerMetrics
 from workers.migration import migrate
 from workers.restore import restore_if_lost
 from workers.tending import tend_index
@@ -44,11 +45,13 @@ class Tasks:
         intents: Callable[[], IntentStore],
         dependencies: Callable[[], Dependencies],
         message_time_s: float,
+        metrics: WorkerMetrics,
     ) -> None:
         self._app = app
         self._intents = intents
         self._dependencies = dependencies
         self._message_time_s = message_time_s
+        self._metrics = metrics
 
     def register(self) -> None:
         """Make the app offer these tasks under their public names."""
@@ -80,9 +83,8 @@ class Tasks:
 
     def reconcile_server(self, server_id: str) -> None:
         """Look at one server and make the index equal to what it offers."""
-        deps = self._dependencies()
         try:
-            reconcile(server_id, deps)
+            self._metrics.look(lambda: reconcile(server_id, self._dependencies()))
         except LeaseHeld:
             return  # the run that holds it looks again when it ends
         except ServerError:
@@ -97,6 +99,7 @@ class Tasks:
         due = self._intents().claim_due(SWEEP_LIMIT)
         for server_id in due:
             self._wake(server_id)
+        self._metrics.swept(len(due))
         if due:
             structlog.get_logger().info("intents_swept", servers=len(due))
         with suppress(IndexUnavailable):
@@ -107,7 +110,7 @@ class Tasks:
         migrate(self._dependencies(), self._look_again_if_asked)
 
     def _accept(self, event: dict[str, Any] | str) -> None:
-        accept(event, self._intents(), self._wake, due_in_s=self._message_time_s)
+        accept(event, self._intents(), self._wake, due_in_s=self._message_time_s, count=self._metrics.event)
 
     def _restore_if_lost(self) -> None:
         if not self._intents().is_marked():

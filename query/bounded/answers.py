@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,14 @@ if TYPE_CHECKING:
     from shared.settings import ResponseMode, Settings
 
 
+Cut = Callable[[str, str], None]
+"""Told of each answer that was too long: the tool, and the form in which it is shown."""
+
+
+def uncounted(tool: str, form: str) -> None:
+    """Count nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answers:
     """The limits of every answer, and its cursors; by default those of a process alone."""
@@ -21,6 +30,7 @@ class Answers:
     mode: ResponseMode = "auto"
     max_tokens: int = 5_000
     encoding: Encoding = "cl100k_base"
+    cut: Cut = uncounted
 
     def budget(self, max_tokens: int | None = None, encoding: Encoding | None = None) -> Budget:
         """Return the budget of one answer: what the caller asked for, and never more than the operator allows."""
@@ -28,7 +38,7 @@ class Answers:
         return Budget(allowed, counting(encoding or self.encoding))
 
 
-def answers_of(settings: Settings) -> Answers:
+def answers_of(settings: Settings, cut: Cut = uncounted) -> Answers:
     """Return how answers are bounded by these settings.
 
     Raises:
@@ -36,4 +46,4 @@ def answers_of(settings: Settings) -> Answers:
     """
     counting(settings.token_encoding)  # loads the vocabulary now: the first caller would wait for it
     cursors = open_cursors(settings)
-    return Answers(cursors, settings.response_mode, settings.max_response_tokens, settings.token_encoding)
+    return Answers(cursors, settings.response_mode, settings.max_response_tokens, settings.token_encoding, cut)

@@ -50,6 +50,7 @@ def bound(result: CallToolResult, reader: Reader, budget: Budget, answers: Answe
         return result
     whole = CallToolResult(content=[*result.content, *_missing_from_text(result)], is_error=result.is_error)
     _log.warning("answer_bounded", tool=reader.tool, form="page", max_tokens=budget.max_tokens)
+    answers.cut(reader.tool, "page")
     try:
         key = answers.cursors.store.put(whole.model_dump_json(by_alias=True, exclude_none=True).encode())
     except CursorsUnavailable as error:

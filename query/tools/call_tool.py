@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from query.calling.upstreams import Upstreams
     from query.catalogue import Catalogue
     from query.history.contract import Called
+    from query.metrics import QueryMetrics
 
 CALL_TOOL = Tool(
     name="call_tool",
@@ -47,7 +48,7 @@ def call_tool_offer(catalogue: Catalogue, upstreams: Upstreams) -> Offer:
             request = CallRequest.model_validate(asked.arguments)
         except ValidationError as error:
             return refusal(first_problem(error))
-        audit = _Audit(asked.caller.name, request.name)
+        audit = _Audit(asked.caller.name, request.name, catalogue.metrics)
         try:
             with audit:
                 return await _outcome(request, asked, audit)
@@ -77,10 +78,11 @@ def call_tool_offer(catalogue: Catalogue, upstreams: Upstreams) -> Offer:
 
 @dataclass(slots=True)
 class _Audit:
-    """What becomes one log line: who called which tool, and what came of it; never what was said."""
+    """What becomes one log line, and is counted: who called which tool, and what came of it; never what was said."""
 
     caller: str
     tool: str
+    metrics: QueryMetrics
     server: str | None = None
     outcome: str = "cancelled"
     result_bytes: int = 0
@@ -90,13 +92,15 @@ class _Audit:
         return self
 
     def __exit__(self, *_: object) -> None:
+        took_s = time.perf_counter() - self._started_s
+        self.metrics.called(self.outcome, took_s)
         _log.info(
             "tool_called",
             caller=self.caller,
             server=self.server,
             tool=self.tool,
             outcome=self.outcome,
-            took_ms=round((time.perf_counter() - self._started_s) * 1e3, 2),
+            took_ms=round(took_s * 1e3, 2),
             result_bytes=self.result_bytes,
         )
 

@@ -42,6 +42,7 @@ def find_tool_offer(catalogue: Catalogue, own: OwnDefinitions) -> Offer:
     def respond(request: FindRequest, caller: Caller) -> dict[str, Any]:
         answer = find_tool(request, caller.scope, catalogue, caller)
         _log_found(answer)
+        catalogue.metrics.found(answer, is_new=request.cursor is None)
         if catalogue.savings:
             own_tokens = own.tokens(caller.permissions)
             catalogue.savings.note(given_by_search(answer, caller, own_tokens, is_new=request.cursor is None))

@@ -147,6 +147,10 @@ class IndexStore:
         """Note that a look at every server was asked for since the index was made."""
         self._put(_WHOLE, {"since": time.time()})
 
+    def touch(self) -> None:
+        """Write something that nobody reads, to learn whether the index takes writes."""
+        self._put(_TOUCHED, {"at": time.time()})
+
     def close(self) -> None:
         """Release the store and every index of it."""
         self._engine.close()
@@ -182,6 +186,7 @@ def _id(role: str) -> str:
 
 
 _IN_SERVICE, _WANTED, _PROGRESS, _WHOLE = _id("in service"), _id("wanted"), _id("progress"), _id("whole")
+_TOUCHED = _id("touched")
 
 
 def _payload(edition: Edition) -> Payload:

@@ -118,7 +118,9 @@ class Chaos(RuleBasedStateMachine):
         counters = dict.fromkeys(ENCODINGS, estimate)
         self.open_store, self.was_wiped = open_store, False
         self.deps = Dependencies(open_store(), self.index, FakeEmbedder(), counters, self.list_server, self.patience)
-        self.tasks = Tasks(cast("Celery", self.outbox), lambda: self.deps.intents, lambda: self.deps, 0.0)
+        self.tasks = Tasks(
+            cast("Celery", self.outbox), lambda: self.deps.intents, lambda: self.deps, 0.0, self.deps.metrics
+        )
         self.said: dict[str, tuple[Status, frozenset[str]]] = {}
         self.silent: set[str] = set()
         self.deadly: set[str] = set()

@@ -17,6 +17,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from tests.hostile.processes import good_stdio
+from tests.metrics import scraped
 from tests.processes import Composition, Running
 from tests.waiting import eventually
 
@@ -113,3 +114,16 @@ def test_a_second_process_on_the_same_data_is_told_so(config: Path) -> None:
     ):
         assert second.process.wait(30) == 2
         assert "another Toolscale process uses" in second.output()
+
+
+def test_one_process_shows_the_metrics_of_both_sides(config: Path) -> None:
+    with serving(config) as (_, url):
+        ask(url)
+        metrics = url.removesuffix("/mcp") + "/metrics"
+        eventually(lambda: 'toolscale_looks_total{result="changed"}' in scraped(metrics), what="the end of the look")
+        found = scraped(metrics)
+
+    assert found['toolscale_requests_total{outcome="ok",tool="find_tool"}'] >= 1
+    assert found['toolscale_tokens_saved_total{encoding="cl100k_base"}'] > 0
+    assert found['toolscale_servers{state="running"}'] == 1
+    assert (found["toolscale_servers_announced"], found["toolscale_intents_up"]) == (1, 1)

@@ -15,7 +15,8 @@ from redis import Redis
 
 from shared.events import ServerEvent
 from tests.builders import changed, down, up
-from tests.door import LIMIT, Answer, Producer, open_door
+from tests.door import LIMIT, TOKEN, Answer, Producer, open_door
+from tests.metrics import scraped
 from tests.processes import Composition
 from tests.redis_server import free_port
 from tests.waiting import eventually
@@ -26,6 +27,7 @@ from workers.intents.contract import Intent
 from workers.intents.redis_store import RedisIntents, connect
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.transitions import Pace
+from workers.metrics import WorkerMetrics
 
 PACE = Pace(1.0, 4.0)
 # a producer waits two seconds at most; the rest is for a busy machine
@@ -277,3 +279,18 @@ def test_without_a_token_the_door_does_not_open(tmp_path: Path) -> None:
     with composition.run("door", "-m", "workers.door") as door:
         assert door.process.wait(30) == 1
         assert "TOOLSCALE_EVENTS_TOKEN" in door.output()
+
+
+def test_what_came_by_the_door_is_counted_for_those_who_hold_the_token(intents: SqliteIntents) -> None:
+    metrics = WorkerMetrics()
+    recorder = Recorder(intents, lambda _: None, due_in_s=5.0, count=metrics.event)
+    with closing(recorder), open_door(recorder, metrics) as door:
+        assert door.post(document(up("docs"))).status == 202
+        assert door.post({"type": "nonsense"}).status == 400
+
+        found = scraped(f"{door.url}/metrics", authorization=f"Bearer {TOKEN}")
+        stranger = door.get("/metrics")
+
+    assert found['toolscale_events_total{outcome="recorded",type="up"}'] == 1
+    assert found['toolscale_events_total{outcome="refused",type="unknown"}'] == 1
+    assert stranger == 401

@@ -19,7 +19,7 @@ from shared.errors import EventInvalid, LeaseHeld
 from shared.events import ServerEvent
 from tests.builders import changed, down, up
 from tests.waiting import eventually
-from workers.intents.contract import Intent, IntentStore, MigrationProgress
+from workers.intents.contract import Backlog, Intent, IntentStore, MigrationProgress
 from workers.intents.redis_store import RedisIntents, connect
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.transitions import Pace
@@ -494,6 +494,20 @@ def test_the_latest_dead_letters_are_kept_newest_first(store: IntentStore) -> No
     assert [letter.reason for letter in letters] == ["reason 4", "reason 3", "reason 2"]
     assert len(letters[0].body) == 10_000
     assert len(store.dead_letters(1)) == 1
+
+
+def test_the_backlog_is_of_looks_that_are_due_and_of_letters_that_are_kept(store: IntentStore) -> None:
+    assert store.backlog() == Backlog(servers=0, due=0, overdue_s=0.0, dead_letters=0)
+    store.record(up("later"), due_in_s=60)
+    store.bury("refused", "{}")
+    store.record(up("now"), due_in_s=0)
+
+    found = store.backlog()
+
+    assert (found.servers, found.due, found.dead_letters) == (2, 1, 1)
+    eventually(lambda: store.backlog().overdue_s > found.overdue_s, 5)
+    assert store.claim_due(10) == ["now"]
+    assert (store.backlog().due, store.backlog().overdue_s) == (0, 0.0)
 
 
 def test_events_recorded_at_the_same_time_are_all_counted(reopen: Callable[[], IntentStore]) -> None:

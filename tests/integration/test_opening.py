@@ -10,13 +10,15 @@ from pathlib import Path
 from shared.errors import IndexUnavailable
 from shared.settings import load_settings
 from workers.celery_app import Opened
+from workers.metrics import WorkerMetrics
 
 
 def test_intents_are_open_while_the_index_takes_connections_and_says_nothing(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(2) as threads:
         silent.settimeout(60)
         port = silent.getsockname()[1]
-        opened = Opened(load_settings(data_dir=tmp_path, redis_url=None, qdrant_url=f"http://127.0.0.1:{port}"))
+        settings = load_settings(data_dir=tmp_path, redis_url=None, qdrant_url=f"http://127.0.0.1:{port}")
+        opened = Opened(settings, WorkerMetrics())
         looking = threads.submit(opened.dependencies)
         with closing(silent.accept()[0]):
             recording = threads.submit(opened.intents)

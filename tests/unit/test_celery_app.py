@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from celery import Celery
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.settings import load_settings
@@ -28,6 +28,7 @@ def test_tasks_are_json_and_leave_no_results() -> None:
 
 
 @given(st.floats(min_value=0.001, max_value=600))
+@settings(deadline=None)  # the first app loads much of Celery
 def test_a_look_may_take_longer_than_its_listing_and_ends_before_its_message_comes_back(listing_s: float) -> None:
     conf = build_app(load_settings(redis_url=REDIS, listing_timeout_s=listing_s)).conf
 

@@ -241,11 +241,13 @@ def test_redis_started_by_its_command_appends_every_write_and_evicts_nothing(tmp
     assert int(config["maxmemory"]) < 512 << 20
 
 
-@pytest.mark.parametrize("name", ["qdrant", "door", "query", "flower"])
+@pytest.mark.parametrize("name", ["qdrant", "worker", "door", "query", "flower"])
 @pytest.mark.parametrize(("status", "healthy"), [(200, True), (503, False)])
 def test_a_health_check_passes_on_200_alone(name: str, status: int, healthy: bool) -> None:
     with answering(status) as port:
-        command = [re.sub(r"6333|876[56]|5555", str(port), word) for word in SERVICES[name]["healthcheck"]["test"][1:]]
+        command = [
+            re.sub(r"6333|876[56]|5555|9464", str(port), word) for word in SERVICES[name]["healthcheck"]["test"][1:]
+        ]
         command = [sys.executable if word == "python" else word for word in command]
 
         checked = subprocess.run(command, capture_output=True, timeout=20, check=False)

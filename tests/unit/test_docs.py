@@ -14,9 +14,14 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
+from query import metrics as query_metrics
 from shared import errors
 from shared.events import EventType, parse_event
 from toolscale.cli import app
+from workers import metrics as worker_metrics
+from workers.monitoring import queue
+
+METRICS = (*query_metrics.METRICS, *worker_metrics.METRICS, *queue.METRICS)
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = [path for package in ("shared", "workers", "query", "toolscale") for path in (ROOT / package).rglob("*.py")]
@@ -28,7 +33,8 @@ DECISIONS = sorted((ROOT / "docs" / "adr").glob("*.md"))
 
 _LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_TELEMETRY_ROW = re.compile(r"^\| `(\w+)` \| (\w+) \|([^|]*)\|", re.MULTILINE)
+_TELEMETRY_ROW = re.compile(rf"^\| `(\w+)` \| ({'|'.join(_LEVELS)}) \|([^|]*)\|", re.MULTILINE)
+_METRIC_ROW = re.compile(r"^\| `(toolscale_\w+)` \| (\w+) \| (\w+) \|([^|]*)\| (.*) \|$", re.MULTILINE)
 
 
 def text_of(name: str) -> str:
@@ -93,6 +99,20 @@ def _log_call(call: ast.Call, level: str, logger: ast.expr) -> LogCall:
     bound = [keyword for node in ast.walk(logger) if isinstance(node, ast.Call) for keyword in node.keywords]
     names = [keyword.arg for keyword in (*bound, *call.keywords)]
     return LogCall(str(ast.literal_eval(event)), level, {name for name in names if name}, None in names)
+
+
+# --- metrics ---
+
+
+def test_every_metric_is_described_as_it_is_declared() -> None:
+    described = {
+        name: (kind, unit, set(re.findall(r"`(\w+)`", labels)), meaning)
+        for name, kind, unit, labels, meaning in _METRIC_ROW.findall(text_of("docs/telemetry.md"))
+    }
+
+    assert described == {
+        metric.name: (metric.kind, metric.unit, set(metric.labels), metric.description) for metric in METRICS
+    }
 
 
 # --- errors ---

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from shared.metrics import exposition
 from workers.door.binding import BATCH, MEDIA_TYPES, documents, media_type
 from workers.door.recording import NOT_RECORDED, RECORDED, REFUSED, Outcome
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
     from starlette.requests import Request
 
     from workers.door.recording import Recorder
@@ -35,8 +37,7 @@ def events_route(recorder: Recorder, *, token: str, max_body_bytes: int) -> Rout
         try:
             return await taken(request)
         except HTTPException as refusal:
-            content = {"status": refusal.status_code, "reason": refusal.detail}
-            return JSONResponse(content, refusal.status_code, refusal.headers)
+            return _refused(refusal)
 
     async def taken(request: Request) -> JSONResponse:
         _check_token(request, token)
@@ -48,6 +49,22 @@ def events_route(recorder: Recorder, *, token: str, max_body_bytes: int) -> Rout
         return _answer(outcomes) if sent_as == BATCH else _single(outcomes[0])
 
     return Route(EVENTS_PATH, events, methods=["POST"])
+
+
+def metrics_route(registry: CollectorRegistry, *, token: str | None) -> Route:
+    """Return the route that shows metrics to whoever holds the token; without one, to all."""
+
+    async def metrics(request: Request) -> Response:
+        try:
+            if token is not None:
+                _check_token(request, token)
+        except HTTPException as refusal:
+            return _refused(refusal)
+        accept = request.headers.get("accept", "")
+        body, content_type = await anyio.to_thread.run_sync(exposition, registry, accept)
+        return Response(body, headers={"content-type": content_type})
+
+    return Route("/metrics", metrics, methods=["GET"])
 
 
 def overall(outcomes: Sequence[Outcome]) -> int:
@@ -70,6 +87,11 @@ def _answer(outcomes: Sequence[Outcome]) -> JSONResponse:
 
 def _single(outcome: Outcome) -> JSONResponse:
     return _json(outcome.status, outcome.model_dump(exclude_none=True))
+
+
+def _refused(refusal: HTTPException) -> JSONResponse:
+    content = {"status": refusal.status_code, "reason": refusal.detail}
+    return JSONResponse(content, refusal.status_code, refusal.headers)
 
 
 def _json(status: int, content: dict[str, Any]) -> JSONResponse:

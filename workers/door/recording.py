@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from shared.errors import EventInvalid, IntentsUnavailable
 from workers.door.binding import Document
-from workers.emit import Wake, accept
+from workers.emit import Count, Wake, accept, uncounted
 from workers.intents.contract import Intent, IntentStore
 
 # Requests that are recorded at the same time; the others wait for their turn within their own time.
@@ -42,9 +42,13 @@ class Outcome(BaseModel):
 class Recorder:
     """Accepts events in threads of its own, at most THREADS at a time, each request within `within_s` seconds."""
 
-    def __init__(self, intents: IntentStore, wake: Wake, *, due_in_s: float, within_s: float = 2.0) -> None:
+    def __init__(
+        self, intents: IntentStore, wake: Wake, *, due_in_s: float, within_s: float = 2.0, count: Count = uncounted
+    ) -> None:
         self._intents = intents
-        self._accept: Callable[[Document], Intent] = partial(accept, intents=intents, wake=wake, due_in_s=due_in_s)
+        self._accept: Callable[[Document], Intent] = partial(
+            accept, intents=intents, wake=wake, due_in_s=due_in_s, count=count
+        )
         self._within_s = within_s
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="toolscale door")
 

@@ -15,12 +15,14 @@ from starlette.routing import Route
 
 from shared.errors import ConfigInvalid
 from shared.logging import configure_logging
-from workers.door.http import EVENTS_PATH, events_route
+from workers.door.http import EVENTS_PATH, events_route, metrics_route
 from workers.door.recording import Recorder
 from workers.door.waking import broker_wake, waking_in_background
 from workers.intents import open_intents
+from workers.metrics import BacklogGauges, WorkerMetrics
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
     from starlette.requests import Request
 
     from shared.settings import Settings
@@ -39,13 +41,14 @@ def serve(settings: Settings) -> None:
         IntentsUnavailable: the intents cannot be opened.
     """
     configure_logging(settings.log_level)
-    token = required_token(settings)
+    token, metrics = required_token(settings), WorkerMetrics()
     with (
         _bind(settings.door_host, settings.door_port) as listener,
-        recording(settings) as recorder,
+        recording(settings, metrics) as recorder,
     ):
+        limit, is_open = settings.door_max_body_bytes, settings.metrics_open
         config = uvicorn.Config(
-            door_app(recorder, token, settings.door_max_body_bytes),
+            door_app(recorder, token, limit, metrics.registry, metrics_open=is_open),
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=GRACE_S,
@@ -68,8 +71,13 @@ def required_token(settings: Settings) -> str:
     return settings.events_token
 
 
-def door_app(recorder: Recorder, token: str, max_body_bytes: int) -> Starlette:
-    """Return `/events` with `/healthz`, and `/readyz` that tells whether the intent store answers."""
+def door_app(
+    recorder: Recorder, token: str, max_body_bytes: int, registry: CollectorRegistry, *, metrics_open: bool = False
+) -> Starlette:
+    """Return `/events` with `/healthz`, `/readyz` that tells whether the intent store answers, and `/metrics`.
+
+    The last needs the token as well, unless it is open.
+    """
 
     async def readyz(_: Request) -> JSONResponse:
         if await recorder.is_ready():
@@ -77,7 +85,8 @@ def door_app(recorder: Recorder, token: str, max_body_bytes: int) -> Starlette:
         return JSONResponse({"status": "intents unavailable"}, status_code=503)
 
     events = events_route(recorder, token=token, max_body_bytes=max_body_bytes)
-    return Starlette(routes=[events, Route("/healthz", _healthz), Route("/readyz", readyz)])
+    metrics = metrics_route(registry, token=None if metrics_open else token)
+    return Starlette(routes=[events, metrics, Route("/healthz", _healthz), Route("/readyz", readyz)])
 
 
 async def _healthz(_: Request) -> JSONResponse:
@@ -85,15 +94,16 @@ async def _healthz(_: Request) -> JSONResponse:
 
 
 @contextmanager
-def recording(settings: Settings) -> Generator[Recorder]:
-    """Open the intents, and a way to the broker that cannot hold up a producer."""
+def recording(settings: Settings, metrics: WorkerMetrics) -> Generator[Recorder]:
+    """Open the intents, and a way to the broker that cannot hold up a producer; events are counted in `metrics`."""
     # without a broker that another process reads, an event is due at once for that process's sweep
     due_in_s = 0.0 if settings.is_embedded else settings.retry_after_s
     with (
         closing(open_intents(settings)) as intents,
         waking_in_background(broker_wake(settings)) as wake,
-        closing(Recorder(intents, wake, due_in_s=due_in_s)) as recorder,
+        closing(Recorder(intents, wake, due_in_s=due_in_s, count=metrics.event)) as recorder,
     ):
+        metrics.registry.register(BacklogGauges(intents.backlog))
         yield recorder
 
 

@@ -101,6 +101,19 @@ class MigrationProgress(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
+class Backlog:
+    """What is to be done: servers that have an intent, looks whose time has come, and refused messages that are kept.
+
+    `overdue_s` is how long the first of those looks has waited for a sweep; 0 where none is due.
+    """
+
+    servers: int
+    due: int
+    overdue_s: float
+    dead_letters: int
+
+
+@dataclass(frozen=True, slots=True)
 class Recorded:
     """The intent after an event, and whether a message must be sent: none is under way yet."""
 
@@ -241,6 +254,10 @@ class IntentStore(Protocol):
 
     def dead_letters(self, limit: int) -> list[DeadLetter]:
         """Return the latest refused messages, newest first."""
+        ...
+
+    def backlog(self) -> Backlog:
+        """Return what is to be done now; it costs no more where there are many servers."""
         ...
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from redis.lock import Lock
 
 from shared.errors import IntentsUnavailable, LeaseHeld
 from workers.intents.base import Change, StoredIntents, readable
-from workers.intents.contract import LETTER_CHARACTERS, DeadLetter, Intent, Lease
+from workers.intents.contract import LETTER_CHARACTERS, Backlog, DeadLetter, Intent, Lease
 from workers.intents.redis_claims import RedisClaims
 from workers.intents.transitions import Pace
 
@@ -71,17 +71,17 @@ class RedisIntents(StoredIntents):
 
     def intent(self, server_id: str) -> Intent | None:
         """Return a server's intent, or None when it was never announced."""
-        with _translated():
+        with translated():
             stored = self._redis.get(_key(server_id))
         return _parse(server_id, stored)
 
     def intents(self) -> Iterator[Intent]:
         """Return the intents of all announced servers."""
-        with _translated():
+        with translated():
             server_ids = sorted(str(member) for member in self._redis.smembers(SERVERS))
         for start in range(0, len(server_ids), _READ_AT_ONCE):
             asked = server_ids[start : start + _READ_AT_ONCE]
-            with _translated():
+            with translated():
                 stored = self._redis.mget([_key(server_id) for server_id in asked])
             parsed = (_parse(server_id, each) for server_id, each in zip(asked, stored, strict=True))
             yield from (intent for intent in parsed if intent)
@@ -90,7 +90,7 @@ class RedisIntents(StoredIntents):
     def lease(self, server_id: str) -> Generator[Lease]:
         """Hold the server for this run, renewing it in the background; it expires when the process dies."""
         lock = Lock(self._redis, f"toolscale:lease:{server_id}", timeout=self._lease_s, thread_local=False)
-        with _translated():
+        with translated():
             if not lock.acquire(blocking=False):
                 raise LeaseHeld(server_id, "another run is looking at it")
         held = _RenewedLease(server_id, lock, self._lease_s / 3)
@@ -105,22 +105,22 @@ class RedisIntents(StoredIntents):
 
     def is_marked(self) -> bool:
         """Return whether Redis still has the mark, so that it was not wiped since."""
-        with _translated():
+        with translated():
             return bool(self._redis.exists(MARK))
 
     def mark(self) -> None:
         """Mark this Redis as one that holds all servers there are."""
-        with _translated():
+        with translated():
             self._redis.set(MARK, int(time.time()))
 
     def now(self) -> float:
         """Return seconds since the epoch by Redis's clock."""
-        with _translated():
+        with translated():
             return _seconds(self._redis.time())
 
     def next_revision(self) -> int:
         """Return microseconds since the epoch, always more than any revision before."""
-        with _translated():
+        with translated():
             return int(self._next_revision(keys=[REVISION]))
 
     def bury(self, reason: str, body: str) -> None:
@@ -128,16 +128,28 @@ class RedisIntents(StoredIntents):
         body = body[:LETTER_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
         reason = reason.encode("utf-8", "replace").decode("utf-8")
         letter = DeadLetter(at=time.time(), reason=reason, body=body)
-        with _translated(), self._redis.pipeline() as pipe:
+        with translated(), self._redis.pipeline() as pipe:
             pipe.lpush(DEAD_LETTERS, letter.model_dump_json())
             pipe.ltrim(DEAD_LETTERS, 0, self._dead_letter_limit - 1)
             pipe.execute()
 
     def dead_letters(self, limit: int) -> list[DeadLetter]:
         """Return the latest refused messages, newest first."""
-        with _translated():
+        with translated():
             rows = self._redis.lrange(DEAD_LETTERS, 0, limit - 1)
         return [DeadLetter.model_validate_json(row) for row in rows]
+
+    def backlog(self) -> Backlog:
+        """Return what is to be done now, by Redis's clock."""
+        with translated():
+            now = _seconds(self._redis.time())
+            with self._redis.pipeline(transaction=False) as pipe:
+                pipe.scard(SERVERS)
+                pipe.zcount(DUE, "-inf", now)
+                pipe.zrange(DUE, 0, 0, withscores=True)
+                pipe.llen(DEAD_LETTERS)
+                servers, due, first, letters = pipe.execute()
+        return Backlog(servers, due, max(0.0, now - first[0][1]) if first else 0.0, letters)
 
     def close(self) -> None:
         """Release the connections."""
@@ -156,17 +168,17 @@ class RedisIntents(StoredIntents):
         return stored if isinstance(stored, str) else None
 
     def _drop_due(self, server_id: str) -> None:
-        with _translated():
+        with translated():
             self._redis.zrem(DUE, server_id)
 
     def _due(self, limit: int) -> list[str]:
-        with _translated():
+        with translated():
             now = _seconds(self._redis.time())
             return [str(server_id) for server_id in self._redis.zrangebyscore(DUE, "-inf", now, start=0, num=limit)]
 
     def _update(self, server_id: str, change: Change) -> Intent:
         """Do it again when another process came between; a storm's threads take turns here instead."""
-        with self._updating[hash(server_id) % _LOCKS], _translated():
+        with self._updating[hash(server_id) % _LOCKS], translated():
             while True:
                 now, stored = self._read(keys=[_key(server_id)])
                 after = change(_parse(server_id, stored), _seconds(now))
@@ -196,7 +208,7 @@ class _RenewedLease:
 
     def assert_held(self) -> None:
         """Raise LeaseHeld when the lease expired and may be another's."""
-        with _translated():
+        with translated():
             if not self._lock.owned():
                 raise LeaseHeld(self._server_id, "the lease was lost: this run was suspended for too long")
 
@@ -233,7 +245,8 @@ def _seconds(time: Sequence[str | int]) -> float:
 
 
 @contextmanager
-def _translated() -> Generator[None]:
+def translated() -> Generator[None]:
+    """Raise IntentsUnavailable in the place of whatever Redis's client raises."""
     try:
         yield
     except RedisError as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from shared.errors import IntentsUnavailable, LeaseHeld
 from workers.intents.base import Change, StoredIntents, readable
-from workers.intents.contract import LETTER_CHARACTERS, DeadLetter, Intent, Lease
+from workers.intents.contract import LETTER_CHARACTERS, Backlog, DeadLetter, Intent, Lease
 from workers.intents.transitions import Pace
 
 _SCHEMA = """
@@ -122,6 +122,15 @@ class SqliteIntents(StoredIntents):
                 "SELECT at, reason, body FROM dead_letters ORDER BY number DESC LIMIT ?", (limit,)
             ).fetchall()
         return [DeadLetter(at=at, reason=reason, body=body) for at, reason, body in rows]
+
+    def backlog(self) -> Backlog:
+        """Return what is to be done now."""
+        now = self._clock()
+        with self._transaction() as db:
+            servers, first = db.execute("SELECT count(*), min(due_at) FROM intents").fetchone()
+            (due,) = db.execute("SELECT count(*) FROM intents WHERE due_at <= ?", (now,)).fetchone()
+            (letters,) = db.execute("SELECT count(*) FROM dead_letters").fetchone()
+        return Backlog(servers, due, max(0.0, now - first) if first else 0.0, letters)
 
     def close(self) -> None:
         """Release the file."""

@@ -1,0 +1,225 @@
+"""What the query service counts and times, and what it says of the catalogue."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter as Tally
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from heapq import nlargest
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry
+
+from shared.errors import IndexUnavailable
+from shared.metrics import Metric, counter, gauge, histogram, spread
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import GaugeHistogramMetricFamily, GaugeMetricFamily
+
+    from query.answer import FindAnswer
+    from shared.catalog import ServerRecord
+
+    Family = GaugeMetricFamily | GaugeHistogramMetricFamily
+
+# Servers that are named, those listed the longest ago: each is a time series.
+STALEST = 10
+
+STATUSES = ("running", "quarantined", "stopped")
+STATES = (*STATUSES, "stale", "awaited")
+
+REQUESTS = Metric(
+    "toolscale_requests_total",
+    "counter",
+    "requests",
+    "Calls of our own tools, or of a toolset's (`direct`): `ok`; `refused`: answered by an error result; "
+    "`error`: by an error of the protocol.",
+    ("tool", "outcome"),
+)
+REQUEST_SECONDS = Metric(
+    "toolscale_request_seconds", "histogram", "seconds", "What these calls took, from arguments to answer.", ("tool",)
+)
+FIND_SECONDS = Metric(
+    "toolscale_find_seconds",
+    "histogram",
+    "seconds",
+    "The parts of `find_tool`: `embed` the query, `search`, `sum` the baseline, and `fit` the answer to its budget.",
+    ("part",),
+)
+NO_MATCH = Metric("toolscale_no_match_total", "counter", "requests", "Searches that found no tool that fits.")
+BASELINE = Metric(
+    "toolscale_tokens_baseline_total",
+    "counter",
+    "tokens",
+    "What all tools that the caller may see would have cost, a search; further pages of one count nothing.",
+    ("encoding",),
+)
+RETURNED = Metric(
+    "toolscale_tokens_returned_total", "counter", "tokens", "What the tools cost that searches gave.", ("encoding",)
+)
+SAVED = Metric(
+    "toolscale_tokens_saved_total",
+    "counter",
+    "tokens",
+    "The difference, of searches and not of their further pages.",
+    ("encoding",),
+)
+CALLS = Metric(
+    "toolscale_calls_total",
+    "counter",
+    "calls",
+    "Calls of servers' tools: `ok`, `tool_error` (the tool's own), `cancelled`, or the class of the error.",
+    ("outcome",),
+)
+CALL_SECONDS = Metric("toolscale_call_seconds", "histogram", "seconds", "What these calls took, connecting included.")
+ANSWERS_CUT = Metric(
+    "toolscale_answers_cut_total",
+    "counter",
+    "answers",
+    "Answers that were too long: shown as `summary` or `name`s, or as the first `page`.",
+    ("tool", "form"),
+)
+INDEX_UP = Metric("toolscale_index_up", "gauge", "boolean", "1: the index answers; 0: it does not.")
+SERVERS = Metric(
+    "toolscale_servers",
+    "gauge",
+    "servers",
+    "Servers of the catalogue: `running`; `stale`: running, and its list cannot be renewed; `quarantined`, `stopped`; "
+    "`awaited`: not listed yet.",
+    ("state",),
+)
+TOOLS = Metric(
+    "toolscale_tools", "gauge", "tools", "Tools of servers that are `running`, `quarantined` or `stopped`.", ("status",)
+)
+TOOLS_REJECTED = Metric("toolscale_tools_rejected", "gauge", "tools", "Tools that servers offer and that are no use.")
+CATALOGUE_TOKENS = Metric(
+    "toolscale_catalogue_tokens", "gauge", "tokens", "What all tools of running servers cost a context.", ("encoding",)
+)
+LIST_AGE = Metric(
+    "toolscale_list_age_seconds",
+    "gaugehistogram",
+    "seconds",
+    "How long ago running servers were listed; a minute more than it is, at the most.",
+    buckets=(60.0, 120.0, 300.0, 600.0, 1_800.0, 3_600.0, 21_600.0, 86_400.0),
+)
+STALEST_AGE = Metric(
+    "toolscale_stalest_server_seconds",
+    "gauge",
+    "seconds",
+    f"The same of the {STALEST} running servers that were listed the longest ago.",
+    ("server",),
+)
+
+METRICS = (
+    *(REQUESTS, REQUEST_SECONDS, FIND_SECONDS, NO_MATCH, BASELINE, RETURNED, SAVED, CALLS, CALL_SECONDS, ANSWERS_CUT),
+    *(INDEX_UP, SERVERS, TOOLS, TOOLS_REJECTED, CATALOGUE_TOKENS, LIST_AGE, STALEST_AGE),
+)
+
+
+class QueryMetrics:
+    """The counters and timers of one query service. Safe to use from any thread."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        """Begin at 0, in a registry of its own where none is given."""
+        self.registry = CollectorRegistry() if registry is None else registry
+        self._requests = counter(REQUESTS, self.registry)
+        self._request_seconds = histogram(REQUEST_SECONDS, self.registry)
+        self._find_seconds = histogram(FIND_SECONDS, self.registry)
+        self._no_match = counter(NO_MATCH, self.registry)
+        self._baseline = counter(BASELINE, self.registry)
+        self._returned = counter(RETURNED, self.registry)
+        self._saved = counter(SAVED, self.registry)
+        self._calls = counter(CALLS, self.registry)
+        self._call_seconds = histogram(CALL_SECONDS, self.registry)
+        self._answers_cut = counter(ANSWERS_CUT, self.registry)
+
+    @contextmanager
+    def request(self, tool: str) -> Generator[Callable[[bool], None]]:
+        """Time and count a call of one of our tools; what is yielded is told whether the result is an error."""
+        outcome = "error"
+
+        def ended(is_error: bool) -> None:
+            nonlocal outcome
+            outcome = "refused" if is_error else "ok"
+
+        try:
+            with self._request_seconds.labels(tool).time():
+                yield ended
+        finally:
+            self._requests.labels(tool, outcome).inc()
+
+    def found(self, answer: FindAnswer, *, is_new: bool) -> None:
+        """Count what a search gave, and time its parts; a further page of one is not new."""
+        tokens, timings = answer.token_metrics, answer.timings
+        self._returned.labels(tokens.encoding).inc(tokens.returned_tokens)
+        if is_new:
+            self._baseline.labels(tokens.encoding).inc(tokens.baseline_tokens)
+            self._saved.labels(tokens.encoding).inc(tokens.tokens_saved)
+            self._no_match.inc(bool(answer.no_match))
+        for part in ("embed", "search", "sum", "fit"):
+            self._find_seconds.labels(part).observe(getattr(timings, f"{part}_ms") / 1e3)
+
+    def called(self, outcome: str, seconds: float) -> None:
+        """Count and time a call of a server's tool."""
+        self._calls.labels(outcome).inc()
+        self._call_seconds.observe(seconds)
+
+    def cut(self, tool: str, form: str) -> None:
+        """Count an answer that was too long."""
+        self._answers_cut.labels(tool, form).inc()
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueGauges:
+    """A collector of what servers' records say, read each time that it is asked."""
+
+    records: Callable[[], Iterable[ServerRecord]]
+
+    def collect(self) -> Iterator[Family]:
+        """Yield the gauges as of now; of an index that does not answer, only that."""
+        try:
+            records = list(self.records())
+        except IndexUnavailable:
+            yield gauge(INDEX_UP, 0)
+            return
+        yield gauge(INDEX_UP, 1)
+        yield gauge(SERVERS, dict.fromkeys(STATES, 0.0) | _states(records))
+        yield gauge(TOOLS, dict.fromkeys(STATUSES, 0.0) | _tools(records))
+        yield gauge(TOOLS_REJECTED, sum(len(record.rejected) for record in records))
+        running = [record for record in records if record.status == "running" and record.is_listed]
+        yield gauge(CATALOGUE_TOKENS, _tokens(running))
+        yield from _ages(running)
+
+
+def _states(records: Sequence[ServerRecord]) -> dict[str, float]:
+    return dict(Tally(_state(record) for record in records))
+
+
+def _state(record: ServerRecord) -> str:
+    if record.status != "running":
+        return record.status
+    if record.stale_since is not None:
+        return "stale"
+    return "running" if record.is_listed else "awaited"
+
+
+def _tools(records: Sequence[ServerRecord]) -> dict[str, float]:
+    tools: Tally[str] = Tally()
+    for record in records:
+        tools[record.status] += record.tool_count
+    return dict(tools)
+
+
+def _tokens(records: Sequence[ServerRecord]) -> dict[str, float]:
+    tokens: Tally[str] = Tally()
+    for record in records:
+        tokens.update(record.tokens)
+    return dict(tokens)
+
+
+def _ages(records: Sequence[ServerRecord]) -> Iterator[Family]:
+    now = time.time()
+    ages = {record.server_id: max(0.0, now - (record.last_listed_at or now)) for record in records}
+    yield spread(LIST_AGE, ages.values())
+    yield gauge(STALEST_AGE, {server: ages[server] for server in nlargest(STALEST, ages, key=ages.__getitem__)})

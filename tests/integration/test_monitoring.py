@@ -1,0 +1,180 @@
+"""What real worker processes on a real Redis say of themselves: their metrics, and that they do nothing."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from celery import Celery
+
+from tests.builders import up
+from tests.hostile.messages import one_page, tool
+from tests.hostile.scripted_http import scripted_http
+from tests.metrics import scraped
+from tests.processes import Composition, Running
+from tests.redis_server import free_port
+from tests.waiting import eventually
+from workers.intents.redis_store import RedisIntents, connect
+from workers.intents.transitions import Pace
+from workers.tasks import ACCEPT_EVENT
+
+pytestmark = pytest.mark.redis
+
+# what is promised: a worker that consumes nothing is not ready within half a minute
+RED_WITHIN_S = 30.0
+
+
+@dataclass(frozen=True)
+class Monitored:
+    """A composition whose worker has a port of its own."""
+
+    composition: Composition
+    port: int = field(default_factory=free_port)
+
+    @contextmanager
+    def worker(self, *options: str, **environment: str) -> Generator[Running]:
+        """Run the worker until the block ends; it is ready at the beginning."""
+        given = {"TOOLSCALE_MONITOR_PORT": str(self.port), **environment}
+        with self.composition.worker("worker", *options, **given) as worker:
+            eventually(lambda: self.ready() == 200, 20, what=worker.output())
+            yield worker
+
+    def ready(self) -> int:
+        """Return the status of `/readyz`, 0 where nobody answers in time."""
+        return self.readiness()[0]
+
+    def readiness(self) -> tuple[int, dict[str, Any]]:
+        """Return the status of `/readyz`, and what it says."""
+        try:
+            with urllib.request.urlopen(self.url("/readyz"), timeout=2) as response:
+                return response.status, json.loads(response.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read())
+        except OSError:
+            return 0, {}
+
+    def url(self, path: str) -> str:
+        """Return the address of a page."""
+        return f"http://127.0.0.1:{self.port}{path}"
+
+
+@pytest.fixture
+def monitored(own_redis_url: str, tmp_path: Path) -> Monitored:
+    return Monitored(Composition(own_redis_url, tmp_path, {}))
+
+
+@pytest.fixture
+def producer(monitored: Monitored) -> Generator[Celery]:
+    with Celery("producer", broker=monitored.composition.redis_url) as app:
+        yield app
+
+
+def announce(producer: Celery, server_id: str, url: str = "http://127.0.0.1:9/mcp") -> None:
+    producer.send_task(ACCEPT_EVENT, args=[up(server_id, url=url).model_dump(mode="json")], queue="toolscale")
+
+
+def turns_red(monitored: Monitored) -> float:
+    """Return the seconds until the worker says that it is not ready."""
+    began = time.monotonic()
+    eventually(lambda: monitored.ready() != 200, RED_WITHIN_S, what="not ready")
+    return time.monotonic() - began
+
+
+def test_a_worker_shows_what_it_did_and_what_waits(monitored: Monitored, producer: Celery) -> None:
+    pages = one_page(tool("read_file"), tool("write_file"))
+    with (
+        scripted_http(lambda exchange: exchange.play(pages)) as server,
+        closing(RedisIntents(connect(monitored.composition.redis_url), Pace(1.0, 4.0))) as intents,
+        monitored.worker() as worker,
+    ):
+        announce(producer, "files", server.url)
+        eventually(lambda: (found := intents.intent("files")) and not found.is_lagging, 30, what=worker.output())
+        wanted = 'toolscale_looks_total{result="changed"}'
+        eventually(lambda: wanted in scraped(monitored.url("/metrics")), 10)
+
+        found = scraped(monitored.url("/metrics"))
+
+    assert found['toolscale_events_total{outcome="recorded",type="up"}'] == 1
+    assert found['toolscale_tool_changes_total{change="added"}'] == 2
+    stages = {stage: found[f'toolscale_stage_seconds_count{{stage="{stage}"}}'] for stage in ("fetch", "embed")}
+    assert stages == {"fetch": 1, "embed": 1}
+    assert found['toolscale_task_wait_seconds_count{task="toolscale.reconcile_server"}'] == 1
+    assert (found["toolscale_servers_announced"], found["toolscale_intents_up"]) == (1, 1)
+    assert found['toolscale_queue_messages{state="waiting"}'] == 0
+    assert 0 < found["toolscale_last_look_seconds"] < 60
+
+
+def test_a_worker_that_no_longer_consumes_turns_red_within_half_a_minute(
+    monitored: Monitored, producer: Celery
+) -> None:
+    with monitored.worker() as worker, monitored.composition.beat():
+        eventually(lambda: producer.control.cancel_consumer("toolscale", reply=True, timeout=2), 20, what="cancelled")
+
+        took_s = turns_red(monitored)
+
+        status, said = monitored.readiness()
+        assert worker.process.poll() is None
+        assert status == 503, said
+        assert "no task has ended for" in said["checks"]["tasks"]
+        assert (said["checks"]["broker"], said["checks"]["index"]) == ("ok", "ok")
+        found = scraped(monitored.url("/metrics"))
+        assert found['toolscale_queue_messages{state="waiting"}'] > 0
+        assert found["toolscale_queue_oldest_seconds"] > took_s / 2
+
+        eventually(lambda: producer.control.add_consumer("toolscale", reply=True, timeout=2), 20, what="added")
+        eventually(lambda: monitored.ready() == 200, 20, what="ready again")
+
+
+def test_a_frozen_pool_behind_a_living_worker_turns_red_within_half_a_minute(
+    monitored: Monitored, producer: Celery
+) -> None:
+    with monitored.worker("--pool", "processes", "--concurrency", "4") as worker, monitored.composition.beat():
+        children = psutil.Process(worker.process.pid).children()
+        for child in children:
+            child.send_signal(signal.SIGSTOP)
+        try:
+            turns_red(monitored)
+            status, said = monitored.readiness()
+        finally:
+            for child in children:
+                child.send_signal(signal.SIGCONT)
+
+    assert status == 503
+    assert "no task has ended for" in said["checks"]["tasks"]
+
+
+def test_a_worker_that_is_frozen_does_not_answer_and_is_ready_again_afterwards(monitored: Monitored) -> None:
+    with monitored.worker() as worker:
+        worker.process.send_signal(signal.SIGSTOP)
+        try:
+            assert monitored.ready() == 0
+        finally:
+            worker.process.send_signal(signal.SIGCONT)
+        eventually(lambda: monitored.ready() == 200, 20, what=worker.output())
+
+
+def test_an_idle_worker_stays_ready_and_one_without_a_broker_does_not(monitored: Monitored) -> None:
+    with monitored.worker() as worker:
+        with connect(monitored.composition.redis_url) as redis:
+            redis.shutdown(nosave=True)
+        eventually(lambda: monitored.readiness()[1]["checks"]["broker"] != "ok", RED_WITHIN_S, what=worker.output())
+
+        assert monitored.ready() == 503
+        assert worker.process.poll() is None
+
+
+def test_a_port_in_use_costs_a_worker_its_metrics_and_nothing_else(monitored: Monitored) -> None:
+    with monitored.worker(), monitored.composition.worker("second", TOOLSCALE_MONITOR_PORT=str(monitored.port)) as two:
+        two.wait_for("monitor_not_opened")
+        assert two.process.poll() is None

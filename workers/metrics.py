@@ -1,0 +1,168 @@
+"""What the write side counts and times, and what it says of its queue."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from prometheus_client import CollectorRegistry
+
+from shared.errors import IntentsUnavailable, LeaseHeld, ServerError
+from shared.metrics import Metric, counter, gauge, histogram
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import GaugeMetricFamily
+
+    from workers.ingest import Ingested
+    from workers.intents.contract import Backlog
+
+Stage = Literal["fetch", "count", "embed", "upsert"]
+Outcome = Literal["recorded", "refused", "not_recorded"]
+
+EVENTS = Metric(
+    "toolscale_events_total",
+    "counter",
+    "events",
+    "Events that came to this process: `up`, `down`, `changed` or `unknown`; "
+    "`recorded`, `refused`, or `not_recorded` since the intent store did not answer.",
+    ("type", "outcome"),
+)
+LOOKS = Metric(
+    "toolscale_looks_total",
+    "counter",
+    "looks",
+    "Looks at servers by how they ended: `changed`, or `unchanged`, as those of a server that is down; "
+    "`not_listed`: the server gave no list; `not_asked`: there was nothing to look for, or the server is parked; "
+    "`held`: another run was at it; `failed`: for a reason of our own.",
+    ("result",),
+)
+LOOK_SECONDS = Metric(
+    "toolscale_look_seconds", "histogram", "seconds", "What looks took that ended `changed` or `unchanged`."
+)
+STAGE_SECONDS = Metric(
+    "toolscale_stage_seconds",
+    "histogram",
+    "seconds",
+    "What a stage of a look took: `fetch` is the whole list; `count`, `embed` and `upsert` are up to 64 tools.",
+    ("stage",),
+)
+TOOL_CHANGES = Metric(
+    "toolscale_tool_changes_total",
+    "counter",
+    "tools",
+    "Tools that a look found to differ from the index: `added`, `changed` or `removed`; the last two are drift.",
+    ("change",),
+)
+SWEEPS = Metric("toolscale_sweeps_total", "counter", "sweeps", "Sweeps that this process ran.")
+SWEPT = Metric("toolscale_swept_servers_total", "counter", "servers", "Servers that a sweep asked a look at.")
+TASK_WAIT_SECONDS = Metric(
+    "toolscale_task_wait_seconds",
+    "histogram",
+    "seconds",
+    "How long tasks waited from being sent to being begun, by the clocks of both machines.",
+    ("task",),
+)
+LAST_LOOK = Metric(
+    "toolscale_last_look_seconds",
+    "gauge",
+    "seconds",
+    "Seconds since this process last ended a look well; absent until it did.",
+)
+INTENTS_UP = Metric("toolscale_intents_up", "gauge", "boolean", "1: the intent store answers; 0: it does not.")
+SERVERS_ANNOUNCED = Metric("toolscale_servers_announced", "gauge", "servers", "Servers that have an intent.")
+LOOKS_DUE = Metric("toolscale_looks_due", "gauge", "looks", "Looks whose time has come and that no sweep has sent yet.")
+LOOK_OVERDUE = Metric(
+    "toolscale_look_overdue_seconds", "gauge", "seconds", "How long the first of them has waited for a sweep."
+)
+DEAD_LETTERS = Metric("toolscale_dead_letters", "gauge", "messages", "Refused events and messages that are kept.")
+
+METRICS = (
+    *(EVENTS, LOOKS, LOOK_SECONDS, STAGE_SECONDS, TOOL_CHANGES, SWEEPS, SWEPT, TASK_WAIT_SECONDS, LAST_LOOK),
+    *(INTENTS_UP, SERVERS_ANNOUNCED, LOOKS_DUE, LOOK_OVERDUE, DEAD_LETTERS),
+)
+
+
+class WorkerMetrics:
+    """The counters and timers of one process of the write side. Safe to use from any thread."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        """Begin at 0, in a registry of its own where none is given."""
+        self.registry = CollectorRegistry() if registry is None else registry
+        self.last_look_at: float | None = None
+        self._events = counter(EVENTS, self.registry)
+        self._looks = counter(LOOKS, self.registry)
+        self._look_seconds = histogram(LOOK_SECONDS, self.registry)
+        self._stage_seconds = histogram(STAGE_SECONDS, self.registry)
+        self._tool_changes = counter(TOOL_CHANGES, self.registry)
+        self._sweeps = counter(SWEEPS, self.registry)
+        self._swept = counter(SWEPT, self.registry)
+        self._task_wait_seconds = histogram(TASK_WAIT_SECONDS, self.registry)
+
+    def event(self, kind: str, outcome: Outcome) -> None:
+        """Count an event; `kind` is the last part of its type, or `unknown`."""
+        self._events.labels(kind, outcome).inc()
+
+    @contextmanager
+    def stage(self, stage: Stage) -> Generator[None]:
+        """Time a stage of a look, one that fails included."""
+        with self._stage_seconds.labels(stage).time():
+            yield
+
+    def look(self, reconcile: Callable[[], Ingested | None]) -> None:
+        """Carry out a look, and count it by how it ends; whatever it raises is raised again."""
+        started = time.monotonic()
+        try:
+            ingested = reconcile()
+        except LeaseHeld:
+            self._looks.labels("held").inc()
+            raise
+        except ServerError:
+            self._looks.labels("not_listed").inc()
+            raise
+        except BaseException:  # an interruption counts too
+            self._looks.labels("failed").inc()
+            raise
+        self._ended(ingested, time.monotonic() - started)
+
+    def swept(self, servers: int) -> None:
+        """Count a sweep, and the servers that it asked looks at."""
+        self._sweeps.inc()
+        self._swept.inc(servers)
+
+    def waited(self, task: str, seconds: float) -> None:
+        """Note how long a task waited; less than nothing, where clocks differ, is nothing."""
+        self._task_wait_seconds.labels(task).observe(max(seconds, 0.0))
+
+    def _ended(self, ingested: Ingested | None, seconds: float) -> None:
+        if ingested is None:
+            self._looks.labels("not_asked").inc()
+            return
+        self.last_look_at = time.monotonic()
+        self._look_seconds.observe(seconds)
+        changes = {"added": ingested.added, "changed": ingested.written - ingested.added, "removed": ingested.removed}
+        self._looks.labels("changed" if any(changes.values()) else "unchanged").inc()
+        for change, tools in changes.items():
+            self._tool_changes.labels(change).inc(tools)
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogGauges:
+    """A collector of what the intents say is to be done, read each time that it is asked."""
+
+    backlog: Callable[[], Backlog]
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the gauges as of now; of a store that does not answer, only that."""
+        try:
+            found = self.backlog()
+        except IntentsUnavailable:
+            yield gauge(INTENTS_UP, 0)
+            return
+        yield gauge(INTENTS_UP, 1)
+        yield gauge(SERVERS_ANNOUNCED, found.servers)
+        yield gauge(LOOKS_DUE, found.due)
+        yield gauge(LOOK_OVERDUE, found.overdue_s)
+        yield gauge(DEAD_LETTERS, found.dead_letters)
