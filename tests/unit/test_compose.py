@@ -38,10 +38,15 @@ FILLED_IN = {
     "CALLERS_DIR",
     "CREDENTIALS_DIR",
     "FLOWER_BASIC_AUTH",
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
     "WATCH_DOCKER_HOST",
     "WATCH_KUBECONFIG",
 }
-FOREIGN = {"QDRANT__TELEMETRY_DISABLED", "DOCKER_HOST", "KUBECONFIG"} | FILLED_IN
+GRAFANAS = {
+    *(f"GF_AUTH_{name}" for name in ("ANONYMOUS_ENABLED", "ANONYMOUS_ORG_ROLE", "BASIC_ENABLED", "DISABLE_LOGIN_FORM")),
+    *(f"GF_ANALYTICS_{name}" for name in ("REPORTING_ENABLED", "CHECK_FOR_UPDATES", "CHECK_FOR_PLUGIN_UPDATES")),
+}
+FOREIGN = {"QDRANT__TELEMETRY_DISABLED", "DOCKER_HOST", "KUBECONFIG"} | FILLED_IN | GRAFANAS
 
 
 def services() -> dict[str, dict[str, Any]]:
@@ -74,7 +79,7 @@ def test_the_file_follows_its_published_schema(schema: str, path: Path) -> None:
 
 
 def test_the_composition_has_the_services_of_the_design() -> None:
-    assert set(SERVICES) == {"redis", "qdrant", *OURS}
+    assert set(SERVICES) == {"redis", "qdrant", "prometheus", "grafana", *OURS}
 
 
 def test_ci_tests_with_the_qdrant_that_is_deployed() -> None:
@@ -290,6 +295,42 @@ def test_a_watcher_is_started_on_demand_and_knows_the_command_that_it_runs(profi
     assert service["profiles"] == [profile]
     assert service["command"][:3] == ["python", "-m", "toolscale"]
     assert helped.exit_code == 0
+
+
+def test_prometheus_reads_every_service_that_shows_metrics_at_its_port() -> None:
+    document = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text(encoding="utf-8"))
+    found = [entry for job in document["scrape_configs"] for entry in job["dns_sd_configs"]]
+    read = {entry["names"][0]: str(entry["port"]) for entry in found}
+
+    environment = {name: SERVICES[name]["environment"] for name in ("worker", "query", "door")}
+    assert read == {
+        "worker": environment["worker"]["TOOLSCALE_MONITOR_PORT"],
+        "query": environment["query"]["TOOLSCALE_PORT"],
+        "door": environment["door"]["TOOLSCALE_DOOR_PORT"],
+    }
+    assert {environment[name]["TOOLSCALE_METRICS_OPEN"] for name in ("query", "door")} == (
+        {"${TOOLSCALE_METRICS_OPEN:-true}"}
+    )
+
+
+@pytest.mark.parametrize("name", ["prometheus", "grafana"])
+def test_monitoring_is_started_on_demand_with_files_that_exist(name: str) -> None:
+    mounts = [each for each in SERVICES[name]["volumes"] if isinstance(each, dict)]
+
+    assert SERVICES[name]["profiles"] == ["monitoring"]
+    assert all((ROOT / mount["source"]).is_dir() and mount["read_only"] for mount in mounts)
+
+
+def test_grafana_finds_its_data_source_and_nobody_can_log_in() -> None:
+    provisioned = ROOT / "deploy/grafana/provisioning"
+    (source,) = yaml.safe_load((provisioned / "datasources/prometheus.yml").read_text(encoding="utf-8"))["datasources"]
+    (folder,) = yaml.safe_load((provisioned / "dashboards/toolscale.yml").read_text(encoding="utf-8"))["providers"]
+    environment = SERVICES["grafana"]["environment"]
+
+    assert source["url"] == "http://prometheus:9090"
+    assert folder["options"]["path"] in [mount["target"] for mount in SERVICES["grafana"]["volumes"]]
+    assert environment["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
+    assert environment["GF_AUTH_BASIC_ENABLED"] == "false"
 
 
 def test_flower_does_not_start_without_a_password() -> None:
