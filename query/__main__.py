@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Generator
@@ -28,6 +29,7 @@ from shared.embedding import FastEmbedder
 from shared.errors import ToolscaleError
 from shared.logging import configure_logging
 from shared.settings import Settings, load_settings
+from shared.tracing import configure_tracing
 
 _log = structlog.get_logger()
 
@@ -55,6 +57,7 @@ def serve(settings: Settings, *, stdio: bool) -> None:
         IndexUnavailable: the index cannot be opened.
     """
     configure_logging(settings.log_level)
+    configure_tracing("toolscale-query", os.environ)
     if stdio:
         with _catalogue(settings) as catalogue, closing(upstreams_of(settings)) as upstreams:
             serve_stdio(service_of(catalogue, upstreams, stdio_caller(settings)))

@@ -39,7 +39,7 @@ def find_tool(request: FindRequest, allowed: Scope, catalogue: Catalogue, caller
     encoding = request.encoding or catalogue.encoding
     pages = Pages(answers.cursors, caller.name, request.question).after(request.cursor)
     steps = embed_steps(request.steps, catalogue.embedder)
-    embed_ms = stopwatch.lap_ms()
+    embed_ms = stopwatch.lap_ms("embed query")
 
     results = search(steps, scope, index)
     remaining = pages.remaining(ranking(results))
@@ -48,10 +48,10 @@ def find_tool(request: FindRequest, allowed: Scope, catalogue: Catalogue, caller
     is_match = request.cursor is not None or _fits(results, nearest, catalogue.no_match_below)
     spending = spend([hit.tool for hit in nearest if is_match], caller, encoding)
     left_out = [point_id(tool.server_id, tool.definition.name) for tool in spending.left_out]
-    search_ms = stopwatch.lap_ms()
+    search_ms = stopwatch.lap_ms("search index")
 
     baseline = ledger.baseline(scope, encoding)
-    sum_ms = stopwatch.lap_ms()
+    sum_ms = stopwatch.lap_ms("sum baseline")
 
     findings = Findings(
         hits=[hit for hit in nearest if hit.tool in spending.kept],
@@ -67,7 +67,7 @@ def find_tool(request: FindRequest, allowed: Scope, catalogue: Catalogue, caller
     )
     budget = answers.budget(request.max_tokens, encoding)
     answer = within_budget(findings, request.detail or answers.mode, budget, answers.cut)
-    timings = Timings(embed_ms, search_ms, sum_ms, stopwatch.lap_ms())
+    timings = Timings(embed_ms, search_ms, sum_ms, stopwatch.lap_ms("fit answer"))
     return answer.model_copy(update={"timings": timings, "baseline_tools": baseline.tools})
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from shared.tracing import record_span
+
 
 @dataclass(frozen=True, slots=True)
 class Timings:
@@ -27,8 +29,9 @@ class Stopwatch:
     def __init__(self) -> None:
         self._last = time.perf_counter()
 
-    def lap_ms(self) -> float:
-        """Return the milliseconds since the last lap."""
-        now = time.perf_counter()
+    def lap_ms(self, part: str) -> float:
+        """Return the milliseconds since the last lap, and record them in the trace under this name."""
+        now, ended_ns = time.perf_counter(), time.time_ns()
         elapsed, self._last = now - self._last, now
+        record_span(part, ended_ns - int(elapsed * 1e9), ended_ns)
         return elapsed * 1e3

@@ -8,6 +8,7 @@ and `credential_ref` names a secret that the worker resolves when it dials.
 from __future__ import annotations
 
 import json
+import re
 import time
 import uuid
 from datetime import UTC, datetime
@@ -39,6 +40,7 @@ MAX_EVENT_BYTES = 64 << 10
 MAX_GROUPS = MAX_LABELS = 64
 
 TYPE_PREFIX = "dev.toolscale.server"
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 EventType = Literal["dev.toolscale.server.up", "dev.toolscale.server.down", "dev.toolscale.server.changed"]
 
 
@@ -83,7 +85,10 @@ class ServerAnnouncement(ServerRef):
 
 
 class CloudEvent(BaseModel):
-    """The CloudEvents 1.0 attributes. Extension attributes, `traceparent` among them, are accepted and ignored."""
+    """The CloudEvents 1.0 attributes. Extension attributes are accepted, and all but `traceparent` ignored.
+
+    `traceparent` is of the trace in which the event was made; what is none is ignored as well.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -94,6 +99,12 @@ class CloudEvent(BaseModel):
     source: Annotated[str, StringConstraints(min_length=1, max_length=500)] = "toolscale"
     time: AwareDatetime = Field(default_factory=lambda: datetime.fromtimestamp(time.time(), UTC))
     datacontenttype: Literal["application/json"] = "application/json"
+    traceparent: str | None = None
+
+    @field_validator("traceparent", mode="before")
+    @classmethod
+    def _of_a_trace(cls, value: object) -> str | None:
+        return value if isinstance(value, str) and _TRACEPARENT.fullmatch(value) else None
 
 
 class ServerUp(CloudEvent):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
@@ -14,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from shared.errors import ServerNotRunning
 from shared.events import ServerChanged, ServerRef
 from shared.settings import Settings
+from shared.tracing import configure_tracing
 from toolscale.names import unknown
 from workers.emit import accept, emit
 from workers.intents import open_intents
@@ -46,6 +48,7 @@ def emit_from_outside(raw: str | dict[str, Any], settings: Settings) -> Emitted:
         EventInvalid: it was refused, and is among the dead letters now.
         IntentsUnavailable: nothing was recorded.
     """
+    configure_tracing("toolscale", os.environ)
     intents = open_intents(settings)
     told: list[str] = []
     try:

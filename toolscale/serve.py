@@ -29,6 +29,7 @@ from query.web.routes import PATH as PAGE_PATH
 from query.web.routes import page_routes
 from shared.errors import ConfigInvalid
 from shared.settings import Settings
+from shared.tracing import configure_tracing
 from shared.upstream.mcp_json import Config, read_config
 from toolscale.console import err
 from toolscale.embedded import Embedded, run_embedded
@@ -52,6 +53,7 @@ def serve_embedded(settings: Settings, *, stdio: bool) -> None:
             data directory, or the address, or whoever may call cannot be told from the settings.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # unwinds as Ctrl-C does, so all is closed
+    configure_tracing("toolscale", os.environ)
     settings = _with_config(settings)
     if settings.config:
         _check(settings.config)

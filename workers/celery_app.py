@@ -22,6 +22,7 @@ from shared.errors import IndexUnavailable
 from shared.events import ServerEvent
 from shared.logging import configure_logging
 from shared.settings import Settings
+from shared.tracing import configure_tracing
 from shared.upstream.config_file import ConfigFile
 from workers.dead_letters import keep_refused_messages
 from workers.dependencies import Dependencies, open_dependencies
@@ -179,6 +180,9 @@ def _connect_signals(app: Celery, settings: Settings, opened: Opened, metrics: W
         if settings.config:
             running.enter_context(_following(app, settings, settings.config, opened.intents(), metrics))
 
+    def on_init(**_: Any) -> None:
+        configure_tracing("toolscale-worker", os.environ)
+
     def on_shutting_down(**_: Any) -> None:
         interrupt_fetches_after(settings.shutdown_s)
 
@@ -189,6 +193,7 @@ def _connect_signals(app: Celery, settings: Settings, opened: Opened, metrics: W
     def on_logging(**_: Any) -> None:
         configure_logging(settings.log_level)
 
+    signals.worker_init.connect(on_init, weak=False)
     signals.worker_ready.connect(on_ready, weak=False)
     signals.worker_shutting_down.connect(on_shutting_down, weak=False)
     signals.worker_shutdown.connect(on_shutdown, weak=False)

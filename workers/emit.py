@@ -11,6 +11,7 @@ import structlog
 
 from shared.errors import EventInvalid, IntentsUnavailable
 from shared.events import TYPE_PREFIX, ServerEvent, parse_event
+from shared.tracing import Kind, span, traceparent
 from workers.intents.contract import Intent, IntentStore, Recorded
 from workers.metrics import Outcome
 
@@ -34,14 +35,15 @@ def emit(event: ServerEvent, intents: IntentStore, wake: Wake, *, due_in_s: floa
         EventInvalid: it speaks of a server that was never announced.
         IntentsUnavailable: nothing was recorded; among others because the store was wiped and is not restored yet.
     """
-    with _counted(event.type.removeprefix(f"{TYPE_PREFIX}."), count):
-        recorded = _record(event, intents, due_in_s)
-    intent = recorded.intent
-    structlog.get_logger().info(
-        "event_recorded", server=intent.server_id, type=event.type, event_id=event.id, generation=intent.desired
-    )
-    if recorded.needs_wake:
-        wake(intent.server_id)
+    with span("record event", event.traceparent, Kind.PRODUCER, server=event.data.server_id, type=event.type):
+        with _counted(event.type.removeprefix(f"{TYPE_PREFIX}."), count):
+            recorded = _record(_traced(event), intents, due_in_s)
+        intent = recorded.intent
+        structlog.get_logger().info(
+            "event_recorded", server=intent.server_id, type=event.type, event_id=event.id, generation=intent.desired
+        )
+        if recorded.needs_wake:
+            wake(intent.server_id)
     return intent
 
 
@@ -69,6 +71,11 @@ def _parsed(raw: str | bytes | dict[str, Any], count: Count) -> ServerEvent:
     except EventInvalid:
         count("unknown", "refused")
         raise
+
+
+def _traced(event: ServerEvent) -> ServerEvent:
+    """Return the event with the trace that is recorded now, so that the look becomes a part of it."""
+    return event.model_copy(update={"traceparent": traceparent()})
 
 
 @contextmanager

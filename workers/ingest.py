@@ -17,6 +17,7 @@ import structlog
 
 from shared.catalog import EmbeddedTool, IndexedTool, Listing, Prepared, ToolDefinition, digest
 from shared.errors import ServerError
+from shared.tracing import Kind, span
 from workers.dependencies import Dependencies
 from workers.intents.contract import Intent, Lease
 from workers.migration import without_unusable
@@ -54,7 +55,8 @@ def reconcile(server_id: str, deps: Dependencies) -> Ingested | None:
         if intent is None:
             return None
         try:
-            return _carry_out(intent, lease, deps.current())
+            with span("look", intent.traceparent, Kind.CONSUMER, server=server_id, generation=intent.desired):
+                return _carry_out(intent, lease, deps.current())
         except ServerError:
             raise  # the setback is written down, or the lease is another's
         except Exception:  # whatever else ends a look is our own trouble: it counts as no death of a worker

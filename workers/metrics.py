@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from shared.errors import IntentsUnavailable, LeaseHeld, ServerError
 from shared.metrics import Metric, counter, gauge, histogram
+from shared.tracing import span
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import GaugeMetricFamily
@@ -107,8 +108,8 @@ class WorkerMetrics:
 
     @contextmanager
     def stage(self, stage: Stage) -> Generator[None]:
-        """Time a stage of a look, one that fails included."""
-        with self._stage_seconds.labels(stage).time():
+        """Time a stage of a look, one that fails included, and record it in the look's trace."""
+        with span(stage), self._stage_seconds.labels(stage).time():
             yield
 
     def look(self, reconcile: Callable[[], Ingested | None]) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import partial, wraps
 from typing import Any, cast
 
 import structlog
-from celery import Celery
+from celery import Celery, current_task
 
 from shared.errors import EventInvalid, IndexUnavailable, IntentsUnavailable, LeaseHeld, Retryable, ServerError
+from shared.tracing import carried_on
 from workers.dependencies import Dependencies
 from workers.emit import accept
 from workers.fetch import FetchInterrupted
@@ -61,7 +62,7 @@ class Tasks:
         # an event that cannot be recorded now must not be lost: it is sent again until it can
         retried: dict[str, Any] = {"autoretry_for": (Retryable,), "retry_backoff": 2, "retry_backoff_max": 60}
         # no events of Celery's own: a storm would be mostly these; what came of an event is in the log and the looks
-        task(name=ACCEPT_EVENT, max_retries=None, send_events=False, **retried)(self.accept_event)
+        task(name=ACCEPT_EVENT, max_retries=None, send_events=False, **retried)(_in_trace_of_message(self.accept_event))
         task(name=RECONCILE_SERVER, throws=(ServerError, FetchInterrupted))(self.reconcile_server)
         task(name=SWEEP_INTENTS)(self.sweep_intents)
         task(name=MIGRATE_TOOLS)(self.migrate_tools)
@@ -129,6 +130,17 @@ class Tasks:
 
     def _ask_migration(self) -> None:
         send_migrate(self._app)
+
+
+def _in_trace_of_message(run: Callable[..., None]) -> Callable[..., None]:
+    """Return a task that goes on with the trace that its message carries, as those of instrumented producers do."""
+
+    @wraps(run)
+    def carried(*args: Any, **kwargs: Any) -> None:
+        with carried_on(current_task.request.get("traceparent") if current_task else None):
+            run(*args, **kwargs)
+
+    return carried
 
 
 def _only_object(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | str:

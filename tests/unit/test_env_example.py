@@ -25,7 +25,7 @@ COMPOSE_ALONE = {
     "WATCH_DOCKER_HOST",
     "WATCH_KUBECONFIG",
 }
-BESIDE_SETTINGS = {"TOOLSCALE_CREDENTIAL_EXAMPLE"} | COMPOSE_ALONE
+BESIDE_SETTINGS = {"TOOLSCALE_CREDENTIAL_EXAMPLE", "OTEL_EXPORTER_OTLP_ENDPOINT"} | COMPOSE_ALONE
 PLAIN_NAMES = {"redis_url", "qdrant_url", "qdrant_api_key"}
 # Settings of any MCP server, by the names that are used for them.
 MCP_NAMES = {"response_mode", "max_response_tokens"}

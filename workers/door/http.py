@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from shared.metrics import exposition
+from shared.tracing import carried_on
 from workers.door.binding import BATCH, MEDIA_TYPES, documents, media_type
 from workers.door.recording import NOT_RECORDED, RECORDED, REFUSED, Outcome
 
@@ -35,7 +36,8 @@ def events_route(recorder: Recorder, *, token: str, max_body_bytes: int) -> Rout
 
     async def events(request: Request) -> JSONResponse:
         try:
-            return await taken(request)
+            with carried_on(request.headers.get("traceparent")):
+                return await taken(request)
         except HTTPException as refusal:
             return _refused(refusal)
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from typing import Any
 
@@ -82,7 +83,7 @@ class Recorder:
 
     async def _in_time(self, call: Callable[[], Any]) -> bool:
         """Return whether the call ended in time; one that has not begun by then never does."""
-        future = self._threads.submit(call)
+        future = self._threads.submit(copy_context().run, call)  # with the trace of the request
         try:
             await asyncio.wait_for(asyncio.wrap_future(future), self._within_s)
         except TimeoutError:

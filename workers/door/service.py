@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Generator
 from contextlib import closing, contextmanager
@@ -15,6 +16,7 @@ from starlette.routing import Route
 
 from shared.errors import ConfigInvalid
 from shared.logging import configure_logging
+from shared.tracing import configure_tracing
 from workers.door.http import EVENTS_PATH, events_route, metrics_route
 from workers.door.recording import Recorder
 from workers.door.waking import broker_wake, waking_in_background
@@ -41,6 +43,7 @@ def serve(settings: Settings) -> None:
         IntentsUnavailable: the intents cannot be opened.
     """
     configure_logging(settings.log_level)
+    configure_tracing("toolscale-door", os.environ)
     token, metrics = required_token(settings), WorkerMetrics()
     with (
         _bind(settings.door_host, settings.door_port) as listener,

@@ -35,6 +35,7 @@ class Intent(BaseModel):
     `listed_at` is when the last look gave a list; None: none has yet.
     `due_at` is when the sweep asks for the next look.
     `not_before` is when the next look may begin, unless something new is announced.
+    `traceparent` continues the trace of the event that asks for the next look.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -56,6 +57,7 @@ class Intent(BaseModel):
     last_error: str | None = None
     due_at: float | None = None
     not_before: float = 0.0
+    traceparent: str | None = None
 
     @property
     def is_spaced(self) -> bool:

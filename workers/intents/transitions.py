@@ -84,7 +84,7 @@ def recorded(before: Intent | None, event: ServerEvent, now: float, due_at: floa
 
 
 def _told(before: Intent, event: ServerEvent) -> Intent:
-    after = before.model_copy(update={"desired": before.desired + 1})
+    after = before.model_copy(update={"desired": before.desired + 1, "traceparent": event.traceparent})
     if isinstance(event, ServerDown):
         return after.model_copy(update={"status": "stopped", "not_before": 0.0, **_UNSUSPECTED})
     return after
@@ -130,7 +130,10 @@ def committed(before: Intent, generation: int, now: float, pace: Pace) -> Intent
     clean: dict[str, object] = {"failures": 0, "postponed_times": 0, "last_error": None}
     clean |= {"listed_at": now} if before.status == "running" else {}
     after = _reflected(before, generation).model_copy(update=clean)
-    return _asked_soon(after, now, pace) if after.is_lagging else _unasked(after, _next_resync(after, now, pace))
+    if after.is_lagging:
+        return _asked_soon(after, now, pace)
+    # the next look is a resync, and no part of what came of the event
+    return _unasked(after.model_copy(update={"traceparent": None}), _next_resync(after, now, pace))
 
 
 def failed(before: Intent, generation: int, now: float, pace: Pace) -> Intent:
@@ -209,6 +212,7 @@ def _announced(before: Intent | None, event: ServerUp, now: float) -> Intent:
         announced_at=now,
         listed_at=before.listed_at if before else None,
         not_before=before.not_before if before and repeats else 0.0,
+        traceparent=event.traceparent,
     )
     if before is None or not repeats:
         return fresh

@@ -14,6 +14,7 @@ from celery.worker import state
 
 from shared.errors import ConfigInvalid
 from shared.metrics import gauge
+from shared.tracing import traceparent
 from workers.intents.redis_store import connect
 from workers.metrics import LAST_LOOK, BacklogGauges, WorkerMetrics
 from workers.monitoring.checks import Check, Probe
@@ -98,6 +99,8 @@ def stamp(headers: dict[str, Any] | None = None, **_: Any) -> None:
     """Write into a message when it is sent: a receiver of Celery's `before_task_publish`."""
     if headers is not None:
         headers[SENT_AT] = time.time()
+        if parent := traceparent():
+            headers["traceparent"] = parent
 
 
 def bind(host: str, port: int) -> socket.socket:

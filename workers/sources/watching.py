@@ -6,6 +6,7 @@ harm: it is listed at the start, after every reconnection, after each change, an
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -17,6 +18,7 @@ from pydantic import ValidationError
 
 from shared.errors import EventInvalid, IntentsUnavailable, Retryable
 from shared.events import ServerAnnouncement
+from shared.tracing import configure_tracing
 from workers.door.waking import broker_wake, waking_in_background
 from workers.emit import emit
 from workers.intents import open_intents
@@ -143,6 +145,7 @@ class Watcher:
 @contextmanager
 def emitting(settings: Settings) -> Generator[tuple[IntentStore, Emit]]:
     """Open the intents and a way to the broker, for a process that only says what it knows."""
+    configure_tracing("toolscale-source", os.environ)
     # without a broker that another process reads, an event is due at once for that process's sweep
     due_in_s = 0.0 if settings.is_embedded else settings.retry_after_s
     with closing(open_intents(settings)) as intents, waking_in_background(broker_wake(settings)) as wake:

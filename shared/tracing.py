@@ -1,0 +1,113 @@
+"""Traces by OpenTelemetry, from an event to its points and from a search to the index.
+
+Spans are made through OpenTelemetry's API, which does nothing until `configure_tracing` finds the standard OTEL_*
+variables. A trace goes on from one process to the next by a *traceparent* (W3C Trace Context): of an event, an intent,
+a task, or a request over MCP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+
+from opentelemetry import context, trace
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from shared.errors import ConfigInvalid
+
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+PROTOCOLS = ("OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
+PROTOCOL = "http/protobuf"
+
+_PARENT = "traceparent"
+_carrier = TraceContextTextMapPropagator()
+_tracer = trace.get_tracer("toolscale")
+
+Kind = trace.SpanKind
+
+
+def is_asked_for(environment: Mapping[str, str]) -> bool:
+    """Return whether the standard variables ask for traces: an endpoint is named, and nothing turns them off."""
+    if environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return False
+    return environment.get("OTEL_TRACES_EXPORTER", "otlp") == "otlp" and any(map(environment.get, ENDPOINTS))
+
+
+def configure_tracing(service: str, environment: Mapping[str, str]) -> None:
+    """Send this process's spans where the standard OTEL_* variables say; without them nothing is loaded.
+
+    OTEL_SERVICE_NAME names it, else `service`. What waits is sent when the process ends.
+
+    Raises:
+        ConfigInvalid: the extra `otel` is not installed, or another protocol than OTLP over HTTP is asked for.
+    """
+    if not is_asked_for(environment):
+        return
+    if wished := {environment[name] for name in PROTOCOLS if environment.get(name)} - {PROTOCOL}:
+        raise ConfigInvalid(f"OTEL_EXPORTER_OTLP_PROTOCOL: expected {PROTOCOL}, got {min(wished)}")
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigInvalid(f"traces need the extra otel: pip install 'toolscale[otel]' ({error})") from error
+    named = environment.get("OTEL_SERVICE_NAME") or service
+    provider = TracerProvider(resource=Resource.create({"service.name": named}))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    trace.set_tracer_provider(provider)
+
+
+@contextmanager
+def span(name: str, parent: str | None = None, kind: Kind = Kind.INTERNAL, **attributes: str | int) -> Generator[None]:
+    """Record what happens in the block, as a part of `parent`, a traceparent, or of what is recorded around it.
+
+    An attribute `server` is recorded as `toolscale.server`. Of an error, only its class is kept.
+    """
+    named = {f"toolscale.{key}": value for key, value in attributes.items()}
+    with _tracer.start_as_current_span(
+        name,
+        context=_extracted(parent),
+        kind=kind,
+        attributes=named,
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as opened:
+        try:
+            yield
+        except BaseException as error:
+            opened.set_status(trace.StatusCode.ERROR, type(error).__name__)
+            raise
+
+
+def record_span(name: str, began_ns: int, ended_ns: int) -> None:
+    """Record what has happened between two moments, in nanoseconds since the epoch."""
+    _tracer.start_span(name, start_time=began_ns).end(ended_ns)
+
+
+def traceparent() -> str | None:
+    """Return what continues the trace that is recorded now; None where none is."""
+    found: dict[str, str] = {}
+    _carrier.inject(found)
+    return found.get(_PARENT)
+
+
+@contextmanager
+def carried_on(parent: object) -> Generator[None]:
+    """Let spans of the block be parts of this traceparent; anything else changes nothing."""
+    found = _extracted(parent)
+    if found is None:
+        yield
+        return
+    token = context.attach(found)
+    try:
+        yield
+    finally:
+        context.detach(token)
+
+
+def _extracted(parent: object) -> context.Context | None:
+    if not isinstance(parent, str):
+        return None
+    found = _carrier.extract({_PARENT: parent})
+    return found if trace.get_current_span(found).get_span_context().is_valid else None

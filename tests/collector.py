@@ -1,0 +1,82 @@
+"""A collector of traces: OTLP over HTTP on a loopback port, kept in memory."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+
+@dataclass(frozen=True)
+class Span:
+    """A span as it was sent; ids in hexadecimal."""
+
+    service: str
+    name: str
+    trace: str
+    span: str
+    parent: str
+
+
+@dataclass
+class Collector:
+    """What came so far, and where it is sent to."""
+
+    url: str = ""
+    spans: list[Span] = field(default_factory=list[Span])
+
+    def names(self, trace: str) -> set[tuple[str, str]]:
+        """Return service and name of the spans of a trace."""
+        return {(each.service, each.name) for each in self.spans if each.trace == trace}
+
+    def named(self, name: str) -> list[Span]:
+        """Return the spans of this name."""
+        return [each for each in self.spans if each.name == name]
+
+    def add(self, body: bytes) -> None:
+        """Keep the spans of a request."""
+        for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+            given = {each.key: each.value.string_value for each in resource.resource.attributes}
+            for scope in resource.scope_spans:
+                self.spans += [
+                    Span(
+                        given["service.name"],
+                        each.name,
+                        each.trace_id.hex(),
+                        each.span_id.hex(),
+                        each.parent_span_id.hex(),
+                    )
+                    for each in scope.spans
+                ]
+
+
+@contextmanager
+def collecting() -> Generator[Collector]:
+    """Collect until the block ends."""
+    collector = Collector()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            collector.add(gzip.decompress(body) if self.headers.get("content-encoding") == "gzip" else body)
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+            """Stay silent."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        collector.url = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield collector
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,127 @@
+"""One trace over real processes, from the event to the points and from the search to the index, at a real collector."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from celery import Celery
+from mcp import Client
+
+from tests.builders import up
+from tests.collector import Collector, collecting
+from tests.e2e.test_serve import config as config
+from tests.e2e.test_serve import serving
+from tests.hostile.messages import one_page, tool
+from tests.hostile.scripted_http import ScriptedServer, scripted_http
+from tests.processes import Composition, Running
+from tests.waiting import eventually
+from workers.tasks import ACCEPT_EVENT
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
+
+LOOK = {("toolscale-worker", name) for name in ("look", "fetch", "MCP send tools/list", "count", "embed", "upsert")}
+
+
+@pytest.fixture
+def collector() -> Generator[Collector]:
+    with collecting() as running:
+        yield running
+
+
+@pytest.fixture
+def composition(own_redis_url: str, tmp_path: Path, collector: Collector) -> Composition:
+    return Composition(own_redis_url, tmp_path, traced(collector))
+
+
+@pytest.fixture
+def server() -> Generator[ScriptedServer]:
+    pages = one_page(tool("read_file"))
+    with scripted_http(lambda exchange: exchange.play(pages)) as running:
+        yield running
+
+
+def traced(collector: Collector) -> dict[str, str]:
+    """Return the environment of a process that is traced."""
+    return {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "100"}
+
+
+def asked_for_tools_in(server: ScriptedServer) -> list[str]:
+    """Return the traces that the server was told of when it was asked for its tools."""
+    asked: list[dict[str, Any]] = [each.request_json for each in server.seen if each.method == "tools/list"]
+    return [each["params"]["_meta"]["traceparent"].split("-")[1] for each in asked]
+
+
+@pytest.mark.redis
+def test_one_trace_leads_from_the_command_that_emits_to_the_points_and_to_the_server(
+    composition: Composition, collector: Collector, server: ScriptedServer
+) -> None:
+    with composition.worker() as worker:
+        emitted = subprocess.run(
+            [sys.executable, "-m", "toolscale", "emit", "up", "files", "--url", server.url],
+            env=composition.environment,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert emitted.returncode == 0, emitted.stderr
+        eventually(lambda: collector.named("upsert") and collector.named("look"), 30, what=worker.output())
+
+    (recorded,) = collector.named("record event")
+    assert collector.names(recorded.trace) >= LOOK | {("toolscale", "record event")}
+    (look,) = collector.named("look")
+    assert look.parent == recorded.span
+    assert {each.parent for name in ("fetch", "embed", "upsert") for each in collector.named(name)} == {look.span}
+    assert asked_for_tools_in(server) == [recorded.trace]
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("carrier", ["event", "message"])
+def test_a_look_goes_on_with_the_trace_of_a_producer(
+    composition: Composition, collector: Collector, server: ScriptedServer, carrier: str
+) -> None:
+    event = up("files", url=server.url).model_dump(mode="json")
+    given = {"event": event | {"traceparent": PARENT}, "message": event}[carrier]
+    headers = {"traceparent": PARENT} if carrier == "message" else {}
+    with composition.worker() as worker, Celery("producer", broker=composition.redis_url) as producer:
+        producer.send_task(ACCEPT_EVENT, args=[given], queue="toolscale", headers=headers)
+        eventually(lambda: collector.named("look"), 30, what=worker.output())
+
+    assert collector.names(TRACE) >= LOOK | {("toolscale-worker", "record event")}
+
+
+def test_a_search_and_a_call_are_parts_of_their_callers_trace(config: Path, collector: Collector) -> None:
+    with _traced_serving(config, collector) as (running, url):
+        anyio.run(_find_and_call, url)
+        assert running.stop() == 0
+
+    names = {name for _, name in collector.names(TRACE)}
+    assert names >= {"tools/call find_tool", "embed query", "search index", "sum baseline", "fit answer"}
+    assert {"tools/call call_tool", "MCP send tools/call tool_000"} <= names
+
+
+@contextmanager
+def _traced_serving(config: Path, collector: Collector) -> Generator[tuple[Running, str]]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in traced(collector).items():
+            patch.setenv(name, value)
+        with serving(config) as running:
+            yield running
+
+
+async def _find_and_call(url: str) -> None:
+    async with Client(url) as client:
+        for _ in range(200):
+            found = await client.call_tool("find_tool", {"tool_description": "first"}, meta={"traceparent": PARENT})
+            if (found.structured_content or {})["tools"]:
+                break
+            await anyio.sleep(0.1)
+        called = {"server_name": "good", "tool_name": "tool_000", "parameters": {}}
+        await client.call_tool("call_tool", called, meta={"traceparent": PARENT})
