@@ -7,12 +7,13 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
 from celery import Celery
 from mcp import Client
+from mcp.types import RequestParamsMeta
 
 from tests.builders import up
 from tests.collector import Collector, collecting
@@ -26,6 +27,7 @@ from workers.tasks import ACCEPT_EVENT
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
+IN_TRACE = cast("RequestParamsMeta", {"traceparent": PARENT})
 
 LOOK = {("toolscale-worker", name) for name in ("look", "fetch", "MCP send tools/list", "count", "embed", "upsert")}
 
@@ -119,9 +121,9 @@ def _traced_serving(config: Path, collector: Collector) -> Generator[tuple[Runni
 async def _find_and_call(url: str) -> None:
     async with Client(url) as client:
         for _ in range(200):
-            found = await client.call_tool("find_tool", {"tool_description": "first"}, meta={"traceparent": PARENT})
+            found = await client.call_tool("find_tool", {"tool_description": "first"}, meta=IN_TRACE)
             if (found.structured_content or {})["tools"]:
                 break
             await anyio.sleep(0.1)
         called = {"server_name": "good", "tool_name": "tool_000", "parameters": {}}
-        await client.call_tool("call_tool", called, meta={"traceparent": PARENT})
+        await client.call_tool("call_tool", called, meta=IN_TRACE)
