@@ -17,6 +17,7 @@ from workers.dependencies import Dependencies
 from workers.ingest import reconcile
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.transitions import Pace
+from workers.metrics import WorkerMetrics
 from workers.tasks import Tasks
 
 
@@ -28,7 +29,8 @@ def intents(tmp_path: Path) -> Generator[SqliteIntents]:
 
 
 def tasks(intents: SqliteIntents, dependencies: Callable[[], Dependencies]) -> Tasks:
-    return Tasks(Celery("test", broker="memory://localhost/"), lambda: intents, dependencies, 5.0)
+    app = Celery("test", broker="memory://localhost/")
+    return Tasks(app, lambda: intents, dependencies, 5.0, WorkerMetrics())
 
 
 def as_sent(event: Any) -> dict[str, Any]:
