@@ -156,14 +156,14 @@ class RedisIntents(StoredIntents):
         self._redis.close()
 
     def _put_migration(self, note: str | None) -> None:
-        with _translated():
+        with translated():
             if note is None:
                 self._redis.delete(MIGRATION)
             else:
                 self._redis.set(MIGRATION, note)
 
     def _get_migration(self) -> str | None:
-        with _translated():
+        with translated():
             stored = self._redis.get(MIGRATION)
         return stored if isinstance(stored, str) else None
 
