@@ -125,5 +125,5 @@ async def _find_and_call(url: str) -> None:
             if (found.structured_content or {})["tools"]:
                 break
             await anyio.sleep(0.1)
-        called = {"server_name": "good", "tool_name": "tool_000", "parameters": {}}
+        called: dict[str, Any] = {"server_name": "good", "tool_name": "tool_000", "parameters": {}}
         await client.call_tool("call_tool", called, meta=IN_TRACE)

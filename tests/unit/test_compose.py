@@ -315,7 +315,7 @@ def test_prometheus_reads_every_service_that_shows_metrics_at_its_port() -> None
 
 @pytest.mark.parametrize("name", ["prometheus", "grafana"])
 def test_monitoring_is_started_on_demand_with_files_that_exist(name: str) -> None:
-    mounts = [each for each in SERVICES[name]["volumes"] if isinstance(each, dict)]
+    mounts = [cast("dict[str, Any]", each) for each in SERVICES[name]["volumes"] if isinstance(each, dict)]
 
     assert SERVICES[name]["profiles"] == ["monitoring"]
     assert all((ROOT / mount["source"]).is_dir() and mount["read_only"] for mount in mounts)

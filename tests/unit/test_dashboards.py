@@ -34,6 +34,7 @@ SUFFIXES = {
 SERIES = {metric.name + suffix: metric for metric in METRICS for suffix in SUFFIXES[metric.kind]}
 # of every series, and of those of histograms
 OF_ALL, OF_BUCKETS = {"job", "instance"}, {"le"}
+NOTHING: set[str] = set()
 
 _SELECTED = re.compile(r"(toolscale_\w+)(?:\{([^}]*)\})?")
 _MATCHER = re.compile(r'(\w+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"')
@@ -67,7 +68,7 @@ def test_an_expression_asks_for_metrics_labels_and_values_that_exist(expression:
     known: set[str] = set()
 
     for metric, name, matched in selected(expression):
-        labels = OF_ALL | set(metric.labels) | (OF_BUCKETS if name.endswith("_bucket") else set())
+        labels = OF_ALL | set(metric.labels) | (OF_BUCKETS if name.endswith("_bucket") else NOTHING)
         assert matched.keys() <= labels, expression
         for value in (each for values in matched.values() for each in values.split("|")):
             assert f"`{value}`" in metric.description or value == "find_tool", f"{value}: {expression}"
