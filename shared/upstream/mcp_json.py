@@ -157,7 +157,7 @@ def read_document(path: Path) -> dict[str, Any]:
 
 def _parse(text: str) -> object:
     try:
-        return json.loads(text)  # json5 takes 24 s for a megabyte, and the state of a client may have several
+        return json.loads(text)  # json5 took 3 s for 129 KB, and the state of a client may have megabytes
     except ValueError:
         return json5.loads(text)
 
