@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+CHART := deploy/helm/requirements.lock
+CHART_READY := $(VENV)/.chart-ready
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check lint types docs docs-transcripts docs-screenshots format lock bench bench-answers bench-fleet bench-retrieval bench-peers bench-search chaos clean
@@ -24,16 +26,25 @@ $(READY): requirements.lock pyproject.toml
 	fi
 	@touch $@
 
+# what only the tests of the Helm chart need: large, so not part of the demo's set-up
+$(CHART_READY): $(CHART) $(READY)
+	@if command -v uv >/dev/null 2>&1; then \
+	    uv pip install --quiet --python $(BIN)/python --require-hashes -r $(CHART) ; \
+	else \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(CHART) ; \
+	fi
+	@touch $@
+
 demo: $(READY) ## run the main job on real MCP servers, and end
 	@$(BIN)/toolscale demo
 
 # Most tests wait for processes that they started; a file's tests share those, so they stay together.
 TEST_PROCESSES ?= 2
 
-test: $(READY) ## all tests; those that need Redis start it, where redis-server is installed
+test: $(CHART_READY) ## all tests; those that need Redis start it, where redis-server is installed
 	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
 
-check: $(READY) lint types docs ## linters, types, import directions, docs that match the code
+check: $(CHART_READY) lint types docs ## linters, types, import directions, docs that match the code
 
 lint:
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports --no-cache
@@ -83,6 +94,7 @@ PEERS := benchmarks/peers/environments
 lock: ## resolve all dependencies again: ours, the image's, the demo servers' and the peers'
 	$(COMPILE) --upgrade pyproject.toml --all-extras --group dev -o requirements.lock
 	$(COMPILE) pyproject.toml --all-extras -c requirements.lock -o deploy/requirements.lock
+	$(COMPILE) --upgrade --group chart -c requirements.lock -o $(CHART)
 	echo 'hatchling>=1.27' | $(COMPILE) --upgrade - -o deploy/build.lock
 	$(COMPILE) --upgrade $(DEMO)/modern.in -o $(DEMO)/modern.lock
 	$(COMPILE) --upgrade $(DEMO)/legacy.in -o $(DEMO)/legacy.lock
