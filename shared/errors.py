@@ -10,6 +10,7 @@
     │   ├── IndexUnavailable      Qdrant did not answer
     │   ├── IndexLost             an IndexUnavailable: Qdrant did, and a collection is gone
     │   ├── GraphNotBuilt         no graph could be made over the embedded index; it goes on without
+    │   ├── GraphOvertaken        a GraphNotBuilt: too much was written meanwhile
     │   ├── ModelUnavailable      the embedding model cannot be loaded
     │   ├── IntentsUnavailable    the intent store (Redis or the data directory) did not answer
     │   ├── ServiceUnreachable    a running service that the command line asks did not answer
@@ -170,6 +171,10 @@ class IndexLost(IndexUnavailable):
 
 class GraphNotBuilt(Retryable):
     """No graph could be made over the embedded index, which goes on as it was."""
+
+
+class GraphOvertaken(GraphNotBuilt):
+    """More was written to the embedded index while its graph was built than can be repeated."""
 
 
 class ModelUnavailable(Retryable):

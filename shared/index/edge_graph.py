@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from shared.errors import GraphNotBuilt, IndexUnavailable
+from shared.errors import GraphNotBuilt, GraphOvertaken, IndexUnavailable
 from shared.index.edge_build import Builder
 from shared.index.edge_shard import LiveShard
 from shared.index.engine import Kind
@@ -86,7 +86,7 @@ class GraphKeeper:
                 self._thread.start()
 
     def _work(self) -> None:
-        while self._is_due():  # again, when much was written meanwhile and nothing comes after it
+        while self._is_due():  # again, when much was written meanwhile, and perhaps nothing comes after it
             self._await_quiet()
             if self._stopped.is_set():
                 return
@@ -106,7 +106,8 @@ class GraphKeeper:
             done = self._shard.exchange(self._builder.build)
         except (GraphNotBuilt, IndexUnavailable, OSError) as error:
             if not self._stopped.is_set():
-                self._failed_with = self._shard.outside_graph()  # tried again when as much has changed once more
+                if not isinstance(error, GraphOvertaken):
+                    self._failed_with = self._shard.outside_graph()  # tried again when as much has changed once more
                 _log.warning("index_graph_not_built", collection=self._name, reason=str(error))
         else:
             self._failed_with = 0

@@ -12,13 +12,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from qdrant_edge import EdgeConfig, EdgeShard, UpdateOperation
 
-from shared.errors import GraphNotBuilt, IndexHeld, IndexUnavailable
+from shared.errors import GraphNotBuilt, GraphOvertaken, IndexHeld, IndexUnavailable
 from shared.index.edge_place import Current, copy_aside, current, read_ahead, remove, size_bytes, switch, tidy
 
 # Points between two flushes. What is not flushed is replayed from the log after a crash: 0.3 s for this many.
@@ -64,6 +64,8 @@ class LiveShard:
             if not collection.exists():
                 _create(collection, config)
             self._current = _pointed(collection)
+            with suppress(OSError):  # another process may have it and be changing it, which loading finds out
+                read_ahead(self._path)
             self._shard = EdgeShard.load(str(self._path), config)
             tidy(collection)
 
@@ -105,7 +107,8 @@ class LiveShard:
         """Take the place of this shard with a copy of it that has a graph; reads go on, writes wait for the copying.
 
         Raises:
-            GraphNotBuilt: `build` failed, or more was written meanwhile than can be repeated, or there is no room.
+            GraphNotBuilt: `build` failed, or there is no room.
+            GraphOvertaken: more was written meanwhile than can be repeated.
             IndexUnavailable: the engine failed.
             OSError: the disk did.
         """
@@ -197,7 +200,7 @@ class _Meanwhile:
         while len(self._operations) > leave:
             shard.update(self._operations.popleft())
         if self.points > MAX_MEANWHILE:
-            raise GraphNotBuilt(f"{self.points} points were written while it was built")
+            raise GraphOvertaken(f"{self.points} points were written while it was built")
 
 
 class _Clock:

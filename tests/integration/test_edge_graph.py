@@ -20,7 +20,7 @@ from qdrant_edge import UpdateOperation  # noqa: TID251  # the shard under test 
 from structlog.testing import capture_logs
 
 from shared.catalog import Scope, Status
-from shared.errors import GraphNotBuilt
+from shared.errors import GraphNotBuilt, GraphOvertaken
 from shared.index.contract import ToolIndex
 from shared.index.edge import open_edge
 from shared.index.edge_build import Builder, build_here
@@ -185,12 +185,28 @@ def test_a_graph_that_too_much_was_written_beside_is_given_up_and_leaves_nothing
         def write_much(_: Path) -> None:
             shard.update(UpdateOperation.delete_points([]), points=MAX_MEANWHILE + 1)
 
-        with pytest.raises(GraphNotBuilt, match="were written while it was built"):
+        with pytest.raises(GraphOvertaken, match="were written while it was built"):
             shard.exchange(write_much)
 
         assert not shard.has_graph
         assert list((tmp_path / "tools").glob("graph-*")) == []
         assert shard.exchange(partial(build_here, schema=schema)).repeated == 0
+
+
+def test_a_graph_that_was_overtaken_by_writes_is_built_once_they_end(tmp_path: Path) -> None:
+    tried = queue.Queue[Path]()
+
+    class Overtaken(Builder):
+        def build(self, shard: Path) -> None:
+            tried.put(shard)
+            if tried.qsize() == 1:
+                raise GraphOvertaken("as the shard says when too much was written")
+            super().build(shard)
+
+    graphs = Graphs(TOOLS, quiet_s=0, make_builder=Overtaken)
+    with closing(open_edge(tmp_path, "tools", DIMENSION, graphs=graphs)) as index:
+        _write(index)
+        eventually(lambda: _has_graph(tmp_path), within_s=60)
 
 
 def test_every_confirmed_write_survives_kills_while_graphs_are_built_and_taken(tmp_path: Path) -> None:
