@@ -27,6 +27,7 @@ from benchmarks.retrieval.abstention import (
     mean_curve,
 )
 from benchmarks.retrieval.data import read_queries, read_servers, write_run
+from benchmarks.retrieval.documents import DOCUMENTS, filled
 from benchmarks.retrieval.latency import measure_latency
 from benchmarks.retrieval.report import render
 from benchmarks.retrieval.results import Abstention, CorpusResult, Latency, Results, SetResult
@@ -137,6 +138,9 @@ def report(directory: Path) -> None:
     rendered = directory / "retrieval.md"
     rendered.write_text(render(kept), encoding="utf-8")
     print(f"Wrote {rendered}")
+    for document in DOCUMENTS if directory == RESULTS else ():
+        document.write_text(filled(document.read_text(encoding="utf-8"), kept), encoding="utf-8")
+        print(f"Wrote {document}")
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.retrieval.abstention import Judged, JudgedSet, judge_elsewhere, mean_curve
 from benchmarks.retrieval.data import Query, read_queries, read_servers
+from benchmarks.retrieval.documents import DOCUMENTS, filled
 from benchmarks.retrieval.report import render
 from benchmarks.retrieval.results import Results
 from benchmarks.retrieval.rivals import bm25, dense, rrf
@@ -120,3 +121,12 @@ def test_the_report_kept_is_the_one_its_json_renders() -> None:
     results = Results.model_validate_json((KEPT / "retrieval.json").read_text(encoding="utf-8"))
 
     assert (KEPT / "retrieval.md").read_text(encoding="utf-8") == render(results)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_the_documents_show_the_recall_that_was_kept(document: Path) -> None:
+    results = Results.model_validate_json((KEPT / "retrieval.json").read_text(encoding="utf-8"))
+    text = document.read_text(encoding="utf-8")
+
+    assert results.sets[0].name in text
+    assert text == filled(text, results)
