@@ -52,7 +52,7 @@ def _caveats(results: Results) -> Iterator[str]:
     yield ""
     yield "- Servers, worker, query service, client and this benchmark share the machine's cores."
     yield "- Tool definitions are generated, with the sizes of public ones; they are more alike than those are."
-    yield "- Vectors beyond the ingested tools are random directions: the index compares all of them whatever they are."
+    yield "- Vectors beyond the ingested tools are random directions, which have no near neighbours."
     yield "- All traffic is on loopback; a real network adds its round trips to each look at a server."
     yield f"- {_others(results)}"
 
