@@ -12,7 +12,7 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "deploy" / "helm" / "toolscale"
-PORTS = {"query": 8765, "door": 8766, "flower": 5555}
+PORTS = {"worker": 9464, "query": 8765, "door": 8766, "flower": 5555}
 
 Manifest = dict[str, Any]
 

@@ -155,6 +155,8 @@ def test_the_watcher_alone_has_a_token_for_kubernetes() -> None:
 
 
 ROUTES = {
+    "worker-default": "workers/monitoring/http.py",
+    "worker-burst": "workers/monitoring/http.py",
     "query": "query/http.py",
     "door": "workers/door/service.py",
 }
@@ -175,7 +177,7 @@ def test_a_probe_asks_a_route_that_exists_at_the_port_that_is_listened_on(name: 
     assert served["readinessProbe"]["httpGet"]["path"] == "/readyz"
 
 
-LISTENING_PORTS = ("TOOLSCALE_PORT", "TOOLSCALE_DOOR_PORT")
+LISTENING_PORTS = ("TOOLSCALE_MONITOR_PORT", "TOOLSCALE_PORT", "TOOLSCALE_DOOR_PORT")
 
 
 @pytest.mark.parametrize("name", ["listening", "watcher"])
@@ -291,6 +293,8 @@ def test_the_network_is_closed_but_for_what_each_component_serves() -> None:
         "query": {PORTS["query"]},
         "door": {PORTS["door"]},
         "flower": {PORTS["flower"]},
+        "worker-default": {PORTS["worker"]},
+        "worker-burst": {PORTS["worker"]},
     }
 
 
