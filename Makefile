@@ -38,8 +38,8 @@ $(CHART_READY): $(CHART) $(READY)
 demo: $(READY) ## run the main job on real MCP servers, and end
 	@$(BIN)/toolscale demo
 
-# Most tests wait for processes that they started; a file's tests share those, so they stay together.
-TEST_PROCESSES ?= 2
+# Most tests wait for processes that they started, so there are more than cores; a file's tests share those, so they stay together.
+TEST_PROCESSES ?= 4
 
 test: $(CHART_READY) ## all tests; those that need Redis start it, where redis-server is installed
 	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
