@@ -51,6 +51,7 @@ class GraphKeeper:
         self._stopped = threading.Event()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._is_at_work = False
 
     def wrote(self) -> None:
         """Begin to wait for the moment to build, if enough has changed.
@@ -59,7 +60,7 @@ class GraphKeeper:
             IndexUnavailable: the shard does not answer.
         """
         self._written_at = time.monotonic()
-        if self._graphs.from_points and not self._is_at_work and self._is_due():
+        if self._graphs.from_points and self._is_due():
             self._begin()
 
     def stop(self) -> None:
@@ -71,10 +72,6 @@ class GraphKeeper:
         if thread is not None:
             thread.join()
 
-    @property
-    def _is_at_work(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
-
     def _is_due(self) -> bool:
         changed = self._shard.outside_graph() - self._failed_with
         return changed >= self._graphs.from_points and changed >= self._shard.points() // CHANGED_PART
@@ -82,15 +79,22 @@ class GraphKeeper:
     def _begin(self) -> None:
         with self._starting:
             if not self._is_at_work and not self._stopped.is_set():
+                self._is_at_work = True
                 self._thread = threading.Thread(target=self._work, name="toolscale graph", daemon=True)
                 self._thread.start()
 
     def _work(self) -> None:
-        while self._is_due():  # again, when much was written meanwhile, and perhaps nothing comes after it
+        while self._goes_on():
             self._await_quiet()
-            if self._stopped.is_set():
-                return
-            self._build()
+            if not self._stopped.is_set():
+                self._build()
+
+    def _goes_on(self) -> bool:
+        """Return whether another graph is due; who writes from then on, and makes one due, begins the next work."""
+        with self._starting:
+            self._is_at_work = False  # also when the shard does not answer
+            self._is_at_work = not self._stopped.is_set() and self._is_due()
+            return self._is_at_work
 
     def _await_quiet(self) -> None:
         give_in_at = time.monotonic() + self._graphs.patience_s

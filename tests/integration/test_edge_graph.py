@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import psutil
@@ -306,7 +307,7 @@ class Exchanged:
                     failures.append(error)
                     raise GraphNotBuilt("see failures") from error
 
-        self._directory, self.twin = directory, FakeIndex()
+        self._directory, self.twin, self._numbers = directory, FakeIndex(), count()
         self.index = open_edge(directory, "tools", DIMENSION, graphs=Graphs(1, quiet_s=0, make_builder=WritingBuilder))
 
     def write(self, written: list[Step]) -> None:
@@ -318,7 +319,8 @@ class Exchanged:
         """Return when a shard has taken the place of another one, with these writes in between."""
         place = _place(self._directory)
         self._waiting.put(during)
-        self.write([_upserting("c", "always", 1, 1)])  # if nothing else was written, a graph would not be due
+        # a point that was not there before makes a graph due, whatever else was written
+        self.write([_upserting("c", f"t{next(self._numbers)}", 1, 1)])
         eventually(lambda: _place(self._directory) != place or self.failures, within_s=60)
         assert self.failures == []
 
