@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,8 @@ from workers.intents.transitions import Pace
 from workers.metrics import WorkerMetrics
 
 PACE = Pace(1.0, 4.0)
-# a producer waits two seconds at most; the rest is for a busy machine
-NOT_HELD_S = 4.0
+# what a producer is promised
+NOT_HELD_S = 2.0
 
 
 @pytest.fixture
@@ -54,6 +54,16 @@ def producer(intents: SqliteIntents, woken: list[str]) -> Generator[Producer]:
 
 def document(event: ServerEvent) -> dict[str, Any]:
     return event.model_dump(mode="json")
+
+
+def shortest_s(request: Callable[[], object]) -> float:
+    """Return the shortest that this took of three times: a busy machine holds up one of them, the door all."""
+    took_s: list[float] = []
+    for _ in range(3):
+        started = time.monotonic()
+        request()
+        took_s.append(time.monotonic() - started)
+    return min(took_s)
 
 
 def desired(intents: SqliteIntents) -> dict[str, int]:
@@ -171,6 +181,7 @@ def test_a_body_above_the_limit_is_refused(producer: Producer, intents: SqliteIn
 
 def test_a_broker_that_hangs_does_not_hold_the_producer(intents: SqliteIntents) -> None:
     hanging, reached = threading.Event(), threading.Event()
+    answers: list[Answer] = []
 
     def hang(_: str) -> None:
         reached.set()
@@ -183,11 +194,11 @@ def test_a_broker_that_hangs_does_not_hold_the_producer(intents: SqliteIntents) 
     ):
         assert producer.post(document(up("a"))).status == 202
         assert reached.wait(10)
-        started = time.monotonic()
-        assert producer.post([document(up(f"s{number}")) for number in range(20)], BATCH).status == 202
-        took_s = time.monotonic() - started
+        batch = [document(up(f"s{number}")) for number in range(20)]
+        took_s = shortest_s(lambda: answers.append(producer.post(batch, BATCH)))
         hanging.set()
 
+    assert {answer.status for answer in answers} == {202}
     assert took_s < NOT_HELD_S
     assert len(desired(intents)) == 21
 
@@ -224,34 +235,34 @@ def test_a_broker_that_fails_once_is_asked_again_for_the_next_event() -> None:
 
 
 def test_a_store_that_hangs_is_answered_with_503_in_time() -> None:
+    singles: list[Answer] = []
+    batches: list[Answer] = []
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,  # takes connections and says nothing
         closing(RedisIntents(connect(f"redis://127.0.0.1:{silent.getsockname()[1]}/0"), PACE)) as store,
         closing(Recorder(store, lambda _: None, due_in_s=5.0)) as recorder,
         open_door(recorder) as producer,
     ):
-        started = time.monotonic()
-        single, batch = producer.post(document(up("a"))), producer.post([document(up("a")), document(up("b"))], BATCH)
-        took_s = time.monotonic() - started
+        single_s = shortest_s(lambda: singles.append(producer.post(document(up("a")))))
+        batch_s = shortest_s(lambda: batches.append(producer.post([document(up("a")), document(up("b"))], BATCH)))
         ready = producer.get("/readyz")
 
-    assert (single.status, batch.status, ready) == (503, 503, 503)
-    assert [each["status"] for each in batch.content["events"]] == [503, 503]
-    assert took_s < 2 * NOT_HELD_S
+    assert {answer.status for answer in (*singles, *batches)} == {ready} == {503}
+    assert [each["status"] for batch in batches for each in batch.content["events"]] == [503, 503] * 3
+    assert max(single_s, batch_s) < NOT_HELD_S
 
 
 def test_a_store_that_is_gone_is_answered_with_503_in_time() -> None:
+    answers: list[Answer] = []
     with (
         closing(RedisIntents(connect(f"redis://127.0.0.1:{free_port()}/0"), PACE)) as store,
         closing(Recorder(store, lambda _: None, due_in_s=5.0)) as recorder,
         open_door(recorder) as producer,
     ):
-        started = time.monotonic()
-        answer = producer.post(document(up("a")))
-        took_s = time.monotonic() - started
+        took_s = shortest_s(lambda: answers.append(producer.post(document(up("a")))))
 
         assert producer.get("/healthz") == 200
-    assert answer.status == 503
+    assert {answer.status for answer in answers} == {503}
     assert took_s < NOT_HELD_S
 
 
