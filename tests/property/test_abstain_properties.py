@@ -1,0 +1,113 @@
+"""When nothing fits: what decides it is how close tools are, not their order, and a name that is there always fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from query.abstain import is_close, is_covered
+from query.answer import FindAnswer
+from query.catalogue import Catalogue
+from query.find import find_tool
+from query.ledger import Ledger
+from query.request import FindRequest
+from shared.bm25 import query_terms
+from shared.catalog import Candidates, IndexedTool, QueryVectors, Scope
+from tests.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+
+WORDS = ("read", "send", "search", "convert", "calendar", "file", "mail", "time")
+# of the last two a query keeps no term, so that only the name itself finds them
+NAMES = (*WORDS, "the", "is_it")
+POINTS = ("a", "b", "c", "d", "e")
+EMBEDDER = FakeEmbedder()
+# no text is closer than 1
+BEYOND_ALL = 2.0
+
+phrases = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
+thresholds = st.floats(-1, BEYOND_ALL)
+scores = st.dictionaries(st.sampled_from(POINTS), st.floats(-1, 1))
+
+
+def tool_of(server: str, name: str, description: str) -> IndexedTool:
+    return make_tool(server, name, description, 10)
+
+
+tools = st.builds(tool_of, st.sampled_from(("x", "y")), st.sampled_from(NAMES), phrases)
+fleets = st.lists(tools, min_size=1, max_size=8, unique_by=lambda tool: tool.qualified_name)
+
+
+def asked(fleet: Sequence[IndexedTool], question: str, no_match_below: float) -> FindAnswer:
+    index = FakeIndex()
+    index.upsert([ingested(tool, EMBEDDER) for tool in fleet])
+    catalogue = Catalogue(index, EMBEDDER, Ledger(index), no_match_below=no_match_below)
+    return find_tool(FindRequest(tool_description=question), Scope(), catalogue)
+
+
+@settings(deadline=None)
+@given(fleets, phrases, thresholds, thresholds)
+def test_a_higher_threshold_never_makes_a_match_of_none(
+    fleet: list[IndexedTool], question: str, one: float, other: float
+) -> None:
+    low, high = sorted((one, other))
+
+    by_low, by_high = asked(fleet, question, low), asked(fleet, question, high)
+
+    assert by_high.no_match or not by_low.no_match
+    if by_low.no_match == by_high.no_match:
+        assert (by_low.tools, by_low.nearest) == (by_high.tools, by_high.nearest)
+
+
+@settings(deadline=None)
+@given(fleets, phrases, thresholds)
+def test_an_answer_without_a_match_names_the_nearest_and_returns_none(
+    fleet: list[IndexedTool], question: str, no_match_below: float
+) -> None:
+    answer = asked(fleet, question, no_match_below)
+
+    assert bool(answer.tools) == (not answer.no_match)
+    assert bool(answer.nearest) == bool(answer.no_match)
+    assert set(answer.nearest or ()) <= {tool.qualified_name for tool in fleet}
+
+
+@settings(deadline=None)
+@given(fleets, st.data())
+def test_a_tool_that_is_asked_for_by_its_name_is_always_a_match(fleet: list[IndexedTool], data: st.DataObject) -> None:
+    tool = data.draw(st.sampled_from(fleet))
+    name = data.draw(st.sampled_from((tool.definition.name, tool.qualified_name)))
+
+    answer = asked(fleet, name, BEYOND_ALL)
+
+    assert not answer.no_match
+    assert tool.qualified_name in [f"{found.server}:{found.name}" for found in answer.tools]
+
+
+@given(scores, scores, scores, thresholds, st.randoms(use_true_random=False))
+def test_the_order_of_candidates_does_not_matter(
+    name: dict[str, float], text: dict[str, float], terms: dict[str, float], no_match_below: float, chance: Random
+) -> None:
+    def shuffled(found: Mapping[str, float]) -> dict[str, float]:
+        return dict(chance.sample(sorted(found.items()), len(found)))
+
+    def candidates(*lists: Mapping[str, float]) -> Candidates:
+        points = sorted({point for each in lists for point in each})
+        return Candidates(len(POINTS), *lists, servers=dict.fromkeys(chance.sample(points, len(points)), "s"))
+
+    as_found = candidates(name, text, terms)
+    in_another_order = candidates(shuffled(name), shuffled(text), shuffled(terms))
+
+    assert is_close(as_found, no_match_below) == is_close(in_another_order, no_match_below)
+
+
+@given(fleets, phrases, st.randoms(use_true_random=False))
+def test_the_order_of_tools_does_not_matter_and_one_more_never_covers_less(
+    fleet: list[IndexedTool], question: str, chance: Random
+) -> None:
+    query = QueryVectors(None, query_terms(question))
+
+    covered = is_covered(query, fleet)
+
+    assert covered == is_covered(query, chance.sample(fleet, len(fleet)))
+    assert covered or not is_covered(query, fleet[1:])
