@@ -11,11 +11,17 @@ from typing import Any
 
 import jsonschema
 import pytest
+from mcp.types import INVALID_PARAMS
+from pydantic import BaseModel
 
+from query.answer import FindAnswer
 from query.catalogue import Catalogue
+from query.describe import DescribeAnswer
 from query.history.recorder import Recorder
+from query.history.report import Report
 from query.history.sqlite_history import SqliteHistory
 from query.ledger import Ledger
+from query.listing import ListedServer
 from query.tools import offers
 from query.tools.offer import OWN_ARGUMENTS, listed
 from tests.calling import upstreams_to
@@ -45,6 +51,23 @@ def arguments_in(section: str) -> set[str]:
     return {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
 
 
+def blocks_below(transcript: Transcript) -> tuple[str, str]:
+    """Return the call and the answer that stand below a transcript's marker."""
+    _, found, below = SECTIONS[transcript.tool].partition(transcript.marker)
+    assert found, transcript.marker
+    call, answer = re.findall(r"```json\n(.*?)\n```", below, re.DOTALL)[:2]
+    return call, answer
+
+
+def check_fields(value: Any, model: type[BaseModel]) -> None:
+    """Fail where a value lacks a field that the model requires, or has one that the model does not know."""
+    schema = model.model_json_schema(mode="serialization", by_alias=True)
+    for each in (schema, *schema.get("$defs", {}).values()):
+        if "properties" in each:
+            each["additionalProperties"] = False
+    jsonschema.validate(value, schema)
+
+
 def test_every_tool_has_a_section_with_its_arguments(schemas: dict[str, dict[str, Any]]) -> None:
     of_any = OWN_ARGUMENTS.keys()
 
@@ -61,10 +84,23 @@ def test_every_tool_is_shown_at_work(schemas: dict[str, dict[str, Any]]) -> None
 def test_a_call_that_is_shown_is_valid_and_was_answered(
     transcript: Transcript, schemas: dict[str, dict[str, Any]]
 ) -> None:
-    _, found, below = SECTIONS[transcript.tool].partition(transcript.marker)
-    call, answer = re.findall(r"```json\n(.*?)\n```", below, re.DOTALL)[:2]
+    call, answer = blocks_below(transcript)
 
-    assert found
     assert json.loads(call) == {"name": transcript.tool, "arguments": transcript.arguments}
     jsonschema.validate(transcript.arguments, schemas[transcript.tool])
     assert json.loads(answer)
+
+
+@pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=lambda each: each.tool)
+def test_an_answer_that_is_shown_has_the_fields_that_answers_have_now(transcript: Transcript) -> None:
+    models = {"find_tool": FindAnswer, "describe_tool": DescribeAnswer, "get_savings_report": Report}
+    answer = json.loads(blocks_below(transcript)[1])
+
+    if model := models.get(transcript.tool):
+        check_fields(answer, model)
+    for server in answer.get("toolsByServer", ()):
+        check_fields(server, ListedServer)
+
+
+def test_the_error_codes_in_the_document_are_those_of_a_refused_argument() -> None:
+    assert set(re.findall(r"-32\d{3}", DOCUMENT)) == {str(INVALID_PARAMS)}
