@@ -15,7 +15,7 @@ PURPOSE = "tools/list"
 
 
 def page_of_tools(offers: Sequence[Offer], cursor: str | None, caller: Caller, answers: Answers) -> ListToolsResult:
-    """Return a page of these tools: ours always on the first, the others by name, as many as fit, at least one.
+    """Return a page of these tools: ours always on the first, the others by server, as many as fit, at least one.
 
     While tools come and go between two pages, none is listed twice, and none that stays is left out.
 
@@ -26,14 +26,17 @@ def page_of_tools(offers: Sequence[Offer], cursor: str | None, caller: Caller, a
     is_first = cursor is None
     ours = [listed(offer) for offer in offers if is_first and offer.pages != "foreign"]
     last = "" if cursor is None else answers.cursors.unseal(cursor, caller.name, PURPOSE).decode()
-    others = sorted((offer.tool for offer in offers if offer.pages == "foreign"), key=lambda tool: tool.name)
-    rest = [tool for tool in others if tool.name > last]
+    others = sorted((offer for offer in offers if offer.pages == "foreign"), key=lambda offer: offer.place)
+    rest = [offer for offer in others if offer.place > last]
     # a definition cannot be divided: one alone may be larger than the budget
-    count = max(items_that_fit(_texts([*ours, *rest]), answers.budget()) - len(ours), 0 if is_first else 1)
+    count = max(
+        items_that_fit(_texts([*ours, *(offer.tool for offer in rest)]), answers.budget()) - len(ours),
+        0 if is_first else 1,
+    )
     page = rest[:count]
-    after = page[-1].name if page else ""
+    after = page[-1].place if page else ""
     next_cursor = answers.cursors.seal(after.encode(), caller.name, PURPOSE) if count < len(rest) else None
-    return ListToolsResult(tools=[*ours, *page], next_cursor=next_cursor)
+    return ListToolsResult(tools=[*ours, *(offer.tool for offer in page)], next_cursor=next_cursor)
 
 
 def _texts(tools: Sequence[Tool]) -> list[str]:

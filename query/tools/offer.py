@@ -52,12 +52,14 @@ class Offer:
     `pages` says who divides an answer that is too long. "kept": the server does, keeps the rest, and answers
     `cursor` itself; the tool declares the arguments of BoundedRequest. "own": the tool does, and obeys `max_tokens`.
     "foreign": the server does; the arguments are another server's, and the rest is read with `call_tool`.
+    `place` is what such tools are listed by: unlike the name, it stays the same while others come and go.
     """
 
     tool: Tool
     permission: Permission
     answer: Callable[[Asked], Awaitable[CallToolResult]]
     pages: Pages = "kept"
+    place: str = ""
 
 
 def listed(offer: Offer) -> Tool:

@@ -93,7 +93,7 @@ class Toolsets:
             wrapped = {"tool_name": tool.qualified_name, "server_name": tool.server_id, "parameters": asked.arguments}
             return await call.answer(replace(asked, arguments=wrapped))
 
-        return Offer(listed, call.permission, answer, pages="foreign")
+        return Offer(listed, call.permission, answer, pages="foreign", place=tool.qualified_name)
 
 
 def toolsets_of(catalogue: Catalogue, ours: Collection[Offer]) -> Toolsets:

@@ -55,7 +55,9 @@ class Upstream:
 
     def __init__(self, text: str, name: str = CALL_TOOL, pages: Any = "kept") -> None:
         self.calls: list[dict[str, Any]] = []
-        self.offer = Offer(Tool(name=name, input_schema={"type": "object"}), "tools:call", self._answer, pages)
+        self.offer = Offer(
+            Tool(name=name, input_schema={"type": "object"}), "tools:call", self._answer, pages, place=name
+        )
         self._text = text
 
     async def _answer(self, asked: Asked) -> CallToolResult:
