@@ -91,9 +91,12 @@ def test_the_order_of_candidates_does_not_matter(
     def shuffled(found: Mapping[str, float]) -> dict[str, float]:
         return dict(chance.sample(sorted(found.items()), len(found)))
 
-    def candidates(*lists: Mapping[str, float]) -> Candidates:
+    def candidates(*lists: dict[str, float]) -> Candidates:
         points = sorted({point for each in lists for point in each})
-        return Candidates(len(POINTS), *lists, servers=dict.fromkeys(chance.sample(points, len(points)), "s"))
+        by_name, by_text, by_terms = lists
+        return Candidates(
+            len(POINTS), by_name, by_text, by_terms, servers=dict.fromkeys(chance.sample(points, len(points)), "s")
+        )
 
     as_found = candidates(name, text, terms)
     in_another_order = candidates(shuffled(name), shuffled(text), shuffled(terms))

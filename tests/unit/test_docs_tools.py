@@ -93,7 +93,11 @@ def test_a_call_that_is_shown_is_valid_and_was_answered(
 
 @pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=lambda each: each.tool)
 def test_an_answer_that_is_shown_has_the_fields_that_answers_have_now(transcript: Transcript) -> None:
-    models = {"find_tool": FindAnswer, "describe_tool": DescribeAnswer, "get_savings_report": Report}
+    models: dict[str, type[BaseModel]] = {
+        "find_tool": FindAnswer,
+        "describe_tool": DescribeAnswer,
+        "get_savings_report": Report,
+    }
     answer = json.loads(blocks_below(transcript)[1])
 
     if model := models.get(transcript.tool):
