@@ -109,7 +109,7 @@ def test_a_worker_shows_what_it_did_and_what_waits(monitored: Monitored, produce
     assert found['toolscale_tool_changes_total{change="added"}'] == 2
     stages = {stage: found[f'toolscale_stage_seconds_count{{stage="{stage}"}}'] for stage in ("fetch", "embed")}
     assert stages == {"fetch": 1, "embed": 1}
-    assert found['toolscale_task_wait_seconds_count{task="toolscale.reconcile_server"}'] == 1
+    assert found['toolscale_task_wait_seconds_count{task="toolscale.reconcile_server"}'] >= 1  # or said again
     assert (found["toolscale_servers_announced"], found["toolscale_intents_up"]) == (1, 1)
     assert found['toolscale_queue_messages{state="waiting"}'] == 0
     assert 0 < found["toolscale_last_look_seconds"] < 60
