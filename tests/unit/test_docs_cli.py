@@ -12,7 +12,10 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from toolscale.cli import app
 
-PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+PLACES = ("*.md", "docs/*.md", "deploy/helm/**/*.md", "deploy/helm/**/NOTES.txt")
+TOLD = sorted(path for place in PLACES for path in ROOT.glob(place))
 _ROW = re.compile(r"^\| (`.*?) \| (.*) \|$", re.MULTILINE)
 
 
@@ -72,3 +75,10 @@ WITHOUT_JSON = {
 
 def test_whatever_answers_something_answers_in_json_too() -> None:
     assert {name for name, command in COMMANDS.items() if "`--json`" not in rows(command)} == WITHOUT_JSON
+
+
+@pytest.mark.parametrize("path", TOLD, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_command_that_people_are_told_to_run_exists(path: Path) -> None:
+    told = re.findall(r"(?:^\s*|`|-- )toolscale ([a-z][a-z-]*)", path.read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert set(told) <= {name.split()[1] for name in COMMANDS}
