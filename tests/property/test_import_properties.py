@@ -26,7 +26,7 @@ modes = st.sampled_from(get_args(OnConflict))
 @st.composite
 def findings(draw: st.DrawFn) -> Found:
     place = Place(Path("/home/ann/file.json"), draw(st.sampled_from([None, Client.CURSOR, Client.VSCODE])))
-    project = draw(st.sampled_from([None, Path("/work/cursor"), Path("/work/web")]))
+    project = draw(st.sampled_from([None, Path("/projects/cursor"), Path("/projects/web")]))
     return Found(server_id(draw(names)), {"command": draw(st.sampled_from(["x", "y", "z"]))}, place, project)
 
 

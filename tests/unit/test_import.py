@@ -122,15 +122,15 @@ def test_a_projects_files_are_found(home: Path, write: Write, name: str, documen
 
 def test_the_servers_of_every_project_that_claude_code_knows_are_found(home: Path, write: Write) -> None:
     projects: dict[str, Any] = {
-        "/work/a": {"mcpServers": {"one": TIME}},
-        "/work/b": {"mcpServers": {"two": TIME}, "history": ["x"]},
+        "/projects/a": {"mcpServers": {"one": TIME}},
+        "/projects/b": {"mcpServers": {"two": TIME}, "history": ["x"]},
     }
     write(".claude.json", {"numStartups": 7, "mcpServers": {"user": TIME}, "projects": projects})
 
     assert {server.server_id: server.project for server in found(home).servers} == {
         "user": None,
-        "one": Path("/work/a"),
-        "two": Path("/work/b"),
+        "one": Path("/projects/a"),
+        "two": Path("/projects/b"),
     }
 
 
