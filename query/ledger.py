@@ -2,27 +2,37 @@
 
 Every reconcile writes a server's sums to its record together with a revision, in microseconds since the
 epoch, which only grows. So a refresh reads what is newer than the highest revision seen: mostly nothing.
+What that misses is looked for now and then, beside the answers, since it takes longer.
 """
 
 from __future__ import annotations
 
-import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
+from functools import partial
 
+from query.records import Records, summed
 from query.savings import UNCOUNTED_SHOWN, Baseline
 from shared.catalog import Encoding, Scope, ServerRecord, TokenSum
+from shared.errors import IndexUnavailable
 from shared.index.contract import ToolIndex
 
 # A revision is assigned before its record is written, so a lower one may become visible after a higher one.
 OVERLAP_US = 60_000_000
 # Reading the overlap costs as much as there were reconciles in it: too much for each call.
 OVERLAP_EVERY_S = 1.0
-# Finds what was written later than the overlap reaches back.
+# Finds what was written later than the overlap reaches back, and what a record says without a new revision.
 EVERYTHING_EVERY_S = 60.0
+
+Work = Callable[[], None]
+
+
+def in_a_thread(work: Work) -> None:
+    """Do it beside what goes on; the process does not wait for it to end."""
+    threading.Thread(target=work, name="toolscale ledger", daemon=True).start()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +51,25 @@ class Audit:
 class Ledger:
     """The server records of an index, as sums for any scope. Safe to call from several threads.
 
-    A record is in the next baseline; one that was overtaken by a higher revision, within OVERLAP_EVERY_S;
-    one that came more than the overlap late, within EVERYTHING_EVERY_S.
+    A record is in the next baseline. One that was overtaken by a higher revision is looked for every OVERLAP_EVERY_S,
+    and one that came more than the overlap late every EVERYTHING_EVERY_S, `beside` the baseline that is asked for:
+    it is in the one after. Who has not asked for twice that long waits until everything was read.
     """
 
-    def __init__(self, index: ToolIndex, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        index: ToolIndex,
+        clock_s: Callable[[], float] = time.monotonic,
+        beside: Callable[[Work], None] = in_a_thread,
+    ) -> None:
         self._index = index
         self._clock_s = clock_s
+        self._beside = beside
         self._refreshing = threading.Lock()
-        self._records: Mapping[str, ServerRecord] = {}
+        self._records = Records({})
         self._highest = 0
-        self._overlap_read_at_s = self._everything_read_at_s = -math.inf
+        self._is_looking = False
+        self._news_at_s = self._overlap_read_at_s = self._everything_read_at_s = clock_s()
 
     def baseline(self, scope: Scope, encoding: Encoding) -> Baseline:
         """Return what all tools of the scope cost.
@@ -63,7 +81,7 @@ class Ledger:
         """
         self._refresh()
         if scope.is_of_whole_servers:
-            return _baseline([record for record in self._records.values() if scope.admits(record)], encoding)
+            return self._records.baseline(scope, encoding)
         return self._summed(scope, encoding)
 
     def by_server(self, scope: Scope, encoding: Encoding) -> dict[str, Baseline]:
@@ -82,24 +100,23 @@ class Ledger:
             IndexUnavailable: the records could not be read.
         """
         self._refresh()
-        admitted = (each for each in self._records.values() if replace(scope, status=each.status).admits(each))
+        admitted = (each for each in self._records.by_id.values() if replace(scope, status=each.status).admits(each))
         return sorted(admitted, key=lambda each: each.server_id)
 
     def servers(self, scope: Scope) -> list[str]:
         """Return the ids of the servers whose tools may lie within the scope, sorted, as of the last baseline."""
-        return sorted(server_id for server_id, record in self._records.items() if scope.admits(record))
+        return sorted(server_id for server_id, record in self._records.by_id.items() if scope.admits(record))
 
     def being_listed(self, scope: Scope) -> int:
         """Return how many servers of the scope were announced and have not been listed yet, as of the last baseline."""
-        records = [record for record in self._records.values() if scope.admits(record)]
-        return sum(not record.is_listed and record.stale_since is None for record in records)
+        return self._records.being_listed(scope)
 
     def stale_since(self, server_id: str) -> float | None:
         """Return since when a server's list could not be renewed, in seconds since the epoch; None: it is fresh.
 
         As of the last baseline.
         """
-        record = self._records.get(server_id)
+        record = self._records.by_id.get(server_id)
         return record.stale_since if record else None
 
     def audit(self, scope: Scope, encoding: Encoding) -> Audit:
@@ -108,7 +125,7 @@ class Ledger:
 
     def _of_server(self, record: ServerRecord, scope: Scope, encoding: Encoding) -> Baseline:
         if scope.is_of_whole_servers:
-            return _baseline([record], encoding)
+            return summed([record], encoding)
         return self._summed(replace(scope, servers=frozenset({record.server_id})), encoding)
 
     def _summed(self, scope: Scope, encoding: Encoding) -> Baseline:
@@ -119,30 +136,54 @@ class Ledger:
 
     def _refresh(self) -> None:
         with self._refreshing:
-            now_s = self._clock_s()
-            if now_s - self._everything_read_at_s >= EVERYTHING_EVERY_S:
-                self._read(newer_than=0, known={})
-                self._everything_read_at_s = self._overlap_read_at_s = now_s
-            elif now_s - self._overlap_read_at_s >= OVERLAP_EVERY_S:
-                self._read(newer_than=max(self._highest - OVERLAP_US, 0), known=self._records)
-                self._overlap_read_at_s = now_s
-            else:
-                self._read(newer_than=self._highest, known=self._records)
+            if self._highest == 0:
+                self._everything_read_at_s = self._clock_s()
+            self._take(self._index.servers(newer_than=self._highest))
+            look = self._look_due()
+        if look:
+            look()
 
-    def _read(self, newer_than: int, known: Mapping[str, ServerRecord]) -> None:
-        fresh = {record.server_id: record for record in self._index.servers(newer_than=newer_than)}
-        if fresh or not known:
-            # replaced, never changed in place: another thread may be summing it
-            self._records = {**known, **fresh}
-            self._highest = max((self._highest, *(record.revision for record in fresh.values())))
+    def _look_due(self) -> Work | None:
+        """Return how to look now for the records that a refresh misses; None while it is too early, or under way."""
+        now_s = self._clock_s()
+        unread_s = now_s - self._everything_read_at_s
+        if unread_s >= 2 * EVERYTHING_EVERY_S:
+            return partial(self._look, 0)
+        if self._is_looking:
+            return None
+        if unread_s >= EVERYTHING_EVERY_S:
+            newer_than = 0
+        elif now_s - self._overlap_read_at_s >= OVERLAP_EVERY_S and now_s - self._news_at_s <= OVERLAP_US / 1e6:
+            newer_than = max(self._highest - OVERLAP_US, 0)
+        else:
+            return None
+        self._is_looking = True
+        return partial(self._beside, partial(self._look_once, newer_than))
+
+    def _look_once(self, newer_than: int) -> None:
+        try:
+            with suppress(IndexUnavailable):  # whoever asks next hears of it, and has it looked again
+                self._look(newer_than)
+        finally:
+            self._is_looking = False
+
+    def _look(self, newer_than: int) -> None:
+        begun_s, before = self._clock_s(), self._records.by_id
+        found = {record.server_id: record for record in self._index.servers(newer_than=newer_than)}
+        with self._refreshing:
+            now = self._records.by_id
+            later = [each for each in found.values() if each.revision >= _revision(now.get(each.server_id))]
+            gone = [server for server in before.keys() - found.keys() if now.get(server) is before[server]]
+            self._take(later, [] if newer_than else gone)
+            self._overlap_read_at_s = begun_s
+            self._everything_read_at_s = self._everything_read_at_s if newer_than else begun_s
+
+    def _take(self, records: Sequence[ServerRecord], gone: Collection[str] = ()) -> None:
+        updated = self._records.updated(records, gone)
+        if updated is not self._records:
+            self._records, self._news_at_s = updated, self._clock_s()
+            self._highest = max((self._highest, *(record.revision for record in records)))
 
 
-def _baseline(records: Sequence[ServerRecord], encoding: Encoding) -> Baseline:
-    records = [record for record in records if record.is_listed]
-    names = (f"{record.server_id}:{name}" for record in records for name in record.uncounted.get(encoding, ()))
-    return Baseline(
-        tokens=sum(record.tokens.get(encoding, 0) for record in records),
-        tools=sum(record.tool_count for record in records),
-        uncounted=tuple(islice(names, UNCOUNTED_SHOWN)),
-        uncounted_total=sum(len(record.uncounted.get(encoding, ())) for record in records),
-    )
+def _revision(record: ServerRecord | None) -> int:
+    return record.revision if record else 0

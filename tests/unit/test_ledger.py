@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
-from query.ledger import EVERYTHING_EVERY_S, OVERLAP_EVERY_S, OVERLAP_US, Ledger
+from query.ledger import EVERYTHING_EVERY_S, OVERLAP_EVERY_S, OVERLAP_US, Ledger, Work
 from query.savings import UNCOUNTED_SHOWN
 from shared.catalog import RECIPE, Endpoint, Scope, ServerRecord
 from shared.errors import IndexUnavailable
@@ -21,6 +22,10 @@ class Clock:
         return self.now_s
 
 
+def at_once(work: Work) -> None:
+    work()
+
+
 class WatchedIndex(FakeIndex):
     """Remembers how many records each read returned."""
 
@@ -31,6 +36,22 @@ class WatchedIndex(FakeIndex):
     def servers(self, *, newer_than: int = 0) -> list[ServerRecord]:
         records = super().servers(newer_than=newer_than)
         self.read.append(len(records))
+        return records
+
+    def lose(self, server_id: str) -> None:
+        del self._servers[server_id]
+
+
+class SlowIndex(WatchedIndex):
+    """Something happens between its reading of everything and its answer."""
+
+    meanwhile: Callable[[], None] | None = None
+
+    def servers(self, *, newer_than: int = 0) -> list[ServerRecord]:
+        records = super().servers(newer_than=newer_than)
+        happens, self.meanwhile = self.meanwhile, None
+        if happens:
+            happens()
         return records
 
 
@@ -64,7 +85,7 @@ def test_a_record_is_in_the_next_baseline() -> None:
 
 def test_only_what_is_new_is_read_once_all_is_known() -> None:
     index = WatchedIndex()
-    ledger = Ledger(index, clock_s=Clock())
+    ledger = Ledger(index, clock_s=Clock(), beside=at_once)
     for i in range(100):
         index.put_server(record(f"s{i}", NOW_US + i))
     tokens(ledger)
@@ -78,7 +99,7 @@ def test_only_what_is_new_is_read_once_all_is_known() -> None:
 
 def test_a_record_overtaken_by_a_higher_revision_is_found_by_the_overlap() -> None:
     index, clock = FakeIndex(), Clock()
-    ledger = Ledger(index, clock_s=clock)
+    ledger = Ledger(index, clock_s=clock, beside=at_once)
     index.put_server(record("fast", NOW_US))
     tokens(ledger)
 
@@ -90,7 +111,7 @@ def test_a_record_overtaken_by_a_higher_revision_is_found_by_the_overlap() -> No
 
 def test_a_record_later_than_the_overlap_is_found_by_reading_everything() -> None:
     index, clock = FakeIndex(), Clock()
-    ledger = Ledger(index, clock_s=clock)
+    ledger = Ledger(index, clock_s=clock, beside=at_once)
     index.put_server(record("fast", NOW_US))
     tokens(ledger)
 
@@ -102,7 +123,7 @@ def test_a_record_later_than_the_overlap_is_found_by_reading_everything() -> Non
 
 def test_a_read_of_everything_that_failed_is_made_again_at_the_next_call() -> None:
     index = FakeIndex()
-    ledger = Ledger(index, clock_s=Clock())
+    ledger = Ledger(index, clock_s=Clock(), beside=at_once)
     index.put_server(record("a", NOW_US))
     index.is_down = True
     with pytest.raises(IndexUnavailable):
@@ -111,6 +132,116 @@ def test_a_read_of_everything_that_failed_is_made_again_at_the_next_call() -> No
     index.is_down = False
 
     assert tokens(ledger) == 10
+
+
+def test_the_overlap_is_not_read_again_and_again_where_nothing_was_written_for_as_long() -> None:
+    index, clock = WatchedIndex(), Clock()
+    ledger = Ledger(index, clock_s=clock, beside=at_once)
+    index.put_server(record("a", NOW_US))
+    for _ in range(100):
+        clock.now_s += OVERLAP_EVERY_S / 2
+        tokens(ledger)
+    at_first, clock.now_s = len([read for read in index.read if read]), clock.now_s + OVERLAP_US / 1e6
+    tokens(ledger)  # reads everything, for the first time in a minute
+
+    for _ in range(100):
+        clock.now_s += OVERLAP_EVERY_S / 2
+        tokens(ledger)
+
+    assert at_first > 40
+    assert sum(index.read[-100:]) == 0
+
+
+def test_a_baseline_does_not_wait_until_everything_was_read() -> None:
+    index, clock = WatchedIndex(), Clock()
+    left: list[Work] = []
+    ledger = Ledger(index, clock_s=clock, beside=left.append)
+    index.put_server(record("a", NOW_US))
+    tokens(ledger)
+    index.put_server(record("very slow", NOW_US - OVERLAP_US))
+    clock.now_s += EVERYTHING_EVERY_S
+
+    assert (tokens(ledger), tokens(ledger)) == (10, 10)
+
+    (look,) = left
+    look()
+    assert tokens(ledger) == 20
+
+
+def test_who_asks_for_the_first_time_in_a_while_waits_until_everything_was_read() -> None:
+    index, clock = WatchedIndex(), Clock()
+    left: list[Work] = []
+    ledger = Ledger(index, clock_s=clock, beside=left.append)
+    index.put_server(record("a", NOW_US))
+    tokens(ledger)
+    index.put_server(record("very slow", NOW_US - OVERLAP_US))
+
+    clock.now_s += 2 * EVERYTHING_EVERY_S
+
+    assert (tokens(ledger), left) == (20, [])
+
+
+def test_what_was_learnt_while_everything_was_read_is_not_taken_back() -> None:
+    index, clock = SlowIndex(), Clock()
+    left: list[Work] = []
+    ledger = Ledger(index, clock_s=clock, beside=left.append)
+    index.put_server(record("a", NOW_US))
+    index.put_server(record("b", NOW_US))
+    tokens(ledger)
+    clock.now_s += EVERYTHING_EVERY_S
+    tokens(ledger)
+
+    def meanwhile() -> None:
+        index.put_server(record("a", NOW_US + 1, tokens=30))
+        index.put_server(record("c", NOW_US + 1))
+        assert tokens(ledger) == 50
+
+    index.meanwhile = meanwhile
+    left.pop()()
+
+    assert tokens(ledger) == 50
+
+
+def test_a_server_that_the_index_lost_is_in_no_sum_once_everything_was_read() -> None:
+    index, clock = WatchedIndex(), Clock()
+    ledger = Ledger(index, clock_s=clock, beside=at_once)
+    index.put_server(record("a", NOW_US))
+    index.put_server(record("lost", NOW_US))
+    tokens(ledger)
+
+    index.lose("lost")
+    clock.now_s += EVERYTHING_EVERY_S
+
+    assert tokens(ledger) == 10
+
+
+def test_a_look_that_failed_beside_is_made_again() -> None:
+    index, clock = WatchedIndex(), Clock()
+    left: list[Work] = []
+    ledger = Ledger(index, clock_s=clock, beside=left.append)
+    index.put_server(record("a", NOW_US))
+    tokens(ledger)
+    clock.now_s += EVERYTHING_EVERY_S
+    tokens(ledger)
+    index.is_down = True
+    left.pop()()
+    index.is_down = False
+
+    tokens(ledger)
+
+    assert len(left) == 1
+
+
+def test_a_scope_is_summed_once_as_long_as_no_record_changes() -> None:
+    index = FakeIndex()
+    index.put_server(record("a", NOW_US))
+    ledger = Ledger(index)
+    before = ledger.baseline(Scope(), "cl100k_base")
+
+    assert ledger.baseline(Scope(), "cl100k_base") is before
+
+    index.put_server(record("a", NOW_US + 1))
+    assert ledger.baseline(Scope(), "cl100k_base") is not before
 
 
 def test_the_names_of_uncounted_tools_are_bounded_and_their_number_is_not() -> None:
