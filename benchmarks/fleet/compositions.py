@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from celery import Celery
 
 from benchmarks.throughput.embedded import Producer, wait_until_committed
 from benchmarks.throughput.events import redis_producer
@@ -22,8 +24,12 @@ from shared.events import ServerEvent
 from tests.processes import Composition, Running
 from tests.qdrant_server import emptied_qdrant, qdrant_url
 from tests.redis_server import redis_server
+from workers.tasks import SWEEP_INTENTS
 
 TOKEN = "a-token-of-the-benchmark"
+
+# The default of TOOLSCALE_SWEEP_INTERVAL_S.
+SWEEP_EVERY_S = 5.0
 
 # A whole catalogue takes minutes, and more where others use the machine.
 INGESTED_WITHIN_S = 1_800.0
@@ -67,7 +73,20 @@ class Site:
         """Send these events and return when the index follows."""
         for event in events:
             self.producer.emit(event)
-        wait_until_committed(self.producer.intents, {event.data.server_id for event in events}, INGESTED_WITHIN_S)
+        with self.sweeping():
+            wait_until_committed(self.producer.intents, {event.data.server_id for event in events}, INGESTED_WITHIN_S)
+
+    @contextmanager
+    def sweeping(self) -> Generator[None]:
+        """Send a sweep every so many seconds, as beat does, until the block ends."""
+        ended = threading.Event()
+        thread = threading.Thread(target=_sweep, args=(self.composition.redis_url, ended))
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +97,13 @@ class Everything:
     mcp_url: str
     door: Running
     door_url: str
+
+
+def _sweep(redis_url: str, ended: threading.Event) -> None:
+    with Celery("beat", broker=redis_url) as app:
+        while not ended.is_set():
+            app.send_task(SWEEP_INTENTS, queue="toolscale")
+            ended.wait(SWEEP_EVERY_S)
 
 
 @contextmanager

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import cast
 
 import redis
-from celery import Celery
 
 from benchmarks.fleet.compositions import Site, site, tools_written, usage, workers
 from benchmarks.fleet.plan import Plan
@@ -23,10 +22,6 @@ from benchmarks.throughput.memory import MIB
 from shared.catalog import ENCODINGS
 from workers.intents.redis_store import RedisIntents, connect
 from workers.intents.transitions import Pace
-from workers.tasks import SWEEP_INTENTS
-
-# The default of TOOLSCALE_SWEEP_INTERVAL_S.
-SWEEP_EVERY_S = 5.0
 
 PROTOCOLS: dict[Era, str] = {"handshake": "2025-11-25", "modern": MODERN}
 
@@ -84,7 +79,8 @@ def _resync(at: Site, servers: RunningFleet, era: Era, empty_mib: float) -> Resy
         make_due(at)
         before, listings, commands = usage(working), servers.listings(), _commands(at)
         started = time.perf_counter()
-        _sweep_until_listed(at, servers, listings + len(servers.ids))
+        with at.sweeping():
+            _wait_until_listed(servers, listings + len(servers.ids))
         wait_until_committed(at.producer.intents, servers.ids)
         seconds, after, commands_after = time.perf_counter() - started, usage(working), _commands(at)
         return Resync(
@@ -109,21 +105,17 @@ def make_due(at: Site) -> None:
             intents.commit(intent.server_id, intent.desired)
 
 
-def _sweep_until_listed(at: Site, servers: RunningFleet, listings: int) -> None:
-    """Send a sweep every so many seconds, as beat does, until the fleet has been listed so often.
+def _wait_until_listed(servers: RunningFleet, listings: int) -> None:
+    """Return when the fleet has been listed so often.
 
     Raises:
         TimeoutError: it did not come to that.
     """
-    started = time.monotonic()
-    with Celery("beat", broker=at.composition.redis_url) as app:
-        for sweep in range(int(PATIENCE_S / SWEEP_EVERY_S)):
-            app.send_task(SWEEP_INTENTS, queue="toolscale")
-            while time.monotonic() < started + (sweep + 1) * SWEEP_EVERY_S:
-                if servers.listings() >= listings:
-                    return
-                time.sleep(0.1)
-    raise TimeoutError(f"{listings - servers.listings()} servers were not listed within {PATIENCE_S:g} s")
+    deadline = time.monotonic() + PATIENCE_S
+    while servers.listings() < listings:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{listings - servers.listings()} servers were not listed within {PATIENCE_S:g} s")
+        time.sleep(0.1)
 
 
 def _commands(at: Site) -> Commands:
