@@ -193,7 +193,7 @@ def _breaks(results: Results) -> Iterator[str]:
         ),
         (
             "the ledger: an addition over all servers, once one of them changed",
-            f"{large.token_metrics.p95:,.1f} ms with {large.servers:,} servers at the 95th percentile, growing with them",
+            f"{large.token_metrics.p95:,.1f} ms with {large.servers:,} servers (p95), and it grows with them",
             "nothing; while nothing changes, sums are remembered",
         ),
     ]
