@@ -93,6 +93,15 @@ class Ledger:
         records = [record for record in self.known(scope) if scope.admits(record)]
         return {record.server_id: self._of_server(record, scope, encoding) for record in records}
 
+    def of_server(self, server_id: str, scope: Scope, encoding: Encoding) -> Baseline:
+        """Return what one server's tools in the scope cost, as of the last baseline.
+
+        Raises:
+            IndexUnavailable: the sums over a part of the server's tools could not be read.
+        """
+        record = self._records.by_id.get(server_id)
+        return self._of_server(record, scope, encoding) if record and scope.admits(record) else Baseline(0, 0)
+
     def known(self, scope: Scope) -> list[ServerRecord]:
         """Return the records of all servers in the scope, of whatever status, sorted by id.
 

@@ -135,7 +135,7 @@ def _available(place: bytes, scope: Scope, allowed: Scope, catalogue: Catalogue,
     tools = list(islice(_walk(place, scope, catalogue), READ + 1))
     page = tools[:READ]
     sums = {
-        server: ledger.baseline(replace(scope, servers=frozenset({server})), encoding).tokens
+        server: ledger.of_server(server, scope, encoding).tokens
         for server in dict.fromkeys(tool.server_id for tool in page)
     }
     contexts = {server: context(tokens, total) for server, tokens in sums.items()}
