@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import cast
+from uuid import UUID
 
 import numpy as np
 from qdrant_edge import (
@@ -104,7 +106,7 @@ class EdgeCollection:
         requests = [QueryRequest(limit, query=_nearest(each), filter=only, params=_params(each)) for each in questions]
         with self._live.translated():
             answers = self._live.now.query_batch(QueryBatchRequest(requests))
-        return [{str(point.id): point.score for point in found} for found in answers]
+        return [{_id_of(cast("UUID", point.id).int): point.score for point in found} for found in answers]
 
     def facet(self, key: str, where: Where, limit: int) -> dict[int, int]:
         """Return how many points have each value."""
@@ -141,6 +143,12 @@ class EdgeCollection:
             present = self._live.now.info().payload_schema.keys()
         for key in indexes.keys() - present:
             self._live.update(UpdateOperation.create_field_index(key, _SCHEMA[indexes[key]]))
+
+
+# Hundreds of ids a search, mostly of the same tools: writing them out anew takes longer than following the graph.
+@lru_cache(maxsize=200_000)
+def _id_of(number: int) -> str:
+    return str(UUID(int=number))
 
 
 def _nearest(question: Nearest) -> Query:
