@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -157,42 +157,52 @@ class Ledger:
         now_s = self._clock_s()
         unread_s = now_s - self._everything_read_at_s
         if unread_s >= 2 * EVERYTHING_EVERY_S:
-            return partial(self._look, 0)
+            return self._read_everything
         if self._is_looking:
             return None
         if unread_s >= EVERYTHING_EVERY_S:
-            newer_than = 0
+            look = self._read_everything
         elif now_s - self._overlap_read_at_s >= OVERLAP_EVERY_S and now_s - self._news_at_s <= OVERLAP_US / 1e6:
-            newer_than = max(self._highest - OVERLAP_US, 0)
+            look = self._read_overlap
         else:
             return None
         self._is_looking = True
-        return partial(self._beside, partial(self._look_once, newer_than))
+        return partial(self._beside, partial(self._look, look))
 
-    def _look_once(self, newer_than: int) -> None:
+    def _look(self, look: Work) -> None:
         try:
             with suppress(IndexUnavailable):  # whoever asks next hears of it, and has it looked again
-                self._look(newer_than)
+                look()
         finally:
             self._is_looking = False
 
-    def _look(self, newer_than: int) -> None:
+    def _read_overlap(self) -> None:
+        self._overlap_read_at_s = self._clock_s()
+        revisions = self._index.revisions(newer_than=max(self._highest - OVERLAP_US, 0))
+        missed = [server for server, revision in revisions.items() if revision > self._revision(server)]
+        found = [record for server in missed if (record := self._index.server(server))]
+        with self._refreshing:
+            self._take(self._later(found))
+
+    def _read_everything(self) -> None:
         begun_s, before = self._clock_s(), self._records.by_id
-        found = {record.server_id: record for record in self._index.servers(newer_than=newer_than)}
+        found = {record.server_id: record for record in self._index.servers()}
         with self._refreshing:
             now = self._records.by_id
-            later = [each for each in found.values() if each.revision >= _revision(now.get(each.server_id))]
             gone = [server for server in before.keys() - found.keys() if now.get(server) is before[server]]
-            self._take(later, [] if newer_than else gone)
-            self._overlap_read_at_s = begun_s
-            self._everything_read_at_s = self._everything_read_at_s if newer_than else begun_s
+            self._take(self._later(found.values()), gone)
+            self._everything_read_at_s = self._overlap_read_at_s = begun_s
+
+    def _later(self, records: Iterable[ServerRecord]) -> list[ServerRecord]:
+        """Return those that no later record of the same server has come before."""
+        return [record for record in records if record.revision >= self._revision(record.server_id)]
+
+    def _revision(self, server_id: str) -> int:
+        record = self._records.by_id.get(server_id)
+        return record.revision if record else 0
 
     def _take(self, records: Sequence[ServerRecord], gone: Collection[str] = ()) -> None:
         updated = self._records.updated(records, gone)
         if updated is not self._records:
             self._records, self._news_at_s = updated, self._clock_s()
             self._highest = max((self._highest, *(record.revision for record in records)))
-
-
-def _revision(record: ServerRecord | None) -> int:
-    return record.revision if record else 0

@@ -243,6 +243,9 @@ class FakeIndex:
         with self._held():
             return [record for record in self._servers.values() if record.revision > newer_than]
 
+    def revisions(self, *, newer_than: int = 0) -> dict[str, int]:
+        return {record.server_id: record.revision for record in self.servers(newer_than=newer_than)}
+
     def put_toolset(self, toolset: Toolset) -> None:
         with self._held():
             self._toolsets[toolset.name] = toolset

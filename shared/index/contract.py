@@ -147,6 +147,10 @@ class ToolIndex(Protocol):
         """Return all records whose revision is above `newer_than`, in no particular order."""
         ...
 
+    def revisions(self, *, newer_than: int = 0) -> dict[str, int]:
+        """Return the revision of every record above `newer_than`, by server; costs far less than the records."""
+        ...
+
     def put_toolset(self, toolset: Toolset) -> None:
         """Write a toolset, replacing the one of this name."""
         ...

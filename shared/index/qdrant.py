@@ -162,6 +162,11 @@ class QdrantIndex:
         """Return the records above a revision."""
         return [server_from(payload) for payload in walk(self._servers, (Above("revision", newer_than),))]
 
+    def revisions(self, *, newer_than: int = 0) -> dict[str, int]:
+        """Return the revisions above a revision."""
+        rows = walk(self._servers, (Above("revision", newer_than),), ("server_id", "revision"))
+        return {row["server_id"]: row["revision"] for row in rows}
+
     def put_toolset(self, toolset: Toolset) -> None:
         """Write a toolset."""
         self._toolsets.upsert([Point(_toolset_point_id(toolset.name), toolset_payload(toolset))])

@@ -292,6 +292,7 @@ def test_only_records_above_a_revision_are_listed(index: ToolIndex) -> None:
 
     assert {record.server_id for record in index.servers()} == {"s1", "s2", "s3", "s4", "s5"}
     assert {record.server_id for record in index.servers(newer_than=3)} == {"s4", "s5"}
+    assert index.revisions(newer_than=3) == {"s4": 4, "s5": 5}
     assert index.servers(newer_than=5) == []
 
 
