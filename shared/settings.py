@@ -203,9 +203,9 @@ class Settings(BaseSettings):
     watch_scope: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{0,100}$")] = ""
     """What tells a `toolscale watch` from others of its kind on one catalogue: a cluster's or a machine's name."""
     monitor_host: str = "127.0.0.1"
-    """Address of a worker's own port; whoever reaches it reads its metrics, and can do no more."""
+    """Address of a process's own port; whoever reaches it reads its metrics, and can do no more."""
     monitor_port: Annotated[int, Field(ge=0, le=65_535)] | None = None
-    """Port of a worker's `/metrics`, `/healthz` and `/readyz`; 0: any free one; unset: none is opened."""
+    """Port on which a worker, beat, a watcher or `workers.listening` shows metrics; 0: any free one; unset: none."""
     metrics_open: bool = False
     """Let whoever reaches the query service, or the door, read `/metrics`; else it needs a token, as the rest does."""
     config_poll_s: Annotated[float, Field(ge=0.05, le=3_600)] = 1.0

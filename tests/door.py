@@ -66,7 +66,7 @@ class Producer:
 def open_door(recorder: Recorder, metrics: WorkerMetrics | None = None) -> Generator[Producer]:
     """Serve the door until the block ends, with these metrics."""
     port = free_port()
-    app = door_app(recorder, TOKEN, LIMIT, (metrics or WorkerMetrics()).registry)
+    app = door_app(recorder, TOKEN, LIMIT, metrics or WorkerMetrics())
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None, access_log=False))
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -9,7 +9,22 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
+from query import metrics as query_metrics
 from shared.metrics import exposition
+from workers import metrics as worker_metrics
+from workers.listening import metrics as listening_metrics
+from workers.monitoring import beat, queue
+from workers.sources import metrics as source_metrics
+
+DECLARED = (
+    *query_metrics.METRICS,
+    *worker_metrics.METRICS,
+    *queue.METRICS,
+    *beat.METRICS,
+    *source_metrics.METRICS,
+    *listening_metrics.METRICS,
+)
+"""Every metric that some process shows."""
 
 
 def shown(registry: CollectorRegistry) -> dict[str, float]:

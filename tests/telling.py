@@ -21,6 +21,7 @@ from workers.intents.contract import Intent
 from workers.intents.sqlite_store import SqliteIntents
 from workers.listening.fleet import Fleet, Reach
 from workers.listening.listener import USUAL, Pace
+from workers.listening.metrics import ListeningMetrics
 
 PROGRAM = Path(__file__).parent / "hostile" / "telling_server.py"
 HASTY = replace(USUAL, least_between_s=0.05, first_retry_s=0.05, longest_retry_s=0.2)
@@ -116,11 +117,24 @@ class Heard:
 
 
 @contextmanager
-def listening_to(heard: Heard, *, listen: Listen = "all", most: int = 100, pace: Pace = HASTY) -> Generator[None]:
+def listening_to(
+    heard: Heard,
+    *,
+    listen: Listen = "all",
+    most: int = 100,
+    pace: Pace = HASTY,
+    metrics: ListeningMetrics | None = None,
+) -> Generator[None]:
     """Listen until the block ends, with waits short enough for a test."""
     dialler = Dialler(heard.targets, frozenset({"127.0.0.1"}), None, {})
     reach = Reach(heard.targets, dialler, listen, most)
-    fleet = Fleet("toolscale/listening", heard.intents, heard.emit, reach, beat=heard.beat, pace=pace, poll_s=0.05)
+    fleet = Fleet(
+        *("toolscale/listening", heard.intents, heard.emit, reach),
+        beat=heard.beat,
+        metrics=metrics,
+        pace=pace,
+        poll_s=0.05,
+    )
     with start_blocking_portal() as portal:
         running = portal.start_task_soon(fleet.run)
         try:

@@ -9,14 +9,17 @@ from contextlib import contextmanager
 from workers.emit import emit
 from workers.intents.contract import IntentStore
 from workers.sources.following import Follower
+from workers.sources.metrics import SourceMetrics
 from workers.sources.watching import Source, Watcher
 
 
 @contextmanager
-def watching(source: Source, intents: IntentStore, *, relist_s: float = 60.0) -> Generator[Watcher]:
+def watching(
+    source: Source, intents: IntentStore, *, relist_s: float = 60.0, metrics: SourceMetrics | None = None
+) -> Generator[Watcher]:
     """Watch until the block ends, with waits short enough for a test."""
     follower = Follower(source.name, intents, lambda event: emit(event, intents, lambda _: None, due_in_s=5.0))
-    watcher = Watcher(source, follower, relist_s=relist_s, backoff_s=0.05)
+    watcher = Watcher(source, follower, metrics=metrics, relist_s=relist_s, backoff_s=0.05)
     thread = threading.Thread(target=watcher.run)
     thread.start()
     try:

@@ -35,6 +35,7 @@ from workers.rebuild import rebuild_if_lost
 from workers.restore import restore_if_lost
 from workers.sources.config_follower import ConfigFollower, following_config
 from workers.sources.following import follow, look_again
+from workers.sources.metrics import SourceMetrics
 from workers.tasks import SWEEP_LIMIT, send_migrate, send_reconcile
 from workers.tending import tend_index
 
@@ -48,6 +49,7 @@ class Embedded:
     settings: Settings
     deps: Dependencies
     app: Celery
+    sources: SourceMetrics
 
     @property
     def editions(self) -> Editions:
@@ -74,7 +76,7 @@ class Embedded:
         Every other server that should run is looked at again: this process may have been away for long.
         """
         look_again(self.deps.intents, self.emit)
-        follower = ConfigFollower(ConfigFile(path, os.environ), self.deps.intents, self.emit)
+        follower = ConfigFollower(ConfigFile(path, os.environ), self.deps.intents, self.emit, self.sources)
         return following_config(follower, self.settings.config_poll_s)
 
 
@@ -91,11 +93,13 @@ def run_embedded(settings: Settings) -> Generator[Embedded]:
     with closing(open_intents(settings)) as intents, closing(open_dependencies(settings, intents)) as deps:
         intents.forget_messages()
         rebuild_if_lost(deps)
-        deps.metrics.registry.register(BacklogGauges(intents.backlog))
+        registry, sources = deps.metrics.registry, SourceMetrics(deps.metrics.registry)
+        for each in (BacklogGauges(intents.backlog), sources):
+            registry.register(each)
         app = build_app(settings, deps)
         app.set_default()  # without it the pool's threads would use Celery's default app
         with _worker(app, settings), _sweeper(app, deps, min(1.0, settings.sweep_interval_s)):
-            yield Embedded(settings, deps, app)
+            yield Embedded(settings, deps, app, sources)
 
 
 @contextmanager

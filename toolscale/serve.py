@@ -112,7 +112,7 @@ def _servers(embedded: Embedded, path: Path | None) -> Generator[None]:
 def _listening(settings: Settings, embedded: Embedded) -> AbstractContextManager[None]:
     if settings.listen == "none":
         return nullcontext()
-    return listening(settings, embedded.deps.intents, embedded.emit)
+    return listening(settings, embedded.deps.intents, embedded.emit, embedded.deps.metrics.registry)
 
 
 def _answer(embedded: Embedded, catalogue: Catalogue, entrance: Entrance) -> None:
@@ -132,9 +132,10 @@ def _door(embedded: Embedded) -> Generator[list[Route]]:
     if settings.events_token is None:
         yield []
         return
-    intents, count = embedded.deps.intents, embedded.deps.metrics.event
-    with closing(Recorder(intents, embedded.wake, due_in_s=settings.retry_after_s, count=count)) as recorder:
-        yield [events_route(recorder, token=settings.events_token, max_body_bytes=settings.door_max_body_bytes)]
+    token, limit, metrics = settings.events_token, settings.door_max_body_bytes, embedded.deps.metrics
+    wake, due_in_s = embedded.wake, settings.retry_after_s
+    with closing(Recorder(embedded.deps.intents, wake, due_in_s=due_in_s, count=metrics.event)) as recorder:
+        yield [events_route(recorder, token=token, max_body_bytes=limit, answered=metrics.answered)]
 
 
 def connection_help(url: str, settings: Settings) -> str:

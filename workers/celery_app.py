@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import ExitStack, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -30,11 +29,15 @@ from workers.emit import emit
 from workers.ending import interrupt_fetches_after
 from workers.intents import open_intents
 from workers.intents.contract import Intent, IntentStore
-from workers.metrics import WorkerMetrics
+from workers.metrics import BacklogGauges, WorkerMetrics
+from workers.monitoring.beat import show_ticks
+from workers.monitoring.processes import warn_of_uncounted_looks
 from workers.monitoring.queue import QUEUE
 from workers.monitoring.worker import monitored, note_wait, stamp
 from workers.rebuild import rebuild_if_lost
 from workers.sources.config_follower import ConfigFollower, following_config
+from workers.sources.following import Emit
+from workers.sources.metrics import SourceMetrics
 from workers.tasks import SWEEP_INTENTS, TICK_EXPIRES_S, Tasks, send_reconcile
 
 # An in-memory broker is polled; kombu's default of one second would make four tasks a second.
@@ -171,14 +174,20 @@ def _conduct(settings: Settings) -> dict[str, Any]:
 
 def _connect_signals(app: Celery, settings: Settings, opened: Opened, metrics: WorkerMetrics) -> None:
     running = ExitStack()
+    sources = SourceMetrics(metrics.registry)
 
     def on_ready(sender: Any = None, **_: Any) -> None:
         _sweep_at_start(app)
         # the parent of processes opens no index: what it opened, its children would share
         touch_index = opened.touch_index if isinstance(sender.pool, ThreadsPool) else None
-        running.enter_context(monitored(settings, metrics, opened.intents(), sender.pool.limit, touch_index))
+        gauges, limit = (BacklogGauges(opened.intents().backlog), sources), sender.pool.limit
+        running.enter_context(monitored(settings, metrics, gauges, limit, touch_index, os.environ))
+        if settings.monitor_port is not None:
+            warn_of_uncounted_looks(sender.pool, os.environ)
         if settings.config:
-            running.enter_context(_following(app, settings, settings.config, opened.intents(), metrics))
+            emit_here = _emit(app, settings, opened.intents(), metrics)
+            follower = ConfigFollower(ConfigFile(settings.config, os.environ), opened.intents(), emit_here, sources)
+            running.enter_context(following_config(follower, settings.config_poll_s))
 
     def on_init(**_: Any) -> None:
         configure_tracing("toolscale-worker", os.environ)
@@ -195,6 +204,7 @@ def _connect_signals(app: Celery, settings: Settings, opened: Opened, metrics: W
 
     signals.worker_init.connect(on_init, weak=False)
     signals.worker_ready.connect(on_ready, weak=False)
+    signals.beat_init.connect(show_ticks(settings), weak=False)
     signals.worker_shutting_down.connect(on_shutting_down, weak=False)
     signals.worker_shutdown.connect(on_shutdown, weak=False)
     signals.worker_process_shutdown.connect(on_shutdown, weak=False)
@@ -212,13 +222,10 @@ def _sweep_at_start(app: Celery) -> None:
         structlog.get_logger().warning("sweep_failed", reason=str(error))  # beat sends the next
 
 
-def _following(
-    app: Celery, settings: Settings, path: Path, intents: IntentStore, metrics: WorkerMetrics
-) -> AbstractContextManager[None]:
-    """Follow the operator's file; one that cannot be used must not keep the worker from events."""
+def _emit(app: Celery, settings: Settings, intents: IntentStore, metrics: WorkerMetrics) -> Emit:
     wake = partial(send_reconcile, app)
 
     def emit_here(event: ServerEvent) -> Intent:
         return emit(event, intents, wake, due_in_s=settings.retry_after_s, count=metrics.event)
 
-    return following_config(ConfigFollower(ConfigFile(path, os.environ), intents, emit_here), settings.config_poll_s)
+    return emit_here

@@ -31,6 +31,15 @@ EVENTS = Metric(
     "`recorded`, `refused`, or `not_recorded` since the intent store did not answer.",
     ("type", "outcome"),
 )
+DOOR_REQUESTS = Metric(
+    "toolscale_door_requests_total",
+    "counter",
+    "requests",
+    "Requests at `/events` by the status of their answer: `202`: all is recorded; `207`: a part is, the rest refused; "
+    "`400`: all is refused; `401`: without the token; `408`, `413`, `415`: of no use as they came; "
+    "`503`: not recorded, to be sent again.",
+    ("status",),
+)
 LOOKS = Metric(
     "toolscale_looks_total",
     "counter",
@@ -81,7 +90,8 @@ LOOK_OVERDUE = Metric(
 DEAD_LETTERS = Metric("toolscale_dead_letters", "gauge", "messages", "Refused events and messages that are kept.")
 
 METRICS = (
-    *(EVENTS, LOOKS, LOOK_SECONDS, STAGE_SECONDS, TOOL_CHANGES, SWEEPS, SWEPT, TASK_WAIT_SECONDS, LAST_LOOK),
+    *(EVENTS, DOOR_REQUESTS, LOOKS, LOOK_SECONDS, STAGE_SECONDS, TOOL_CHANGES),
+    *(SWEEPS, SWEPT, TASK_WAIT_SECONDS, LAST_LOOK),
     *(INTENTS_UP, SERVERS_ANNOUNCED, LOOKS_DUE, LOOK_OVERDUE, DEAD_LETTERS),
 )
 
@@ -93,7 +103,10 @@ class WorkerMetrics:
         """Begin at 0, in a registry of its own where none is given."""
         self.registry = CollectorRegistry() if registry is None else registry
         self.last_look_at: float | None = None
+        self.steps = 0
+        """Stages of looks that have ended, give or take those that ended in the same moment: does anything move?"""
         self._events = counter(EVENTS, self.registry)
+        self._door_requests = counter(DOOR_REQUESTS, self.registry)
         self._looks = counter(LOOKS, self.registry)
         self._look_seconds = histogram(LOOK_SECONDS, self.registry)
         self._stage_seconds = histogram(STAGE_SECONDS, self.registry)
@@ -106,11 +119,18 @@ class WorkerMetrics:
         """Count an event; `kind` is the last part of its type, or `unknown`."""
         self._events.labels(kind, outcome).inc()
 
+    def answered(self, status: int) -> None:
+        """Count a request at the door by the status of its answer."""
+        self._door_requests.labels(str(status)).inc()
+
     @contextmanager
     def stage(self, stage: Stage) -> Generator[None]:
         """Time a stage of a look, one that fails included, and record it in the look's trace."""
-        with span(stage), self._stage_seconds.labels(stage).time():
-            yield
+        try:
+            with span(stage), self._stage_seconds.labels(stage).time():
+                yield
+        finally:
+            self.steps += 1
 
     def look(self, reconcile: Callable[[], Ingested | None]) -> None:
         """Carry out a look, and count it by how it ends; whatever it raises is raised again."""

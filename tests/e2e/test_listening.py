@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.metrics import scraped
 from tests.processes import Composition, Running
+from tests.redis_server import free_port
 from tests.telling import Telling, telling
 from tests.waiting import eventually
 
@@ -45,7 +47,7 @@ def test_serve_finds_a_tool_that_a_server_added(tmp_path: Path) -> None:
 
 @pytest.mark.redis
 def test_the_process_of_its_own_makes_a_worker_find_it(own_redis_url: str, tmp_path: Path) -> None:
-    heartbeat = tmp_path / "heartbeat"
+    heartbeat, port = tmp_path / "heartbeat", free_port()
     environment = {
         "TOOLSCALE_CONFIG": str(tmp_path / "mcp.json"),
         "TOOLSCALE_HEARTBEAT": str(heartbeat),
@@ -55,11 +57,15 @@ def test_the_process_of_its_own_makes_a_worker_find_it(own_redis_url: str, tmp_p
     composition = Composition(own_redis_url, tmp_path, environment)
     with configured(tmp_path) as server, composition.worker() as worker:
         eventually(lambda: indexed(worker, offered=1), 30)
-        with composition.run("listening", "-m", "workers.listening") as listening:
+        with composition.run("listening", "-m", "workers.listening", TOOLSCALE_MONITOR_PORT=str(port)) as listening:
             listening.wait_for('"event": "listening_began"', 60)
 
             server.offer("first", "second")
 
             eventually(lambda: indexed(worker, offered=2), 20)
             assert heartbeat.exists()
+            found = scraped(f"http://127.0.0.1:{port}/metrics")
+            assert found['toolscale_listening_servers{state="connected"}'] == 1
+            assert found["toolscale_listening_notices_total"] >= 1
+            assert found['toolscale_events_total{outcome="recorded",type="changed"}'] >= 1
             assert listening.stop() == 0

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from tests.builders import up
 from tests.docker_api import ScriptedDocker, scripted_docker
+from tests.metrics import scraped, shown
 from tests.processes import Composition
+from tests.redis_server import free_port
 from tests.waiting import eventually
 from tests.watched import generation, running, watching
 from workers.emit import emit
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.transitions import Pace
 from workers.sources.docker import SOURCE, DockerSource
+from workers.sources.metrics import SourceMetrics
 
 pytest.importorskip("docker", reason="the extra `docker` is not installed")
 
@@ -192,3 +198,47 @@ def test_the_command_follows_docker_until_it_is_stopped(docker: ScriptedDocker, 
         watcher.process.terminate()
 
         assert watcher.process.wait(20) == 130
+
+
+def test_a_watcher_shows_whether_it_follows_its_source_and_what_it_made_of_it(
+    docker: ScriptedDocker, tmp_path: Path
+) -> None:
+    docker.start("a", server="docs", port="9000")
+    port = free_port()
+    composition = Composition("", tmp_path, {**docker.environ, "REDIS_URL": "", "TOOLSCALE_MONITOR_PORT": str(port)})
+    of_docker, page = '{source="toolscale/docker"}', f"http://127.0.0.1:{port}/metrics"
+    connected_now = f"toolscale_source_connected{of_docker}"
+    reconnected = f"toolscale_source_connections_total{of_docker}"
+    recorded = 'toolscale_events_total{outcome="recorded",type="up"}'
+    with composition.run("watch", "-m", "toolscale", "watch", "docker") as watcher:
+        watcher.wait_for("monitor_opened", 60)
+        eventually(lambda: {connected_now, recorded} <= scraped(page).keys(), 30, what=watcher.output())
+        before = scraped(page)
+
+        docker.is_down = True
+        docker.cut_streams()
+        eventually(lambda: scraped(page)[connected_now] == 0, 30)
+        docker.is_down = False
+        eventually(lambda: scraped(page)[reconnected] == 2, 60, what=watcher.output())
+
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as ready:
+            assert json.loads(ready.read())["checks"] == {"toolscale/docker": "ok"}
+    assert (before[connected_now], before[recorded]) == (1, 1)
+    assert before['toolscale_source_lists_total{result="followed",source="toolscale/docker"}'] >= 1
+    assert before[reconnected] == 1
+    assert 0 <= before[f"toolscale_source_followed_seconds{of_docker}"] < 60
+
+
+def test_a_source_that_does_not_answer_is_counted_and_grows_old(docker: ScriptedDocker, intents: SqliteIntents) -> None:
+    registry = CollectorRegistry()
+    metrics = SourceMetrics(registry)
+    registry.register(metrics)
+    docker.is_down = True
+
+    failed = 'toolscale_source_lists_total{result="failed",source="toolscale/docker"}'
+    with watching(DockerSource(docker.environ), intents, metrics=metrics):
+        eventually(lambda: shown(registry).get(failed, 0) >= 2)
+
+    found = shown(registry)
+    assert found['toolscale_source_connected{source="toolscale/docker"}'] == 0
+    assert 'toolscale_source_followed_seconds{source="toolscale/docker"}' not in found

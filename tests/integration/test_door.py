@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -298,10 +299,13 @@ def test_what_came_by_the_door_is_counted_for_those_who_hold_the_token(intents: 
     with closing(recorder), open_door(recorder, metrics) as door:
         assert door.post(document(up("docs"))).status == 202
         assert door.post({"type": "nonsense"}).status == 400
+        assert replace(door, token="wrong").post(document(up("docs"))).status == 401
 
         found = scraped(f"{door.url}/metrics", authorization=f"Bearer {TOKEN}")
         stranger = door.get("/metrics")
 
     assert found['toolscale_events_total{outcome="recorded",type="up"}'] == 1
     assert found['toolscale_events_total{outcome="refused",type="unknown"}'] == 1
+    requests = {status: found[f'toolscale_door_requests_total{{status="{status}"}}'] for status in (202, 400, 401)}
+    assert requests == {202: 1, 400: 1, 401: 1}
     assert stranger == 401

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.kubernetes_api import ScriptedKubernetes, scripted_kubernetes
+from tests.metrics import scraped
 from tests.processes import Composition
+from tests.redis_server import free_port
 from tests.waiting import eventually
 from tests.watched import generation, running, watching
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.transitions import Pace
-from workers.sources.kubernetes import MCP_SERVERS, SERVICES, Kind
+from workers.sources.kubernetes import KINDS, MCP_SERVERS, SERVICES, Kind
 from workers.sources.kubernetes_watch import KubernetesSource
 
 client = pytest.importorskip("kubernetes.client", reason="the extra `kubernetes` is not installed")
@@ -208,12 +210,19 @@ def test_the_command_follows_the_kubeconfigs_cluster_until_it_is_stopped(
     cluster.put("a", server="docs")
     config = tmp_path / "kubeconfig"
     config.write_text(json.dumps(kubeconfig(cluster.url)), encoding="utf-8")
-    composition = Composition("", tmp_path, {"REDIS_URL": "", "KUBECONFIG": str(config)})
+    port = free_port()
+    composition = Composition(
+        "", tmp_path, {"REDIS_URL": "", "KUBECONFIG": str(config), "TOOLSCALE_MONITOR_PORT": str(port)}
+    )
     with (
         composition.run("watch", "-m", "toolscale", "watch", "kubernetes") as watcher,
         closing(SqliteIntents(tmp_path / "intents.sqlite3", Pace(1.0, 4.0))) as intents,
     ):
         eventually(lambda: set(running(intents)) == {"docs"}, 30, what=watcher.output())
+        page = f"http://127.0.0.1:{port}/metrics"
+        shown = [f'toolscale_source_connected{{source="{kind.source}"}}' for kind in KINDS]
+        eventually(lambda: all(name in scraped(page) for name in shown), 30, what=watcher.output())
+        assert scraped(page)['toolscale_events_total{outcome="recorded",type="up"}'] == 1
         watcher.process.terminate()
 
         assert watcher.process.wait(20) == 130

@@ -15,16 +15,19 @@ from typing import Any
 
 import psutil
 import pytest
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from shared.upstream.dial import HttpTarget
 from tests.builders import down
 from tests.hostile.messages import initialized, one_page, tool
 from tests.hostile.scripted_http import Exchange, scripted_http
+from tests.metrics import shown
 from tests.telling import HASTY, PROGRAM, Heard, Telling, listening_to, telling, telling_stdio
 from tests.waiting import eventually as eventually_within
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.transitions import Pace
+from workers.listening.metrics import ListeningMetrics
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -66,6 +69,36 @@ def test_a_changed_tool_is_heard_of_once(heard: Heard, logs: list[Any], tmp_path
 
         eventually(lambda: heard.events == [kind, kind])
     assert said(logs, "listening_began", kind) == 1
+
+
+def test_what_is_heard_and_how_connections_end_is_counted(heard: Heard, tmp_path: Path) -> None:
+    registry = CollectorRegistry()
+
+    def counted(name: str) -> float:
+        return shown(registry).get(f"toolscale_listening_{name}", 0)
+
+    with (
+        telling("stateless", tmp_path / "mute", "one") as mute,
+        announced(heard, "http", tmp_path / "tools") as server,
+        listening_to(heard, metrics=ListeningMetrics(registry)),
+    ):
+        heard.targets["mute"] = mute.target
+        heard.announce("mute")
+        eventually(lambda: counted('servers{state="connected"}') == 1)
+        eventually(lambda: counted('connections_total{outcome="cannot_tell"}') == 1)
+        assert counted('servers{state="wanted"}') == 2
+        assert counted("notices_total") == 0
+
+        server.offer("one", "two")
+        eventually(lambda: counted("notices_total") == 1)
+
+        server.kill()
+        eventually(lambda: counted('connections_total{outcome="lost"}') == 1)
+        eventually(lambda: counted('servers{state="connected"}') == 0)
+        server.start()
+        eventually(lambda: counted('servers{state="connected"}') == 1)
+        assert counted('connections_total{outcome="opened"}') == 2
+    assert counted('servers{state="connected"}') == 0
 
 
 def test_a_stdio_server_is_kept_running_and_heard_until_it_is_taken_down(heard: Heard, tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def test_a_worker_that_is_frozen_does_not_answer_and_is_ready_again_afterwards(m
     with monitored.worker() as worker:
         worker.process.send_signal(signal.SIGSTOP)
         try:
-            assert monitored.ready() == 0
+            eventually(lambda: monitored.ready() == 0)
         finally:
             worker.process.send_signal(signal.SIGCONT)
         eventually(lambda: monitored.ready() == 200, 20, what=worker.output())
@@ -172,6 +172,71 @@ def test_an_idle_worker_stays_ready_and_one_without_a_broker_does_not(monitored:
 
         assert monitored.ready() == 503
         assert worker.process.poll() is None
+
+
+def test_a_worker_counts_what_its_processes_did_where_they_keep_it(
+    monitored: Monitored, producer: Celery, tmp_path: Path
+) -> None:
+    kept = tmp_path / "counters"
+    kept.mkdir()
+    pages = one_page(tool("read_file"), tool("write_file"))
+    looks, changes = 'toolscale_looks_total{result="changed"}', 'toolscale_tool_changes_total{change="added"}'
+    with (
+        scripted_http(lambda exchange: exchange.play(pages)) as server,
+        monitored.worker("--pool", "processes", "--concurrency", "1", PROMETHEUS_MULTIPROC_DIR=str(kept)) as worker,
+    ):
+        announce(producer, "files", server.url)
+        eventually(lambda: scraped(monitored.url("/metrics")).get(looks), 60, what=worker.output())
+
+        found = scraped(monitored.url("/metrics"))
+
+    assert (found[looks], found[changes]) == (1, 2)
+    assert found['toolscale_stage_seconds_count{stage="fetch"}'] == 1
+    assert found["toolscale_servers_announced"] == 1
+    assert "looks_not_counted" not in worker.output()
+
+
+def test_a_worker_says_that_nobody_counts_the_looks_of_its_processes(monitored: Monitored) -> None:
+    with monitored.worker("--pool", "processes", "--concurrency", "1") as worker:
+        worker.wait_for("looks_not_counted")
+
+
+def test_a_worker_shows_how_it_follows_the_operators_file(monitored: Monitored, tmp_path: Path) -> None:
+    config = tmp_path / "mcp.json"
+    config.write_text('{"mcpServers": {}}', encoding="utf-8")
+    followed, failed = (
+        f'toolscale_source_lists_total{{result="{result}",source="toolscale/mcp.json"}}' for result in _RESULTS
+    )
+    with monitored.worker(TOOLSCALE_CONFIG=str(config), TOOLSCALE_CONFIG_POLL_S="0.1") as worker:
+        eventually(lambda: scraped(monitored.url("/metrics")).get(followed), 20, what=worker.output())
+        config.write_text("no JSON", encoding="utf-8")
+        eventually(lambda: scraped(monitored.url("/metrics")).get(failed), 20, what=worker.output())
+
+        found = scraped(monitored.url("/metrics"))
+
+    assert found[followed] >= 1
+    assert found['toolscale_source_followed_seconds{source="toolscale/mcp.json"}'] > 0
+
+
+_RESULTS = ("followed", "failed")
+
+
+def test_beat_shows_that_it_ticks_and_turns_red_when_its_ticks_reach_nobody(monitored: Monitored) -> None:
+    metrics = monitored.url("/metrics")
+    with monitored.composition.beat(TOOLSCALE_MONITOR_PORT=str(monitored.port)) as beat:
+        beat.wait_for("monitor_opened")
+        eventually(lambda: scraped(metrics)["toolscale_ticks_total"] >= 2, 20, what=beat.output())
+        assert scraped(metrics)["toolscale_last_tick_seconds"] < 15
+        assert monitored.readiness() == (200, {"status": "ready", "checks": {"ticks": "ok"}})
+
+        with connect(monitored.composition.redis_url) as redis:
+            redis.shutdown(nosave=True)
+        turns_red(monitored)
+
+        assert beat.process.poll() is None
+        assert "not done for" in monitored.readiness()[1]["checks"]["ticks"]
+        assert scraped(metrics)["toolscale_last_tick_seconds"] > 10
+    assert beat.process.returncode == 0
 
 
 def test_a_port_in_use_costs_a_worker_its_metrics_and_nothing_else(monitored: Monitored) -> None:

@@ -297,17 +297,14 @@ def test_a_watcher_is_started_on_demand_and_knows_the_command_that_it_runs(profi
     assert helped.exit_code == 0
 
 
-def test_prometheus_reads_every_service_that_shows_metrics_at_its_port() -> None:
+def test_prometheus_reads_every_service_of_ours_at_the_port_where_it_shows_metrics() -> None:
     document = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text(encoding="utf-8"))
     found = [entry for job in document["scrape_configs"] for entry in job["dns_sd_configs"]]
-    read = {entry["names"][0]: str(entry["port"]) for entry in found}
+    read = {name: str(entry["port"]) for entry in found for name in entry["names"]}
 
-    environment = {name: SERVICES[name]["environment"] for name in ("worker", "query", "door")}
-    assert read == {
-        "worker": environment["worker"]["TOOLSCALE_MONITOR_PORT"],
-        "query": environment["query"]["TOOLSCALE_PORT"],
-        "door": environment["door"]["TOOLSCALE_DOOR_PORT"],
-    }
+    environment = {name: SERVICES[name]["environment"] for name in OURS if name != "flower"}
+    ports = ("TOOLSCALE_MONITOR_PORT", "TOOLSCALE_PORT", "TOOLSCALE_DOOR_PORT")
+    assert read == {name: next(given[port] for port in ports if port in given) for name, given in environment.items()}
     assert {environment[name]["TOOLSCALE_METRICS_OPEN"] for name in ("query", "door")} == (
         {"${TOOLSCALE_METRICS_OPEN:-true}"}
     )

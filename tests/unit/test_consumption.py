@@ -9,6 +9,7 @@ import pytest
 from shared.errors import IndexUnavailable
 from workers.monitoring.checks import Check
 from workers.monitoring.consumption import IDLE_AT_MOST_S, Consumption, Seen
+from workers.monitoring.freshness import Freshness
 
 LOOK_S = 30.0
 STEP_S = 2.0
@@ -87,3 +88,17 @@ def test_a_check_says_what_its_probe_found_last_and_that_a_probe_hangs(clock: St
 
     assert said == [None, "empty", "away", None]
     assert check.trouble() == "no answer for 13 s"
+
+
+def test_what_was_done_in_time_is_fresh_and_what_never_was_is_trouble_too(clock: Steady) -> None:
+    fresh = Freshness(within_s=20.0, clock=clock)
+    assert (fresh.age_s(), fresh.trouble()) == (None, None)
+
+    clock.now += 21.0
+    assert fresh.trouble() == "not done for 21 s"
+
+    fresh.note()
+    clock.now += 20.0
+    assert (fresh.age_s(), fresh.trouble()) == (20.0, None)
+    clock.now += 5.0
+    assert fresh.trouble() == "not done for 25 s"

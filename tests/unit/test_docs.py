@@ -14,14 +14,10 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
-from query import metrics as query_metrics
 from shared import errors
 from shared.events import EventType, parse_event
+from tests.metrics import DECLARED
 from toolscale.cli import app
-from workers import metrics as worker_metrics
-from workers.monitoring import queue
-
-METRICS = (*query_metrics.METRICS, *worker_metrics.METRICS, *queue.METRICS)
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = [path for package in ("shared", "workers", "query", "toolscale") for path in (ROOT / package).rglob("*.py")]
@@ -111,7 +107,7 @@ def test_every_metric_is_described_as_it_is_declared() -> None:
     }
 
     assert described == {
-        metric.name: (metric.kind, metric.unit, set(metric.labels), metric.description) for metric in METRICS
+        metric.name: (metric.kind, metric.unit, set(metric.labels), metric.description) for metric in DECLARED
     }
 
 

@@ -180,8 +180,15 @@ def test_a_probe_asks_a_route_that_exists_at_the_port_that_is_listened_on(name: 
 LISTENING_PORTS = ("TOOLSCALE_MONITOR_PORT", "TOOLSCALE_PORT", "TOOLSCALE_DOOR_PORT")
 
 
+@pytest.mark.parametrize("name", ["beat", "listening", "watcher"])
+def test_a_process_without_probes_of_http_shows_its_metrics_at_the_port_that_it_opens(name: str) -> None:
+    (port,) = container(FULL[name])["ports"]
+
+    assert str(port["containerPort"]) == environment(FULL[name])["TOOLSCALE_MONITOR_PORT"] == str(PORTS["worker"])
+
+
 @pytest.mark.parametrize("name", ["listening", "watcher"])
-def test_a_process_without_a_port_is_restarted_once_its_heartbeat_is_old(name: str, tmp_path: Path) -> None:
+def test_a_process_that_no_probe_asks_is_restarted_once_its_heartbeat_is_old(name: str, tmp_path: Path) -> None:
     path = environment(FULL[name])["TOOLSCALE_HEARTBEAT"]
     check = [
         word.replace(path, str(tmp_path / "heartbeat"))
@@ -293,8 +300,7 @@ def test_the_network_is_closed_but_for_what_each_component_serves() -> None:
         "query": {PORTS["query"]},
         "door": {PORTS["door"]},
         "flower": {PORTS["flower"]},
-        "worker-default": {PORTS["worker"]},
-        "worker-burst": {PORTS["worker"]},
+        **{name: {PORTS["worker"]} for name in ("worker-default", "worker-burst", "beat", "listening", "watcher")},
     }
 
 

@@ -43,6 +43,7 @@ def test_a_look_is_counted_by_what_it_changed_and_timed_by_its_stages(path: Writ
     changes = {change: found[f'toolscale_tool_changes_total{{change="{change}"}}'] for change in _CHANGES}
     assert changes == {"added": 4, "changed": 1, "removed": 1}
     stages = {stage: found[f'toolscale_stage_seconds_count{{stage="{stage}"}}'] for stage in _STAGES}
+    assert path.deps.metrics.steps == sum(stages.values())
     assert stages == {"fetch": 3, "count": 2, "embed": 2, "upsert": 2}
 
 

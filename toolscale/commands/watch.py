@@ -6,15 +6,18 @@ import importlib.util
 import os
 import signal
 import threading
-from contextlib import ExitStack
+from collections.abc import Sequence
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import structlog
 import typer
 
 from shared.errors import ConfigInvalid
-from shared.settings import load_settings
+from shared.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from workers.sources.watching import Source
 
 Scope = Annotated[
     str | None,
@@ -27,40 +30,43 @@ watch_app = typer.Typer(no_args_is_help=True, help="Follow the servers that an o
 @watch_app.command()
 def docker(scope: Scope = None) -> None:
     """Follow the containers that carry the label toolscale.server."""
-    from workers.heartbeat import Heartbeat  # noqa: PLC0415
     from workers.sources.docker import DockerSource  # noqa: PLC0415  # loads the write side
-    from workers.sources.watching import Watcher, following_source  # noqa: PLC0415
 
     _require("docker")
     settings = load_settings(watch_scope=scope)
-    source = DockerSource(os.environ, settings.watch_scope)
-    heartbeat = Heartbeat(settings.heartbeat, [source.name])
-    with following_source(source.name, settings) as follower:
-        structlog.get_logger().info("watch_started", source=source.name)
-        Watcher(source, follower, beat=partial(heartbeat.beat, source.name)).run()
+    _watch(settings, [DockerSource(os.environ, settings.watch_scope)])
 
 
 @watch_app.command()
 def kubernetes(scope: Scope = None) -> None:
     """Follow annotated Services, and ToolHive's MCPServers, of this cluster or the kubeconfig's."""
-    from workers.heartbeat import Heartbeat  # noqa: PLC0415
     from workers.sources.kubernetes import KINDS  # noqa: PLC0415  # loads the write side
     from workers.sources.kubernetes_watch import KubernetesSource, cluster  # noqa: PLC0415
-    from workers.sources.watching import Watcher, following_source  # noqa: PLC0415
 
     _require("kubernetes")
     settings = load_settings(watch_scope=scope)
-    sources = [KubernetesSource(kind, partial(cluster, os.environ), settings.watch_scope) for kind in KINDS]
-    heartbeat = Heartbeat(settings.heartbeat, [source.name for source in sources])
-    with ExitStack() as stack:
+    connect = partial(cluster, os.environ)
+    _watch(settings, [KubernetesSource(kind, connect, settings.watch_scope) for kind in KINDS])
+
+
+def _watch(settings: Settings, sources: Sequence[Source]) -> None:
+    """Follow these sources, each in a thread of its own but for the last, until interrupted."""
+    from workers.sources.following import Follower  # noqa: PLC0415
+    from workers.sources.metrics import SourceMetrics  # noqa: PLC0415
+    from workers.sources.process import source_process  # noqa: PLC0415
+    from workers.sources.watching import READY_WITHIN_S, Watcher  # noqa: PLC0415
+
+    with source_process(settings, [source.name for source in sources], READY_WITHIN_S) as process:
+        metrics = SourceMetrics(process.registry)
+        process.registry.register(metrics)
         watchers: list[Watcher] = []
         for source in sources:
-            follower = stack.enter_context(following_source(source.name, settings))
             structlog.get_logger().info("watch_started", source=source.name)
-            watchers.append(Watcher(source, follower, beat=partial(heartbeat.beat, source.name)))
-        for watcher in watchers[1:]:
+            follower = Follower(source.name, process.intents, process.emit)
+            watchers.append(Watcher(source, follower, beat=partial(process.beat, source.name), metrics=metrics))
+        for watcher in watchers[:-1]:
             threading.Thread(target=watcher.run, name="toolscale watch", daemon=True).start()
-        watchers[0].run()
+        watchers[-1].run()
 
 
 def _require(package: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -31,10 +31,17 @@ BODY_WITHIN_S = 10.0
 MIXED = 207
 
 
-def events_route(recorder: Recorder, *, token: str, max_body_bytes: int) -> Route:
-    """Return the route that records events for whoever holds the token."""
+def events_route(
+    recorder: Recorder, *, token: str, max_body_bytes: int, answered: Callable[[int], None] = lambda _: None
+) -> Route:
+    """Return the route that records events for whoever holds the token; `answered` is told each answer's status."""
 
     async def events(request: Request) -> JSONResponse:
+        response = await answer(request)
+        answered(response.status_code)
+        return response
+
+    async def answer(request: Request) -> JSONResponse:
         try:
             with carried_on(request.headers.get("traceparent")):
                 return await taken(request)

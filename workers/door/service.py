@@ -24,7 +24,6 @@ from workers.intents import open_intents
 from workers.metrics import BacklogGauges, WorkerMetrics
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
     from starlette.requests import Request
 
     from shared.settings import Settings
@@ -51,7 +50,7 @@ def serve(settings: Settings) -> None:
     ):
         limit, is_open = settings.door_max_body_bytes, settings.metrics_open
         config = uvicorn.Config(
-            door_app(recorder, token, limit, metrics.registry, metrics_open=is_open),
+            door_app(recorder, token, limit, metrics, metrics_open=is_open),
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=GRACE_S,
@@ -75,7 +74,7 @@ def required_token(settings: Settings) -> str:
 
 
 def door_app(
-    recorder: Recorder, token: str, max_body_bytes: int, registry: CollectorRegistry, *, metrics_open: bool = False
+    recorder: Recorder, token: str, max_body_bytes: int, metrics: WorkerMetrics, *, metrics_open: bool = False
 ) -> Starlette:
     """Return `/events` with `/healthz`, `/readyz` that tells whether the intent store answers, and `/metrics`.
 
@@ -87,9 +86,9 @@ def door_app(
             return JSONResponse({"status": "ready"})
         return JSONResponse({"status": "intents unavailable"}, status_code=503)
 
-    events = events_route(recorder, token=token, max_body_bytes=max_body_bytes)
-    metrics = metrics_route(registry, token=None if metrics_open else token)
-    return Starlette(routes=[events, metrics, Route("/healthz", _healthz), Route("/readyz", readyz)])
+    events = events_route(recorder, token=token, max_body_bytes=max_body_bytes, answered=metrics.answered)
+    shown = metrics_route(metrics.registry, token=None if metrics_open else token)
+    return Starlette(routes=[events, shown, Route("/healthz", _healthz), Route("/readyz", readyz)])
 
 
 async def _healthz(_: Request) -> JSONResponse:

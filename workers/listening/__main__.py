@@ -12,9 +12,11 @@ import structlog
 from shared.errors import ToolscaleError
 from shared.logging import configure_logging
 from shared.settings import Settings, load_settings
-from workers.heartbeat import Heartbeat
 from workers.listening.running import SOURCE, listening
-from workers.sources.watching import emitting
+from workers.sources.process import source_process
+
+# The intents are read every two seconds.
+READY_WITHIN_S = 25.0
 
 _log = structlog.get_logger()
 
@@ -36,9 +38,10 @@ def main() -> int:
 
 def _listen(settings: Settings) -> None:
     configure_logging(settings.log_level)
-    heartbeat = Heartbeat(settings.heartbeat, [SOURCE])
-    beat = partial(heartbeat.beat, SOURCE)
-    with emitting(settings) as (intents, emit), listening(settings, intents, emit, beat=beat):
+    with (
+        source_process(settings, [SOURCE], READY_WITHIN_S) as process,
+        listening(settings, process.intents, process.emit, process.registry, beat=partial(process.beat, SOURCE)),
+    ):
         _log.info("listening_started", listen=settings.listen, most=settings.listen_max)
         threading.Event().wait()
 

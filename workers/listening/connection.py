@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import anyio
@@ -35,10 +35,14 @@ _CANNOT_LISTEN = (METHOD_NOT_FOUND, INVALID_REQUEST, INVALID_PARAMS)
 
 @dataclass(frozen=True, slots=True)
 class Ear:
-    """Whom to tell: `connected` once nothing can be missed any more, `changed` for each change. Both return at once."""
+    """Whom to tell: `connected` once nothing can be missed any more, `changed` of changes, `noticed` of each notice.
+
+    All return at once. Notices are counted; one may be told of as several changes, and the other way round.
+    """
 
     connected: Callable[[], None]
     changed: Callable[[], None]
+    noticed: Callable[[], None]
 
 
 async def listen(server_id: str, target: Target, ear: Ear, connect_s: float) -> NoReturn:
@@ -114,14 +118,15 @@ class _Visit:
 
     async def _listen(self, client: Client) -> None:
         if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            await _subscribe(client, Ear(self._connected, self._ear.changed), self.evidence)
+            await _subscribe(client, replace(self._ear, connected=self._connected), self.evidence)
         else:
             await _await_stream(self._target, self.evidence)
             self._connected()
             await self.evidence.ended.wait()
 
     async def _hear(self, message: IncomingMessage) -> None:
-        if isinstance(message, ToolListChangedNotification):
+        if isinstance(message, ToolListChangedNotification):  # those of a subscription come here, too
+            self._ear.noticed()
             self._ear.changed()
 
     def _connected(self) -> None:

@@ -19,6 +19,7 @@ from shared.upstream.dial import Configured, Dialler, StdioTarget, Target
 from workers.intents.contract import Intent, IntentStore
 from workers.listening.commits import Commits
 from workers.listening.listener import USUAL, Listener, Neighbours, Pace, Room
+from workers.listening.metrics import ListeningMetrics
 from workers.sources.following import Emit
 
 POLL_S = 2.0
@@ -63,6 +64,7 @@ class Fleet:
         reach: Reach,
         *,
         beat: Callable[[], None] = lambda: None,
+        metrics: ListeningMetrics | None = None,
         pace: Pace = USUAL,
         poll_s: float = POLL_S,
     ) -> None:
@@ -71,6 +73,7 @@ class Fleet:
         self._emit = emit
         self._reach = reach
         self._beat = beat
+        self._metrics = metrics or ListeningMetrics()
         self._pace = pace
         self._poll_s = poll_s
         self._commits = Commits()
@@ -99,6 +102,7 @@ class Fleet:
                 del self._listening[server_id]
         for server_id in wanted.keys() - self._listening.keys():
             self._begin(server_id, wanted[server_id], tasks, room)
+        self._metrics.wanted(len(wanted))
         self._note_whether_full(len(wanted))
         self._beat()
 
@@ -110,7 +114,8 @@ class Fleet:
             was_just_listed=partial(self._commits.is_recent, server_id),
             ask=partial(self._ask, server_id),
         )
-        tasks.start_soon(self._listen, Listener(server_id, neighbours, room, self._pace), server_id, scope)
+        listener = Listener(server_id, neighbours, room, self._pace, self._metrics)
+        tasks.start_soon(self._listen, listener, server_id, scope)
 
     async def _listen(self, listener: Listener, server_id: str, scope: anyio.CancelScope) -> None:
         with scope:

@@ -15,6 +15,7 @@ import structlog
 from shared.errors import NoNotifications, ServerError
 from shared.upstream.dial import Target
 from workers.listening.connection import Ear, listen
+from workers.listening.metrics import ListeningMetrics
 from workers.sources.watching import Backoff
 
 _log = structlog.get_logger()
@@ -64,11 +65,14 @@ class Neighbours:
 class Listener:
     """Listens to one server until cancelled, whatever that server does."""
 
-    def __init__(self, server_id: str, neighbours: Neighbours, room: Room, pace: Pace) -> None:
+    def __init__(
+        self, server_id: str, neighbours: Neighbours, room: Room, pace: Pace, metrics: ListeningMetrics
+    ) -> None:
         self._server_id = server_id
         self._neighbours = neighbours
         self._room = room
         self._pace = pace
+        self._metrics = metrics
         self._changed = anyio.Event()
         self._was_connected = False
         self._connected_at = math.inf
@@ -89,7 +93,8 @@ class Listener:
         """Listen until the connection ends; return how long to wait before the next one."""
         self._connected_at = math.inf
         try:
-            await self._connect()
+            with self._metrics.connection() as opened:
+                await self._connect(opened)
         except NoNotifications as error:
             _log.info("server_not_heard", server=self._server_id, reason=error.reason)
             return self._pace.unsupported_s
@@ -99,7 +104,7 @@ class Listener:
             backoff.reset()
         return backoff.next_s()
 
-    async def _connect(self) -> None:
+    async def _connect(self, opened: Callable[[], None]) -> None:
         async with self._room.connections:
             with ExitStack() as connecting:
                 await self._room.connecting.acquire()
@@ -108,9 +113,11 @@ class Listener:
 
                 def connected() -> None:
                     connecting.close()
+                    opened()
                     self._note_connection()
 
-                await listen(self._server_id, target, Ear(connected, self._note_change), self._pace.connect_s)
+                ear = Ear(connected, self._note_change, self._metrics.noticed)
+                await listen(self._server_id, target, ear, self._pace.connect_s)
 
     def _note_connection(self) -> None:
         """Take a change for missed that may have come while there was no connection."""

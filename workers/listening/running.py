@@ -13,9 +13,12 @@ from shared.upstream.config_file import ConfigFile
 from shared.upstream.dial import Configured
 from shared.upstream.operators import operators_dialler
 from workers.intents.contract import IntentStore
+from workers.listening.metrics import ListeningMetrics
 from workers.sources.following import Emit
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
     from shared.settings import Settings
     from workers.listening.fleet import Reach
 
@@ -25,12 +28,20 @@ SOURCE = "toolscale/listening"
 
 @contextmanager
 def listening(
-    settings: Settings, intents: IntentStore, emit: Emit, *, beat: Callable[[], None] = lambda: None
+    settings: Settings,
+    intents: IntentStore,
+    emit: Emit,
+    registry: CollectorRegistry,
+    *,
+    beat: Callable[[], None] = lambda: None,
 ) -> Generator[None]:
-    """Listen to the servers that the settings choose until the block ends; then all connections are closed."""
+    """Listen to the servers that the settings choose until the block ends; then all connections are closed.
+
+    What is heard is counted in `registry`.
+    """
     from workers.listening.fleet import Fleet  # noqa: PLC0415  # the SDK takes a second to import
 
-    fleet = Fleet(SOURCE, intents, emit, _reach(settings), beat=beat)
+    fleet = Fleet(SOURCE, intents, emit, _reach(settings), beat=beat, metrics=ListeningMetrics(registry))
     with start_blocking_portal(name="toolscale listening") as portal:
         running = portal.start_task_soon(fleet.run)
         try:

@@ -1,1 +1,1 @@
-"""What a worker says of itself on a port of its own: `/healthz`, `/readyz` and `/metrics`."""
+"""What processes of the write side say of themselves: `/healthz`, `/readyz` and `/metrics`, on ports of their own."""

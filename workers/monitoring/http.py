@@ -1,9 +1,9 @@
-"""The routes of a worker's own port, and a server for them in a thread."""
+"""The routes of a process's own port, and a server for them in a thread."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from starlette.requests import Request
 
-Trouble = Callable[[], str | None]
+    from workers.monitoring.port import Trouble
 
 _END_WITHIN_S = 5.0
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import socket
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import structlog
 from celery.worker import state
 
-from shared.errors import ConfigInvalid
 from shared.metrics import gauge
 from shared.tracing import traceparent
 from workers.intents.redis_store import connect
-from workers.metrics import LAST_LOOK, BacklogGauges, WorkerMetrics
+from workers.metrics import LAST_LOOK, WorkerMetrics
 from workers.monitoring.checks import Check, Probe
 from workers.monitoring.consumption import Consumption, Seen
+from workers.monitoring.port import port_opened
+from workers.monitoring.processes import of_all_processes
 from workers.monitoring.queue import SENT_AT, QueueGauges, read_queue, waited_s
 
 if TYPE_CHECKING:
@@ -26,14 +26,12 @@ if TYPE_CHECKING:
 
     import redis
     from prometheus_client.metrics_core import GaugeMetricFamily
+    from prometheus_client.registry import Collector
 
     from shared.settings import Settings
-    from workers.intents.contract import IntentStore
 
 LOOK_EVERY_S = 2.0
 WRITE_EVERY_S = 10.0
-
-_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,37 +48,36 @@ class LastLook:
 
 @contextmanager
 def monitored(
-    settings: Settings, metrics: WorkerMetrics, intents: IntentStore, concurrency: int, write_index: Probe | None
+    settings: Settings,
+    metrics: WorkerMetrics,
+    gauges: Iterable[Collector],
+    concurrency: int,
+    write_index: Probe | None,
+    environ: Mapping[str, str],
 ) -> Generator[None]:
     """Serve what this worker says of itself until the block ends; without a port, do nothing.
 
-    `concurrency` is how many tasks it works on at a time. `write_index` is a probe that writes something small to the
-    index, where looks run in this process.
+    `gauges` are shown beside its metrics and the queue. `concurrency` is how many tasks it works on at a time.
+    `write_index` is a probe that writes something small to the index, where looks run in this process; where they run
+    in others, `environ` says where those keep their counters.
     """
     if settings.monitor_port is None or settings.redis_url is None:
         yield
         return
-    from workers.monitoring.http import monitor_app, served  # noqa: PLC0415  # who only sends tasks serves nothing
-
-    try:
-        listener = bind(settings.monitor_host, settings.monitor_port)
-    except ConfigInvalid as error:  # a worker is worth more than what it says of itself
-        _log.error("monitor_not_opened", reason=str(error))  # the reason is the whole story
-        yield
-        return
     with ExitStack() as opened:
-        opened.enter_context(closing(listener))
         client = opened.enter_context(connect(settings.redis_url))
-        checks = _checks(settings.listing_timeout_s, concurrency, client, write_index)
+        consumption = Consumption(settings.listing_timeout_s)
+        look = partial(_look, consumption, client, concurrency, metrics)
+        checks = _checks(look, consumption, write_index)
         for check in checks.values():
             check.start()
             opened.callback(check.stop)
-        metrics.registry.register(QueueGauges(lambda: read_queue(client)))
-        metrics.registry.register(BacklogGauges(intents.backlog))
-        metrics.registry.register(LastLook(metrics))
-        app = monitor_app(metrics.registry, {name: check.trouble for name, check in checks.items()})
-        opened.enter_context(served(app, listener))
-        _log.info("monitor_opened", port=listener.getsockname()[1])
+        registry = of_all_processes(metrics.registry, environ)
+        shown: list[Collector] = [QueueGauges(lambda: read_queue(client)), LastLook(metrics), *gauges]
+        for each in shown:
+            registry.register(each)
+        troubles = {name: check.trouble for name, check in checks.items()}
+        opened.enter_context(port_opened(settings, registry, troubles))
         yield
 
 
@@ -103,32 +100,21 @@ def stamp(headers: dict[str, Any] | None = None, **_: Any) -> None:
             headers["traceparent"] = parent
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """Return a listening socket.
+def seen(in_queue: int, concurrency: int, metrics: WorkerMetrics) -> Seen:
+    """Return this process's worker as Celery sees it.
 
-    Raises:
-        ConfigInvalid: the address cannot be bound.
+    What was received and not begun, as by a pool that is frozen, waits too.
     """
-    try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except OSError as error:
-        raise ConfigInvalid(
-            f"settings monitor_host and monitor_port: cannot listen on {host}:{port}: {error.strerror}"
-        ) from error
+    begun, received = len(state.active_requests), len(state.reserved_requests)
+    # many large looks side by side may take long until the first ends; their stages tell that they move
+    ended = state.all_total_count[0] - begun + metrics.steps
+    return Seen(in_queue + max(0, received - begun), ended, is_full=begun >= concurrency)
 
 
-def _checks(look_s: float, concurrency: int, client: redis.Redis, write_index: Probe | None) -> Mapping[str, Check]:
-    consumption = Consumption(look_s)
+def _look(consumption: Consumption, client: redis.Redis, concurrency: int, metrics: WorkerMetrics) -> None:
+    consumption.saw(seen(read_queue(client).waiting, concurrency, metrics))
 
-    def look() -> None:
-        consumption.saw(_seen(read_queue(client).waiting, concurrency))
 
+def _checks(look: Probe, consumption: Consumption, write_index: Probe | None) -> Mapping[str, Check]:
     checks = {"broker": Check(look, LOOK_EVERY_S), "tasks": Check(consumption.trouble, LOOK_EVERY_S)}
     return checks if write_index is None else {**checks, "index": Check(write_index, WRITE_EVERY_S)}
-
-
-def _seen(in_queue: int, concurrency: int) -> Seen:
-    """Return this worker as Celery sees it: what was received and not begun, as by a pool that is frozen, waits too."""
-    begun, received = len(state.active_requests), len(state.reserved_requests)
-    ended = state.all_total_count[0] - begun
-    return Seen(in_queue + max(0, received - begun), ended, is_full=begun >= concurrency)

@@ -14,6 +14,7 @@ from shared.upstream.config_file import ConfigFile
 from shared.upstream.mcp_json import SOURCE, Config
 from workers.intents.contract import IntentStore
 from workers.sources.following import Emit, Follower, running
+from workers.sources.metrics import SourceMetrics
 
 RECHECK_S = 30.0
 
@@ -25,8 +26,17 @@ class ConfigFollower:
     name is taken down again: intents that were restored from the index may remember what it said long ago.
     """
 
-    def __init__(self, file: ConfigFile, intents: IntentStore, emit: Emit, *, recheck_s: float = RECHECK_S) -> None:
+    def __init__(
+        self,
+        file: ConfigFile,
+        intents: IntentStore,
+        emit: Emit,
+        metrics: SourceMetrics | None = None,
+        *,
+        recheck_s: float = RECHECK_S,
+    ) -> None:
         self._file = file
+        self._metrics = metrics or SourceMetrics()
         self._follower = Follower(SOURCE, intents, emit)
         self._recheck_s = recheck_s
         self._checked_at = 0.0
@@ -43,8 +53,10 @@ class ConfigFollower:
                 self._follower.take_down_all_but(config.named)
                 self._checked_at = time.monotonic()
         except (ConfigInvalid, IntentsUnavailable) as error:
+            self._metrics.listed(SOURCE, "failed")
             self._report(str(error))
         else:
+            self._metrics.listed(SOURCE, "followed")
             self._reported = ""
 
     def _follow(self, config: Config) -> None:

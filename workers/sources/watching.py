@@ -6,30 +6,23 @@ harm: it is listed at the start, after every reconnection, after each change, an
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import structlog
 from pydantic import ValidationError
 
 from shared.errors import EventInvalid, IntentsUnavailable, Retryable
 from shared.events import ServerAnnouncement
-from shared.tracing import configure_tracing
-from workers.door.waking import broker_wake, waking_in_background
-from workers.emit import emit
-from workers.intents import open_intents
-from workers.intents.contract import IntentStore
-from workers.sources.following import Emit, Follower, Running
-
-if TYPE_CHECKING:
-    from shared.settings import Settings
+from workers.sources.following import Follower, Running
+from workers.sources.metrics import SourceMetrics
 
 # Even with a connection that is silently dead, a change is seen within this time.
 RELIST_S = 60.0
+# Beyond it: what a source that is slow, or away for a moment, may take.
+READY_WITHIN_S = RELIST_S + 30.0
 # A stream that lived this long was a good one: the next reconnection need not wait for long.
 GOOD_STREAM_S = 5.0
 
@@ -81,12 +74,14 @@ class Watcher:
         follower: Follower,
         *,
         beat: Callable[[], None] = lambda: None,
+        metrics: SourceMetrics | None = None,
         relist_s: float = RELIST_S,
         backoff_s: float = 0.5,
     ) -> None:
         self._source = source
         self._follower = follower
         self._beat = beat
+        self._metrics = metrics or SourceMetrics()
         self._relist_s = relist_s
         self._backoff_s = backoff_s
         self._changed = threading.Event()
@@ -115,8 +110,10 @@ class Watcher:
         try:
             emitted = self._follower.reconcile(self._source.running())
         except (SourceUnavailable, IntentsUnavailable, EventInvalid) as error:
+            self._metrics.listed(self._source.name, "failed")
             self._report(str(error))
             return False
+        self._metrics.listed(self._source.name, "followed")
         self._reported = ""
         if emitted:
             _log.info("source_followed", source=self._source.name, events=len(emitted))
@@ -133,30 +130,22 @@ class Watcher:
         while not self._stopped.is_set():
             began = time.monotonic()
             try:
-                for _ in self._source.changes():
-                    self._changed.set()
+                self._follow_stream()
             except SourceUnavailable as error:
                 _log.debug("stream_lost", source=self._source.name, reason=str(error))
             if time.monotonic() - began >= GOOD_STREAM_S:
                 backoff.reset()
             self._stopped.wait(backoff.next_s())
 
-
-@contextmanager
-def emitting(settings: Settings) -> Generator[tuple[IntentStore, Emit]]:
-    """Open the intents and a way to the broker, for a process that only says what it knows."""
-    configure_tracing("toolscale-source", os.environ)
-    # without a broker that another process reads, an event is due at once for that process's sweep
-    due_in_s = 0.0 if settings.is_embedded else settings.retry_after_s
-    with closing(open_intents(settings)) as intents, waking_in_background(broker_wake(settings)) as wake:
-        yield intents, lambda event: emit(event, intents, wake, due_in_s=due_in_s)
-
-
-@contextmanager
-def following_source(name: str, settings: Settings) -> Generator[Follower]:
-    """Return a follower for a source that runs in a process of its own."""
-    with emitting(settings) as (intents, emit_here):
-        yield Follower(name, intents, emit_here)
+    def _follow_stream(self) -> None:
+        """Have what runs listed whenever it may have changed, until the stream ends."""
+        try:
+            for number, _ in enumerate(self._source.changes()):
+                if number == 0:
+                    self._metrics.connected(self._source.name)
+                self._changed.set()
+        finally:
+            self._metrics.disconnected(self._source.name)
 
 
 class Announcements:

@@ -29,6 +29,19 @@
 {{- end }}
 {{- end -}}
 
+{{/* Metrics and readiness, for the kubelet and for whom `networkPolicy.metricsFrom` lets in. */}}
+{{- define "toolscale.monitorEnv" -}}
+- name: TOOLSCALE_MONITOR_HOST
+  value: 0.0.0.0
+- name: TOOLSCALE_MONITOR_PORT
+  value: "9464"
+{{- end -}}
+
+{{- define "toolscale.monitorPort" -}}
+- name: monitor
+  containerPort: 9464
+{{- end -}}
+
 {{/* How servers are reached, by who lists them, who listens to them and who calls them. */}}
 {{- define "toolscale.serversEnv" -}}
 - name: TOOLSCALE_ALLOWED_HOSTS

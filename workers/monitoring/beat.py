@@ -1,0 +1,72 @@
+"""Celery's beat, watched: does it still send what has the intents swept?"""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from celery import signals
+from prometheus_client import CollectorRegistry
+
+from shared.metrics import Metric, counter, gauge
+from workers.monitoring.freshness import Freshness
+from workers.monitoring.port import port_opened
+from workers.tasks import SWEEP_INTENTS
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import GaugeMetricFamily
+
+    from shared.settings import Settings
+
+TICKS = Metric("toolscale_ticks_total", "counter", "ticks", "Sweeps that this beat asked workers for.")
+LAST_TICK = Metric(
+    "toolscale_last_tick_seconds",
+    "gauge",
+    "seconds",
+    "Seconds since this beat last asked for a sweep; absent until it did.",
+)
+METRICS = (TICKS, LAST_TICK)
+
+# Beyond two intervals: what Redis may take to come back without anybody having to hear of it.
+LATE_AT_MOST_S = 15.0
+
+
+class Ticks:
+    """Counts the sweeps that beat asks for, and knows when it last did; a collector of the latter."""
+
+    def __init__(self, interval_s: float) -> None:
+        self.registry = CollectorRegistry()
+        self._ticks = counter(TICKS, self.registry)
+        self._last = Freshness(2 * interval_s + LATE_AT_MOST_S)
+        self.registry.register(self)
+
+    def on_published(self, sender: str | None = None, **_: Any) -> None:
+        """Note a message that the broker took: a receiver of Celery's `after_task_publish`."""
+        if sender == SWEEP_INTENTS:
+            self._ticks.inc()
+            self._last.note()
+
+    def trouble(self) -> str | None:
+        """Return what is wrong, in words; None while beat ticks."""
+        return self._last.trouble()
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the seconds since the last tick; nothing before the first."""
+        age_s = self._last.age_s()
+        if age_s is not None:
+            yield gauge(LAST_TICK, age_s)
+
+
+def show_ticks(settings: Settings) -> Callable[..., None]:
+    """Return a receiver of Celery's `beat_init`: beat then says how it is until its process ends."""
+
+    def on_init(**_: Any) -> None:
+        ticks = Ticks(settings.sweep_interval_s)
+        signals.after_task_publish.connect(ticks.on_published, weak=False)
+        opened = ExitStack()
+        atexit.register(opened.close)
+        opened.enter_context(port_opened(settings, ticks.registry, {"ticks": ticks.trouble}))
+
+    return on_init

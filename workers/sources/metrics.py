@@ -1,0 +1,85 @@
+"""What is counted of the sources that say what should run, and how fresh each is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Literal
+
+from prometheus_client import CollectorRegistry
+
+from shared.metrics import Metric, counter, gauge
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import GaugeMetricFamily
+
+Result = Literal["followed", "failed"]
+
+CONNECTED = Metric(
+    "toolscale_source_connected",
+    "gauge",
+    "boolean",
+    "1: the stream of a source's changes is open; 0: it is not, and all that runs is listed each minute. "
+    "An `mcp.json` has none.",
+    ("source",),
+)
+CONNECTIONS = Metric(
+    "toolscale_source_connections_total",
+    "counter",
+    "connections",
+    "Times that this stream was opened; all but the first are reconnections.",
+    ("source",),
+)
+LISTS = Metric(
+    "toolscale_source_lists_total",
+    "counter",
+    "lists",
+    "Times that a source was asked what runs, an `mcp.json` whether it changed: `followed`: the intents say the same; "
+    "`failed`: the source or the intent store did not answer, or the file cannot be used.",
+    ("source", "result"),
+)
+FOLLOWED = Metric(
+    "toolscale_source_followed_seconds",
+    "gauge",
+    "seconds",
+    "Seconds since the intents last said the same as a source; absent until they did.",
+    ("source",),
+)
+METRICS = (CONNECTED, CONNECTIONS, LISTS, FOLLOWED)
+
+
+class SourceMetrics:
+    """Counts what becomes of the sources of one process, and is a collector of how fresh each is.
+
+    Safe to use from any thread. The collector is registered by who shows it.
+    """
+
+    def __init__(self, registry: CollectorRegistry | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin at 0, in a registry of its own where none is given."""
+        registry = CollectorRegistry() if registry is None else registry
+        self._clock = clock
+        self._connections = counter(CONNECTIONS, registry)
+        self._lists = counter(LISTS, registry)
+        self._connected: dict[str, float] = {}
+        self._followed_at: dict[str, float] = {}
+
+    def connected(self, source: str) -> None:
+        """Count an opened stream of changes."""
+        self._connections.labels(source).inc()
+        self._connected[source] = 1.0
+
+    def disconnected(self, source: str) -> None:
+        """Note that there is no stream of changes now."""
+        self._connected[source] = 0.0
+
+    def listed(self, source: str, result: Result) -> None:
+        """Count that a source was asked what runs, by what became of it."""
+        self._lists.labels(source, result).inc()
+        if result == "followed":
+            self._followed_at[source] = self._clock()
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the gauges of each source as of now."""
+        now = self._clock()
+        yield gauge(CONNECTED, dict(self._connected))
+        yield gauge(FOLLOWED, {source: now - at for source, at in list(self._followed_at.items())})
