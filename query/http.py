@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -33,20 +34,32 @@ LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 # Requests that are still running at shutdown get this long.
 GRACE_S = 5
 
+# What else must be well, by name: each returns what is wrong, in words, or None; at once.
+Checks = Mapping[str, Callable[[], str | None]]
+NO_CHECKS: Checks = MappingProxyType({})
+
 _log = structlog.get_logger()
 
 
-def http_app(server: Server[Any], entrance: Entrance, *, index: ToolIndex, routes: Sequence[Route] = ()) -> Starlette:
+def http_app(
+    server: Server[Any],
+    entrance: Entrance,
+    *,
+    index: ToolIndex,
+    routes: Sequence[Route] = (),
+    checks: Checks = NO_CHECKS,
+) -> Starlette:
     """Return `/mcp`, stateless, so that any replica answers any request, with `/healthz`, `/readyz` and `routes`.
 
     `/mcp/{toolset}` is the same with this toolset, and `/toolsets` writes them. Only these ask who calls: whatever
     else is served looks after itself.
     Answers are plain JSON, which has no size limit of its own; in an event stream clients refuse one above 1 MiB.
     Only calls are answered as a stream.
+    It is ready while the index answers and none of `checks` finds trouble.
     """
 
     async def readyz(_: Request) -> JSONResponse:
-        return await anyio.to_thread.run_sync(_readiness, index)
+        return await anyio.to_thread.run_sync(_readiness, index, checks)
 
     plain, streaming = (
         StreamableHTTPSessionManager(
@@ -80,11 +93,17 @@ class HttpServer:
     """The query service at its entrance."""
 
     def __init__(
-        self, server: Server[Any], entrance: Entrance, *, index: ToolIndex, routes: Sequence[Route] = ()
+        self,
+        server: Server[Any],
+        entrance: Entrance,
+        *,
+        index: ToolIndex,
+        routes: Sequence[Route] = (),
+        checks: Checks = NO_CHECKS,
     ) -> None:
-        """Prepare to serve; `routes` are served beside the query service's own."""
+        """Prepare to serve; `routes` are served beside the query service's own, `checks` decide on readiness too."""
         self._entrance = entrance
-        app = http_app(server, entrance, index=index, routes=routes)
+        app = http_app(server, entrance, index=index, routes=routes, checks=checks)
         # logging is configured by the process; each request has its own line already
         config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE_S)
         self._uvicorn = uvicorn.Server(config)
@@ -121,10 +140,14 @@ async def _healthz(_: Request) -> JSONResponse:
     return JSONResponse({"status": "alive"})
 
 
-def _readiness(index: ToolIndex) -> JSONResponse:
+def _readiness(index: ToolIndex, checks: Checks) -> JSONResponse:
     try:
         index.server("readiness")  # any id: an answer, even that there is none, shows that the index is there
     except IndexUnavailable as error:
         _log.warning("index_not_ready", reason=str(error))
         return JSONResponse({"status": "index unavailable"}, status_code=503)
+    found = {name: trouble for name, check in checks.items() if (trouble := check())}
+    if found:
+        _log.warning("ingestion_not_ready", checks=found)
+        return JSONResponse({"status": "ingestion stands still", "checks": found}, status_code=503)
     return JSONResponse({"status": "ready"})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +31,9 @@ from workers.fetch import interrupt_fetches
 from workers.intents import open_intents
 from workers.intents.contract import Intent
 from workers.metrics import BacklogGauges
+from workers.monitoring.freshness import Freshness
+from workers.monitoring.port import Trouble
+from workers.monitoring.thread import consumption_checked
 from workers.rebuild import rebuild_if_lost
 from workers.restore import restore_if_lost
 from workers.sources.config_follower import ConfigFollower, following_config
@@ -38,6 +41,9 @@ from workers.sources.following import follow, look_again
 from workers.sources.metrics import SourceMetrics
 from workers.tasks import SWEEP_LIMIT, send_migrate, send_reconcile
 from workers.tending import tend_index
+
+# A sweep comes each second; one that takes longer, as on a busy disk, is not trouble yet.
+SWEPT_WITHIN_S = 20.0
 
 _INTERRUPT_EVERY_S = 0.05
 
@@ -50,6 +56,8 @@ class Embedded:
     deps: Dependencies
     app: Celery
     sources: SourceMetrics
+    checks: Mapping[str, Trouble]
+    """What must be well for what is announced to be acted upon, by name."""
 
     @property
     def editions(self) -> Editions:
@@ -98,12 +106,16 @@ def run_embedded(settings: Settings) -> Generator[Embedded]:
             registry.register(each)
         app = build_app(settings, deps)
         app.set_default()  # without it the pool's threads would use Celery's default app
-        with _worker(app, settings), _sweeper(app, deps, min(1.0, settings.sweep_interval_s)):
-            yield Embedded(settings, deps, app, sources)
+        with (
+            _worker(app, settings) as worker,
+            consumption_checked(app, worker, settings, deps.metrics) as tasks,
+            _sweeper(app, deps, min(1.0, settings.sweep_interval_s)) as swept,
+        ):
+            yield Embedded(settings, deps, app, sources, {"tasks": tasks, "sweep": swept.trouble})
 
 
 @contextmanager
-def _worker(app: Celery, settings: Settings) -> Generator[None]:
+def _worker(app: Celery, settings: Settings) -> Generator[threading.Thread]:
     worker = WorkController(
         app=app,
         hostname="toolscale@localhost",
@@ -116,7 +128,7 @@ def _worker(app: Celery, settings: Settings) -> Generator[None]:
     thread = threading.Thread(target=worker.start, name="toolscale worker", daemon=True)
     thread.start()
     try:
-        yield
+        yield thread
     finally:
         _stop(worker)
         thread.join(timeout=10)
@@ -131,9 +143,9 @@ def _stop(worker: WorkController) -> None:
 
 
 @contextmanager
-def _sweeper(app: Celery, deps: Dependencies, interval_s: float) -> Generator[None]:
+def _sweeper(app: Celery, deps: Dependencies, interval_s: float) -> Generator[Freshness]:
     """Wake the worker for what was recorded and not acted upon, `toolscale emit` from another terminal included."""
-    stopped = threading.Event()
+    stopped, swept = threading.Event(), Freshness(SWEPT_WITHIN_S)
 
     def sweep() -> None:
         while not stopped.wait(interval_s):
@@ -144,13 +156,14 @@ def _sweeper(app: Celery, deps: Dependencies, interval_s: float) -> Generator[No
                 for server_id in due:
                     send_reconcile(app, server_id)
                 tend_index(deps, partial(send_migrate, app))
+                swept.note()
             except (IndexUnavailable, IntentsUnavailable) as error:
                 structlog.get_logger().warning("sweep_failed", reason=str(error))
 
     thread = threading.Thread(target=sweep, name="toolscale sweep", daemon=True)
     thread.start()
     try:
-        yield
+        yield swept
     finally:
         stopped.set()
         thread.join(timeout=10)

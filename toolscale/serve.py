@@ -120,7 +120,7 @@ def _answer(embedded: Embedded, catalogue: Catalogue, entrance: Entrance) -> Non
         server = service_of(catalogue, upstreams, entrance.caller_of)
         metrics = metrics_route(catalogue, entrance, is_open=embedded.settings.metrics_open)
         routes = [*page_routes(catalogue, entrance), *door, metrics]
-        http = HttpServer(server, entrance, index=catalogue.index, routes=routes)
+        http = HttpServer(server, entrance, index=catalogue.index, routes=routes, checks=embedded.checks)
         err.print(connection_help(http.url, embedded.settings), highlight=False, soft_wrap=True, markup=False)
         http.run()
 

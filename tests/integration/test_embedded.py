@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
+from query.catalogue import catalogue_of
+from query.entrance import Entrance
+from query.http import http_app
+from query.server import build_server
+from query.tools import offers
 from shared.catalog import Scope
 from shared.embedding import FastEmbedder
 from shared.events import ServerAnnouncement, ServerUp
@@ -19,11 +26,16 @@ from tests.builders import changed, down
 from tests.hostile.messages import one_page, tool
 from tests.hostile.scripted_http import ScriptedServer, scripted_http
 from tests.hostile.scripts import hangs, on_tools_list
+from tests.http_callers import http_client
 from tests.waiting import eventually
 from toolscale.embedded import Embedded, run_embedded
 from toolscale.emitting import emit_from_outside
+from workers.monitoring.queue import QUEUE
 
 pytestmark = pytest.mark.timeout(60)
+
+# what is promised, as of a worker: one that consumes nothing is not ready within half a minute
+RED_WITHIN_S = 30.0
 
 
 @pytest.fixture
@@ -193,3 +205,50 @@ def test_it_ends_at_once_while_servers_hang_and_looks_at_them_again_at_the_next_
 def test_the_files_servers_are_announced_as_its_own() -> None:
     with scripted_http(serves("a")) as server:
         assert [event.source for event in config(s=server).events()] == [SOURCE]
+
+
+@pytest.mark.timeout(120)
+def test_an_embedded_catalogue_is_not_ready_within_half_a_minute_once_nothing_is_consumed(settings: Settings) -> None:
+    with scripted_http(serves("a")) as server, run_embedded(settings) as embedded:
+        embedded.announce(config(first=server))
+        eventually(settled(embedded))
+        assert ready(embedded) == (200, {"status": "ready"})
+
+        eventually(lambda: embedded.app.control.cancel_consumer(QUEUE, reply=True, timeout=2), 20)
+        embedded.emit(ServerUp(source="someone", data=ServerAnnouncement(server_id="second", url=server.url)))
+
+        eventually(lambda: ready(embedded)[0] == 503, RED_WITHIN_S)
+        said = ready(embedded)[1]
+        assert said["status"] == "ingestion stands still"
+        assert list(said["checks"]) == ["tasks"]
+        assert "no task has ended for" in said["checks"]["tasks"]
+
+        eventually(lambda: embedded.app.control.add_consumer(QUEUE, reply=True, timeout=2), 20)
+        eventually(lambda: ready(embedded)[0] == 200, 20)
+        eventually(settled(embedded))
+        assert found(embedded) == {"first:a", "second:a"}
+
+
+@pytest.mark.timeout(120)
+def test_an_embedded_catalogue_is_not_ready_when_its_intents_are_gone(settings: Settings) -> None:
+    with run_embedded(settings) as embedded:
+        embedded.deps.intents.close()
+
+        eventually(lambda: ready(embedded)[0] == 503, RED_WITHIN_S)
+
+        assert "not done for" in ready(embedded)[1]["checks"]["sweep"]
+
+
+def ready(embedded: Embedded) -> tuple[int, dict[str, Any]]:
+    """Return the status of `/readyz` beside this catalogue, and what it says."""
+    entrance = Entrance(socket.socket())
+    entrance.close()
+    service = build_server(offers(catalogue_of(embedded.deps.index, embedded.deps.embedder, embedded.settings)))
+    app = http_app(service, entrance, index=embedded.deps.index, checks=embedded.checks)
+
+    async def asked() -> tuple[int, dict[str, Any]]:
+        async with http_client(app) as http:
+            answer = await http.get("/readyz")
+            return answer.status_code, answer.json()
+
+    return anyio.run(asked)
