@@ -1,4 +1,4 @@
-"""What Prometheus and Grafana are given: every metric and label they ask for exists, and the rules can be evaluated."""
+"""What Prometheus and Grafana are given: every metric and label they ask for exists, every expression is PromQL."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ import json
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import promql_parser
 import pytest
 import yaml
 
-from query import metrics as query_metrics
 from shared.metrics import Metric
-from workers import metrics as worker_metrics
-from workers.monitoring import queue
+from tests.metrics import DECLARED
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "alerts.yml"
 DASHBOARD = ROOT / "deploy" / "grafana" / "dashboards" / "toolscale.json"
 PROMTOOL = shutil.which("promtool")
 
-METRICS = (*query_metrics.METRICS, *worker_metrics.METRICS, *queue.METRICS)
 
 SUFFIXES = {
     "counter": ("",),
@@ -31,7 +30,7 @@ SUFFIXES = {
     "histogram": ("_bucket", "_count", "_sum"),
     "gaugehistogram": ("_bucket", "_gcount", "_gsum"),
 }
-SERIES = {metric.name + suffix: metric for metric in METRICS for suffix in SUFFIXES[metric.kind]}
+SERIES = {metric.name + suffix: metric for metric in DECLARED for suffix in SUFFIXES[metric.kind]}
 # of every series, and of those of histograms
 OF_ALL, OF_BUCKETS = {"job", "instance"}, {"le"}
 NOTHING: set[str] = set()
@@ -81,7 +80,7 @@ def test_every_metric_is_shown_by_the_dashboard() -> None:
     shown = {metric.name for target in _targets() for metric, _, _ in selected(target["expr"])}
 
     # the age of the process's own last look says little beside that of the catalogue
-    assert {metric.name for metric in METRICS} - shown == {"toolscale_last_look_seconds", *_COUNTED_ELSEWHERE}
+    assert {metric.name for metric in DECLARED} - shown == {"toolscale_last_look_seconds", *_COUNTED_ELSEWHERE}
 
 
 # a sweep's servers are looks, and the servers that are announced are those of the catalogue, a moment earlier
@@ -121,17 +120,35 @@ def test_an_alert_says_what_is_wrong_and_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("expression", expressions())
-def test_the_brackets_of_an_expression_are_closed(expression: str) -> None:
-    closes = {")": "(", "}": "{", "]": "["}
-    opened: list[str] = []
-    for character in re.sub(r'"[^"]*"', "", expression):
-        if character in closes.values():
-            opened.append(character)
-        elif character in closes:
-            assert opened
-            assert opened.pop() == closes[character]
+def test_an_expression_can_be_parsed_and_its_functions_get_what_they_take(expression: str) -> None:
+    parsed(expression)
 
-    assert opened == []
+
+@pytest.mark.parametrize("expression", expressions())
+def test_what_only_grows_is_shown_by_its_rate_and_nothing_else_is(expression: str) -> None:
+    over_ranges, at_moments = series(expression)
+
+    assert {SERIES[name].kind for name in over_ranges} <= {"counter", "histogram"}
+    assert {SERIES[name].kind for name in at_moments if name != "up"} <= {"gauge", "gaugehistogram"}
+
+
+def parsed(expression: str) -> promql_parser.Expr:
+    """Return the expression as Prometheus reads it; Grafana fills in its own variable before."""
+    return promql_parser.parse(expression.replace("$__rate_interval", "1m"))
+
+
+def series(expression: str) -> tuple[Counter[str], Counter[str]]:
+    """Return the names of the series that an expression selects over a range, and of those at a moment."""
+    over_ranges, selected = Counter[str](), Counter[str]()
+
+    def visit(part: promql_parser.Expr) -> None:
+        if isinstance(part, promql_parser.MatrixSelector):
+            over_ranges[part.vector_selector.name or ""] += 1
+        elif isinstance(part, promql_parser.VectorSelector):  # that of a range comes too
+            selected[part.name or ""] += 1
+
+    promql_parser.walk(parsed(expression), visit)
+    return over_ranges, selected - over_ranges
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed: apt-get install prometheus")
