@@ -27,10 +27,14 @@ Kind = trace.SpanKind
 
 
 def is_asked_for(environment: Mapping[str, str]) -> bool:
-    """Return whether the standard variables ask for traces: an endpoint is named, and nothing turns them off."""
+    """Return whether the standard variables ask for traces, by an endpoint or by the exporter's name.
+
+    The exporter alone sends to its own default, a collector on this machine.
+    """
     if environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return False
-    return environment.get("OTEL_TRACES_EXPORTER", "otlp") == "otlp" and any(map(environment.get, ENDPOINTS))
+    exporter = environment.get("OTEL_TRACES_EXPORTER")
+    return exporter == "otlp" or (not exporter and any(map(environment.get, ENDPOINTS)))
 
 
 def configure_tracing(service: str, environment: Mapping[str, str]) -> None:

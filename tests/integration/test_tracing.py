@@ -17,11 +17,14 @@ from mcp.types import RequestParamsMeta
 
 from tests.builders import up
 from tests.collector import Collector, collecting
+from tests.docker_api import scripted_docker
+from tests.door import Producer
 from tests.e2e.test_serve import config as config
 from tests.e2e.test_serve import serving
 from tests.hostile.messages import one_page, tool
 from tests.hostile.scripted_http import ScriptedServer, scripted_http
 from tests.processes import Composition, Running
+from tests.redis_server import free_port
 from tests.waiting import eventually
 from workers.tasks import ACCEPT_EVENT
 
@@ -97,6 +100,55 @@ def test_a_look_goes_on_with_the_trace_of_a_producer(
         eventually(lambda: collector.named("look"), 30, what=worker.output())
 
     assert collector.names(TRACE) >= LOOK | {("toolscale-worker", "record event")}
+
+
+@pytest.mark.redis
+def test_a_trace_comes_in_by_the_door_and_goes_on_in_a_pool_of_processes(
+    composition: Composition, collector: Collector, server: ScriptedServer
+) -> None:
+    token, port = "a-token-for-traces", free_port()
+    door = {"TOOLSCALE_EVENTS_TOKEN": token, "TOOLSCALE_DOOR_PORT": str(port)}
+    with (
+        composition.worker("worker", "--pool", "processes", "--concurrency", "1") as worker,
+        composition.run("door", "-m", "workers.door", **door) as opened,
+    ):
+        opened.wait_for("door_opened")
+        event = up("files", url=server.url).model_dump(mode="json")
+        assert Producer(f"http://127.0.0.1:{port}", token).post(event, traceparent=PARENT).status == 202
+        eventually(lambda: collector.named("look"), 60, what=worker.output())
+
+    assert collector.names(TRACE) >= LOOK | {("toolscale-door", "record event")}
+    assert asked_for_tools_in(server) == [TRACE]
+
+
+def test_what_a_watcher_records_begins_a_trace_of_its_own(tmp_path: Path, collector: Collector) -> None:
+    with scripted_docker() as docker:
+        docker.start("a", server="docs", port="9000")
+        composition = Composition("", tmp_path, {**docker.environ, **traced(collector), "REDIS_URL": ""})
+        with composition.run("watch", "-m", "toolscale", "watch", "docker") as watcher:
+            eventually(lambda: collector.named("record event"), 60, what=watcher.output())
+
+    (recorded,) = collector.named("record event")
+    assert (recorded.service, recorded.parent) == ("toolscale-source", "")
+
+
+def test_a_search_by_the_query_service_of_its_own_is_a_part_of_its_callers_trace(
+    tmp_path: Path, collector: Collector
+) -> None:
+    port = free_port()
+    environment = {**traced(collector), "REDIS_URL": "", "QDRANT_URL": "", "TOOLSCALE_PORT": str(port)}
+    with Composition("", tmp_path, environment).run("query", "-m", "query") as service:
+        service.wait_for("query_service_started", 60)
+        anyio.run(_find, f"http://127.0.0.1:{port}/mcp")
+        assert service.stop() == 0
+
+    found = collector.names(TRACE)
+    assert found >= {("toolscale-query", name) for name in ("tools/call find_tool", "search index", "sum baseline")}
+
+
+async def _find(url: str) -> None:
+    async with Client(url) as client:
+        await client.call_tool("find_tool", {"tool_description": "first"}, meta=IN_TRACE)
 
 
 def test_a_search_and_a_call_are_parts_of_their_callers_trace(config: Path, collector: Collector) -> None:

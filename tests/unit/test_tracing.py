@@ -39,7 +39,10 @@ assert not [name for name in sys.modules if name.startswith(("opentelemetry.expo
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, False),
         (ENDPOINT | {"OTEL_SDK_DISABLED": "true"}, False),
         (ENDPOINT | {"OTEL_TRACES_EXPORTER": "none"}, False),
+        (ENDPOINT | {"OTEL_TRACES_EXPORTER": ""}, True),
         (ENDPOINT | {"OTEL_TRACES_EXPORTER": "otlp"}, True),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, True),
+        ({"OTEL_TRACES_EXPORTER": "otlp", "OTEL_SDK_DISABLED": "true"}, False),
     ],
 )
 def test_traces_are_asked_for_by_the_standard_variables_alone(environment: dict[str, str], asked: bool) -> None:
