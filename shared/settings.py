@@ -16,6 +16,8 @@ from shared.embedding import BUNDLED_MODEL
 from shared.errors import ConfigInvalid
 from shared.toolset import TOOLSET_NAME
 
+PREFIX = "TOOLSCALE_"
+
 Listen = Literal["http", "all", "none"]
 RedisUrl = Annotated[str, StringConstraints(pattern=r"^(rediss?|unix)://")]
 ResponseMode = Literal["summary", "detailed", "auto"]
@@ -41,7 +43,7 @@ class Settings(BaseSettings):
     """Every setting, its unit and its bounds. Without REDIS_URL and QDRANT_URL everything runs in one process."""
 
     model_config = SettingsConfigDict(
-        env_prefix="TOOLSCALE_", frozen=True, extra="ignore", populate_by_name=True, env_ignore_empty=True
+        env_prefix=PREFIX, frozen=True, extra="ignore", populate_by_name=True, env_ignore_empty=True
     )
 
     redis_url: Annotated[str, StringConstraints(pattern=r"^(rediss?|unix)://")] | None = Field(
@@ -137,7 +139,7 @@ class Settings(BaseSettings):
     """Address the query service listens on."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 8765
     """Port the query service listens on; 0: any free one."""
-    log_level: str = "INFO"
+    log_level: Annotated[str, StringConstraints(pattern=r"^(?i:debug|info|warning|error)$")] = "INFO"
     """DEBUG, INFO, WARNING or ERROR."""
     allow_unauthenticated_bind: bool = False
     """Let the query service listen outside loopback, where whoever reaches the port may call any tool."""
@@ -247,12 +249,18 @@ def load_settings(**overrides: object) -> Settings:
     """Return the settings from the environment, `overrides` first.
 
     Raises:
-        ConfigInvalid: a value is out of bounds; the message names the setting.
+        ConfigInvalid: values are out of bounds; the message names each setting, and its variable.
     """
     given = {name: value for name, value in overrides.items() if value is not None}
     try:
         return Settings(**given)  # type: ignore[arg-type]  # pydantic validates what mypy cannot see
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        name = ".".join(str(part) for part in first["loc"])
-        raise ConfigInvalid(f"setting {name}: {first['msg']}") from error
+        # without the values: some are secrets
+        wrong = [f"setting {_named(each['loc'])}: {each['msg']}" for each in error.errors(include_url=False)]
+        raise ConfigInvalid("; ".join(wrong)) from error
+
+
+def _named(path: tuple[int | str, ...]) -> str:
+    """Return a setting's name, with the variable that it is set by where that is another."""
+    name = ".".join(map(str, path))
+    return name if name.isupper() else f"{name} ({PREFIX}{str(path[0]).upper()})"

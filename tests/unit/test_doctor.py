@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,6 +13,7 @@ import redis
 import time_machine
 from typer.testing import CliRunner
 
+from shared.setting_names import misspelt_settings, setting_names
 from shared.settings import Settings, load_settings
 from tests.builders import up
 from tests.redis_server import free_port
@@ -77,14 +79,43 @@ def test_a_misspelt_setting_is_named_with_the_one_that_was_meant(monkeypatch: py
     monkeypatch.setenv("TOOLSCALE_LOGLEVEL", "DEBUG")
     monkeypatch.setenv("TOOLSCALE_CREDENTIAL_DOCS", "a credential, no setting")
 
-    assert [(each.level, each.advice) for each in findings(files.check_settings)] == [
-        ("ok", ""),
-        ("warning", "did you mean TOOLSCALE_LOG_LEVEL?"),
+    assert [(each.level, each.advice) for each in files.check_names(os.environ)] == [
+        ("problem", "did you mean TOOLSCALE_LOG_LEVEL?"),
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("TOOLSCALE_TOKEN_ENCODNG", "TOOLSCALE_TOKEN_ENCODING"),
+        ("TOOLSCALE_REDIS_ULR", "TOOLSCALE_REDIS_URL"),
+        ("TOOLSCALE_MAX_RESPONSE_TOKENS", "TOOLSCALE_MCP_MAX_RESPONSE_TOKENS"),
+        # Kubernetes names a service so
+        ("TOOLSCALE_SERVICE_HOST", None),
+    ],
+)
+def test_a_name_that_is_like_none_is_nobodys_mistake(name: str, meant: str | None) -> None:
+    assert misspelt_settings({name: "1", "TOOLSCALE_TOKEN": "t", "TOOLSCALE_PORT": "1", "PATH": ""}) == {name: meant}
+
+
+def test_settings_that_cannot_be_used_are_all_told_and_nothing_else_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TOOLSCALE_PORT", "99999")
+    monkeypatch.setenv("TOOLSCALE_LOG_LEVEL", "chatty")
+    monkeypatch.setenv("TOOLSCALE_EVENTS_TOKEN", "short-secret")
+
+    result = CliRunner().invoke(app, ["doctor", "--json"])
+
+    (told,) = [Finding.model_validate(each) for each in json.loads(result.stdout)]
+    assert result.exit_code == 1
+    assert (told.about, told.level) == ("settings", "problem")
+    assert all(name in told.found for name in ("port (TOOLSCALE_PORT)", "(TOOLSCALE_LOG_LEVEL)", "EVENTS_TOKEN"))
+    assert "short-secret" not in result.output
+
+
 def test_every_setting_is_known_by_its_variables() -> None:
-    names = files.setting_names()
+    names = setting_names()
 
     assert {"REDIS_URL", "TOOLSCALE_REDIS_URL", "MCP_RESPONSE_MODE", "TOOLSCALE_DATA_DIR"} <= names
     assert len(names) >= len(Settings.model_fields)
@@ -138,6 +169,27 @@ def test_a_model_that_is_not_there_is_a_problem() -> None:
 
 def test_a_redis_that_does_not_answer_is_a_problem() -> None:
     assert levels(stores.check_redis, redis_url=f"redis://127.0.0.1:{free_port()}/0") == ["problem"]
+
+
+@pytest.mark.redis
+def test_a_redis_that_refuses_us_is_told_apart_from_one_that_is_not_there(own_redis_url: str) -> None:
+    with redis.Redis.from_url(own_redis_url) as client:
+        client.config_set("requirepass", "right")
+
+    wrong = [own_redis_url, own_redis_url.replace("//", "//:wrong@")]
+    told = [each for url in wrong for each in findings(stores.check_redis, redis_url=url)]
+
+    assert [each.level for each in told] == ["problem", "problem"]
+    assert all(each.found.endswith("refuses us") and "password" in each.advice for each in told)
+    assert "wrong" not in str(told)
+    assert levels(stores.check_redis, redis_url=own_redis_url.replace("//", "//:right@"))[0] == "ok"
+
+
+@pytest.mark.redis
+def test_that_no_worker_answers_is_a_problem(own_redis_url: str) -> None:
+    assert levels(stores.check_workers, redis_url=own_redis_url) == ["problem"]
+    assert levels(stores.check_workers, redis_url=f"redis://127.0.0.1:{free_port()}/0") == []
+    assert levels(stores.check_workers) == []
 
 
 @pytest.mark.redis

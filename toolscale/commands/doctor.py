@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 from rich.text import Text
 
+from shared.errors import ConfigInvalid
 from shared.logging import configure_logging
-from shared.settings import Settings, load_settings
+from shared.settings import load_settings
 from toolscale.console import DataDirOption, JsonOption, err, out, plain, print_json
 
 if TYPE_CHECKING:
@@ -23,7 +26,7 @@ def doctor(as_json: JsonOption = False, data_dir: DataDirOption = None) -> None:
     Ends with 1 where there is a problem; warnings alone do not count.
     """
     configure_logging("ERROR")  # what is wrong is in the findings
-    found = _findings(load_settings(data_dir=data_dir))
+    found = _findings(data_dir)
     if as_json:
         print_json([each.model_dump(mode="json") for each in found])
     else:
@@ -33,15 +36,20 @@ def doctor(as_json: JsonOption = False, data_dir: DataDirOption = None) -> None:
         raise typer.Exit(1)
 
 
-def _findings(settings: Settings) -> list[Finding]:
+def _findings(data_dir: Path | None) -> list[Finding]:
     from toolscale.doctor import assets, files, stores  # noqa: PLC0415  # load both sides
+    from toolscale.doctor.finding import problem  # noqa: PLC0415
 
+    found = list(files.check_names(os.environ))
+    try:
+        settings = load_settings(data_dir=data_dir)
+    except ConfigInvalid as error:
+        return [*found, problem("settings", str(error), "correct it; .env.example says what each may be")]
     checks = (
         files.check_settings, files.check_data_dir, files.check_config, files.check_tokens, files.check_permissions,
-        stores.check_redis, stores.check_intents, stores.check_index, stores.check_service,
+        stores.check_redis, stores.check_workers, stores.check_intents, stores.check_index, stores.check_service,
         assets.check_model, assets.check_vocabularies,
     )  # fmt: skip
-    found: list[Finding] = []
     with err.status("Looking ...") as status:
         for check in checks:
             status.update(f"{str(check.__doc__).splitlines()[0]} ...")

@@ -5,27 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterator
-from difflib import get_close_matches
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-
-from pydantic import AliasChoices
 
 from query.auth.tokens import read_tokens
 from shared.errors import ConfigInvalid
+from shared.setting_names import misspelt_settings
 from shared.settings import Settings
 from shared.upstream.dial import StdioTarget
 from shared.upstream.mcp_json import read_config
 from toolscale.doctor.finding import Finding, ok, problem, warning
 from toolscale.importing.target import FILE_NAME
 
-_PREFIX = "TOOLSCALE_"
-_NOT_SETTINGS = ("TOOLSCALE_TOKEN", "TOOLSCALE_CREDENTIAL_")
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def check_settings(settings: Settings) -> Iterator[Finding]:
-    """Check that the settings go together, and that none is misspelt."""
+    """Check that the settings go together."""
     if settings.redis_url and not settings.qdrant_url:
         advice = "set QDRANT_URL, or run no more than one process of ours beside Redis"
         yield warning("settings", "REDIS_URL without QDRANT_URL: only one process can hold the index", advice)
@@ -33,20 +29,15 @@ def check_settings(settings: Settings) -> Iterator[Finding]:
         yield ok("settings", "embedded, with a Qdrant server")
     else:
         yield ok("settings", "services (REDIS_URL, QDRANT_URL)" if settings.redis_url else "embedded, in one process")
-    known = setting_names()
-    for name in sorted(os.environ):
-        if name.startswith(_PREFIX) and name not in known and not name.startswith(_NOT_SETTINGS):
-            meant = get_close_matches(name, known, n=1)
-            yield warning("settings", f"{name} is no setting", f"did you mean {meant[0]}?" if meant else "unset it")
 
 
-def setting_names() -> set[str]:
-    """Return the environment variables that are settings."""
-    names: set[str] = set()
-    for field, info in Settings.model_fields.items():
-        alias = info.validation_alias
-        names |= {str(each) for each in alias.choices} if isinstance(alias, AliasChoices) else {_PREFIX + field.upper()}
-    return names
+def check_names(environment: Iterable[str]) -> Iterator[Finding]:
+    """Check that no setting is misspelt: one that is has no effect, and nothing else says so."""
+    for name, meant in misspelt_settings(environment).items():
+        if meant:
+            yield problem("settings", f"{name} is no setting", f"did you mean {meant}?")
+        else:
+            yield warning("settings", f"{name} is no setting", "unset it, unless something else reads it")
 
 
 def check_data_dir(settings: Settings) -> Iterator[Finding]:

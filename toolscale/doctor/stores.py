@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from urllib.parse import urlsplit
 
 import httpx2
 import redis
+from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError
 
 from shared.editions import open_editions
 from shared.embedding import FastEmbedder
@@ -21,6 +23,9 @@ SKEW_S = 2.0
 OVERDUE_S = 60.0
 LETTERS = 1_000
 ANSWER_S = 5.0
+WORKER_ANSWER_S = 2.0
+
+_DENIED = (AuthenticationError, AuthorizationError, NoPermissionError)
 
 
 def check_redis(settings: Settings) -> Iterator[Finding]:
@@ -32,9 +37,17 @@ def check_redis(settings: Settings) -> Iterator[Finding]:
             yield ok("Redis", f"version {client.info('server')['redis_version']}")
             yield from _kept(client)
             yield _clock(client)
+    except _DENIED:
+        yield problem("Redis", f"{_place(settings.redis_url)} refuses us", "correct user and password in REDIS_URL")
     except redis.RedisError as error:
-        advice = "start Redis, or correct REDIS_URL; what it says is in its own log"
-        yield problem("Redis", f"does not answer: {type(error).__name__}", advice)
+        found = f"{_place(settings.redis_url)} does not answer: {type(error).__name__}"
+        yield problem("Redis", found, "start Redis, or correct REDIS_URL; what it says is in its own log")
+
+
+def _place(url: str) -> str:
+    """Return host and port of a URL, or the path of a socket, without the password."""
+    parts = urlsplit(url)
+    return parts.netloc.rpartition("@")[2] or parts.path
 
 
 def _kept(client: redis.Redis) -> Iterator[Finding]:
@@ -57,6 +70,27 @@ def _clock(client: redis.Redis) -> Finding:
         found = f"{skew_s:.1f} s apart from Redis's"
         return warning("clock", found, "synchronise the machines' clocks; what is due goes by Redis's")
     return ok("clock", "agrees with Redis's")
+
+
+def check_workers(settings: Settings) -> Iterator[Finding]:
+    """Check that a worker takes what is sent to it."""
+    if settings.redis_url is None:
+        return
+    from kombu.exceptions import OperationalError  # noqa: PLC0415  # with Celery, for this alone
+
+    from workers.celery_app import build_app  # noqa: PLC0415
+
+    try:
+        with closing(connect(settings.redis_url)) as client:
+            client.ping()  # Celery would try again and again
+        answered = build_app(settings).control.ping(timeout=WORKER_ANSWER_S)
+    except (OperationalError, redis.RedisError):
+        return  # what is wrong with Redis has been said
+    if answered:
+        yield ok("workers", f"{len(answered)} answered")
+    else:
+        advice = "start one: celery -A workers.app worker"
+        yield problem("workers", f"none answered within {WORKER_ANSWER_S:g} s", advice)
 
 
 def check_intents(settings: Settings) -> Iterator[Finding]:

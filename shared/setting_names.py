@@ -1,0 +1,34 @@
+"""The environment variables that are settings, and those that were meant to be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from pydantic import AliasChoices
+
+from shared.settings import PREFIX, Settings
+
+# Variables of ours that are read elsewhere: the command line's token, and secrets by their names.
+_TOKEN = "TOKEN"  # a name
+_SECRETS = "CREDENTIAL_"
+# How alike a name is to that of the setting that is probably meant, 0 to 1: LOGLEVEL is, SERVICE_HOST is not.
+_ALIKE = 0.75
+
+
+def setting_names() -> set[str]:
+    """Return the environment variables that are settings."""
+    names: set[str] = set()
+    for field, info in Settings.model_fields.items():
+        alias = info.validation_alias
+        names |= {str(each) for each in alias.choices} if isinstance(alias, AliasChoices) else {PREFIX + field.upper()}
+    return names
+
+
+def misspelt_settings(environment: Iterable[str]) -> dict[str, str | None]:
+    """Return the variables that look like settings of ours and are none, each with the one that is probably meant."""
+    known = {name.removeprefix(PREFIX): name for name in sorted(setting_names())}
+    ours = (name.removeprefix(PREFIX) for name in sorted(environment) if name.startswith(PREFIX))
+    unknown = [name for name in ours if name not in known and name != _TOKEN and not name.startswith(_SECRETS)]
+    near = {name: get_close_matches(name, known, n=1, cutoff=_ALIKE) for name in unknown}
+    return {PREFIX + name: known[meant[0]] if meant else None for name, meant in near.items()}
