@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -40,6 +40,7 @@ class FoundTool(BaseModel):
     """In the place of the definition: what it must be given, and what it does."""
     definition: dict[str, Any] | None = None
     """The tool as its server declares it."""
+    shown_tokens: int = Field(default=0, exclude=True)
 
 
 class FindAnswer(BaseModel):
@@ -59,6 +60,7 @@ class FindAnswer(BaseModel):
     next_cursor: str | None = Field(default=None, alias="nextCursor")
     """More tools: ask the same again with it as cursor."""
     baseline_tools: int = Field(default=0, exclude=True)
+    saved_by_server: Mapping[str, int] = Field(default_factory=dict[str, int], exclude=True)
     timings: Timings = Field(exclude=True)
 
     def as_object(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ request ─▶ steps ─▶ embed ─▶ search, one round trip ─▶ fuse and 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from query.abstain import is_close, is_covered
@@ -15,6 +16,7 @@ from query.catalogue import Catalogue
 from query.fit import Findings, within_budget
 from query.pages import Pages
 from query.request import FindRequest
+from query.savings import saved_by_server
 from query.search import Found, Hit, hits, ranking, search
 from query.steps import embed_steps
 from query.timings import Stopwatch, Timings
@@ -68,7 +70,17 @@ def find_tool(request: FindRequest, allowed: Scope, catalogue: Catalogue, caller
     budget = answers.budget(request.max_tokens, encoding)
     answer = within_budget(findings, request.detail or answers.mode, budget, answers.cut)
     timings = Timings(embed_ms, search_ms, sum_ms, stopwatch.lap_ms("fit answer"))
-    return answer.model_copy(update={"timings": timings, "baseline_tools": baseline.tools})
+    saved = saved_by_server(baseline, _shown_by_server(answer), answer.token_metrics.tokens_saved)
+    told = {"timings": timings, "baseline_tools": baseline.tools, "saved_by_server": saved}
+    return answer.model_copy(update=told)
+
+
+def _shown_by_server(answer: FindAnswer) -> dict[str, int]:
+    """Return what each server's tools cost as the answer shows them."""
+    shown: Counter[str] = Counter()
+    for tool in answer.tools:
+        shown[tool.server] += tool.shown_tokens
+    return shown
 
 
 def _fits(results: Sequence[Found], nearest: Sequence[Hit], no_match_below: float) -> bool:

@@ -120,16 +120,13 @@ class _View:
 
     def _answer(self, form: Form, count: int, *, is_wished: bool, cursor: str | None = None) -> FindAnswer:
         findings, hits = self.findings, self.findings.hits[:count]
-        tools = [
-            found(hit.tool, hit.score, findings.stale_since(hit.tool.server_id), findings.encoding, form)
-            for hit in hits
-        ]
+        tools = [self._shown(hit, form) for hit in hits]
         is_all = findings.is_all and count == len(findings.hits)
         points = [point_id(hit.tool.server_id, hit.tool.definition.name) for hit in hits]
         return FindAnswer(
             tools=tools,
             keywords_only=findings.keywords_only or None,
-            token_metrics=self._metrics(form, hits, tools),
+            token_metrics=self._metrics(form, hits, sum(tool.shown_tokens for tool in tools)),
             warnings=self._warnings(tools, self._bounded(form, count, is_wished=is_wished)),
             nextCursor=None if is_all else cursor or findings.cursor_after(points),
             timings=_NOWHERE,
@@ -142,19 +139,25 @@ class _View:
             no_match=no_match or None,
             nearest=list(nearest) if no_match else None,
             keywords_only=self.findings.keywords_only or None,
-            token_metrics=self._metrics("name" if no_match else "detailed", [], []),
+            token_metrics=self._metrics("name" if no_match else "detailed", [], 0),
             warnings=self._warnings([], "", no_match=no_match),
             nextCursor=self.findings.cursor_after([]) if self.findings.spent and not self.findings.is_all else None,
             timings=_NOWHERE,
         )
 
-    def _metrics(self, form: Form, hits: Sequence[Hit], tools: Sequence[FoundTool]) -> TokenMetrics:
+    def _shown(self, hit: Hit, form: Form) -> FoundTool:
+        """Return a hit in this form, with what that costs."""
         findings, count = self.findings, self.budget.count
-        shown = {
-            "detailed": None,
-            "summary": sum(count(tool.summary or "") for tool in tools),
-            "name": sum(count(hit.tool.qualified_name) for hit in hits),
-        }[form]
+        stale_since = findings.stale_since(hit.tool.server_id)
+        tool = found(hit.tool, hit.score, stale_since, findings.encoding, form)
+        if form == "detailed":
+            return tool.model_copy(update={"shown_tokens": tool.token_count or 0})
+        text = hit.tool.qualified_name if form == "name" else tool.summary or ""
+        return tool.model_copy(update={"shown_tokens": count(text)})
+
+    def _metrics(self, form: Form, hits: Sequence[Hit], shown_tokens: int) -> TokenMetrics:
+        findings = self.findings
+        shown = None if form == "detailed" else shown_tokens
         metrics = token_metrics(findings.baseline, [hit.tool for hit in hits], findings.encoding, shown)
         return metrics.model_copy(update={"uncounted": []}) if form == "name" else metrics
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache, partial
+from heapq import nlargest
 from itertools import islice
 
-from query.savings import UNCOUNTED_SHOWN, Baseline
+from query.savings import LARGEST, UNCOUNTED_SHOWN, Baseline
 from shared.catalog import Encoding, Scope, ServerRecord
 
 # Callers share a few scopes; one that narrows its own at will only has others summed again.
@@ -49,7 +50,12 @@ def summed(records: Iterable[ServerRecord], encoding: Encoding) -> Baseline:
         tools=sum(record.tool_count for record in listed),
         uncounted=tuple(islice(names, UNCOUNTED_SHOWN)),
         uncounted_total=sum(len(record.uncounted[encoding]) for record in uncounted),
+        largest={record.server_id: record.tokens.get(encoding, 0) for record in _largest(listed, encoding)},
     )
+
+
+def _largest(records: Iterable[ServerRecord], encoding: Encoding) -> list[ServerRecord]:
+    return nlargest(LARGEST, records, key=lambda record: record.tokens.get(encoding, 0))
 
 
 def _baseline(by_id: Mapping[str, ServerRecord], scope: Scope, encoding: Encoding) -> Baseline:

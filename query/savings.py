@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict
 
@@ -11,6 +11,10 @@ from shared.catalog import Encoding, IndexedTool
 from shared.tokens import is_estimate
 
 UNCOUNTED_SHOWN = 20
+# Of so many servers it is told what each saved, those that cost most; of a larger fleet, the others together.
+LARGEST = 20
+# The name of what is not told one by one; no server can have it.
+OTHERS = "(others)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +22,15 @@ class Baseline:
     """What all tools of a scope would cost.
 
     `tools` is how many there are, counted or not. `uncounted` names at most UNCOUNTED_SHOWN of the
-    `uncounted_total` tools that have no count and so are no part of `tokens`.
+    `uncounted_total` tools that have no count and so are no part of `tokens`. `largest` has the part of `tokens` of
+    the LARGEST servers that cost most, by id; it is empty where a server's tools are not all in the scope.
     """
 
     tokens: int
     tools: int
     uncounted: tuple[str, ...] = ()
     uncounted_total: int = 0
+    largest: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 class TokenMetrics(BaseModel):
@@ -73,6 +79,16 @@ def token_metrics(
         uncounted=uncounted[:UNCOUNTED_SHOWN],
         uncounted_total=max(baseline.uncounted_total, len(uncounted)),
     )
+
+
+def saved_by_server(baseline: Baseline, returned: Mapping[str, int], tokens_saved: int) -> dict[str, int]:
+    """Return which servers' definitions an answer did without, in tokens; together they are `tokens_saved`.
+
+    `returned` is what the tools of a server cost as they are shown. All but the largest servers are OTHERS.
+    """
+    largest = {server: tokens - returned.get(server, 0) for server, tokens in baseline.largest.items()}
+    rest = tokens_saved - sum(largest.values())
+    return largest | ({OTHERS: rest} if rest else {})
 
 
 def _uncounted(baseline: Baseline, returned: Sequence[IndexedTool], encoding: Encoding) -> list[str]:

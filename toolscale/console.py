@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.table import Table
+
+# Where nothing says how wide it is, as in a pipe: a row that is one line can be searched and cut.
+PIPED_WIDTH = 200
+
+
+def _width() -> int | None:
+    return None if sys.stdout.isatty() or os.environ.get("COLUMNS") else PIPED_WIDTH
+
 
 # no markup: what is printed comes from servers and events as well
-out = Console(markup=False, emoji=False)
+out = Console(markup=False, emoji=False, width=_width())
 err = Console(stderr=True, markup=False, emoji=False)
 
 
@@ -41,6 +51,19 @@ DataDirOption = Annotated[
 def print_json(document: object) -> None:
     """Print one JSON document in ASCII, unwrapped and without colour."""
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
+
+
+def figures(of: str, *columns: str) -> Table:
+    """Return a table to be filled whose columns but the first are of numbers, which end at the right."""
+    table = Table(of, box=None, header_style="bold")
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
+
+
+def count(number: int | None) -> str:
+    """Return 12,345; nothing for what is not known."""
+    return "" if number is None else f"{number:,}"
 
 
 def share(part: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 
 import typer
@@ -12,7 +13,7 @@ from query.history import open_history
 from query.history.periods import days_of, today
 from query.history.report import Report, Used, report
 from shared.settings import Settings
-from toolscale.console import plain
+from toolscale.console import count, figures, plain
 
 
 def savings(settings: Settings, period: str) -> Report:
@@ -32,12 +33,12 @@ def savings(settings: Settings, period: str) -> Report:
 def view(found: Report) -> Group:
     """Return the report for people."""
     return Group(_totals(found), "", found.advice, "", _days(found), "", _catalogue(found), "",
-                 _names("server", found.by_server), "", _names("tool", found.by_tool))  # fmt: skip
+                 _servers(found.by_server), "", _tools(found.by_tool))  # fmt: skip
 
 
 def _totals(found: Report) -> Table:
     totals, net = found.totals, found.net
-    shown = Table(f"{found.first_day} to {found.last_day}", "", box=None, header_style="bold")
+    shown = figures(f"{found.first_day} to {found.last_day}, UTC", "")
     for name, value in (
         ("searches", totals.searches),
         ("  that found nothing", totals.found_nothing),
@@ -52,23 +53,36 @@ def _totals(found: Report) -> Table:
 
 
 def _days(found: Report) -> Table:
-    shown = Table("day", "searches", "tokens saved", box=None, header_style="bold")
+    shown = figures("day", "searches", "tokens saved")
     for day in found.by_day:
         shown.add_row(str(day.day), f"{day.searches:,}", f"{day.tokens_saved:,}")
     return shown
 
 
 def _catalogue(found: Report) -> Table:
-    shown = Table("day", "servers", "tools", "tokens of all tools", box=None, header_style="bold")
+    shown = figures("day", "servers", "tools", "tokens of all tools")
     for day in found.catalogue:
         shown.add_row(str(day.day), f"{day.servers:,}", f"{day.tools:,}", f"{day.tokens:,}")
     return shown
 
 
-def _names(of: str, used: list[Used]) -> Table:
-    columns = ("answers", "definition tokens", "calls", "failed", "bytes of results")
-    shown = Table(of, *columns, box=None, header_style="bold")
+def _servers(used: Sequence[Used]) -> Table:
+    shown = figures("server", "tokens saved", *_USES)
     for each in used:
-        numbers = (each.answers, each.definition_tokens, each.calls, each.failed_calls, each.response_bytes)
-        shown.add_row(plain(each.name), *(f"{number:,}" for number in numbers))
+        shown.add_row(plain(each.name), count(each.tokens_saved), *_uses(each))
     return shown
+
+
+def _tools(used: Sequence[Used]) -> Table:
+    shown = figures("tool", *_USES)
+    for each in used:
+        shown.add_row(plain(each.name), *_uses(each))
+    return shown
+
+
+_USES = ("answers", "tokens defined", "tokens shown", "calls", "failed", "result bytes")
+
+
+def _uses(of: Used) -> list[str]:
+    numbers = (of.answers, of.definition_tokens, of.returned_tokens, of.calls, of.failed_calls, of.response_bytes)
+    return [f"{number:,}" for number in numbers]

@@ -6,15 +6,16 @@ import json
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from typing import Literal, Protocol
+
+from query.savings import OTHERS
 
 # A search that gives only what the same caller's search before it gave, within this time, is a repeat.
 REPEAT_WITHIN_S = 600
 # Beyond so many counters a day, callers and tools that are new to the day are summed as OTHERS.
 MAX_COUNTERS_A_DAY = 10_000
-OTHERS = "(others)"
 
 CounterName = Literal[
     "answers",
@@ -38,21 +39,23 @@ class Searched:
     """What an answer to a new question was measured against.
 
     `baseline_tokens` and `baseline_tools` are all that the caller might see; `own_tokens` is what the definitions
-    of our own tools cost it.
+    of our own tools cost it. `saved_by_server` divides `tokens_saved` among servers and OTHERS.
     """
 
     baseline_tokens: int
     baseline_tools: int
     own_tokens: int
     tokens_saved: int
+    saved_by_server: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
     """What one answer gave a caller.
 
-    `tools` has the tokens of their definitions by server and tool; `returned_tokens` is what they cost as they were
-    shown. `searched` is None where the answer is no answer to a new question.
+    `tools` has the tokens of their definitions by server and tool, and `shown` those they cost as they were shown;
+    `returned_tokens` is what all cost as they were shown. `searched` is None where the answer is no answer to a new
+    question.
     """
 
     day: date
@@ -60,6 +63,7 @@ class Given:
     tools: Mapping[tuple[str, str], int]
     returned_tokens: int
     searched: Searched | None = None
+    shown: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ Sizes = Mapping[date, Mapping[str, ServerSize]]
 
 @dataclass(frozen=True, slots=True, order=True)
 class RowKey:
-    """Whose counters: of a caller's answers on a day, or, where `tool` says so, of one tool in them."""
+    """Whose counters: of a caller's answers on a day; of a server that they did without; or of one tool in them."""
 
     day: date
     caller: str
@@ -100,7 +104,7 @@ class RowKey:
     @property
     def overflow(self) -> RowKey:
         """Return where this row is counted once the day has too many."""
-        return RowKey(self.day, OTHERS, OTHERS if self.tool else "", OTHERS if self.tool else "")
+        return RowKey(self.day, OTHERS, OTHERS if self.server else "", OTHERS if self.tool else "")
 
 
 Rows = Mapping[RowKey, Mapping[str, int]]
@@ -183,7 +187,12 @@ def _counted(given: Given, *, is_repeat: bool) -> Iterator[tuple[RowKey, dict[Co
     answered: dict[CounterName, int] = {"answers": 1, "returned_tokens": given.returned_tokens}
     yield RowKey(given.day, given.caller), answered | _searched(given, is_repeat)
     for (server, tool), tokens in given.tools.items():
-        yield RowKey(given.day, given.caller, server, tool), {"answers": 1, "definition_tokens": tokens}
+        shown = given.shown.get((server, tool), tokens)
+        counted: dict[CounterName, int] = {"answers": 1, "definition_tokens": tokens, "returned_tokens": shown}
+        yield RowKey(given.day, given.caller, server, tool), counted
+    if given.tools and given.searched:
+        for server, saved in given.searched.saved_by_server.items():
+            yield RowKey(given.day, given.caller, server), {"answers": 0, "tokens_saved": saved}
 
 
 def _searched(given: Given, is_repeat: bool) -> dict[CounterName, int]:

@@ -13,8 +13,12 @@ from query.history.periods import today
 def given_by_search(answer: FindAnswer, caller: Caller, own_tokens: int, *, is_new: bool) -> Given:
     """Return what `find_tool` gave; a further page is no new search, and is only counted as returned."""
     metrics = answer.token_metrics
-    searched = Searched(metrics.baseline_tokens, answer.baseline_tools, own_tokens, metrics.tokens_saved)
-    return Given(today(), caller.name, _tools(answer.tools), metrics.returned_tokens, searched if is_new else None)
+    searched = Searched(
+        metrics.baseline_tokens, answer.baseline_tools, own_tokens, metrics.tokens_saved, answer.saved_by_server
+    )
+    shown = {(tool.server, tool.name): tool.shown_tokens for tool in answer.tools}
+    tools, returned = _tools(answer.tools), metrics.returned_tokens
+    return Given(today(), caller.name, tools, returned, searched if is_new else None, shown)
 
 
 def given_by_description(tools: Iterable[FoundTool], caller: Caller) -> Given:

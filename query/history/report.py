@@ -14,7 +14,8 @@ from datetime import date
 
 from pydantic import BaseModel, ConfigDict
 
-from query.history.contract import OTHERS, RowKey, Rows, ServerSize, Sizes
+from query.history.contract import RowKey, Rows, ServerSize, Sizes
+from query.savings import OTHERS
 
 SHOWN = 20
 
@@ -53,7 +54,9 @@ class Net(BaseModel):
 class Used(BaseModel):
     """How often tools of a server, or a tool, were in an answer, and what their definitions take each time together.
 
-    `calls` went to the server through us; `response_bytes` is how long their results were in JSON, together.
+    `returned_tokens` is what they took as they were shown. `tokens_saved` is what searches saved by doing without the
+    definitions of this server; None: of a tool, and of a server among the others. `calls` went to the server through
+    us; `response_bytes` is how long their results were in JSON, together.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -61,6 +64,8 @@ class Used(BaseModel):
     name: str
     answers: int
     definition_tokens: int
+    returned_tokens: int = 0
+    tokens_saved: int | None = None
     calls: int = 0
     failed_calls: int = 0
     response_bytes: int = 0
@@ -98,12 +103,16 @@ class Report(BaseModel):
 def report(
     rows: Rows, first: date, last: date, shows: Callable[[RowKey], bool] = lambda _: True, sizes: Sizes | None = None
 ) -> Report:
-    """Return the savings in these rows; tools that `shows` denies are summed under one name for all others."""
-    callers = {key: counters for key, counters in rows.items() if not key.tool}
-    tools = {key: counters for key, counters in rows.items() if key.tool}
+    """Return the savings in these rows; what `shows` denies is summed under one name for all others.
+
+    `shows` is asked of tools, and of servers, whose keys have no tool.
+    """
+    callers = {key: counters for key, counters in rows.items() if not key.server}
+    servers = {key: counters for key, counters in rows.items() if key.server}
+    tools = {key: counters for key, counters in servers.items() if key.tool}
     total = _summed(callers.values())
     break_even = _break_even(total)
-    named = {key: key.tool != OTHERS and shows(key) for key in tools}
+    named = {key: OTHERS not in (key.server, key.tool) and shows(key) for key in servers}
     return Report(
         first_day=first,
         last_day=last,
@@ -112,7 +121,7 @@ def report(
         break_even_tools=break_even,
         advice=_advice(break_even),
         by_day=[DaySums(day=day, **_stated(_of_day(callers, day))) for day in sorted({key.day for key in callers})],
-        by_server=_ranked((key.server if named[key] else OTHERS, counters) for key, counters in tools.items()),
+        by_server=_ranked((key.server if named[key] else OTHERS, counters) for key, counters in servers.items()),
         by_tool=_ranked(
             (f"{key.server}:{key.tool}" if named[key] else OTHERS, counters) for key, counters in tools.items()
         ),
@@ -190,7 +199,7 @@ def _ranked(rows: Iterable[tuple[str, Mapping[str, int]]]) -> list[Used]:
     for name, counters in rows:
         sums.setdefault(name, Counter()).update(counters)
     others = sums.pop(OTHERS, Counter())
-    ordered = sorted(sums.items(), key=lambda each: (-each[1]["answers"], -each[1]["calls"], each[0]))
+    ordered = sorted(sums.items(), key=_rank)
     for _, counters in ordered[SHOWN:]:
         others.update(counters)
     shown = ordered[:SHOWN] + ([(OTHERS, others)] if others else [])
@@ -199,9 +208,16 @@ def _ranked(rows: Iterable[tuple[str, Mapping[str, int]]]) -> list[Used]:
             name=name,
             answers=counters["answers"],
             definition_tokens=counters["definition_tokens"],
+            returned_tokens=counters["returned_tokens"],
+            tokens_saved=counters.get("tokens_saved"),
             calls=counters["calls"],
             failed_calls=counters["failed_calls"],
             response_bytes=counters["response_bytes"],
         )
         for name, counters in shown
     ]
+
+
+def _rank(used: tuple[str, Counter[str]]) -> tuple[int, int, int, str]:
+    name, counters = used
+    return -counters["answers"], -counters["calls"], -counters["tokens_saved"], name

@@ -31,7 +31,7 @@ def report_for(caller: Caller, period: str, catalogue: Catalogue, history: Savin
     if sees_everything(caller):
         return report(rows, first, last, sizes=sizes)
     own = {key: counters for key, counters in rows.items() if key.caller == caller.name}
-    visible = _visible(own, caller.scope, catalogue)
+    visible = _visible(own, caller.scope, catalogue) | _visible_servers(caller.scope, catalogue)
     return report(own, first, last, lambda key: (key.server, key.tool) in visible, sizes)
 
 
@@ -63,6 +63,10 @@ def _visible(rows: Rows, scope: Scope, catalogue: Catalogue) -> set[tuple[str, s
     ids = {point_id(server, tool): (server, tool) for server, tool in tools}
     held = catalogue.pinned().index.fetch(list(ids))
     return {ids[point] for point, tool in held.items() if _admits(scope, tool)}
+
+
+def _visible_servers(scope: Scope, catalogue: Catalogue) -> set[tuple[str, str]]:
+    return {(record.server_id, "") for record in catalogue.ledger.known(scope)}
 
 
 def _admits(scope: Scope, tool: IndexedTool) -> bool:

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from query.history.contract import OTHERS, Called, Given, Note, RowKey, SavingsHistory, Searched, ServerSize
+from query.history.contract import Called, Given, Note, RowKey, SavingsHistory, Searched, ServerSize
 from query.history.periods import today
 from query.history.recorder import Recorder
 from query.history.redis_history import PREFIX, SIZES_PREFIX, RedisHistory, connect
 from query.history.sqlite_history import SqliteHistory
+from query.savings import OTHERS
 from shared.errors import HistoryUnavailable
 
 TODAY = today()
@@ -74,12 +75,26 @@ def test_what_answers_gave_is_summed_by_day_caller_and_tool(history: SavingsHist
             "returned_tokens": 10,
             "tokens_saved": 990,
         },
-        RowKey(TODAY, "ann", "srv", "read"): {"answers": 1, "definition_tokens": 10},
-        RowKey(TODAY, "ann", "srv", "write"): {"answers": 1, "definition_tokens": 10},
-        RowKey(TODAY, "ann", "srv", "list"): {"answers": 1, "definition_tokens": 10},
-        RowKey(TODAY, "bob", "srv", "read"): {"answers": 1, "definition_tokens": 10},
+        RowKey(TODAY, "ann", "srv", "read"): {"answers": 1, "definition_tokens": 10, "returned_tokens": 10},
+        RowKey(TODAY, "ann", "srv", "write"): {"answers": 1, "definition_tokens": 10, "returned_tokens": 10},
+        RowKey(TODAY, "ann", "srv", "list"): {"answers": 1, "definition_tokens": 10, "returned_tokens": 10},
+        RowKey(TODAY, "bob", "srv", "read"): {"answers": 1, "definition_tokens": 10, "returned_tokens": 10},
     }
     assert {key.day for key in history.rows(TODAY - timedelta(days=6), TODAY)} == {TODAY, TODAY - timedelta(days=1)}
+
+
+def test_what_servers_saved_is_summed_beside_what_their_tools_cost_as_they_were_shown(history: SavingsHistory) -> None:
+    searched = Searched(1_000, 100, 50, tokens_saved=997, saved_by_server={"srv": 300, "big": 690, OTHERS: 7})
+    answer = Given(TODAY, "ann", {("srv", "read"): 10}, 3, searched, shown={("srv", "read"): 3})
+
+    history.add([answer, answer])
+    history.add([Given(TODAY, "ann", {}, 0, searched)])
+
+    rows = history.rows(TODAY, TODAY)
+    saved = {key.server: row["tokens_saved"] for key, row in rows.items() if key.server and not key.tool}
+    assert saved == {"srv": 600, "big": 1_380, OTHERS: 14}
+    assert rows[RowKey(TODAY, "ann")]["tokens_saved"] == sum(saved.values())
+    assert rows[RowKey(TODAY, "ann", "srv", "read")] == {"answers": 2, "definition_tokens": 20, "returned_tokens": 6}
 
 
 def test_a_search_for_what_was_just_given_is_a_repeat_and_another_callers_is_not(history: SavingsHistory) -> None:
@@ -110,6 +125,7 @@ def test_calls_are_counted_with_the_length_of_their_results(history: SavingsHist
     assert rows[RowKey(TODAY, "ann", "srv", "read")] == {
         "answers": 1,
         "definition_tokens": 10,
+        "returned_tokens": 10,
         "calls": 2,
         "failed_calls": 1,
         "response_bytes": 100,

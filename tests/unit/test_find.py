@@ -11,6 +11,7 @@ from query.catalogue import Catalogue
 from query.find import find_tool
 from query.ledger import Ledger
 from query.request import FindRequest
+from query.savings import OTHERS
 from shared.catalog import RECIPE, Endpoint, IndexedTool, Scope, ServerRecord, Status, ToolDefinition
 from shared.embedding import Embedder
 from shared.errors import IndexUnavailable
@@ -260,3 +261,25 @@ def test_a_tool_named_by_a_stop_word_fits_when_it_is_asked_for_by_name() -> None
     answer = find(index_of(make_tool("b", "help", "nothing alike")), "help", no_match_below=1)
 
     assert names(answer) == ["help"]
+
+
+@pytest.mark.parametrize("detail", ["detailed", "summary"])
+def test_what_an_answer_saved_is_divided_among_the_servers_it_did_without(detail: str) -> None:
+    index = index_of(make_tool("files", "read_file", tokens=30), make_tool("files", "write_file", tokens=50),
+                     make_tool("clock", "get_time", tokens=70))  # fmt: skip
+
+    answer = find(index, "read_file", limit=1, detail=detail)
+
+    returned = answer.token_metrics.returned_tokens
+    assert names(answer) == ["read_file"]
+    assert answer.saved_by_server == {"files": 80 - returned, "clock": 70}
+    assert [tool.shown_tokens for tool in answer.tools] == [returned]
+
+
+def test_a_scope_that_divides_servers_saves_in_sum_alone() -> None:
+    index = index_of(make_tool("files", "read_file", tokens=30, read_only=True), make_tool("files", "write", tokens=50))
+
+    answer = find(index, limit=1, read_only=True)
+
+    assert set(answer.saved_by_server) <= {OTHERS}
+    assert sum(answer.saved_by_server.values()) == answer.token_metrics.tokens_saved

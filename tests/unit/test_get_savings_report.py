@@ -94,6 +94,10 @@ async def test_a_report_says_what_searches_saved_net_of_what_they_cost(path: Pat
     assert report["net"]["if_each_search_is_a_session"] == 2_000 - own - 2 * 1_000
     (tool,) = report["by_tool"]
     assert (tool["name"], tool["answers"], tool["definition_tokens"], tool["calls"]) == ("own:own_time", 2, 2_000, 0)
+    assert tool["returned_tokens"] == 2_000
+    saved = {each["name"]: each["tokens_saved"] for each in report["by_server"]}
+    assert saved == {"own": 0, "both": 2_000}
+    assert sum(saved.values()) == report["totals"]["tokens_saved"]
     assert f"Below {report['break_even_tools']} tools" in report["advice"]
 
 
@@ -125,11 +129,13 @@ async def test_a_tool_that_a_caller_may_no_longer_see_is_not_named_to_it(path: P
     index = catalogue()
     await find(index, path, ANN)
     index.assign("own", status="running", groups=frozenset({"other"}))
+    (own,) = [record for record in index.servers() if record.server_id == "own"]
+    index.put_server(own.model_copy(update={"groups": frozenset({"other"}), "revision": 3}))
 
     report = await asked(index, path, ANN, "get_savings_report")
 
     assert [each["name"] for each in report["by_tool"]] == ["(others)"]
-    assert [each["name"] for each in report["by_server"]] == ["(others)"]
+    assert {each["name"] for each in report["by_server"]} == {"both", "(others)"}
 
 
 async def test_a_caller_with_a_toolset_is_told_of_no_tool_outside_it(path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from query.ledger import EVERYTHING_EVERY_S, OVERLAP_EVERY_S, OVERLAP_US, Ledger, Work
-from query.savings import UNCOUNTED_SHOWN
+from query.savings import LARGEST, UNCOUNTED_SHOWN
 from shared.catalog import RECIPE, Endpoint, Scope, ServerRecord
 from shared.errors import IndexUnavailable
 from shared.toolset import Selection
@@ -334,3 +334,18 @@ def test_a_stopped_server_of_the_scope_is_known_and_costs_nothing() -> None:
     assert ledger.by_server(scope, "cl100k_base") == {}
     assert ledger.of_server("a", scope, "cl100k_base").tokens == 0
     assert ledger.of_server("b", scope, "cl100k_base").tokens == 0
+
+
+def test_a_baseline_names_the_servers_that_cost_most_and_follows_them() -> None:
+    index = FakeIndex()
+    for number in range(LARGEST + 5):
+        index.put_server(record(f"s{number:02}", NOW_US + number, tokens=number + 1))
+    ledger = Ledger(index)
+    before = ledger.baseline(Scope(), "cl100k_base").largest
+    index.put_server(record("s00", NOW_US + 100, tokens=1_000))
+
+    after = ledger.baseline(Scope(), "cl100k_base").largest
+
+    assert len(before) == len(after) == LARGEST
+    assert "s00" not in before
+    assert after["s00"] == 1_000

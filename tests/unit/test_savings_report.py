@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from query.history.contract import OTHERS, RowKey, ServerSize
+from query.history.contract import RowKey, ServerSize
 from query.history.periods import days_of
 from query.history.report import SHOWN, report
+from query.savings import OTHERS
 
 DAY = date(2026, 11, 21)
 
@@ -84,6 +85,28 @@ def test_calls_and_their_results_are_summed_by_server_and_tool() -> None:
     (server,) = found.by_server
     assert (server.calls, server.failed_calls, server.response_bytes) == (4, 2, 600)
     assert [(tool.name, tool.calls) for tool in found.by_tool] == [("srv:read", 2), ("srv:write", 2)]
+
+
+def test_what_servers_saved_is_told_of_each_that_was_large_enough() -> None:
+    used = {"answers": 1, "definition_tokens": 50, "returned_tokens": 20}
+    rows = {
+        RowKey(DAY, "ann", "small", "read"): used,
+        RowKey(DAY, "ann", "large"): {"answers": 0, "tokens_saved": 300},
+        RowKey(DAY, "bob", "large"): {"answers": 0, "tokens_saved": 500},
+        RowKey(DAY, "bob", "larger"): {"answers": 0, "tokens_saved": 900},
+        RowKey(DAY, "bob", OTHERS): {"answers": 0, "tokens_saved": 7},
+    }
+
+    found = report(rows, DAY, DAY)
+
+    assert [(each.name, each.tokens_saved) for each in found.by_server] == [
+        ("small", None), ("larger", 900), ("large", 800), (OTHERS, 7),
+    ]  # fmt: skip
+    assert [(each.name, each.returned_tokens, each.tokens_saved) for each in found.by_tool] == [
+        ("small:read", 20, None)
+    ]
+    assert found.totals.searches == 0
+    assert found.by_day == []
 
 
 def test_a_server_whose_tools_nobody_could_find_is_no_part_of_the_days_catalogue() -> None:
