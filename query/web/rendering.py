@@ -88,6 +88,11 @@ def moment(at_s: float) -> str:
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
+def machine_moment(at_s: float) -> str:
+    """Return a time in seconds since the epoch as HTML's `datetime` takes it: 2026-11-21T07:30:00Z."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def short_day(day: date) -> str:
     """Return 21 Nov."""
     return f"{day.day} {day:%b}"
@@ -107,7 +112,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (cut, number, percent, size, ago, moment, short_day, part_of_path)
+    filters = (cut, number, percent, size, ago, moment, machine_moment, short_day, part_of_path)
     untyped: Any = made  # which declares the types of its own filters and globals alone
     untyped.filters.update({each.__name__: each for each in filters})
     untyped.globals.update(version=importlib.metadata.version("toolscale"))

@@ -23,7 +23,7 @@ from tests.waiting import eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
-PHONE, DESK = 390, 1200
+PHONE, DESK = 360, 1200
 PAGES = (
     "/ui",
     "/ui/servers",
