@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from toolscale.asking import Ask
-from toolscale.console import plain, share
+from toolscale.console import count, plain, share
 
 # As much as the service gives at a time; whoever asks from here pays nothing for it.
 PAGE_TOKENS = 1_000_000
@@ -58,13 +58,15 @@ def cost_as_object(server: str, cost: ServerCost | None) -> dict[str, Any]:
 
 def cost_table(cost: ServerCost) -> Table:
     """Return a server's tools as a table for people, the costliest first."""
-    table = Table("tool", box=None, header_style="bold")
+    table = Table(box=None, header_style="bold")
+    table.add_column("tool", overflow="fold")
     table.add_column("tokens", justify="right")
     table.add_column("share", justify="right")
     table.add_column("what it does", ratio=1)
     for each in _costliest_first(cost):
-        tokens = "" if each.tokens is None else f"{each.tokens:,}"
-        table.add_row(plain(each.name), tokens, share(each.part), plain(each.summary.removeprefix(each.name)))
+        table.add_row(
+            plain(each.name), count(each.tokens), share(each.part), plain(each.summary.removeprefix(each.name))
+        )
     return table
 
 

@@ -133,7 +133,7 @@ def _ingest(embedded: Embedded, config: Config) -> None:
             for record in embedded.deps.index.servers():
                 if record.server_id in asked - seen and (record.is_listed or record.last_error):
                     seen.add(record.server_id)
-                    found = record.last_error or f"{record.tool_count} tools, {record.tokens['cl100k_base']} tokens"
+                    found = record.last_error or f"{record.tool_count:,} tools, {record.tokens['cl100k_base']:,} tokens"
                     progress.console.print(f"  {record.server_id}: {found}", highlight=False)
                     progress.advance(bar)
             time.sleep(0.05)

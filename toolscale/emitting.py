@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 from kombu.exceptions import OperationalError
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from shared.errors import ServerNotRunning
 from shared.events import ServerChanged, ServerRef
@@ -25,7 +25,10 @@ SOURCE = "toolscale/cli"
 
 
 class Emitted(BaseModel):
-    """What became of an event: it is recorded; `woken` says whether a worker was told at once."""
+    """What became of an event: it is recorded; `woken` says whether a worker was told at once.
+
+    `failures` is how many looks in a row had failed before.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -33,6 +36,7 @@ class Emitted(BaseModel):
     status: str
     generation: int
     woken: bool
+    failures: int = Field(default=0, exclude=True)
 
     @property
     def sentence(self) -> str:
@@ -57,7 +61,7 @@ def emit_from_outside(raw: str | dict[str, Any], settings: Settings) -> Emitted:
         intent = accept(raw, intents, partial(_wake, settings, told), due_in_s=due_in_s)
     finally:
         intents.close()
-    return _emitted(intent, woken=bool(told))
+    return emitted_of(intent, woken=bool(told))
 
 
 def resync(settings: Settings, servers: Sequence[str]) -> Iterator[Emitted]:
@@ -76,7 +80,7 @@ def resync(settings: Settings, servers: Sequence[str]) -> Iterator[Emitted]:
         for server in wanted or [each for each in known if known[each].status == "running"]:
             event = ServerChanged(source=SOURCE, data=ServerRef(server_id=server))
             intent = emit(event, intents, partial(_wake, settings, told), due_in_s=due_in_s)
-            yield _emitted(intent, woken=server in told)
+            yield emitted_of(intent, woken=server in told)
 
 
 def _running(known: Mapping[str, Intent], server: str) -> str:
@@ -87,8 +91,15 @@ def _running(known: Mapping[str, Intent], server: str) -> str:
     return server
 
 
-def _emitted(intent: Intent, *, woken: bool) -> Emitted:
-    return Emitted(server_id=intent.server_id, status=intent.status, generation=intent.desired, woken=woken)
+def emitted_of(intent: Intent, *, woken: bool) -> Emitted:
+    """Return what was recorded, as this intent has it."""
+    return Emitted(
+        server_id=intent.server_id,
+        status=intent.status,
+        generation=intent.desired,
+        woken=woken,
+        failures=intent.failures,
+    )
 
 
 def _wake(settings: Settings, told: list[str], server_id: str) -> None:

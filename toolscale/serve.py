@@ -31,8 +31,9 @@ from shared.errors import ConfigInvalid
 from shared.settings import Settings
 from shared.tracing import configure_tracing
 from shared.upstream.mcp_json import Config, read_config
-from toolscale.console import err
+from toolscale.console import err, plain
 from toolscale.embedded import Embedded, run_embedded
+from toolscale.first_looks import telling_first_looks
 from toolscale.importing.target import FILE_NAME
 from workers.door.http import events_route
 from workers.door.recording import Recorder
@@ -122,7 +123,17 @@ def _answer(embedded: Embedded, catalogue: Catalogue, entrance: Entrance) -> Non
         routes = [*page_routes(catalogue, entrance), *door, metrics]
         http = HttpServer(server, entrance, index=catalogue.index, routes=routes, checks=embedded.checks)
         err.print(connection_help(http.url, embedded.settings), highlight=False, soft_wrap=True, markup=False)
-        http.run()
+        with _telling(embedded, catalogue):
+            http.run()
+
+
+def _telling(embedded: Embedded, catalogue: Catalogue) -> AbstractContextManager[None]:
+    """Tell people how the first looks go; whoever collects logs has a line of each."""
+    return telling_first_looks(embedded, catalogue, _say) if err.is_terminal else nullcontext()
+
+
+def _say(line: str) -> None:
+    err.print(plain(line), highlight=False, soft_wrap=True)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from shared.settings import Settings
-from toolscale.console import ago, plain, share
+from toolscale.console import ago, count, plain, share
 from toolscale.costs import ServerCost
 from workers.intents import open_intents
 from workers.intents.contract import Intent
@@ -70,28 +70,34 @@ def _announced(intent: Intent | None) -> dict[str, Any]:
     }
 
 
-def table(found: Collection[Row]) -> Table:
-    """Return the servers as a table for people."""
-    shown = Table("server", "state", box=None, header_style="bold")
-    for column in ("tools", "tokens", "share"):
-        shown.add_column(column, justify="right")
-    for column in ("listed", "next look", "problem"):
-        shown.add_column(column)
-    for row in found:
-        shown.add_row(*_cells(*row))
+_COLUMNS = ("server", "state", "tools", "tokens", "share", "listed", "next look", "problem")
+_FIGURES = ("tools", "tokens", "share")
+# What a narrow terminal goes without.
+_DISPENSABLE = ("share", "next look")
+NARROW = 80
+
+
+def table(found: Collection[Row], width: int) -> Table:
+    """Return the servers as a table for people, of this width in characters at most; ids are never cut."""
+    cells: list[dict[str, str]] = [dict(zip(_COLUMNS, _cells(*row), strict=True)) for row in found]
+    left_out: set[str] = set(_DISPENSABLE) if width < NARROW else set()
+    if not any(each["problem"] for each in cells):
+        left_out.add("problem")
+    columns = [column for column in _COLUMNS if column not in left_out]
+    shown = Table(box=None, header_style="bold")
+    for column in columns:
+        shown.add_column(column, justify="right" if column in _FIGURES else "left", overflow="fold")
+    for each in cells:
+        shown.add_row(*(each[column] for column in columns))
     return shown
 
 
 def _cells(server: str, intent: Intent | None, cost: ServerCost | None) -> list[str]:
-    costs = [str(len(cost.tools)), _count(cost.tokens), share(cost.part)] if cost else ["", "", ""]
+    costs = [count(len(cost.tools)), count(cost.tokens), share(cost.part)] if cost else ["", "", ""]
     if intent is None:
         return [plain(server), "", *costs, "", "", ""]
     looks = [ago(intent.listed_at, time.time()), _wait(intent)]
     return [plain(server), state(intent), *costs, *looks, plain((intent.last_error or "").removeprefix(f"{server}: "))]
-
-
-def _count(tokens: int | None) -> str:
-    return "" if tokens is None else f"{tokens:,}"
 
 
 def _iso(at: float | None) -> str | None:

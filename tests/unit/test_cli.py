@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from query.history import open_history
@@ -13,7 +15,10 @@ from query.history.periods import today
 from shared.errors import ConfigInvalid, EventInvalid, ServerNotRunning
 from shared.settings import load_settings
 from toolscale.cli import app, main
+from toolscale.commands.catalogue import tell
+from toolscale.console import out
 from toolscale.serve import connection_help
+from toolscale.servers import rows, servers, table
 from workers.intents import open_intents
 from workers.intents.contract import MigrationProgress
 
@@ -144,6 +149,15 @@ def test_a_setting_out_of_bounds_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     assert "listing_timeout_s" in str(result.exception)
 
 
+def test_help_is_there_whatever_is_wrong_with_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLSCALE_PORT", "none")
+
+    result = runner.invoke(app, ["serve", "--help"])
+
+    assert result.exit_code == 0
+    assert "--stdio" in result.stdout
+
+
 def test_how_far_a_coming_model_is_is_told_beside_the_servers() -> None:
     with closing(open_intents(load_settings())) as intents:
         intents.note_migration(MigrationProgress(model="better/model", servers=12, done=5, at=intents.now()))
@@ -174,6 +188,20 @@ def test_servers_are_listed_with_their_state_and_what_is_wrong_with_them() -> No
     assert "no answer" in runner.invoke(app, ["ls"], env={"COLUMNS": "200"}).stdout
 
 
+def test_a_narrow_terminal_cuts_no_id_and_goes_without_what_can_be_spared() -> None:
+    server = "a-server-whose-id-is-longer-than-the-terminal-is-wide"
+    runner.invoke(app, ["emit", "up", server, "--url", "http://127.0.0.1:1/mcp"])
+    known = rows(servers(load_settings()), {})
+    console = Console(width=40)
+
+    with console.capture() as narrow:
+        console.print(table(known, 40))
+
+    cells = (line.split(" ")[1] for line in narrow.get().splitlines()[1:])
+    assert "".join(cells) == server
+    assert not re.search("…|next look|share|problem", narrow.get())
+
+
 def test_a_resync_asks_for_a_look_at_all_that_should_run_or_at_those_named() -> None:
     for server in ("one", "two", "stopped"):
         runner.invoke(app, ["emit", "up", server, "--url", "http://127.0.0.1:1/mcp"])
@@ -194,6 +222,21 @@ def test_a_search_in_a_misspelt_server_names_the_near_ones() -> None:
 
     assert str(misspelt.exception) == "no server 'dosc' is known; did you mean docs?"
     assert known.exit_code == 0
+
+
+def test_where_none_fits_the_nearest_are_named_and_what_is_not_counted_is_no_zero() -> None:
+    searched = {"baseline_tokens": 900, "returned_tokens": 0, "savings_percentage": 100.0, "encoding": "cl100k_base"}
+    none = {"tools": [], "no_match": True, "nearest": ["time:now", "git:log"], "token_metrics": searched}
+    uncounted = {"tools": [{"server": "time", "name": "now", "summary": "now(): Tell"}], "token_metrics": searched}
+
+    with out.capture() as nothing:
+        tell(none)
+    with out.capture() as something:
+        tell(uncounted)
+
+    assert "None fits. The nearest: time:now, git:log" in nothing.get()
+    assert "saved" not in nothing.get()
+    assert something.get().splitlines()[1].split() == ["time:now", "():", "Tell"]
 
 
 def test_a_resync_of_a_server_that_is_not_there_or_stopped_records_nothing() -> None:

@@ -16,6 +16,8 @@ from toolscale.console import (
     ServerArgument,
     TokenOption,
     UrlOption,
+    complete_server,
+    count,
     err,
     out,
     plain,
@@ -30,9 +32,12 @@ Detail = Literal["summary", "detailed", "auto"]
 
 
 def find(
-    query: Annotated[list[str], typer.Argument(metavar="QUERY...", help="What the tool should do, in a few words.")],
+    query: Annotated[list[str], typer.Argument(metavar="QUERY", help="What the tool should do, in a few words.")],
     limit: Annotated[int, typer.Option(min=1, max=50, help="At most so many tools.")] = 8,
-    server: Annotated[list[str] | None, typer.Option(help="Only tools of this server; repeat it for several.")] = None,
+    server: Annotated[
+        list[str] | None,
+        typer.Option(help="Only tools of this server; repeat it for several.", autocompletion=complete_server),
+    ] = None,
     group: Annotated[list[str] | None, typer.Option(help="Only tools of this group; repeat it for several.")] = None,
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Only tools that declare that they change nothing.")
@@ -58,7 +63,7 @@ def find(
     if as_json:
         print_json(answer)
     else:
-        _tell(answer)
+        tell(answer)
 
 
 def _refuse_unknown(servers: list[str], settings: Settings) -> None:
@@ -70,20 +75,22 @@ def _refuse_unknown(servers: list[str], settings: Settings) -> None:
             raise unknown(server, known)
 
 
-def _tell(answer: dict[str, Any]) -> None:
-    table = Table("tool", box=None, header_style="bold")
+def tell(answer: dict[str, Any]) -> None:
+    """Show people what find_tool answered; warnings go to stderr."""
+    table = Table(box=None, header_style="bold")
+    table.add_column("tool", overflow="fold")
     table.add_column("tokens", justify="right")
     table.add_column("what it does", ratio=1)
     for tool in answer["tools"]:
-        table.add_row(plain(f"{tool['server']}:{tool['name']}"), f"{tool.get('token_count', 0):,}", plain(_said(tool)))
+        table.add_row(plain(f"{tool['server']}:{tool['name']}"), count(tool.get("token_count")), plain(_said(tool)))
     if answer["tools"]:
         out.print(table)
-    if no_match := answer.get("no_match"):
-        out.print(plain(str(no_match)), highlight=False)
+    if nearest := answer.get("nearest"):
+        out.print(f"None fits. The nearest: {plain(', '.join(nearest))}", highlight=False)
     for warning in answer.get("warnings", []):
         err.print(plain(warning), highlight=False)
     metrics = answer["token_metrics"]
-    if metrics["baseline_tokens"]:
+    if answer["tools"] and metrics["baseline_tokens"]:
         cost = f"{metrics['returned_tokens']:,} tokens in place of {metrics['baseline_tokens']:,}"
         out.print(f"{cost}: {metrics['savings_percentage']} % saved ({metrics['encoding']})", highlight=False)
 
@@ -122,7 +129,7 @@ def list_servers(
     if as_json:
         print_json([as_object(row) for row in known])
     else:
-        out.print(table(known) if known else "No server was announced yet.")
+        out.print(table(known, out.width) if known else "No server was announced yet.")
 
 
 def show(

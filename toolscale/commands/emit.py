@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import track
@@ -15,8 +15,15 @@ from shared.catalog import Transport
 from shared.errors import EventInvalid
 from shared.events import TYPE_PREFIX
 from shared.logging import configure_logging
-from shared.settings import load_settings
+from shared.settings import Settings, load_settings
 from toolscale.console import DataDirOption, JsonOption, ServerArgument, complete_server, err, out, plain, print_json
+
+if TYPE_CHECKING:
+    from toolscale.emitting import Emitted
+
+WaitOption = Annotated[
+    bool, typer.Option("--wait", help="Wait until it was looked at, and end with 1 where that did not go well.")
+]
 
 emit_app = typer.Typer(no_args_is_help=True, help="Tell the catalogue that a server came up, went down or changed.")
 
@@ -31,46 +38,53 @@ def up(
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A label of it; repeat it for several.")
     ] = None,
     credential_ref: Annotated[str | None, typer.Option(help="Name of the secret that workers send.")] = None,
+    wait: WaitOption = False,
     as_json: JsonOption = False,
     data_dir: DataDirOption = None,
 ) -> None:
     """A server runs (again): list its tools and make them findable."""
     labels = dict(map(_key_and_value, label or []))
     data = {"server_id": server, "url": url, "transport": transport, "groups": group or [], "labels": labels}
-    _emit(_document("up", {**data, "credential_ref": credential_ref}), as_json, data_dir)
+    _emit(_document("up", {**data, "credential_ref": credential_ref}), wait, as_json, data_dir)
 
 
 @emit_app.command()
-def down(server: ServerArgument, as_json: JsonOption = False, data_dir: DataDirOption = None) -> None:
+def down(
+    server: ServerArgument, wait: WaitOption = False, as_json: JsonOption = False, data_dir: DataDirOption = None
+) -> None:
     """A server stopped: its tools are no longer found or counted, and are kept for its return."""
     with _near_names(server, data_dir):
-        _emit(_document("down", {"server_id": server}), as_json, data_dir)
+        _emit(_document("down", {"server_id": server}), wait, as_json, data_dir)
 
 
 @emit_app.command()
-def changed(server: ServerArgument, as_json: JsonOption = False, data_dir: DataDirOption = None) -> None:
+def changed(
+    server: ServerArgument, wait: WaitOption = False, as_json: JsonOption = False, data_dir: DataDirOption = None
+) -> None:
     """A known server may offer other tools now: list them again."""
     with _near_names(server, data_dir):
-        _emit(_document("changed", {"server_id": server}), as_json, data_dir)
+        _emit(_document("changed", {"server_id": server}), wait, as_json, data_dir)
 
 
 @emit_app.command()
 def event(
     file: Annotated[typer.FileText, typer.Argument(help="A CloudEvent as JSON; - for standard input.")],
+    wait: WaitOption = False,
     as_json: JsonOption = False,
     data_dir: DataDirOption = None,
 ) -> None:
     """Send a CloudEvent as it is."""
-    _emit(file.read(), as_json, data_dir)
+    _emit(file.read(), wait, as_json, data_dir)
 
 
 def resync(
     servers: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[SERVER]...", help="Their ids; none: all.", show_default=False, autocompletion=complete_server
+            metavar="SERVER", help="Their ids; none: all.", show_default=False, autocompletion=complete_server
         ),
     ] = None,
+    wait: WaitOption = False,
     as_json: JsonOption = False,
     data_dir: DataDirOption = None,
 ) -> None:
@@ -78,15 +92,40 @@ def resync(
     from toolscale.emitting import resync as ask_for_looks  # noqa: PLC0415  # loads the broker's client
 
     configure_logging("WARNING")
-    asked = ask_for_looks(load_settings(data_dir=data_dir), servers or [])
+    settings = load_settings(data_dir=data_dir)
+    asked = ask_for_looks(settings, servers or [])
     recorded = list(track(asked, "Asking for looks", console=err, transient=True, disable=not err.is_terminal))
-    if as_json:
+    if wait:
+        _await(recorded, settings, as_json)
+    elif as_json:
         print_json([emitted.model_dump(mode="json") for emitted in recorded])
-        return
-    for emitted in recorded:
-        out.print(plain(emitted.sentence), highlight=False, soft_wrap=True)
-    if not recorded:
-        out.print("No server should be running.")
+    else:
+        _say([emitted.sentence for emitted in recorded])
+
+
+def _say(sentences: Sequence[str]) -> None:
+    for sentence in sentences or ["No server should be running."]:
+        out.print(plain(sentence), highlight=False, soft_wrap=True)
+
+
+def _await(recorded: Sequence[Emitted], settings: Settings, as_json: bool, *, is_one: bool = False) -> None:
+    """Wait for these looks and tell how they ended.
+
+    Raises:
+        Exit: with 1, where one did not end well.
+    """
+    from toolscale.settling import settled  # noqa: PLC0415  # loads the broker's client
+
+    looks, total = settled(settings, recorded), len(recorded)
+    progress = track(looks, "Waiting for looks", total=total, console=err, transient=True, disable=not err.is_terminal)
+    ended = sorted(progress, key=lambda each: each.asked.server_id)
+    if as_json:
+        documents = [each.as_object() for each in ended]
+        print_json(documents[0] if is_one else documents)
+    else:
+        _say([each.sentence for each in ended])
+    if not all(each.is_good for each in ended):
+        raise typer.Exit(1)
 
 
 @contextmanager
@@ -121,11 +160,14 @@ def _document(kind: str, data: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _emit(raw: str | dict[str, Any], as_json: bool, data_dir: Path | None) -> None:
+def _emit(raw: str | dict[str, Any], wait: bool, as_json: bool, data_dir: Path | None) -> None:
     from toolscale.emitting import emit_from_outside  # noqa: PLC0415  # loads the broker's client
 
-    emitted = emit_from_outside(raw, load_settings(data_dir=data_dir))
-    if as_json:
+    settings = load_settings(data_dir=data_dir)
+    emitted = emit_from_outside(raw, settings)
+    if wait:
+        _await([emitted], settings, as_json, is_one=True)
+    elif as_json:
         print_json(emitted.model_dump(mode="json"))
     else:
-        out.print(emitted.sentence, highlight=False)
+        _say([emitted.sentence])

@@ -20,7 +20,7 @@ from toolscale.importing.view import Import, as_object, diff, remarks
 def import_servers(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILE]...", help="A client's file; none: those of all clients.", show_default=False),
+        typer.Argument(metavar="FILE", help="A client's file; none: those of all clients.", show_default=False),
     ] = None,
     client: Annotated[
         list[Client] | None, typer.Option("--from", help="This client's files; repeat it for several.")

@@ -9,7 +9,7 @@ import typer
 
 from shared.logging import configure_logging
 from shared.settings import load_settings
-from toolscale.console import DataDirOption, JsonOption, print_json
+from toolscale.console import DataDirOption, JsonOption, err, print_json
 
 
 def serve(
@@ -25,7 +25,10 @@ def serve(
     """Keep a catalogue of the servers in an mcp.json and answer find_tool, all in this process."""
     from toolscale.serve import serve_embedded  # noqa: PLC0415  # loads both sides
 
-    serve_embedded(load_settings(config=config, host=host, port=port, data_dir=data_dir), stdio=stdio)
+    settings = load_settings(config=config, host=host, port=port, data_dir=data_dir)
+    if err.is_terminal and "log_level" not in settings.model_fields_set:
+        configure_logging("WARNING")  # people are told how it goes in words
+    serve_embedded(settings, stdio=stdio)
 
 
 def demo(
