@@ -116,7 +116,7 @@ def test_an_alert_says_what_is_wrong_and_what_to_do() -> None:
     assert len(set(names)) == len(names)
     for rule in rules():
         assert rule["labels"]["severity"] in {"warning", "critical"}
-        assert rule["annotations"].keys() == {"summary", "description"}
+        assert rule["annotations"].keys() == {"summary", "description", "runbook"}
 
 
 @pytest.mark.parametrize("expression", expressions())
