@@ -7,7 +7,7 @@ CHART := deploy/helm/requirements.lock
 CHART_READY := $(VENV)/.chart-ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types docs docs-transcripts docs-screenshots format lock bench bench-answers bench-fleet bench-retrieval bench-peers bench-search chaos clean
+.PHONY: help demo test test-qdrant check lint types docs docs-transcripts docs-screenshots format lock bench bench-answers bench-fleet bench-retrieval bench-peers bench-search chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -43,6 +43,9 @@ TEST_PROCESSES ?= 4
 
 test: $(CHART_READY) ## all tests; those that need Redis start it, where redis-server is installed
 	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
+
+test-qdrant: $(READY) ## the tests that have the Qdrant server at QDRANT_URL to themselves, and wipe it
+	@$(BIN)/python -m pytest tests/chaos tests/integration/test_composition.py
 
 check: $(CHART_READY) lint types docs ## linters, types, import directions, docs that match the code
 

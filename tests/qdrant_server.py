@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import urllib.request
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -14,6 +15,11 @@ from shared.settings import load_settings
 def qdrant_url() -> str | None:
     """Return where the Qdrant server is, None where the index is Qdrant Edge."""
     return load_settings().qdrant_url
+
+
+def own_qdrant_url() -> str | None:
+    """Return where the Qdrant server is that tests have to themselves, which they do not beside other processes'."""
+    return None if "PYTEST_XDIST_WORKER" in os.environ else qdrant_url()
 
 
 @contextmanager

@@ -9,12 +9,12 @@ import pytest
 
 from tests.chaos.harness import run
 from tests.chaos.plan import SHORT
-from tests.qdrant_server import qdrant_url
+from tests.qdrant_server import own_qdrant_url
 from tests.redis_server import PROGRAM
 
 pytestmark = pytest.mark.redis
 
-QDRANT_URL = qdrant_url()  # other tests do not see it
+QDRANT_URL = own_qdrant_url()  # other tests do not see it
 
 
 @pytest.mark.timeout(300)

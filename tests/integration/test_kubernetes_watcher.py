@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kubernetes_api import ScriptedKubernetes, scripted_kubernetes
+from tests.kubernetes_api import ScriptedKubernetes, kubeconfig, scripted_kubernetes
 from tests.metrics import scraped
 from tests.processes import Composition
 from tests.redis_server import free_port
@@ -226,14 +226,3 @@ def test_the_command_follows_the_kubeconfigs_cluster_until_it_is_stopped(
         watcher.process.terminate()
 
         assert watcher.process.wait(20) == 130
-
-
-def kubeconfig(url: str) -> dict[str, object]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": url}}],
-        "users": [{"name": "u", "user": {}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }

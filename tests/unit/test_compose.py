@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shlex
 import shutil
@@ -24,17 +25,17 @@ from typer.testing import CliRunner
 
 from query.auth.tokens import read_tokens
 from shared.settings import Settings
+from shared.upstream.mcp_json import read_config
+from tests.composed import COMPOSE, OURS, ROOT, SERVICES, filled_in, path
 from toolscale.cli import app
 from workers.heartbeat import Heartbeat
 
-ROOT = Path(__file__).parents[2]
-COMPOSE = ROOT / "docker-compose.yml"
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 
-OURS = ("worker", "beat", "listening", "watch-docker", "watch-kubernetes", "door", "query", "flower")
 # Read by Compose, Flower, Qdrant and the clients of Docker and Kubernetes themselves, so no settings of ours.
 FILLED_IN = {
-    "MCP_JSON",
+    "RUN_AS",
+    "CONFIG_DIR",
     "CALLERS_DIR",
     "CREDENTIALS_DIR",
     "FLOWER_BASIC_AUTH",
@@ -45,16 +46,10 @@ FILLED_IN = {
 GRAFANAS = {
     *(f"GF_AUTH_{name}" for name in ("ANONYMOUS_ENABLED", "ANONYMOUS_ORG_ROLE", "BASIC_ENABLED", "DISABLE_LOGIN_FORM")),
     *(f"GF_ANALYTICS_{name}" for name in ("REPORTING_ENABLED", "CHECK_FOR_UPDATES", "CHECK_FOR_PLUGIN_UPDATES")),
+    "GF_PLUGINS_PREINSTALL_DISABLED",
 }
 FOREIGN = {"QDRANT__TELEMETRY_DISABLED", "DOCKER_HOST", "KUBECONFIG"} | FILLED_IN | GRAFANAS
 
-
-def services() -> dict[str, dict[str, Any]]:
-    document: dict[str, dict[str, dict[str, Any]]] = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))
-    return document["services"]
-
-
-SERVICES = services()
 each_service = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES)
 
 
@@ -64,8 +59,9 @@ each_service = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICE
         ("vendor.compose-spec", COMPOSE),
         ("vendor.github-workflows", ROOT / ".github/workflows/ci.yml"),
         ("vendor.github-workflows", ROOT / ".github/workflows/image.yml"),
+        ("vendor.dependabot", ROOT / ".github/dependabot.yml"),
     ],
-    ids=["compose", "ci", "image"],
+    ids=["compose", "ci", "image", "dependabot"],
 )
 def test_the_file_follows_its_published_schema(schema: str, path: Path) -> None:
     checked = subprocess.run(
@@ -82,12 +78,56 @@ def test_the_composition_has_the_services_of_the_design() -> None:
     assert set(SERVICES) == {"redis", "qdrant", "prometheus", "grafana", *OURS}
 
 
+def test_ci_walks_the_path_to_a_chart_that_is_written_down() -> None:
+    workflow = (ROOT / ".github/workflows/image.yml").read_text(encoding="utf-8")
+    in_ci = [command.replace("exec ", "exec -T ") for command in path()]
+
+    assert [command.split()[:3] for command in path()] == [["docker", "compose", "--profile"]] + [
+        ["docker", "compose", "exec"]
+    ] * 3
+    assert [workflow.find(command) for command in in_ci] == sorted(map(workflow.find, in_ci))
+    assert all(command in workflow for command in in_ci)
+
+
+@pytest.mark.parametrize("name", ["ci", "image"])
+def test_a_workflow_runs_actions_of_exact_commits_and_may_only_read(name: str) -> None:
+    text = (ROOT / f".github/workflows/{name}.yml").read_text(encoding="utf-8")
+    used = re.findall(r"uses: (.*)$", text, re.MULTILINE)
+
+    assert used
+    assert [each for each in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each)] == []
+    assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
+
+
 def test_ci_tests_with_the_qdrant_that_is_deployed() -> None:
     workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
     job = workflow["jobs"]["test"]
 
     assert job["services"]["qdrant"]["image"] == SERVICES["qdrant"]["image"]
     assert job["env"]["QDRANT_URL"] == "http://127.0.0.1:6333"
+
+
+def test_ci_installs_the_chart_beside_the_stores_that_are_deployed() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/image.yml").read_text(encoding="utf-8"))
+    steps = "\n".join(step.get("run", "") for step in workflow["jobs"]["cluster"]["steps"])
+
+    assert set(re.findall(r"--image=(\S+)", steps)) == {SERVICES[store]["image"] for store in ("redis", "qdrant")}
+    assert f"kind load docker-image {SERVICES['worker']['image']}" in steps
+
+
+def test_one_service_builds_the_image_of_all_and_none_is_looked_for_in_a_registry() -> None:
+    # built by several at the same time, the second to be done fails where there was no such image before
+    assert [name for name, service in SERVICES.items() if "build" in service] == ["worker"]
+    assert {SERVICES[name]["image"] for name in OURS} == {SERVICES["worker"]["image"]}
+    assert {SERVICES[name]["pull_policy"] for name in OURS} == {"never"}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_service_runs_as_the_images_user_or_as_who_may_read_the_operators_files(name: str) -> None:
+    (image_user,) = re.findall(r"^USER (\S+)$", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert filled_in(SERVICES[name]["user"], {}) == image_user
+    assert filled_in(SERVICES[name]["user"], {"RUN_AS": "1000:1000"}) == "1000:1000"
 
 
 @each_service
@@ -115,6 +155,13 @@ def test_the_stores_are_reached_by_the_services_alone(store: str) -> None:
     assert "ports" not in SERVICES[store]
     assert SERVICES[store]["networks"] == ["backend"]
     assert networks["backend"]["internal"] is True
+
+
+@pytest.mark.parametrize("name", ["prometheus", "grafana"])
+def test_who_only_looks_does_not_reach_the_stores(name: str) -> None:
+    # no network is the default one, which the services that are read are on as well
+    assert "networks" not in SERVICES[name]
+    assert all("default" in SERVICES[read]["networks"] for read in OURS)
 
 
 @pytest.mark.parametrize(
@@ -168,22 +215,23 @@ def mounted(service: str, target: str) -> dict[str, Any]:
     return cast("dict[str, Any]", mount)
 
 
-@pytest.mark.parametrize("name", ["worker", "query"])
-def test_who_lists_and_who_calls_reads_the_operators_file_which_has_a_default(name: str) -> None:
-    mount = mounted(name, "/etc/toolscale/mcp.json")
-    default = re.fullmatch(r"\$\{MCP_JSON:-(.+)\}", mount["source"])
+@pytest.mark.parametrize("name", ["worker", "listening", "query"])
+def test_who_lists_hears_and_calls_reads_the_operators_file_which_has_a_default(name: str) -> None:
+    mount = mounted(name, "/etc/toolscale/config")
+    config = Path(SERVICES[name]["environment"]["TOOLSCALE_CONFIG"])
 
-    assert default is not None
-    assert (ROOT / default[1]).is_file()
-    assert mount["read_only"] is True
-    assert SERVICES[name]["environment"]["TOOLSCALE_CONFIG"] == mount["target"]
+    assert str(config.parent) == mount["target"]
+    assert read_config(directory_of(mount, "CONFIG_DIR") / config.name, {}).targets == {}
     assert SERVICES[name]["extra_hosts"] == ["host.docker.internal:host-gateway"]
+
+
+FOR_ONE = {"TOOLSCALE_EVENTS_TOKEN", "FLOWER_BASIC_AUTH", "TOOLSCALE_CURSOR_KEY"}
 
 
 def test_secrets_are_given_to_the_services_that_use_them_alone() -> None:
     knows_credentials = {name for name, service in SERVICES.items() if "env_file" in service}
     given = {
-        name: {key for key in ("TOOLSCALE_EVENTS_TOKEN", "FLOWER_BASIC_AUTH") if service["environment"].get(key)}
+        name: {key for key in FOR_ONE if service["environment"].get(key)}
         for name, service in SERVICES.items()
         if name in OURS
     }
@@ -200,8 +248,9 @@ def test_secrets_are_given_to_the_services_that_use_them_alone() -> None:
         "flower": {"FLOWER_BASIC_AUTH"},
     }
     for name in knows_credentials:
-        # what the file says is overruled
-        assert {"TOOLSCALE_EVENTS_TOKEN", "FLOWER_BASIC_AUTH"} <= SERVICES[name]["environment"].keys()
+        # what the file says is overruled; the query service alone takes the key of cursors from there
+        left = FOR_ONE - SERVICES[name]["environment"].keys()
+        assert left == ({"TOOLSCALE_CURSOR_KEY"} if name == "query" else set())
 
 
 def directory_of(mount: dict[str, Any], name: str) -> Path:
@@ -255,7 +304,9 @@ def test_a_health_check_passes_on_200_alone(name: str, status: int, healthy: boo
         ]
         command = [sys.executable if word == "python" else word for word in command]
 
-        checked = subprocess.run(command, capture_output=True, timeout=20, check=False)
+        # Docker gives containers the proxy that it is configured with, which knows nothing of their ports
+        proxies = os.environ | {"HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
+        checked = subprocess.run(command, env=proxies, capture_output=True, timeout=20, check=False)
 
     assert (checked.returncode == 0) is healthy, checked.stderr
 

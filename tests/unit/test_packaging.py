@@ -99,19 +99,35 @@ def test_no_tracked_file_names_the_host_of_a_package_index() -> None:
 
 
 @pytest.mark.index
-def test_the_wheel_holds_every_package_with_its_data(tmp_path: Path) -> None:
+def test_the_wheel_that_the_image_makes_holds_every_package_with_its_data(tmp_path: Path) -> None:
+    context = image_context(tmp_path / "context")
     builder = ["uv", "build"] if shutil.which("uv") else [sys.executable, "-m", "pip", "wheel", "--no-deps"]
     flags = ["--wheel", "--out-dir"] if builder[0] == "uv" else ["--wheel-dir"]
-    subprocess.run([*builder, *flags, str(tmp_path), str(ROOT)], check=True, capture_output=True)
+    subprocess.run([*builder, *flags, str(tmp_path), str(context)], check=True, capture_output=True)
 
     (wheel,) = tmp_path.glob("*.whl")
-    names = set(zipfile.ZipFile(wheel).namelist())
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        (scripts,) = (archive.read(name).decode() for name in names if name.endswith("entry_points.txt"))
 
     data = {path.relative_to(ROOT).as_posix() for path in ASSETS.rglob("*") if path.is_file()}
     data |= {f"toolscale/demo_servers/{name}" for name in ("modern.lock", "legacy.lock", "package-lock.json")}
     data |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "query/web").glob("*/*") if path.suffix != ".pyc"}
     assert data <= names
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == set(PACKAGES)
+    assert "toolscale = toolscale.cli:main" in scripts
+
+
+def image_context(directory: Path) -> Path:
+    """Copy what Docker is given to make the image, and return where it is."""
+    lines = (ROOT / "deploy" / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
+    for name in (line[1:] for line in lines if line.startswith("!")):
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, directory / name)
+    return directory
 
 
 def project() -> dict[str, Any]:
