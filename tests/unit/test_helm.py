@@ -6,8 +6,10 @@ import importlib.util
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import tomllib
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +22,9 @@ pytest.importorskip("helm_python", reason="no build of Helm's engine for this ma
 import helm_python as helm
 import kubernetes_validate
 
+from query.http import MCP_PATH
+from query.toolsets.http import PATH as TOOLSETS_PATH
+from query.web.routes import PATH as UI_PATH
 from shared.settings import Settings
 from tests.chart import (
     CHART,
@@ -41,6 +46,7 @@ from workers.sources.kubernetes import KINDS
 
 FILES = ("minimal", "full")
 VERSIONS = ("1.29", "1.37")  # the oldest that the chart takes, and the newest with schemas here
+FOREIGN = {"ScaledObject", "PodMonitor", "PrometheusRule"}  # of KEDA and the Prometheus Operator
 FULL = deployments("full")
 each_deployment = pytest.mark.parametrize("name", FULL)
 
@@ -56,7 +62,7 @@ def test_the_chart_passes_a_strict_lint(file: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("file", FILES)
 def test_every_manifest_follows_the_published_schema_of_its_kind(file: str, version: str) -> None:
-    checked = [each for each in manifests(file) if each["kind"] != "ScaledObject"]  # KEDA's own
+    checked = [each for each in manifests(file) if each["kind"] not in FOREIGN]
 
     for manifest in checked:
         kubernetes_validate.validate(manifest, version, strict=True)
@@ -310,6 +316,92 @@ def test_workers_and_flower_are_reached_by_nobody_unless_it_is_said_who() -> Non
     assert opened == {"query"}
 
 
+def egress(name: str) -> list[dict[str, Any]]:
+    """Return what a policy lets out."""
+    policies = {component(each): each["spec"] for each in manifests("full", "NetworkPolicy")}
+    return cast("list[dict[str, Any]]", policies[name]["egress"])
+
+
+def test_servers_are_reached_by_either_protocol_and_the_clouds_metadata_by_none() -> None:
+    blocks = {
+        ip_network(to["ipBlock"]["cidr"]): [ip_network(each) for each in to["ipBlock"]["except"]]
+        for rule in egress("servers")
+        for to in rule.get("to", [])
+        if "ipBlock" in to
+    }
+
+    assert set(blocks) == {ip_network("0.0.0.0/0"), ip_network("::/0")}
+    for address in map(ip_address, ("169.254.169.254", "fd00:ec2::254", "fe80::1")):
+        (left_out,) = (left_out for block, left_out in blocks.items() if block.version == address.version)
+        assert any(address in each for each in left_out)
+
+
+def test_traces_leave_every_pod_that_makes_some() -> None:
+    out = {rule["ports"][0]["port"]: rule["to"] for rule in egress("all") if "to" in rule}
+
+    assert out[4318] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "tracing"}}}]
+
+
+def test_who_reads_metrics_is_let_in_where_askers_are_named() -> None:
+    policies = {component(each): each["spec"] for each in manifests("full", "NetworkPolicy")}
+    names = {
+        name: {
+            str(each["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"])
+            for each in policies[name]["ingress"][0].get("from", [])
+        }
+        for name in ("query", "door", "worker-default")
+    }
+
+    # nobody is named for the door, so all may knock
+    assert names == {"query": {"ingress-nginx", "monitoring"}, "door": set(), "worker-default": {"monitoring"}}
+
+
+def test_an_ingress_publishes_what_clients_ask_for_and_no_metrics() -> None:
+    (ingress,) = manifests("full", "Ingress")
+    paths = {each["path"]: each["pathType"] for each in ingress["spec"]["rules"][0]["http"]["paths"]}
+
+    assert paths.pop("/") == "Exact"
+    assert paths == dict.fromkeys(("/mcp", "/ui", "/toolsets", "/.well-known"), "Prefix")
+    assert paths.keys() >= {MCP_PATH, UI_PATH, TOOLSETS_PATH}
+
+
+# --- monitoring ---
+
+
+def test_prometheus_reads_every_process_as_the_jobs_of_the_composition() -> None:
+    jobs = dict[str, str]()
+    for monitor in manifests("full", "PodMonitor"):
+        (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+        deployment = FULL[component(monitor)]
+        assert monitor["spec"]["selector"] == deployment["spec"]["selector"]
+        assert endpoint["port"] == container(deployment)["ports"][0]["name"]
+        assert monitor["metadata"]["labels"]["release"] == "kube-prometheus-stack"
+        jobs[component(monitor)] = endpoint["relabelings"][0]["replacement"]
+
+    composed = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text(encoding="utf-8"))
+    assert jobs.keys() == FULL.keys() - {"flower"}
+    assert set(jobs.values()) == {each["job_name"] for each in composed["scrape_configs"]}
+    assert jobs["worker-burst"] == jobs["worker-default"] == "toolscale-worker"
+
+
+def test_metrics_are_open_where_prometheus_is_told_to_read_them_and_nowhere_else() -> None:
+    def opened(found: dict[str, Manifest]) -> set[str]:
+        return {name for name, each in found.items() if environment(each).get("TOOLSCALE_METRICS_OPEN") == "true"}
+
+    assert opened(FULL) == {"query", "door"}
+    assert opened(deployments("minimal")) == set()
+
+
+def test_alerts_and_dashboard_are_those_of_the_composition() -> None:
+    (rule,) = manifests("full", "PrometheusRule")
+    (dashboard,) = manifests("full", "ConfigMap")
+
+    assert rule["spec"] == yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text(encoding="utf-8"))
+    made = json.loads(dashboard["data"]["toolscale.json"])
+    assert made == json.loads((ROOT / "deploy/grafana/dashboards/toolscale.json").read_text(encoding="utf-8"))
+    assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
+
+
 @pytest.mark.parametrize("file", FILES)
 def test_the_chart_holds_no_secret(file: str) -> None:
     secret = {"REDIS_URL", "QDRANT_URL", "QDRANT_API_KEY", "TOOLSCALE_EVENTS_TOKEN", "TOOLSCALE_CURSOR_KEY"}
@@ -334,6 +426,10 @@ def test_secrets_are_given_to_the_components_that_use_them_alone() -> None:
 
 # --- values ---
 
+CALLERS = {"tokens": {"existingSecret": "callers"}, "cursorKey": {"existingSecret": "cursors"}}
+NO_CPU = {"requests": {"cpu": None}}
+KEDA = {"enabled": True, "address": "redis:6379"}
+
 
 @pytest.mark.parametrize(
     ("given", "said"),
@@ -346,6 +442,12 @@ def test_secrets_are_given_to_the_components_that_use_them_alone() -> None:
         ({"query": {"jwt": {"issuer": "https://login"}}}, "an issuer needs jwks"),
         ({"query": {"allowUnauthenticated": True, "replicas": 2}}, "cursorKey.existingSecret"),
         ({"query": {"allowUnauthenticated": True, "ingress": {"enabled": True}}}, "query.ingress"),
+        ({"query": {"allowUnauthenticated": True, "service": {"type": "LoadBalancer"}}}, "query.service.type"),
+        ({"query": CALLERS | {"autoscaling": {"enabled": True, "minReplicas": 9}}}, "minReplicas is above"),
+        ({"query": CALLERS | {"autoscaling": {"enabled": True}, "resources": NO_CPU}}, "requests.cpu"),
+        ({"workerGroups": {"default": {"keda": KEDA | {"minReplicas": 11}}}}, "workerGroups.default.keda"),
+        ({"networkPolicy": {"apiServerPorts": []}}, "/networkPolicy/apiServerPorts"),
+        ({"settings": {"TOOLSCALE_METRICS_OPEN": "true"}}, "invalid propertyName"),
         ({"door": {"enabled": True}}, "door.existingSecret"),
         ({"flower": {"enabled": True}}, "flower.existingSecret"),
         ({"workerGroups": {"default": {"keda": {"enabled": True}}}}, "keda.address"),
@@ -357,6 +459,17 @@ def test_secrets_are_given_to_the_components_that_use_them_alone() -> None:
 def test_values_that_cannot_be_used_are_refused_by_name(given: dict[str, Any], said: str) -> None:
     with pytest.raises(helm.HelmError, match=re.escape(said)):
         rendered(values_of("minimal") | given)
+
+
+def test_the_chart_can_be_a_part_of_another_one(tmp_path: Path) -> None:
+    shutil.copytree(CHART, tmp_path / "charts" / "toolscale")
+    (tmp_path / "Chart.yaml").write_text("{apiVersion: v2, name: platform, version: 0.1.0}", encoding="utf-8")
+
+    with helm.Chart.load(str(tmp_path)) as chart:
+        # Helm gives every part the `global` of the whole
+        made = chart.render({"toolscale": values_of("minimal")}, name="platform", namespace="tools")
+
+    assert "platform-toolscale-query" in "".join(made.values())
 
 
 def test_the_schema_leaves_to_its_own_value_what_the_chart_sets_itself() -> None:

@@ -21,6 +21,14 @@
 {{- end }}
 {{- end -}}
 
+{{/* Prometheus shows no token. */}}
+{{- define "toolscale.metricsEnv" -}}
+{{- if or .Values.monitoring.metricsOpen .Values.monitoring.podMonitor }}
+- name: TOOLSCALE_METRICS_OPEN
+  value: "true"
+{{- end }}
+{{- end -}}
+
 {{/* The settings of all, and over them those of a component. */}}
 {{- define "toolscale.settingsEnv" -}}
 {{- range $name, $value := merge (dict) (.own | default dict) .root.Values.settings }}

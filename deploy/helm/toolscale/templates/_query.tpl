@@ -13,6 +13,17 @@
 {{- if and .ingress.enabled .allowUnauthenticated -}}
 {{- fail "query.ingress: not together with allowUnauthenticated, since whoever reaches it could call any tool" -}}
 {{- end -}}
+{{- if and .allowUnauthenticated (ne .service.type "ClusterIP") -}}
+{{- fail "query.service.type: ClusterIP with allowUnauthenticated, since whoever reaches it from outside could call any tool" -}}
+{{- end -}}
+{{- if .autoscaling.enabled -}}
+{{- if gt (int .autoscaling.minReplicas) (int .autoscaling.maxReplicas) -}}
+{{- fail "query.autoscaling: minReplicas is above maxReplicas" -}}
+{{- end -}}
+{{- if not (dig "requests" "cpu" "" .resources) -}}
+{{- fail "query.resources.requests.cpu: autoscaling is by use of it" -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
