@@ -93,8 +93,9 @@ chaos: $(READY) ## kill, freeze and wipe everything under load, then compare wit
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 DEMO := toolscale/demo_servers
 PEERS := benchmarks/peers/environments
+INSPECTOR := tests/inspector
 
-lock: ## resolve all dependencies again: ours, the image's, the demo servers' and the peers'
+lock: ## resolve all dependencies again: ours, the image's, the demo servers', the peers' and the Inspector's
 	$(COMPILE) --upgrade pyproject.toml --all-extras --group dev -o requirements.lock
 	$(COMPILE) pyproject.toml --all-extras -c requirements.lock -o deploy/requirements.lock
 	$(COMPILE) --upgrade --group chart -c requirements.lock -o $(CHART)
@@ -104,7 +105,9 @@ lock: ## resolve all dependencies again: ours, the image's, the demo servers' an
 	for peer in fastmcp toolsieve tool-compass; do \
 	    $(subst --universal ,,$(COMPILE)) $(PEERS)/$$peer.in -o $(PEERS)/$$peer.lock || exit 1; \
 	done
-	cd $(DEMO) && npm install --package-lock-only --ignore-scripts --omit-lockfile-registry-resolved
+	for directory in $(DEMO) $(INSPECTOR); do \
+	    (cd $$directory && npm install --package-lock-only --ignore-scripts --omit-lockfile-registry-resolved) || exit 1; \
+	done
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) .demo .peers .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -61,8 +61,9 @@ def test_a_lock_file_has_a_digest_for_every_package_and_no_address(lock: Path) -
     assert "://" not in text
 
 
-def test_the_npm_lock_file_has_a_digest_for_every_package_and_no_address() -> None:
-    text = (ROOT / "toolscale/demo_servers/package-lock.json").read_text(encoding="utf-8")
+@pytest.mark.parametrize("directory", ["toolscale/demo_servers", "tests/inspector"])
+def test_an_npm_lock_file_has_a_digest_for_every_package_and_no_address(directory: str) -> None:
+    text = (ROOT / directory / "package-lock.json").read_text(encoding="utf-8")
     packages: dict[str, dict[str, Any]] = json.loads(text)["packages"]
 
     assert all("integrity" in entry for path, entry in packages.items() if path)
