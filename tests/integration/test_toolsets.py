@@ -85,20 +85,22 @@ def toolset(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_toolsets_are_managed_by_the_command_line_and_outlive_the_service(tmp_path: Path) -> None:
     with serving(tmp_path) as address:
         at = ["--url", address]
-        toolset("create", "dev", "s", "--budget-tokens", "500", "--enforce", *at)
+        created = toolset("create", "dev", "s", "--budget-tokens", "500", "--enforce", "--json", *at)
         refused = toolset("show", "other", *at)
 
     with serving(tmp_path) as address:
         at = ["--url", address]
-        shown = toolset("show", "dev", *at)
+        shown = toolset("show", "dev", "--json", *at)
+        told = toolset("show", "dev", *at)
         listed = toolset("list", *at)
-        deleted = toolset("delete", "dev", *at)
+        deleted = toolset("delete", "dev", "--json", *at)
         left = toolset("list", "--json", *at)
 
     wanted = {"name": "dev", "tools": ["s"], "description": "", "budget_tokens": 500, "enforce": True}
     assert refused.returncode == 2
     assert "there is no toolset other" in refused.stderr
-    assert json.loads(shown.stdout) == wanted
+    assert json.loads(created.stdout) == json.loads(shown.stdout) == wanted
+    assert told.stdout == "s\nBudget, in tokens: 500 enforced\n"
     assert "500 enforced" in listed.stdout
-    assert deleted.returncode == 0
+    assert json.loads(deleted.stdout) == {"deleted": "dev"}
     assert json.loads(left.stdout) == []

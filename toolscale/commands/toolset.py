@@ -40,19 +40,20 @@ def create(
         int | None, typer.Option(min=1, help="What its definitions may cost a context.", show_default=False)
     ] = None,
     enforce: Annotated[bool, typer.Option("--enforce", help="Leave out what exceeds the budget.")] = False,
+    as_json: JsonOption = False,
     url: UrlOption = None,
     token: TokenOption = None,
 ) -> None:
     """Write a toolset, replacing the one of this name."""
     toolset: dict[str, Any] = {"name": name, "tools": tools, "description": description, "enforce": enforce}
     toolset |= {"budget_tokens": budget_tokens} if budget_tokens else {}
-    print_json(_ask("PUT", f"/{quote(name, safe='')}", url, token, toolset))
+    _tell(_ask("PUT", f"/{quote(name, safe='')}", url, token, toolset), as_json=as_json)
 
 
 @toolset_app.command("show")
-def show(name: NameArgument, url: UrlOption = None, token: TokenOption = None) -> None:
-    """Print a toolset as JSON."""
-    print_json(_ask("GET", f"/{quote(name, safe='')}", url, token))
+def show(name: NameArgument, as_json: JsonOption = False, url: UrlOption = None, token: TokenOption = None) -> None:
+    """Show a toolset: its entries, its budget and what it is for."""
+    _tell(_ask("GET", f"/{quote(name, safe='')}", url, token), as_json=as_json)
 
 
 @toolset_app.command("list")
@@ -64,8 +65,7 @@ def list_toolsets(as_json: JsonOption = False, url: UrlOption = None, token: Tok
         return
     table = Table("toolset", "entries", "budget", "what for", box=None, header_style="bold")
     for each in found:
-        budget = f"{each.get('budget_tokens', '')}{' enforced' if each['enforce'] else ''}"
-        table.add_row(each["name"], str(len(each["tools"])), budget, plain(each["description"]))
+        table.add_row(each["name"], str(len(each["tools"])), _budget(each), plain(each["description"]))
     out.print(table if found else "There is no toolset.")
 
 
@@ -77,6 +77,22 @@ def delete(name: NameArgument, as_json: JsonOption = False, url: UrlOption = Non
         print_json({"deleted": name})
     else:
         out.print(f"{plain(name)} is deleted.", highlight=False)
+
+
+def _tell(toolset: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(toolset)
+        return
+    for entry in toolset["tools"]:
+        out.print(plain(entry), highlight=False, soft_wrap=True)
+    if budget := _budget(toolset):
+        out.print(f"Budget, in tokens: {budget}", highlight=False)
+    if toolset["description"]:
+        out.print(plain(toolset["description"]), highlight=False, soft_wrap=True)
+
+
+def _budget(toolset: dict[str, Any]) -> str:
+    return f"{toolset.get('budget_tokens', '')}{' enforced' if toolset['enforce'] else ''}"
 
 
 def _ask(method: str, path: str, url: str | None, token: str | None, body: object = None) -> Any:
