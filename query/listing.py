@@ -24,6 +24,7 @@ from query.request import Names, both
 from query.summary import summary
 from shared.catalog import Encoding, IndexedTool, Scope, point_id
 from shared.errors import BudgetTooSmall
+from shared.tokens import is_estimate
 
 TOOL = "list_available_tools"
 # Tools read for one page; more hardly fit into any budget.
@@ -202,10 +203,9 @@ def _answer(
         "meta": {"context": _object(found.listed), "totalPossibleContext": found.total},
         "encoding": encoding,
     }
+    answer |= {"estimated": True} if is_estimate(encoding) else {}
     answer |= {"nextCursor": cursor} if cursor else {}
-    return answer | (
-        {"warnings": ["Names only: the next tool does not fit in the form asked for."]} if is_shorter else {}
-    )
+    return answer | ({"warnings": [NAMES_ONLY]} if is_shorter else {})
 
 
 def _listed(tool: IndexedTool, form: Form, encoding: Encoding, total: int) -> ListedTool:

@@ -13,6 +13,7 @@ from query.request import Name
 from query.toolsets.active import within
 from query.toolsets.spending import Spending, cost, spend
 from shared.catalog import Encoding, IndexedTool, Scope
+from shared.tokens import is_estimate
 
 if TYPE_CHECKING:
     from query.caller import Caller
@@ -67,6 +68,7 @@ def _report(toolset: Toolset, caller: Caller, catalogue: Catalogue, encoding: En
         "tools": [_shown(tool, encoding, everything) for tool in tools],
         "meta": {"context": _object(context(counted, everything)), "totalPossibleContext": everything},
         "encoding": encoding,
+        **({"estimated": True} if is_estimate(encoding) else {}),
         **_budget(caller, tools, spending, encoding),
         **named,
         "warnings": [*spending.warnings, *_said_of(missing)],

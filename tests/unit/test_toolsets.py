@@ -148,6 +148,16 @@ async def test_get_active_toolset_says_what_tools_cost_and_how_many_entries_are_
     assert any("without a tool that you may use now: 2" in warning for warning in shown["warnings"])
 
 
+@pytest.mark.parametrize("tool", ["get_active_toolset", "list_available_tools"])
+async def test_estimated_costs_are_labelled(tool: str) -> None:
+    async with client_of(ANN, DEV) as client:
+        counted = await answer(client, tool)
+        estimated = await answer(client, tool, encoding="heuristic")
+
+    assert "estimated" not in counted
+    assert (estimated["encoding"], estimated["estimated"]) == ("heuristic", True)
+
+
 async def test_names_of_missing_entries_are_only_for_those_who_manage_toolsets() -> None:
     user = Caller("ann", frozenset({"dev"}), frozenset({"catalog:read"}), toolset="dev")
 
