@@ -23,6 +23,9 @@ from query.timings import Stopwatch, Timings
 from query.toolsets.spending import spend
 from shared.catalog import Scope, point_id
 
+# Tools by which it is judged whether any fits, so that one who asks for fewer is not told that none does.
+JUDGED = 8
+
 
 def find_tool(request: FindRequest, allowed: Scope, catalogue: Catalogue, caller: Caller = ANYONE) -> FindAnswer:
     """Return the allowed tools that fit the request, and the tokens saved against all of the same scope.
@@ -45,9 +48,10 @@ def find_tool(request: FindRequest, allowed: Scope, catalogue: Catalogue, caller
 
     results = search(steps, scope, index)
     remaining = pages.remaining(ranking(results))
-    nearest = hits(remaining[: request.limit], results, index)
+    closest = hits(remaining[: max(request.limit, JUDGED)], results, index)
     # whether anything fits was decided on the first page
-    is_match = request.cursor is not None or _fits(results, nearest, catalogue.no_match_below)
+    is_match = request.cursor is not None or _fits(results, closest, catalogue.no_match_below)
+    nearest = closest[: request.limit]
     spending = spend([hit.tool for hit in nearest if is_match], caller, encoding)
     left_out = [point_id(tool.server_id, tool.definition.name) for tool in spending.left_out]
     search_ms = stopwatch.lap_ms("search index")

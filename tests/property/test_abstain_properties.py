@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from query.abstain import is_close, is_covered
@@ -39,11 +39,11 @@ tools = st.builds(tool_of, st.sampled_from(("x", "y")), st.sampled_from(NAMES), 
 fleets = st.lists(tools, min_size=1, max_size=8, unique_by=lambda tool: tool.qualified_name)
 
 
-def asked(fleet: Sequence[IndexedTool], question: str, no_match_below: float) -> FindAnswer:
+def asked(fleet: Sequence[IndexedTool], question: str, no_match_below: float, limit: int = 8) -> FindAnswer:
     index = FakeIndex()
     index.upsert([ingested(tool, EMBEDDER) for tool in fleet])
     catalogue = Catalogue(index, EMBEDDER, Ledger(index), no_match_below=no_match_below)
-    return find_tool(FindRequest(tool_description=question), Scope(), catalogue)
+    return find_tool(FindRequest(tool_description=question, limit=limit), Scope(), catalogue)
 
 
 @settings(deadline=None)
@@ -70,6 +70,27 @@ def test_an_answer_without_a_match_names_the_nearest_and_returns_none(
     assert bool(answer.tools) == (not answer.no_match)
     assert bool(answer.nearest) == bool(answer.no_match)
     assert set(answer.nearest or ()) <= {tool.qualified_name for tool in fleet}
+
+
+@settings(deadline=None)
+@given(fleets, phrases, thresholds, st.integers(1, 7))
+@example(
+    [
+        tool_of("x", "read", "time convert mail read read"),
+        tool_of("x", "mail", "file calendar mail read calendar"),
+        tool_of("y", "file", "calendar send"),
+    ],
+    "calendar search search search",
+    BEYOND_ALL,
+    1,
+)
+def test_one_who_asks_for_fewer_tools_is_told_as_much_of_whether_any_fits(
+    fleet: list[IndexedTool], question: str, no_match_below: float, limit: int
+) -> None:
+    few, many = (asked(fleet, question, no_match_below, each) for each in (limit, 8))
+
+    assert few.no_match == many.no_match
+    assert [tool.name for tool in few.tools] == [tool.name for tool in many.tools][:limit]
 
 
 @settings(deadline=None)
