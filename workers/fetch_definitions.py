@@ -15,7 +15,7 @@ from pydantic_core import to_json
 from shared.catalog import RejectedTool, ToolDefinition
 from shared.errors import ListingTooLarge
 from shared.upstream.explain import first_problem
-from shared.upstream.json_nodes import MAX_TOOL_NODES, count_nodes
+from shared.upstream.json_nodes import MAX_TOOL_NODES, holds_more_values
 
 if TYPE_CHECKING:
     from workers.fetch import Limits
@@ -97,7 +97,7 @@ def read_definition(raw: object, protocol_version: str, max_bytes: int) -> ToolD
 def _refuse_large(definition: bytes, max_bytes: int) -> None:
     if len(definition) > max_bytes:
         raise ValueError(f"its definition has {len(definition)} bytes, more than {max_bytes}")
-    if count_nodes(definition) > MAX_TOOL_NODES:
+    if holds_more_values(definition, MAX_TOOL_NODES):
         raise ValueError(f"its definition holds more than {MAX_TOOL_NODES} values")
 
 

@@ -18,7 +18,7 @@ from shared.errors import AddressForbidden, ServerMisbehaved
 from shared.upstream.dial import HttpTarget
 from shared.upstream.evidence import Evidence, Exchange, current_exchange
 from shared.upstream.explain import by_status, too_dense, too_large
-from shared.upstream.json_nodes import count_nodes
+from shared.upstream.json_nodes import NodeMeter
 
 if TYPE_CHECKING:
     import ssl
@@ -102,7 +102,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             raise
         return httpx2.Response(
             response.status_code,
-            headers=response.headers,
+            headers=_in_utf8(response.headers),
             stream=self._capped(request, response),
             extensions=response.extensions,
         )
@@ -218,26 +218,32 @@ class _OwnStream(httpx2.AsyncByteStream):
 
 
 class BodyMeter:
-    """Counts the bytes of a body, and in `nodes` what they will be once parsed."""
+    """Counts the bytes of a body, and the values that they will be once parsed."""
 
     def __init__(self) -> None:
-        self.nodes = 0
+        self._values = NodeMeter()
         self._size_bytes = 0
+
+    @property
+    def nodes(self) -> int:
+        """Return how many values there are so far."""
+        return self._values.nodes
 
     def add(self, chunk: bytes) -> int:
         """Return the bytes so far."""
-        self.nodes += count_nodes(chunk)
+        self._values.add(chunk)
         self._size_bytes += len(chunk)
         return self._size_bytes
 
 
 class EventMeter:
-    """Counts the bytes and nodes of the event that is under way in an event stream."""
+    """Counts the bytes of the event that is under way in an event stream, and in `nodes` its values or the last's."""
 
     _ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
 
     def __init__(self) -> None:
         self.nodes = 0
+        self._values = NodeMeter()
         self._size_bytes = 0
         self._tail = b""
 
@@ -246,9 +252,18 @@ class EventMeter:
         seen = self._tail + chunk
         end = max(seen.rfind(mark) + len(mark) if mark in seen else -1 for mark in self._ENDS)
         self._size_bytes = self._size_bytes + len(chunk) if end < 0 else len(seen) - end
-        self.nodes = self.nodes + count_nodes(chunk) if end < 0 else count_nodes(seen[end:])
+        self._count(chunk if end < 0 else seen[len(self._tail) : end], None if end < 0 else seen[end:])
         self._tail = seen[max(end, len(seen) - 3, 0) :]
         return self._size_bytes
+
+    def _count(self, continued: bytes, begun: bytes | None) -> None:
+        """Count the values of what ends or continues an event, and of what begins the next one."""
+        self._values.add(continued)
+        self.nodes = self._values.nodes
+        if begun is not None:
+            self._values = NodeMeter()
+            self._values.add(begun)
+            self.nodes = max(self.nodes, self._values.nodes)
 
 
 def _awaits_an_answer(request: httpx2.Request) -> bool:
@@ -256,6 +271,14 @@ def _awaits_an_answer(request: httpx2.Request) -> bool:
     if request.method != "POST" or len(request.content) > _NOTIFICATION_BYTES:
         return True
     return "id" in json.loads(request.content)
+
+
+def _in_utf8(headers: httpx2.Headers) -> httpx2.Headers:
+    """Return the headers without a charset: JSON and event streams are UTF-8, and nothing else was measured."""
+    plain = httpx2.Headers(headers)
+    if "content-type" in plain:
+        plain["content-type"] = plain["content-type"].partition(";")[0]
+    return plain
 
 
 def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:

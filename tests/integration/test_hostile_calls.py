@@ -12,8 +12,9 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
+from mcp.types import TextContent
 
-from query.calling.connection import CallLimits
+from query.calling.connection import MAX_RESULT_NODES, CallLimits
 from shared.upstream.dial import HttpTarget, StdioTarget
 from tests.calling import calling, text_of, tool_of
 from tests.hostile import scripts
@@ -26,6 +27,7 @@ from tests.waiting import eventually
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
 LIMITS = CallLimits(timeout_s=10, max_message_bytes=MEGABYTE)
+ROOMY = CallLimits(timeout_s=30)
 IMPATIENT = CallLimits(timeout_s=2, max_message_bytes=MEGABYTE)
 # A busy machine may be late; what must not happen is waiting for ever.
 SLACK_S = 6
@@ -134,6 +136,58 @@ async def test_a_spoilt_call_over_http_is_said_to_be_and_the_next_one_is_answere
     assert elapsed_s < limits.timeout_s + SLACK_S
     assert text_of(fine) == "fine"
     assert methods.count("tools/call") == 2
+
+
+COMMAS = "1," * 510_000
+"""A table as text: more commas than a result may have values."""
+
+WAYS: dict[str, Callable[[Exchange, object], None]] = {
+    "JSON": lambda exchange, message: exchange.send_json(message),
+    "events": lambda exchange, message: exchange.send_events(message),
+}
+
+
+@pytest.mark.parametrize("over", WAYS)
+async def test_a_text_full_of_commas_is_one_value(over: str) -> None:
+    table = {"content": [{"type": "text", "text": COMMAS}]}
+
+    def act(exchange: Exchange) -> None:
+        WAYS[over](exchange, result(exchange.request_json, table))
+
+    with scripted_http(on_call(1, act, [])) as server:
+        async with calling({"srv": HttpTarget(server.url)}, ONE, limits=ROOMY) as client:
+            told = await client.call_tool("call_tool", {"tool_name": "one"})
+
+    assert not told.is_error
+    assert isinstance(told.content[0], TextContent)
+    assert told.content[0].text.startswith("1,1,1,")
+
+
+@pytest.mark.parametrize("over", WAYS)
+async def test_a_result_of_very_many_values_is_refused(over: str) -> None:
+    dense: dict[str, Any] = {"content": [], "structuredContent": {"all": [1] * (MAX_RESULT_NODES + 100)}}
+
+    def act(exchange: Exchange) -> None:
+        WAYS[over](exchange, result(exchange.request_json, dense))
+
+    with scripted_http(on_call(1, act, [])) as server:
+        async with calling({"srv": HttpTarget(server.url)}, ONE, limits=ROOMY) as client:
+            told = await client.call_tool("call_tool", {"tool_name": "one"})
+
+    assert told.is_error
+    assert f"more than {MAX_RESULT_NODES} values" in text_of(told)
+
+
+async def test_an_event_stream_is_read_in_utf8_whatever_it_says_it_is_in() -> None:
+    def act(exchange: Exchange) -> None:
+        event = b"data: " + json.dumps(result(exchange.request_json, FINE)).encode() + b"\n\n"
+        exchange.send(200, event, "text/event-stream; charset=cp500")
+
+    with scripted_http(on_call(1, act, [])) as server:
+        async with calling({"srv": HttpTarget(server.url)}, ONE, limits=IMPATIENT) as client:
+            told = await client.call_tool("call_tool", {"tool_name": "one"})
+
+    assert text_of(told) == "fine"
 
 
 STDIO: dict[str, str] = {
