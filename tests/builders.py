@@ -99,7 +99,7 @@ class WritePath:
 
     def tool_names(self, server_id: str = "s") -> set[str]:
         """Return the names of the tools that the index holds of a server."""
-        return set(self.index.digests(server_id))
+        return set(self.index.states(server_id))
 
 
 def write_path(directory: Path, *, failing: frozenset[Encoding] = frozenset()) -> WritePath:

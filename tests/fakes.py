@@ -179,11 +179,6 @@ class FakeIndex:
                 if self._tools.pop(point_id(server_id, name), None):
                     self.deleted.append(f"{server_id}:{name}")
 
-    def digests(self, server_id: str) -> dict[str, str]:
-        with self._held():
-            tools = [each.tool for each in self._tools.values()]
-        return {tool.definition.name: tool.digest for tool in tools if tool.server_id == server_id}
-
     def prepared(self, digests: Collection[str]) -> dict[str, Prepared]:
         with self._held():
             held = [each for each in self._tools.values() if each.tool.digest in digests]

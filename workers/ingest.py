@@ -9,7 +9,7 @@ an unchanged server costs one listing; nothing is counted, nothing embedded, no 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -17,9 +17,11 @@ import structlog
 
 from shared.catalog import EmbeddedTool, IndexedTool, Listing, Prepared, ToolDefinition, digest
 from shared.errors import ServerError
+from shared.index.contract import ToolState
 from shared.tracing import Kind, span
 from workers.dependencies import Dependencies
 from workers.intents.contract import Intent, Lease
+from workers.leases import held
 from workers.migration import without_unusable
 from workers.preparing import prepare
 from workers.records import awaited_record, is_settled, listed_record, stopped_record, unsettle
@@ -48,9 +50,10 @@ def reconcile(server_id: str, deps: Dependencies) -> Ingested | None:
 
     Raises:
         ServerError: the server could not be listed; its last good tools stay and are marked stale.
-        LeaseHeld: another run is at it, and will see that it was asked again.
+        LeaseHeld: another run is at it, and will see that it was asked again; or this one was suspended for so long
+            that another may have been, and one more look was asked for, since its last write may have come late.
     """
-    with deps.intents.lease(server_id) as lease, deps.turns.given_back(server_id):
+    with held(server_id, deps.intents) as lease, deps.turns.given_back(server_id):
         intent = deps.intents.begin(server_id)
         if intent is None:
             return None
@@ -72,6 +75,7 @@ def _carry_out(intent: Intent, lease: Lease, deps: Dependencies) -> Ingested | N
         park(intent, lease, deps)
         return None
     ingested = _hide(intent, lease, deps) if intent.status == "stopped" else _look(intent, lease, deps)
+    lease.assert_held()  # or the last write may have come after another run's
     deps.intents.commit(intent.server_id, intent.desired)
     return ingested
 
@@ -80,11 +84,11 @@ def ingest(listing: Listing, intent: Intent, lease: Lease, deps: Dependencies) -
     """Make the index hold exactly these tools of the server; a second run with the same listing writes no tool."""
     server_id, groups = intent.server_id, intent.announcement.groups
     before = deps.index.server(server_id)
-    held = deps.index.digests(server_id)
+    there = deps.index.states(server_id)
     wanted = {tool.name: digest(tool, listing.declared_name) for tool in listing.tools}
-    changed = [tool for tool in listing.tools if held.get(tool.name) != wanted[tool.name]]
-    gone = held.keys() - wanted.keys()
-    settled = is_settled(before, groups, listing.declared_name)
+    changed = [tool for tool in listing.tools if tool.name not in there or there[tool.name].digest != wanted[tool.name]]
+    gone = there.keys() - wanted.keys()
+    settled = is_settled(before, groups, listing.declared_name) and _all_run(there.values(), groups)
     if not settled:
         lease.assert_held()
         unsettle(before, deps, listing.declared_name)
@@ -102,8 +106,13 @@ def ingest(listing: Listing, intent: Intent, lease: Lease, deps: Dependencies) -
     record = listed_record(listing, wanted, intent, before, deps)
     lease.assert_held()
     deps.index.put_server(record)
-    added = len(wanted.keys() - held.keys())
+    added = len(wanted.keys() - there.keys())
     return Ingested(len(wanted), added, len(changed), len(gone), len(listing.rejected))
+
+
+def _all_run(states: Iterable[ToolState], groups: frozenset[str]) -> bool:
+    """Return whether all are as their record says; one that lost its lease may have written something late."""
+    return all(state.status == "running" and state.groups == groups for state in states)
 
 
 def _look(intent: Intent, lease: Lease, deps: Dependencies) -> Ingested:

@@ -20,6 +20,7 @@ from shared.index.store import Progress
 from shared.vectors import tool_vectors
 from workers.dependencies import Dependencies
 from workers.intents.contract import Lease, MigrationProgress
+from workers.leases import held
 
 # No server's id, which has no spaces.
 MIGRATION_LEASE = "the migration"
@@ -112,7 +113,7 @@ class _Migration:
 
     def _visit(self, server_id: str) -> int:
         """Carry tools over; return how many were missing, or different, or too many."""
-        with self._deps.intents.lease(server_id) as lease:
+        with held(server_id, self._deps.intents) as lease:
             differing = carry_over(server_id, lease, self._deps, self._coming)
         self._released(server_id)
         return differing
@@ -175,6 +176,7 @@ def carry_over(server_id: str, lease: Lease, deps: Dependencies, coming: OpenEdi
     lease.assert_held()
     coming.index.upsert(embedded)
     coming.index.delete(server_id, extra)
+    lease.assert_held()  # or this may have come after what another run wrote
     return len(missing) + len(extra)
 
 

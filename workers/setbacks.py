@@ -48,6 +48,7 @@ def set_back(error: ServerError, intent: Intent, lease: Lease, deps: Dependencie
         after = deps.intents.fail(intent.server_id, intent.desired, str(error))
         setback = Setback(str(error), _status(before, after, deps), after.failures, after.due_at)
         _write(setback, before, intent, lease, deps)
+        lease.assert_held()  # or what was written may have come after another run's
     _log.warning(
         "server_not_listed",
         server=intent.server_id,

@@ -108,7 +108,7 @@ def _ask(
 
 
 def _check(deps: Dependencies, large: Sequence[FleetServer], plan: Plan) -> None:
-    held = [len(deps.index.digests(server.server_id)) for server in large]
+    held = [len(deps.index.states(server.server_id)) for server in large]
     if held != [plan.tools_of_large] * len(large):
         raise RuntimeError(f"expected {plan.tools_of_large} tools of each large server, found {held}")
 

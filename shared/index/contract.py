@@ -48,7 +48,7 @@ class Edition:
 
 @dataclass(frozen=True, slots=True)
 class ToolState:
-    """What two editions must agree on about a tool."""
+    """What must be so of a tool, and what two editions must agree on."""
 
     digest: str
     status: Status
@@ -82,10 +82,6 @@ class ToolIndex(Protocol):
         """Remove these tools of a server."""
         ...
 
-    def digests(self, server_id: str) -> dict[str, str]:
-        """Return the digest of every tool held of a server, by tool name, whatever its status."""
-        ...
-
     def prepared(self, digests: Collection[str]) -> dict[str, Prepared]:
         """Return what was made of the definitions of these digests, by digest, of those that any server's tool has.
 
@@ -94,7 +90,7 @@ class ToolIndex(Protocol):
         ...
 
     def states(self, server_id: str) -> dict[str, ToolState]:
-        """Return what the index holds of a server, by tool name, as far as editions must agree on it."""
+        """Return what the index holds of a server, by tool name, whatever the tools' status."""
         ...
 
     def owners(self) -> set[str]:

@@ -70,11 +70,6 @@ class QdrantIndex:
         for collection in self._all_tools:
             collection.delete(points)
 
-    def digests(self, server_id: str) -> dict[str, str]:
-        """Return digests by tool name."""
-        rows = walk(self._tools, (AnyOf("server_id", (server_id,)),), ("tool_name", "digest"))
-        return {row["tool_name"]: row["digest"] for row in rows}
-
     def prepared(self, digests: Collection[str]) -> dict[str, Prepared]:
         """Return what was made of these definitions."""
         asked, keys = list(digests), ("digest", *COUNT_KEYS.values())
@@ -84,7 +79,7 @@ class QdrantIndex:
         return {digest: _prepared(point) for digest, point in found.items()}
 
     def states(self, server_id: str) -> dict[str, ToolState]:
-        """Return what editions must agree on, by tool name."""
+        """Return what must be so of each tool, by its name."""
         rows = walk(self._tools, (AnyOf("server_id", (server_id,)),), ("tool_name", "digest", "status", "groups"))
         return {row["tool_name"]: ToolState(row["digest"], row["status"], frozenset(row["groups"])) for row in rows}
 

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Literal, cast
 
 from celery import Celery
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import invariant, precondition, rule
 
-from shared.catalog import ENCODINGS, EmbeddedTool, Listing, ServerRecord, Status, digest, point_id
+from shared.catalog import ENCODINGS, Listing, Status, digest, point_id
 from shared.errors import IntentsUnavailable, ServerError, ServerTimeout
 from shared.events import ServerEvent
 from shared.tokens import estimate
 from tests.builders import World, changed, definition, down, listing, up
-from tests.fakes import FakeEmbedder, FakeIndex
+from tests.chaos.interrupted import Crash, InterruptedIndex, Leases, Outbox, Steps, WithLeases
+from tests.chaos.tally import Tallied, Tally
+from tests.fakes import FakeEmbedder
 from workers.dependencies import Dependencies, Patience
 from workers.intents.contract import Intent, IntentStore
 from workers.intents.transitions import Pace
@@ -50,74 +52,24 @@ def event(kind: Kind, server_id: str, within: tuple[str, ...] = ()) -> ServerEve
             return changed(server_id)
 
 
-class Crash(BaseException):
-    """The worker process dies at this very step: nothing of ours may catch it."""
-
-
-@dataclass
-class Steps:
-    """What happens at the steps of a look, one after the other; a step is the listing, or a write to the index."""
-
-    interruptions: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
-
-    def next(self) -> None:
-        if self.interruptions:
-            self.interruptions.pop(0)()
-
-
-class InterruptedIndex(FakeIndex):
-    """An index before each of whose writes something happens."""
-
-    def __init__(self, steps: Steps) -> None:
-        super().__init__()
-        self._steps = steps
-
-    def upsert(self, tools: Any) -> None:
-        self._steps.next()
-        super().upsert(tools)
-
-    def delete(self, server_id: str, tool_names: Any) -> None:
-        self._steps.next()
-        super().delete(server_id, tool_names)
-
-    def assign(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:
-        self._steps.next()
-        super().assign(server_id, status=status, groups=groups)
-
-    def put_server(self, record: ServerRecord) -> None:
-        self._steps.next()
-        super().put_server(record)
-
-    def held(self) -> list[EmbeddedTool]:
-        return list(self._tools.values())
-
-
-class Outbox:
-    """A broker that keeps messages until hypothesis delivers, loses or repeats them."""
-
-    def __init__(self) -> None:
-        self.messages: list[str] = []
-
-    def send_task(self, _name: str, *, args: list[str], countdown: float | None = None) -> None:
-        self.messages.extend(args)
-
-
-DURING_A_LOOK = ("nothing", "nothing", "crash", "up", "down", "changed", "sweep", "wipe")
+DURING_A_LOOK = ("nothing", "nothing", "crash", "freeze", "up", "down", "changed", "sweep", "wipe")
 interruptions = st.lists(st.sampled_from(DURING_A_LOOK), max_size=6)
 
 
-class Chaos(RuleBasedStateMachine):
+class Chaos(Tallied):
     """The real tasks in a world where anything happens at any step; `said` and `world` are the truth."""
 
     patience = Patience(looks=3)
 
-    def __init__(self, open_store: OpenStore) -> None:
-        super().__init__()
+    def __init__(self, open_store: OpenStore, tally: Tally | None = None) -> None:
+        super().__init__(tally)
         self.steps, self.world, self.outbox = Steps(), World(), Outbox()
         self.index = InterruptedIndex(self.steps)
         counters = dict.fromkeys(ENCODINGS, estimate)
+        self.leases = Leases()
         self.open_store, self.was_wiped = open_store, False
-        self.deps = Dependencies(open_store(), self.index, FakeEmbedder(), counters, self.list_server, self.patience)
+        intents = self.opened()
+        self.deps = Dependencies(intents, self.index, FakeEmbedder(), counters, self.list_server, self.patience)
         self.tasks = Tasks(
             cast("Celery", self.outbox), lambda: self.deps.intents, lambda: self.deps, 0.0, self.deps.metrics
         )
@@ -127,10 +79,13 @@ class Chaos(RuleBasedStateMachine):
         for server_id in SERVERS:
             self.world.servers[server_id] = listing(definition("t"))
 
+    def opened(self) -> IntentStore:
+        return cast("IntentStore", WithLeases(self.open_store(), self.leases))
+
     def list_server(self, intent: Intent) -> Listing:
         self.steps.next()
         if intent.server_id in self.deadly:
-            self._crash()
+            self.crash()
         if intent.server_id in self.silent:
             raise ServerTimeout(intent.server_id, "no answer")
         return self.world.list_server(intent)
@@ -177,12 +132,22 @@ class Chaos(RuleBasedStateMachine):
             case "wipe":
                 return self.lose_all_intents
             case "crash":
-                return self._crash
+                return self.crash
+            case "freeze":
+                return lambda: self.freeze(server_id)
             case _:
                 return lambda: None
 
-    def _crash(self) -> None:
+    def crash(self) -> None:
         raise Crash
+
+    def freeze(self, server_id: str, meanwhile: str = "") -> None:
+        """Let this look stand still before its write, until its lease is another's, whose look comes to an end."""
+        self.leases.lose(server_id)
+        if meanwhile:
+            self.happen(server_id, meanwhile)
+        else:
+            self._look(server_id)
 
     def _look(self, server_id: str) -> None:
         with suppress(Crash, ServerError, IntentsUnavailable):
@@ -197,7 +162,7 @@ class Chaos(RuleBasedStateMachine):
 
     @rule()
     def lose_all_intents(self) -> None:
-        self.deps = replace(self.deps, intents=self.open_store())
+        self.deps = replace(self.deps, intents=self.opened())
         self.was_wiped = True
 
     @rule()
@@ -233,19 +198,18 @@ class Chaos(RuleBasedStateMachine):
             while self.outbox.messages:
                 self._look(self.outbox.messages.pop(0))
 
-    def happen(self, server_id: str, what: str, killed_at: int | None = None) -> bool:
-        """Let one change be acted upon; return whether the look that would finish it was killed at this step."""
+    def happen(self, server_id: str, what: str, at: int = 0, strike: Callable[[], None] | None = None) -> bool:
+        """Let one change be acted upon; return whether the look that would finish it was struck, `at` this step."""
         word, _, group = what.partition(" ")
         self.say(SAID[word], server_id, (group,))
         self.silent = {server_id} if word == "silence" else set()
         for _ in range(self.patience.looks - 1 if word == "silence" else 0):
             self._look(server_id)
-        if killed_at is not None:
-            self.steps.interruptions = [*[lambda: None] * killed_at, self._crash]
+        self.steps.interruptions = [*[lambda: None] * at, strike] if strike else []
         self._look(server_id)
-        was_killed = not self.steps.interruptions
+        was_struck = not self.steps.interruptions
         self.steps.interruptions = []
-        return was_killed
+        return was_struck
 
     def announce_what_was_lost(self) -> None:
         """Say again what no look had reflected when the intents were lost."""
@@ -309,3 +273,9 @@ class Chaos(RuleBasedStateMachine):
     def sums(self, server_id: str) -> tuple[dict[Any, int], int]:
         tools = self._tools(server_id, "running")
         return dict.fromkeys(ENCODINGS, sum(estimate(tool.wire) for tool in tools)), len(tools)
+
+
+class ChaosWithoutPatience(Chaos):
+    """The same where a server is stopped by its first failed look, and parked by the first that kills its worker."""
+
+    patience = Patience(looks=1, stop_after_s=0.0)

@@ -125,7 +125,7 @@ def test_the_graph_is_there_after_a_restart_and_nothing_else_is(tmp_path: Path) 
     (tmp_path / "tools" / "graph-of-a-killed-process").mkdir()
 
     with closing(open_edge(tmp_path, "tools", DIMENSION, graphs=graphs)) as index:
-        assert len(index.digests("s")) == TOOLS
+        assert len(index.states("s")) == TOOLS
 
     assert {each.name for each in (tmp_path / "tools").iterdir()} == {place, POINTER}
 
@@ -159,11 +159,11 @@ def test_while_a_graph_is_built_the_index_answers_and_is_written(tmp_path: Path)
         index.delete("s", ["t0"])
 
         assert closest(index, asking(7), Scope(servers=frozenset({"late"})), 3) == [late]
-        assert "t0" not in index.digests("s")
+        assert "t0" not in index.states("s")
         builder.may_go_on.set()
         eventually(lambda: _has_graph(tmp_path), within_s=60)
         assert closest(index, asking(7), Scope(servers=frozenset({"late"})), 3) == [late]
-        assert "t0" not in index.digests("s")
+        assert "t0" not in index.states("s")
 
 
 def test_closing_the_index_ends_a_building(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_building_whose_process_is_killed_leaves_the_index_as_it_was_and_is_tr
         eventually(lambda: logs, within_s=30)
 
         assert [each["event"] for each in logs] == ["index_graph_not_built"]
-        assert len(index.digests("s")) == TOOLS
+        assert len(index.states("s")) == TOOLS
         assert list((tmp_path / "tools").glob("graph-*")) == []
         _write(index, 2 * TOOLS)
         eventually(lambda: _has_graph(tmp_path), within_s=60)
@@ -227,7 +227,7 @@ def test_every_confirmed_write_survives_kills_while_graphs_are_built_and_taken(t
     for is_taken in (False, True, False, True):
         confirmed, children = _killed(tmp_path, written, is_taken)
         with closing(open_edge(tmp_path, "tools", DIMENSION)) as index:
-            found = index.digests("s").keys()
+            found = index.states("s").keys()
         places.add(_place(tmp_path))
 
         assert {f"t{i}" for i in range(confirmed + 1)} <= found

@@ -115,14 +115,14 @@ def test_deleting_what_is_not_there_is_no_error(index: ToolIndex) -> None:
     assert _names(_everything(index)) == ["a:kept"]
 
 
-def test_digests_cover_all_of_a_servers_tools_whatever_their_status(index: ToolIndex) -> None:
+def test_states_cover_all_of_a_servers_tools_whatever_their_status(index: ToolIndex) -> None:
     tools = [make_tool("a", f"t{i}", status="stopped" if i % 2 else "running") for i in range(1_100)]
     _write(index, [*tools, make_tool("b", "other")])
 
-    digests = index.digests("a")
+    states = index.states("a")
 
-    assert digests == {tool.definition.name: tool.digest for tool in tools}
-    assert index.digests("unknown") == {}
+    expected = {tool.definition.name: ToolState(tool.digest, tool.status, tool.groups) for tool in tools}
+    assert states == expected
 
 
 def test_what_was_made_of_a_definition_is_found_by_its_digest_on_whichever_server(index: ToolIndex) -> None:

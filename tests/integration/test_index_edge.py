@@ -90,7 +90,7 @@ def test_every_confirmed_write_survives_a_kill(tmp_path: Path) -> None:
         process.wait(timeout=10)
 
     with _opened(tmp_path) as index:
-        found = index.digests("s").keys()
+        found = index.states("s").keys()
         record = index.server("s")
         summed = index.token_sum(Scope(), "cl100k_base")
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from shared.index.qdrant import QdrantIndex
 from shared.index.store import IndexStore
 from shared.settings import load_settings
 from tests.builders import changed, definition, down, listing, up
+from tests.chaos.interrupted import Leases, WithLeases
 from tests.editions import (
     ENGINES,
     NEW,
@@ -44,6 +46,7 @@ from tests.editions import (
 from tests.fakes import SaltedEmbedder, WithoutModel
 from tests.waiting import eventually
 from workers.dependencies import Dependencies
+from workers.intents.contract import IntentStore
 from workers.migration import BATCH, MIGRATION_LEASE, migrate
 from workers.tending import tend_index
 
@@ -108,6 +111,25 @@ def counts(deps: Dependencies) -> dict[str, object]:
     index = service_of(deps).index
     tools = [*index.tools(Scope(), limit=100).tools, *index.tools(Scope(status="stopped"), limit=100).tools]
     return {tool.qualified_name: tool.token_counts for tool in tools}
+
+
+def test_a_migration_that_lost_the_lease_of_a_server_has_it_looked_at_once_more(shop: Catalogue) -> None:
+    leases = Leases()
+
+    class Slow(SaltedEmbedder):
+        def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+            if self.model == NEW:
+                leases.lose("gone")
+            return super().passages(texts)
+
+    deps = replace(shop.worker(NEW, Slow), intents=cast("IntentStore", WithLeases(shop.intents, leases)))
+    assert deps.own_model
+    deps.own_model.ask_once()
+
+    migrate(deps, lambda _: None)
+
+    lagging = [intent.server_id for intent in shop.intents.intents() if intent.is_lagging]
+    assert lagging == ["gone"]
 
 
 class LargeIndex(QdrantIndex):

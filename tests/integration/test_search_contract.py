@@ -127,4 +127,4 @@ def test_a_candidates_server_is_known_however_often_tools_come_and_go(index: Too
 
         expected = {point_id(tool.server_id, tool.definition.name): tool.server_id for tool in _everything(index)}
         assert found.servers == expected
-        index.delete(f"s{round_}", index.digests(f"s{round_}"))
+        index.delete(f"s{round_}", index.states(f"s{round_}"))

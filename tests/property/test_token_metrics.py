@@ -73,7 +73,7 @@ worlds = st.builds(World, st.sampled_from(STATUSES), group_sets, st.lists(counts
 
 
 def write_tools(index: FakeIndex, server_id: str, world: World) -> None:
-    index.delete(server_id, index.digests(server_id))
+    index.delete(server_id, index.states(server_id))
     index.upsert([embedded(tool, seed=i) for i, tool in enumerate(world.tools(server_id))])
 
 

@@ -1,0 +1,122 @@
+"""Neighbours of a look between any two steps of which something may happen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from shared.catalog import EmbeddedTool, ServerRecord, Status
+from shared.errors import LeaseHeld
+from tests.fakes import FakeIndex
+from workers.intents.contract import Lease
+
+
+class Crash(BaseException):
+    """The worker process dies at this very step: nothing of ours may catch it."""
+
+
+@dataclass
+class Steps:
+    """What happens at the steps of a look, one after the other; a step is the listing, or a write to the index."""
+
+    interruptions: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+
+    def next(self) -> None:
+        if self.interruptions:
+            self.interruptions.pop(0)()
+
+
+class InterruptedIndex(FakeIndex):
+    """An index before each of whose writes something happens."""
+
+    def __init__(self, steps: Steps) -> None:
+        super().__init__()
+        self._steps = steps
+
+    def upsert(self, tools: Any) -> None:
+        self._steps.next()
+        super().upsert(tools)
+
+    def delete(self, server_id: str, tool_names: Any) -> None:
+        self._steps.next()
+        super().delete(server_id, tool_names)
+
+    def assign(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:
+        self._steps.next()
+        super().assign(server_id, status=status, groups=groups)
+
+    def put_server(self, record: ServerRecord) -> None:
+        self._steps.next()
+        super().put_server(record)
+
+    def held(self) -> list[EmbeddedTool]:
+        return list(self._tools.values())
+
+
+class Outbox:
+    """A broker that keeps messages until hypothesis delivers, loses or repeats them."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def send_task(self, _name: str, *, args: list[str], countdown: float | None = None) -> None:
+        self.messages.extend(args)
+
+
+class Leases:
+    """Who holds which server, and claims which texts. Both are lost when a test says so, as by one who stood still."""
+
+    def __init__(self) -> None:
+        self._holders: dict[str, object] = {}
+        self._claimed: set[str] = set()
+
+    @contextmanager
+    def lease(self, server_id: str) -> Generator[Lease]:
+        if server_id in self._holders:
+            raise LeaseHeld(server_id, "another run is looking at it")
+        held = _Held(self, server_id)
+        self._holders[server_id] = held
+        try:
+            yield held
+        finally:
+            if self.is_held(server_id, held):
+                del self._holders[server_id]
+
+    @contextmanager
+    def claim(self, keys: Collection[str]) -> Generator[frozenset[str]]:
+        ours = frozenset(keys) - self._claimed
+        self._claimed |= ours
+        try:
+            yield ours
+        finally:
+            self._claimed -= ours
+
+    def is_held(self, server_id: str, lease: object) -> bool:
+        return self._holders.get(server_id) is lease
+
+    def lose(self, server_id: str) -> None:
+        self._holders.pop(server_id, None)
+        self._claimed.clear()
+
+
+class _Held:
+    def __init__(self, leases: Leases, server_id: str) -> None:
+        self._leases = leases
+        self._server_id = server_id
+
+    def assert_held(self) -> None:
+        if not self._leases.is_held(self._server_id, self):
+            raise LeaseHeld(self._server_id, "the lease was lost")
+
+
+class WithLeases:
+    """An intent store but for its leases and claims, which are these."""
+
+    def __init__(self, store: Any, leases: Leases) -> None:
+        self._store = store
+        self.lease, self.claim = leases.lease, leases.claim
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)

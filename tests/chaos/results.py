@@ -1,0 +1,110 @@
+"""What runs of `make chaos` found, as it is kept in JSON; a run of one part keeps the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from benchmarks.throughput.machine import Machine
+
+
+class Frozen(BaseModel):
+    """A value that is written once."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class Played(Frozen):
+    """Schedules of one machine on one kind of store that were played, and their steps; no `failure`: all held."""
+
+    what: str
+    store: str
+    schedules: int
+    steps: int
+    seconds: float
+    failure: str
+
+
+class Schedules(Frozen):
+    """One run of all machines on all stores; a schedule has `steps_at_most` steps."""
+
+    made_at: str
+    seed: int
+    steps_at_most: int
+    runs: tuple[Played, ...]
+    machine: Machine
+
+    @property
+    def passed(self) -> bool:
+        """Return whether no schedule failed."""
+        return not any(run.failure for run in self.runs)
+
+
+class Asked(Frozen):
+    """What became of questions to find_tool while faults went on.
+
+    `errors` counts by kind. `incomplete` answers said that there is more to come, after the index was lost.
+    The longest answer and the longest error took so many seconds, of `within_s` allowed; `longest_stale_s` is the most
+    that a tool was found for after it was gone.
+    """
+
+    questions: int
+    answers: int
+    incomplete: int
+    errors: dict[str, int]
+    within_s: float
+    longest_s: float
+    longest_error_s: float
+    longest_stale_s: float
+
+
+class Outcome(Frozen):
+    """One run: what was done to the composition, and how the catalogue compared with the truth after it.
+
+    `asked` is None in a run from before anybody asked.
+    """
+
+    made_at: str
+    seed: int
+    index: str
+    workers: int
+    servers: int
+    sick: int
+    seconds: float
+    faults: dict[str, int]
+    events: int
+    changes_nobody_announced: int
+    listings: int
+    resync_s: float
+    bound_s: float
+    converged_after_s: float | None
+    clocks_ahead_s: tuple[int, ...]
+    parked: int
+    lost_acknowledged_events: int
+    tools_compared: tuple[int, int]
+    differences: tuple[str, ...]
+    asked: Asked | None = None
+    machine: Machine
+
+    @property
+    def passed(self) -> bool:
+        """Return whether the catalogue equalled the truth, within the bound, both times, and no answer was wrong."""
+        return not self.differences and self.converged_after_s is not None
+
+
+class Results(Frozen):
+    """The latest run of each part, where there was one."""
+
+    schedules: Schedules | None = None
+    faults: Outcome | None = None
+
+    def replaced_by(self, later: Results) -> Results:
+        """Return the same with the parts of the later one in the place of its own; what that one lacks stays."""
+        return Results(schedules=later.schedules or self.schedules, faults=later.faults or self.faults)
+
+
+def read(directory: Path) -> Results:
+    """Return what is kept in this directory; nothing yet where there is no file."""
+    kept = directory / "chaos.json"
+    return Results.model_validate_json(kept.read_text(encoding="utf-8")) if kept.exists() else Results()
