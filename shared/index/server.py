@@ -7,33 +7,17 @@ import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from http import HTTPStatus
-from typing import cast
 
-import numpy as np
 from qdrant_client import QdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
 
-from shared.catalog import SparseVector
 from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
 from shared.index.engine import SERVERS_KIND, TOOLSETS_KIND, Kind
 from shared.index.payload import TOOL_INDEXES, tool_vector_schema
-from shared.index.points import (
-    Above,
-    Absent,
-    AmongPoints,
-    AnyOf,
-    Indexes,
-    Nearest,
-    NoneOf,
-    Payload,
-    Point,
-    Scores,
-    Vector,
-    VectorSchema,
-    Where,
-)
+from shared.index.points import AnyOf, Indexes, Nearest, Payload, Point, Scores, VectorSchema, Where
 from shared.index.qdrant import QdrantIndex
+from shared.index.server_points import filter_of, point_from, struct, struct_vector
 
 TIMEOUT_S = 30
 
@@ -144,18 +128,21 @@ class ServerCollection:
         """Write these points, a bounded batch at a time."""
         for batch in batches(points):
             with self._asking():
-                self._client.upsert(self._name, [_struct(point) for point in batch], wait=True, ordering=_IN_ORDER)
+                structs = [struct(point) for point in batch]
+                _assert_done(self._client.upsert(self._name, structs, wait=True, ordering=_IN_ORDER))
 
     def delete(self, ids: Sequence[str]) -> None:
         """Remove these points."""
         if ids:
             with self._asking():
-                self._client.delete(self._name, models.PointIdsList(points=list(ids)), wait=True, ordering=_IN_ORDER)
+                selected = models.PointIdsList(points=list(ids))
+                _assert_done(self._client.delete(self._name, selected, wait=True, ordering=_IN_ORDER))
 
     def set_payload(self, payload: Payload, where: Where) -> None:
         """Set keys on matching points."""
         with self._asking():
-            self._client.set_payload(self._name, payload, _filter(where), wait=True, ordering=_IN_ORDER)
+            selected = filter_of(where)
+            _assert_done(self._client.set_payload(self._name, payload, selected, wait=True, ordering=_IN_ORDER))
 
     def retrieve(self, ids: Sequence[str], keys: Sequence[str] | None = None) -> dict[str, Payload]:
         """Return the points' payloads."""
@@ -168,19 +155,20 @@ class ServerCollection:
         """Return for each keyword one point that has it."""
         requests = [
             models.QueryRequest(
-                filter=_filter((AnyOf(key, (value,)),)), limit=1, with_payload=list(keys), with_vector=True
+                filter=filter_of((AnyOf(key, (value,)),)), limit=1, with_payload=list(keys), with_vector=True
             )
             for value in values
         ]
         with self._asking():
             answers = self._client.query_batch_points(self._name, requests)
-        return {value: _point(found.points[0]) for value, found in zip(values, answers, strict=True) if found.points}
+        found = {value: answer.points for value, answer in zip(values, answers, strict=True)}
+        return {value: point_from(points[0]) for value, points in found.items() if points}
 
     def nearest(self, questions: Sequence[Nearest], where: Where, limit: int) -> list[Scores]:
         """Return the closest matching points for each question."""
-        only = _filter(where)
+        only = filter_of(where)
         requests = [
-            models.QueryRequest(query=_struct_vector(each.vector), using=each.name, filter=only, limit=limit)
+            models.QueryRequest(query=struct_vector(each.vector), using=each.name, filter=only, limit=limit)
             for each in questions
         ]
         with self._asking():
@@ -190,13 +178,13 @@ class ServerCollection:
     def facet(self, key: str, where: Where, limit: int) -> dict[int, int]:
         """Return how many points have each value."""
         with self._asking():
-            response = self._client.facet(self._name, key, _filter(where), limit, exact=True)
+            response = self._client.facet(self._name, key, filter_of(where), limit, exact=True)
         return {int(hit.value): hit.count for hit in response.hits}
 
     def count(self, where: Where) -> int:
         """Return the number of matching points."""
         with self._asking():
-            return self._client.count(self._name, _filter(where), exact=True).count
+            return self._client.count(self._name, filter_of(where), exact=True).count
 
     def scroll(
         self, where: Where, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
@@ -205,7 +193,7 @@ class ServerCollection:
         wanted = True if keys is None else list(keys)
         with self._asking():
             records, following = self._client.scroll(
-                self._name, _filter(where), limit, offset=offset, with_payload=wanted
+                self._name, filter_of(where), limit, offset=offset, with_payload=wanted
             )
         return [record.payload or {} for record in records], None if following is None else str(following)
 
@@ -249,6 +237,12 @@ def _asking(guard: AbstractContextManager[object], collection: str) -> Generator
             raise IndexLost(f"Qdrant has no collection {collection}") from error
 
 
+def _assert_done(result: models.UpdateResult) -> None:
+    """Raise IndexUnavailable where a write was only noted: what is read next, as sums, would lack it for good."""
+    if result.status is not models.UpdateStatus.COMPLETED:
+        raise IndexUnavailable(f"Qdrant has not carried out a write in time: {result.status}")
+
+
 def batches(points: Sequence[Point]) -> Iterator[list[Point]]:
     """Split points into requests of bounded count and size, in order; a point larger than that goes alone."""
     batch: list[Point] = []
@@ -274,51 +268,3 @@ def _refusal(error: UnexpectedResponse, collection: str) -> ConfigInvalid | Inde
     if error.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return ConfigInvalid(f"QDRANT_API_KEY: Qdrant refuses it ({error.status_code})")
     return IndexUnavailable(f"Qdrant answered {error}")
-
-
-def _struct(point: Point) -> models.PointStruct:
-    vectors: dict[str, models.Vector] = {name: _struct_vector(each) for name, each in point.vectors.items()}
-    return models.PointStruct(id=point.id, vector=vectors, payload=point.payload)
-
-
-def _point(stored: models.ScoredPoint) -> Point:
-    vectors = cast("dict[str, models.SparseVector | list[float]]", stored.vector)
-    return Point(str(stored.id), stored.payload or {}, {name: _vector(each) for name, each in vectors.items()})
-
-
-def _vector(stored: models.SparseVector | list[float]) -> Vector:
-    if isinstance(stored, models.SparseVector):
-        return SparseVector(tuple(stored.indices), tuple(stored.values))
-    return np.asarray(stored, dtype=np.float32)
-
-
-def _struct_vector(vector: Vector) -> models.SparseVector | list[float]:
-    if isinstance(vector, SparseVector):
-        return models.SparseVector(indices=list(vector.indices), values=list(vector.values))
-    dense: list[float] = vector.tolist()
-    return dense
-
-
-def _filter(where: Where) -> models.Filter:
-    return models.Filter(
-        must=[_condition(each) for each in where if not isinstance(each, NoneOf | AmongPoints)],
-        must_not=[_condition(each) for each in where if isinstance(each, NoneOf)],
-        should=[each for among in where if isinstance(among, AmongPoints) for each in _alternatives(among)] or None,
-    )
-
-
-def _alternatives(among: AmongPoints) -> list[models.Condition]:
-    return [
-        models.HasIdCondition(has_id=list(among.ids)),
-        models.FieldCondition(key=among.key, match=models.MatchAny(any=list(among.values))),
-    ]
-
-
-def _condition(condition: AnyOf | NoneOf | Absent | Above) -> models.Condition:
-    match condition:
-        case AnyOf(key, values) | NoneOf(key, values):
-            return models.FieldCondition(key=key, match=models.MatchAny(any=list(values)))
-        case Above(key, bound):
-            return models.FieldCondition(key=key, range=models.Range(gt=bound))
-        case _:
-            return models.IsEmptyCondition(is_empty=models.PayloadField(key=condition.key))

@@ -100,6 +100,21 @@ def test_a_collection_that_another_worker_made_in_the_same_moment_is_used() -> N
     assert indexed.count("/collections/servers/index") == 1
 
 
+@pytest.mark.parametrize("status", ["acknowledged", "wait_timeout"])
+def test_a_write_that_was_only_noted_is_none_since_what_is_read_next_would_lack_it(status: str) -> None:
+    noted = {"operation_id": 1, "status": status}
+    with scripted_qdrant(lambda _method, _path: (200, noted)) as url:
+        servers = ServerEngine(connect(url, None)).collection(SERVERS_KIND)
+        writes: list[Callable[[], None]] = [
+            lambda: servers.upsert([Point("00000000-0000-0000-0000-000000000001", {})]),
+            lambda: servers.delete(["00000000-0000-0000-0000-000000000001"]),
+            lambda: servers.set_payload({"status": "stopped"}, ()),
+        ]
+        for write in writes:
+            with pytest.raises(IndexUnavailable, match=status):
+                write()
+
+
 def test_a_collection_that_cannot_be_made_is_an_error() -> None:
     def answer(method: str, path: str) -> tuple[int, object]:
         return (400, None) if method == "PUT" else (200, {"exists": False})

@@ -1,0 +1,63 @@
+"""Points and conditions as Qdrant's client has them."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+from qdrant_client import models
+
+from shared.catalog import SparseVector
+from shared.index.points import Above, Absent, AmongPoints, AnyOf, NoneOf, Point, Vector, Where
+
+
+def struct(point: Point) -> models.PointStruct:
+    """Return the point as it is sent."""
+    vectors: dict[str, models.Vector] = {name: struct_vector(each) for name, each in point.vectors.items()}
+    return models.PointStruct(id=point.id, vector=vectors, payload=point.payload)
+
+
+def point_from(stored: models.ScoredPoint) -> Point:
+    """Return the point that was found, with its vectors."""
+    vectors = cast("dict[str, models.SparseVector | list[float]]", stored.vector)
+    return Point(str(stored.id), stored.payload or {}, {name: _vector(each) for name, each in vectors.items()})
+
+
+def _vector(stored: models.SparseVector | list[float]) -> Vector:
+    if isinstance(stored, models.SparseVector):
+        return SparseVector(tuple(stored.indices), tuple(stored.values))
+    return np.asarray(stored, dtype=np.float32)
+
+
+def struct_vector(vector: Vector) -> models.SparseVector | list[float]:
+    """Return the vector as it is sent."""
+    if isinstance(vector, SparseVector):
+        return models.SparseVector(indices=list(vector.indices), values=list(vector.values))
+    dense: list[float] = vector.tolist()
+    return dense
+
+
+def filter_of(where: Where) -> models.Filter:
+    """Return the conditions, all of which a point has to meet."""
+    return models.Filter(
+        must=[_condition(each) for each in where if not isinstance(each, NoneOf | AmongPoints)],
+        must_not=[_condition(each) for each in where if isinstance(each, NoneOf)],
+        should=[each for among in where if isinstance(among, AmongPoints) for each in _alternatives(among)] or None,
+    )
+
+
+def _alternatives(among: AmongPoints) -> list[models.Condition]:
+    return [
+        models.HasIdCondition(has_id=list(among.ids)),
+        models.FieldCondition(key=among.key, match=models.MatchAny(any=list(among.values))),
+    ]
+
+
+def _condition(condition: AnyOf | NoneOf | Absent | Above) -> models.Condition:
+    match condition:
+        case AnyOf(key, values) | NoneOf(key, values):
+            return models.FieldCondition(key=key, match=models.MatchAny(any=list(values)))
+        case Above(key, bound):
+            return models.FieldCondition(key=key, range=models.Range(gt=bound))
+        case _:
+            return models.IsEmptyCondition(is_empty=models.PayloadField(key=condition.key))
