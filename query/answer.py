@@ -15,6 +15,7 @@ from query.timings import Timings
 from shared.catalog import Encoding, IndexedTool, ToolDefinition
 
 NOTHING_VISIBLE = "The catalogue holds no tools that you may see."
+BEING_FILLED = "The catalogue is being filled. Ask again in a few seconds."
 NOTHING_FITS = "No tool seems to fit. Say what it should do in other words, or ask for one of the nearest by name."
 KEYWORDS_ONLY = "Tools were searched by keywords alone: the embedding model cannot be loaded."
 
@@ -90,10 +91,13 @@ def warnings(
     no_match: bool,
     keywords_only: bool,
     being_listed: int = 0,
+    being_filled: bool = False,
     bounded: str = "",
     spent: Sequence[str] = (),
 ) -> list[str]:
     """Return what the caller should know, in sentences; `being_listed` servers are still to come.
+
+    `being_filled` says that the index is new, or was lost, and that workers have not yet said what is to come.
 
     `bounded` is a sentence on how the answer was kept within its budget, `spent` are those on the caller's.
     """
@@ -101,7 +105,8 @@ def warnings(
     said = {
         KEYWORDS_ONLY: keywords_only,
         NOTHING_FITS: no_match,
-        NOTHING_VISIBLE: not tools and not no_match and not being_listed and not spent,
+        BEING_FILLED: being_filled and not being_listed,
+        NOTHING_VISIBLE: not (tools or no_match or being_listed or being_filled or spent),
         f"Servers still being listed: {being_listed}. Ask again in a few seconds.": bool(being_listed),
         f"Tools of {', '.join(stale)} may be out of date: their servers did not answer.": bool(stale),
         bounded: bool(bounded),

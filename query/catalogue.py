@@ -31,6 +31,7 @@ class Catalogue:
     encoding: Encoding = "cl100k_base"
     no_match_below: float = NO_MATCH_BELOW
     now: Callable[[], OpenEdition] | None = None
+    is_whole: Callable[[], bool] = lambda: True
     answers: Answers = field(default_factory=Answers)
     savings: Recorder | None = None
     metrics: QueryMetrics = field(default_factory=QueryMetrics)
@@ -66,4 +67,4 @@ def catalogue_of(
 def followed_catalogue(followed: Following, settings: Settings, metrics: QueryMetrics | None = None) -> Catalogue:
     """Return the catalogue of whatever edition is in service."""
     catalogue = catalogue_of(followed.index, followed.now().embedder, settings, metrics)
-    return replace(catalogue, now=followed.now)
+    return replace(catalogue, now=followed.now, is_whole=followed.is_whole)

@@ -67,6 +67,7 @@ def find_tool(request: FindRequest, allowed: Scope, catalogue: Catalogue, caller
         encoding=encoding,
         keywords_only=any(step.whole.dense is None for step in steps),
         being_listed=ledger.being_listed(scope),
+        being_filled=not remaining and request.cursor is None and not catalogue.is_whole(),
         stale_since=ledger.stale_since,
         cursor_after=lambda points: pages.cursor([*points, *left_out]),
         spent=spending.warnings,

@@ -47,6 +47,7 @@ class Findings:
     encoding: Encoding
     keywords_only: bool
     being_listed: int
+    being_filled: bool
     stale_since: Callable[[str], float | None]
     cursor_after: Callable[[Sequence[str]], str]
     spent: Sequence[str] = ()
@@ -168,6 +169,7 @@ class _View:
             no_match=no_match,
             keywords_only=findings.keywords_only,
             being_listed=findings.being_listed,
+            being_filled=findings.being_filled,
             bounded=bounded,
             spent=findings.spent,
         )

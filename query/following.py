@@ -45,6 +45,14 @@ class Following:
         """Return the index over whatever edition is in service when it is asked; for all but searches."""
         return index_in_service(self.now)
 
+    def is_whole(self) -> bool:
+        """Return whether the index holds what workers wrote: one that lost it, or is new, is still being filled.
+
+        Raises:
+            IndexUnavailable: the index does not answer.
+        """
+        return self._editions.store.is_whole()
+
     def look(self) -> None:
         """Change to the edition in service if it is another one, once its model is loaded.
 

@@ -4,28 +4,43 @@ from __future__ import annotations
 
 import structlog
 
+from shared.editions import Editions
 from shared.embedding import known_models
+from shared.errors import LeaseHeld
 from shared.events import ServerChanged, ServerRef
 from workers.dependencies import Dependencies
 from workers.intents.contract import Intent
 from workers.records import awaited_record
 
 SOURCE = "toolscale/rebuild"
+# No server's id, which has no spaces.
+REBUILD_LEASE = "the rebuilding"
 
 
 def rebuild_if_lost(deps: Dependencies) -> None:
     """Make what is gone of the index again, and ask for a look at every server that is known; else do nothing.
 
-    One that was never listed has nothing to lose, and its look is on its way. Safe to repeat and to interrupt: the
-    index is marked last.
+    One that was never listed has nothing to lose, and its look is on its way. Safe to repeat, to interrupt and to call
+    from several processes, of which one does it: the index is marked last.
 
     Raises:
         IndexUnavailable: it does not answer.
     """
     if deps.editions is None or deps.editions.store.is_whole():
         return
-    store = deps.editions.store
-    store.repair(deps.editions.own, known_models)
+    try:
+        # a second one, from what it had read, could write over the records of looks that the first has asked for
+        with deps.intents.lease(REBUILD_LEASE):
+            _rebuild(deps, deps.editions)
+    except LeaseHeld:
+        return
+
+
+def _rebuild(deps: Dependencies, editions: Editions) -> None:
+    store = editions.store
+    if store.is_whole():
+        return  # somebody was faster
+    store.repair(editions.own, known_models)
     current = deps.current()
     _unlist(current)
     intents = list(deps.intents.intents())

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from query.answer import FindAnswer
 from query.catalogue import followed_catalogue
 from query.find import find_tool
 from query.following import Following
@@ -125,6 +126,53 @@ def test_a_server_that_comes_up_during_the_rebuilding_stays_up(shop: Catalogue, 
     settle(deps)
 
     assert tools_found(deps) == {*TRUTH, "gone:old_tool"}
+
+
+class InBetween(SqliteIntents):
+    """Intents before whose first reading something happens: a rebuilding reads them before it writes a record."""
+
+    happens: Callable[[], object] | None = None
+
+    def intents(self) -> Iterator[Intent]:
+        happens, self.happens = self.happens, None
+        if happens:
+            happens()
+        return super().intents()
+
+
+def test_two_workers_that_find_the_index_lost_ask_for_each_server_once(shop: Catalogue, tmp_path: Path) -> None:
+    first, second = shop.worker(OLD), shop.worker(OLD)
+    before = {intent.server_id: intent.desired for intent in shop.intents.intents()}
+    _drop_all(shop)
+
+    with closing(InBetween(tmp_path / "intents.sqlite3", PACE)) as intents, capture_logs() as logs:
+        intents.happens = lambda: rebuild_if_lost(replace(second, intents=intents))
+        rebuild_if_lost(replace(first, intents=intents))
+        after = {intent.server_id: intent.desired for intent in intents.intents()}
+
+    assert after == {server_id: desired + 1 for server_id, desired in before.items()}
+    assert [log["event"] for log in logs].count("index_rebuilding") == 1
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"), [("everything", "is being filled"), ("the tools", "Servers still being listed: 2")]
+)
+def test_whoever_asks_during_the_rebuilding_hears_that_there_is_more_to_come(
+    shop: Catalogue, tmp_path: Path, lost: str, said: str
+) -> None:
+    reader, deps = Following(Editions(IndexStore(shop.engine), SaltedEmbedder(OLD), SaltedEmbedder)), shop.worker(OLD)
+    found, asked = followed_catalogue(reader, load_settings()), FindRequest(tool_description="get time")
+    answers: list[FindAnswer] = []
+    wipes[lost](shop)
+
+    with closing(InBetween(tmp_path / "intents.sqlite3", PACE)) as intents:
+        intents.happens = lambda: answers.append(find_tool(asked, Scope(), found))
+        rebuild_if_lost(replace(deps, intents=intents))
+        answers.append(find_tool(asked, Scope(), found))
+
+    assert [answer.tools for answer in answers] == [[], []]
+    assert said in answers[0].warnings[0]
+    assert "Servers still being listed: 2" in answers[1].warnings[0]
 
 
 @wiped
