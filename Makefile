@@ -87,7 +87,6 @@ docs-screenshots: $(READY) ## take the pictures of docs/page.md from a real run,
 	@$(BIN)/python -m tests.screenshots
 
 chaos: $(READY) ## kill, freeze and wipe everything under load, then compare with the truth; CHAOS_ARGS=--short
-	@CHAOS_SCHEDULES=$(if $(findstring --short,$(CHAOS_ARGS)),50,1000) $(BIN)/python -m pytest -q --timeout 3600 tests/property/test_intent_properties.py
 	@$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
 
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header

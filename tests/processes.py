@@ -13,6 +13,8 @@ from pathlib import Path
 
 from tests.waiting import eventually
 
+APP = "workers.app"
+
 
 @dataclass(frozen=True)
 class Running:
@@ -60,22 +62,23 @@ class Composition:
             **os.environ,
             "REDIS_URL": self.redis_url,
             "TOOLSCALE_DATA_DIR": str(self.directory),
-            "TOOLSCALE_LEASE_S": "1",
+            "TOOLSCALE_LEASE_S": "2",
             "TOOLSCALE_RETRY_AFTER_S": "1",
             "TOOLSCALE_SWEEP_INTERVAL_S": "0.5",
             **self.extra_environment,
         }
 
     @contextmanager
-    def celery(self, name: str, *arguments: str, **environment: str) -> Generator[Running]:
-        """Run `celery -A workers.app <arguments>` until the block ends."""
-        with self.run(name, "-m", "celery", "-A", "workers.app", *arguments, **environment) as running:
+    def celery(self, name: str, *arguments: str, app: str = APP, **environment: str) -> Generator[Running]:
+        """Run `celery -A <app> <arguments>` until the block ends."""
+        with self.run(name, "-m", "celery", "-A", app, *arguments, **environment) as running:
             yield running
 
     @contextmanager
-    def worker(self, name: str = "worker", *options: str, **environment: str) -> Generator[Running]:
+    def worker(self, name: str = "worker", *options: str, app: str = APP, **environment: str) -> Generator[Running]:
         """Run a worker, ready to take tasks."""
-        with self.celery(name, "worker", "--hostname", f"{name}@localhost", *options, **environment) as running:
+        arguments = ("worker", "--hostname", f"{name}@localhost", *options)
+        with self.celery(name, *arguments, app=app, **environment) as running:
             running.wait_for("ready.")
             yield running
 

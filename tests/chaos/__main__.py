@@ -1,4 +1,4 @@
-"""`make chaos`: `python -m tests.chaos [--short] [--share 0.2] [--seed N] [--output DIRECTORY]`."""
+"""`make chaos`: `python -m tests.chaos [--only schedules] [--short] [--seed N] [--output DIRECTORY]`."""
 
 from __future__ import annotations
 
@@ -6,37 +6,78 @@ import argparse
 import random
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from shared.logging import configure_logging
 from tests.chaos.harness import run
 from tests.chaos.plan import LONG, SHORT
-from tests.chaos.report import render, write
+from tests.chaos.playing import play_all
+from tests.chaos.report import faults, schedules, write
+from tests.chaos.results import Played, Results, read
+from tests.redis_server import PROGRAM
+
+SCHEDULES, SCHEDULES_SHORT = 1_000, 50
+
+Part = Callable[[argparse.Namespace, int], tuple[Results, bool]]
 
 
 def main() -> int:
-    """Run, print the report, and return 0 where the catalogue equalled the truth."""
+    """Run the parts, print what they found, and return 0 where the catalogue always came to equal the truth."""
     arguments = _arguments()
-    configure_logging("INFO")
     seed = arguments.seed if arguments.seed is not None else random.randrange(1_000_000)
+    _say(f"seed {seed}")
+    passed = True
+    for name in arguments.only:
+        found, has_passed = PARTS[name](arguments, seed)
+        passed = passed and has_passed
+        if arguments.output:
+            write(read(arguments.output).replaced_by(found), arguments.output)
+    return 0 if passed else 1
+
+
+def _play_schedules(arguments: argparse.Namespace, seed: int) -> tuple[Results, bool]:
+    configure_logging("ERROR")
+    count = arguments.schedules or (SCHEDULES_SHORT if arguments.short else SCHEDULES)
+    found = play_all(count, seed, _say_played)
+    _say(*schedules(found), "", *(run.failure for run in found.runs if run.failure))
+    return Results(schedules=found), found.passed
+
+
+def _strike_faults(arguments: argparse.Namespace, seed: int) -> tuple[Results, bool]:
+    configure_logging("INFO")
     plan = (SHORT if arguments.short else LONG).scaled(arguments.share)
     directory = Path(tempfile.mkdtemp(prefix="chaos-")) / "run"
-    sys.stdout.write(f"seed {seed}, logs in {directory}\n")
+    _say(f"logs in {directory}")
+    found = run(plan, seed, directory)
+    _say(*faults(found), "", *found.differences[:20], "")
+    return Results(faults=found), found.passed
+
+
+PARTS: dict[str, Part] = {"schedules": _play_schedules, "faults": _strike_faults}
+
+
+def _say_played(run: Played) -> None:
+    _say(f"{run.what}, {run.store}: {run.schedules} schedules in {run.seconds:g} s, {run.failure or 'all held'}")
+
+
+def _say(*lines: str) -> None:
+    sys.stdout.write("\n".join((*lines, "")))
     sys.stdout.flush()
-    outcome = run(plan, seed, directory)
-    sys.stdout.write("\n".join([*render(outcome), "", *outcome.differences[:20], ""]))
-    if arguments.output:
-        write(outcome, arguments.output)
-    return 0 if outcome.passed else 1
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos")
-    parser.add_argument("--short", action="store_true", help="20 servers and a few of each fault, in a minute")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="these parts; others stay kept")
+    parser.add_argument("--short", action="store_true", help="20 servers, a few of each fault, 50 schedules: minutes")
     parser.add_argument("--seed", type=int, help="repeat the choices of a run; it prints its seed")
+    parser.add_argument("--schedules", type=int, help=f"so many schedules of each kind; {SCHEDULES:,} unless short")
     parser.add_argument("--share", type=float, default=1.0, help="this share of the faults, at least one of a kind")
     parser.add_argument("--output", type=Path, help="directory for chaos.json and chaos.md")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if PROGRAM is None:
+        parser.error("redis-server is not installed: apt-get install redis-server")
+    return arguments
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import Literal
 
 from shared.events import ServerEvent
 from tests.builders import changed, down, up
+from tests.chaos.history import History, Offer
 from tests.hostile.messages import Message, one_page, tool
 from tests.hostile.scripted_http import Exchange, ScriptedServer, scripted_http
 from tests.hostile.scripts import drips_json
@@ -20,6 +21,9 @@ SICK: tuple[Mood, ...] = ("hangs", "drips", "fails")
 
 VERBS = ("read", "write", "list", "delete", "rename", "watch")
 NOUNS = ("file", "issue", "table", "message", "calendar", "image", "branch", "invoice")
+# Of servers that nothing ever happens to: no other has a tool like theirs.
+PAINTED = ("bridge", "castle", "comet", "harbour", "lighthouse", "orchid", "pyramid", "violin", "volcano", "windmill")
+
 # Longer than a worker waits for a listing, and not for ever: a thread hangs with each.
 HANG_S = 10.0
 
@@ -29,6 +33,7 @@ class Scripted:
     """One server: what it offers now, what it answered last, and what was last announced of it.
 
     `is_kept` until the index was lost while the server does not answer: nobody can say then what it offered.
+    `is_steady`: nothing ever happens to it.
     """
 
     server_id: str
@@ -36,6 +41,7 @@ class Scripted:
     mood: Mood = "good"
     is_up: bool = True
     is_kept: bool = True
+    is_steady: bool = False
     shown: dict[str, str] = field(default_factory=dict[str, str])
 
     @property
@@ -43,12 +49,27 @@ class Scripted:
         """Return the tools as they are on the wire."""
         return [tool(name, text) for name, text in sorted(self.tools.items())]
 
+    @property
+    def offers(self) -> set[Offer]:
+        """Return what should be found of it now."""
+        return {(self.server_id, name, text) for name, text in self.tools.items()} if self.is_up else set()
+
 
 class Fleet:
-    """All servers, the truth that a catalogue is compared with; `rng` decides what changes."""
+    """All servers, the truth that a catalogue is compared with; `rng` decides what changes.
+
+    To a tenth of them, two at least, nothing ever happens; what they offer is `always` there.
+    """
 
     def __init__(self, size: int, rng: random.Random) -> None:
-        self.servers = {f"s{number}": Scripted(f"s{number}", _some_tools(rng)) for number in range(size)}
+        steady = min(max(2, size // 10), len(PAINTED))
+        made = [Scripted(f"s{number}", _some_tools(rng)) for number in range(size - steady)]
+        made += [_steady(f"s{size - 1 - number}", PAINTED[number]) for number in range(steady)]
+        self.servers = {server.server_id: server for server in made}
+        self.history = History()
+        for server in made:
+            self.note(server)
+        self.always = [offer for server in made if server.is_steady for offer in server.offers]
         self.listings = 0
         self.url = ""
         self._rng = rng
@@ -84,7 +105,8 @@ class Fleet:
 
     def sicken(self, share: float) -> None:
         """Let this share of the servers hang, drip or fail from now on."""
-        for number, server in enumerate(self._rng.sample(self.all, round(len(self.servers) * share))):
+        restless = [server for server in self.all if not server.is_steady]
+        for number, server in enumerate(self._rng.sample(restless, round(len(self.servers) * share))):
             server.mood = SICK[number % len(SICK)]
 
     def lose_index(self) -> None:
@@ -95,18 +117,23 @@ class Fleet:
     def churn(self, changes: int) -> list[ServerEvent]:
         """Change some healthy servers; return what is said of it: twice, once, or nothing."""
         events: list[ServerEvent] = []
-        for server in self._rng.sample(self.healthy, min(changes, len(self.healthy))):
+        for server in self._rng.sample(self.restless, min(changes, len(self.restless))):
             events += [self._change(server)] * self._rng.choice((0, 1, 2))
         return events
 
     def flip(self, flips: int) -> list[ServerEvent]:
         """Take some healthy servers down and up; the last event says what is true."""
         events: list[ServerEvent] = []
-        for server in self._rng.sample(self.healthy, min(flips, len(self.healthy))):
+        for server in self._rng.sample(self.restless, min(flips, len(self.restless))):
             for _ in range(self._rng.choice((1, 2, 3))):
                 server.is_up = not server.is_up
+                self.note(server)
                 events.append(self.announcement(server) if server.is_up else down(server.server_id))
         return events
+
+    def note(self, server: Scripted) -> None:
+        """Write down what the server offers from now on."""
+        self.history.note(server.server_id, server.offers)
 
     def announcement(self, server: Scripted) -> ServerEvent:
         """Return the event that says where the server listens."""
@@ -122,8 +149,14 @@ class Fleet:
         """Return the servers that answer."""
         return [server for server in self.all if server.mood == "good"]
 
+    @property
+    def restless(self) -> list[Scripted]:
+        """Return the servers that answer, and to which something happens."""
+        return [server for server in self.healthy if not server.is_steady]
+
     def _change(self, server: Scripted) -> ServerEvent:
         server.tools = _some_tools(self._rng)
+        self.note(server)
         return changed(server.server_id)
 
 
@@ -135,7 +168,20 @@ def serve(fleet: Fleet) -> Generator[ScriptedServer]:
         yield server
 
 
+def a_text(rng: random.Random) -> str:
+    """Return the description of a tool that some server may offer now, or did before."""
+    return _text(f"{rng.choice(VERBS)}_{rng.choice(NOUNS)}", rng)
+
+
 def _some_tools(rng: random.Random) -> dict[str, str]:
     """Return one to eight tools; few texts, so that many changes are small."""
     names = rng.sample([f"{verb}_{noun}" for verb in VERBS for noun in NOUNS], rng.randint(1, 8))
-    return {name: f"Can {name.replace('_', ' a ')}, in {rng.randint(1, 3)} steps." for name in names}
+    return {name: _text(name, rng) for name in names}
+
+
+def _text(name: str, rng: random.Random) -> str:
+    return f"Can {name.replace('_', ' a ')}, in {rng.randint(1, 3)} steps."
+
+
+def _steady(server_id: str, subject: str) -> Scripted:
+    return Scripted(server_id, {f"paint_{subject}": f"Paints a {subject} in oil."}, is_steady=True)

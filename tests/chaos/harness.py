@@ -7,7 +7,7 @@ import random
 import shutil
 import time
 from collections import Counter
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,14 +16,17 @@ import structlog
 from celery import Celery
 
 from benchmarks.throughput.machine import this_machine
+from tests.chaos.asking import asking
 from tests.chaos.fleet import Fleet, serve
+from tests.chaos.judging import Judge
 from tests.chaos.load import Load, wait
 from tests.chaos.plan import NAMES, Fault, Plan
-from tests.chaos.report import Outcome
+from tests.chaos.results import Outcome
 from tests.chaos.services import RedisProcess, Workers, delete_index
 from tests.chaos.truth import differences
-from tests.processes import Composition, Running
+from tests.processes import APP, Composition, Running
 from tests.qdrant_server import emptied_qdrant, qdrant_url
+from tests.redis_server import free_port
 from workers.intents.contract import Intent
 from workers.intents.redis_store import RedisIntents, connect
 from workers.intents.transitions import Pace
@@ -32,9 +35,13 @@ LEASE_S = 2.0
 RETRY_AFTER_S = 1.0
 RETRY_MAX_S = 10.0
 APART_S = 5.0
+# Answers come later than looks, so many a worker would be gone before its first one.
+AFTER_AN_ANSWER = 0.5
 # How wrong a clock is: every process draws one of these at its start.
 CLOCKS_AHEAD_S = (-120, 0, 120)
 SKEWED = Path(__file__).parent / "skewed"
+# Where the index is a worker's own, it is the worker who answers.
+ANSWERING_WORKER = "tests.chaos.answering_worker"
 
 
 class Chaos:
@@ -52,16 +59,21 @@ class Chaos:
         opened.enter_context(serve(self._fleet))
         self._redis = RedisProcess(directory / "redis")
         opened.callback(self._redis.kill)
-        composition = Composition(self._redis.url, self._index, self._settings())
+        self._port = free_port()
+        self._composition = Composition(self._redis.url, self._index, self._settings())
         pace = Pace(RETRY_AFTER_S, RETRY_MAX_S)
         self._intents = opened.enter_context(closing(RedisIntents(connect(self._redis.url), pace)))
         producer = opened.enter_context(Celery("producer", broker=self._redis.url))
         producer.conf.update(task_default_queue="toolscale", task_publish_retry=False)
         self._load = Load(self._fleet, self._intents, producer, self._rng, RETRY_AFTER_S)
         self._qdrant_url = qdrant_url()
-        opened.enter_context(composition.beat(**self._clock()))
-        self._workers = Workers(composition, 2 if self._qdrant_url else 1, self._clock)
+        opened.enter_context(self._composition.beat(**self._clock()))
+        self._workers = Workers(2 if self._qdrant_url else 1, self._worker)
         opened.callback(self._workers.close)
+        if self._qdrant_url:
+            query = opened.enter_context(self._composition.run("query", "-m", "query"))
+            query.wait_for("query_service_started")
+        self._judge = Judge(self._fleet.history, self._fleet.always)
         self._done: Counter[Fault] = Counter()
         self._lost = 0
         self._wrong: list[str] = []
@@ -72,14 +84,18 @@ class Chaos:
         self._load.tell([self._fleet.announcement(server) for server in self._fleet.all])
         wait(self._has_converged, 120.0)
         self._fleet.sicken(self._plan.sick)
-        for fault in self._plan.in_order(self._rng):
-            self._wrong += self._workers.ended_by_themselves()
+        with asking(f"http://127.0.0.1:{self._port}/mcp", self._fleet, self._judge, random.Random(self._seed)):
+            for fault in self._plan.in_order(self._rng):
+                self._has_converged()  # now and then it has: what was gone by then must not be found again
+                self._some_load()
+                self._fleet.wait_for_listings(self._rng.randint(1, 12), within_s=1.0)
+                if self._rng.random() < AFTER_AN_ANSWER:
+                    self._wait_for_an_answer()
+                self._strike(fault)
             self._some_load()
-            self._fleet.wait_for_listings(self._rng.randint(1, 12), within_s=1.0)
-            self._strike(fault)
-        self._some_load()
-        converged_after_s = wait(self._has_converged, self._plan.bound_s)
-        compared = self._compare(), self._compare(after_s=APART_S)
+            converged_after_s = wait(self._has_converged, self._plan.bound_s)
+            self._hear_of_all()
+            compared = self._compare(), self._compare(after_s=APART_S)
         return self._outcome(time.monotonic() - started, converged_after_s, compared)
 
     def _settings(self) -> dict[str, str]:
@@ -92,7 +108,13 @@ class Chaos:
             "TOOLSCALE_RESYNC_INTERVAL_S": str(self._plan.resync_s),
             "TOOLSCALE_WORKER_CONCURRENCY": "16",
             "TOOLSCALE_EMBEDDING_THREADS": "1",
+            "TOOLSCALE_PORT": str(self._port),
         }
+
+    def _worker(self, name: str) -> AbstractContextManager[Running]:
+        app = APP if self._qdrant_url else ANSWERING_WORKER
+        # a second less before it takes tasks: what its neighbours revoked is nothing to it
+        return self._composition.worker(name, "--without-mingle", app=app, **self._clock())
 
     def _clock(self) -> dict[str, str]:
         """Return the environment of a process whose clock may be wrong; nothing else of it is."""
@@ -134,9 +156,14 @@ class Chaos:
         """Delete the index while no worker runs, and wait until the loss is noticed: with Redis lost too, all is."""
         noticed = self._workers.said("index_rebuilding")
         self._fleet.lose_index()
-        self._workers.without_any(lambda: delete_index(self._index, self._qdrant_url), Running.kill)
+        self._workers.without_any(self._delete_index, Running.kill)
         if wait(lambda: self._workers.said("index_rebuilding") > noticed, self._plan.bound_s) is None:
             self._wrong.append(f"nobody noticed within {self._plan.bound_s:g} s that the index was gone")
+
+    def _delete_index(self) -> None:
+        self._judge.index_lost()
+        delete_index(self._index, self._qdrant_url)
+        self._judge.index_lost()  # once more: what was found meanwhile is gone by now
 
     def _wipe_redis(self, how: Fault) -> None:
         """Wipe Redis once all that was said of healthy servers is reflected: what is not is lost with it."""
@@ -160,7 +187,20 @@ class Chaos:
         if not all(server.shown == server.tools for server in self._fleet.healthy if server.is_up):
             return False
         known = self._known()  # read last: a look that shows the tools commits later
-        return all(_is_settled(known.get(server.server_id)) for server in self._fleet.healthy)
+        if not all(_is_settled(known.get(server.server_id)) for server in self._fleet.healthy):
+            return False
+        self._fleet.history.agree()
+        return True
+
+    def _wait_for_an_answer(self) -> None:
+        before = self._judge.answers
+        wait(lambda: self._judge.answers > before, self._plan.bound_s)
+
+    def _hear_of_all(self) -> None:
+        """Wait until all that is always offered was found once more."""
+        now = self._fleet.history.now()
+        if wait(lambda: self._judge.have_all_been_found_since(now), self._plan.bound_s) is None:
+            self._wrong.append(f"what is always offered was not found within {self._plan.bound_s:g} s after the end")
 
     def _compare(self, after_s: float = 0.0) -> int:
         """Compare, between two workers where the index is the worker's own; return how many tools there are."""
@@ -198,7 +238,8 @@ class Chaos:
             parked=self._workers.said("server_parked"),
             lost_acknowledged_events=self._lost,
             tools_compared=compared,
-            differences=tuple(self._wrong),
+            differences=(*self._wrong, *self._judge.wrong),
+            asked=self._judge.asked(),
             machine=this_machine(),
         )
 

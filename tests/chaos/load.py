@@ -46,7 +46,7 @@ class Load:
         self._late = told[: len(told) // 4]
         self.tell(told[len(self._late) :])
         self.tell(self._fleet.flip(max(1, changes // 3)))
-        self._race(self._rng.choice(self._fleet.healthy))
+        self._race(self._rng.choice(self._fleet.restless))
 
     def tell(self, events: Iterable[ServerEvent]) -> None:
         """Emit these events one after the other, each until it is recorded."""
@@ -56,6 +56,8 @@ class Load:
 
     def _race(self, server: Scripted) -> None:
         """Let two producers say at once that the server is up and that it is down: what is recorded last counts."""
+        server.is_up = True  # meanwhile either may be true
+        self._fleet.note(server)
         both = (self._fleet.announcement(server), down(server.server_id))
         threads = [threading.Thread(target=self.tell, args=([event] * RACES,)) for event in both]
         for thread in threads:
@@ -64,6 +66,7 @@ class Load:
             thread.join()
         intent = self._intents.intent(server.server_id)
         server.is_up = intent is not None and intent.status == "running"
+        self._fleet.note(server)
 
     def _until_recorded(self, event: ServerEvent) -> None:
         recorded = partial(emit, event, self._intents, self._wake, due_in_s=self._due_in_s)

@@ -1,63 +1,40 @@
-"""What a run of `make chaos` found, kept as JSON, and the Markdown rendered from it."""
+"""What `make chaos` found, as Markdown rendered from what is kept."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from benchmarks.throughput.machine import Machine
+from tests.chaos.results import Asked, Outcome, Results, Schedules
 
 
-class Outcome(BaseModel):
-    """One run: what was done to the composition, and how the catalogue compared with the truth after it."""
-
-    model_config = ConfigDict(frozen=True)
-
-    made_at: str
-    seed: int
-    index: str
-    workers: int
-    servers: int
-    sick: int
-    seconds: float
-    faults: dict[str, int]
-    events: int
-    changes_nobody_announced: int
-    listings: int
-    resync_s: float
-    bound_s: float
-    converged_after_s: float | None
-    clocks_ahead_s: tuple[int, ...]
-    parked: int
-    lost_acknowledged_events: int
-    tools_compared: tuple[int, int]
-    differences: tuple[str, ...]
-    machine: Machine
-
-    @property
-    def passed(self) -> bool:
-        """Return whether the catalogue equalled the truth, within the bound, both times."""
-        return not self.differences and self.converged_after_s is not None
-
-
-def write(outcome: Outcome, directory: Path) -> None:
-    """Keep the outcome as JSON, and the report rendered from that JSON."""
+def write(results: Results, directory: Path) -> None:
+    """Keep the results as JSON, and the report rendered from them."""
     directory.mkdir(parents=True, exist_ok=True)
     kept = directory / "chaos.json"
-    kept.write_text(outcome.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    (directory / "chaos.md").write_text("\n".join(render(outcome)) + "\n", encoding="utf-8")
+    kept.write_text(results.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    (directory / "chaos.md").write_text("\n".join(render(results)) + "\n", encoding="utf-8")
 
 
-def render(outcome: Outcome) -> Iterator[str]:
-    """Yield the report's lines; every number in them comes from the outcome."""
+def render(results: Results) -> Iterator[str]:
+    """Yield the report's lines; every number in them comes from the results."""
     yield "# Chaos"
     yield ""
-    yield f"One run of `make chaos` on {outcome.made_at}, seed {outcome.seed}, in {outcome.seconds:.0f} s."
+    yield "The latest run of each part of `make chaos`."
     yield "Rendered from `chaos.json`; what the figures promise is in [operations](../../docs/operations.md)."
+    if results.faults:
+        yield from ("", *faults(results.faults))
+    if results.schedules:
+        yield from ("", *schedules(results.schedules))
+
+
+def faults(outcome: Outcome) -> Iterator[str]:
+    """Yield what was done to real processes, and what came of it."""
+    yield "## Faults"
     yield ""
-    yield f"{outcome.machine.processor}, {outcome.machine.cores} cores, shared with other work."
+    yield f"On {outcome.made_at}, seed {outcome.seed}, in {outcome.seconds:.0f} s."
+    yield f"{_place(outcome.machine)}."
     yield f"{outcome.workers} worker process at a time, real Redis with AOF, index: {outcome.index}."
     yield f"{outcome.servers} scripted servers, of which {outcome.sick} hung, dripped or failed."
     clocks = ", ".join(f"{seconds:+d}" if seconds else "0" for seconds in outcome.clocks_ahead_s)
@@ -77,7 +54,41 @@ def render(outcome: Outcome) -> Iterator[str]:
     yield f"| resync interval | {outcome.resync_s:g} s |"
     yield f"| last fault to truth | {_converged(outcome)}, allowed {outcome.bound_s:g} s |"
     yield f"| tools compared, twice | {outcome.tools_compared[0]}, {outcome.tools_compared[1]} |"
-    yield f"| lost, duplicated, stale or differing | {len(outcome.differences)} |"
+    yield f"| lost, duplicated, stale or differing, or answered wrongly | {len(outcome.differences)} |"
+    if outcome.asked:
+        yield from ("", *_asked(outcome.asked))
+
+
+def schedules(played: Schedules) -> Iterator[str]:
+    """Yield what hypothesis played, and how it ended."""
+    yield "## Schedules"
+    yield ""
+    yield f"Of hypothesis, on {played.made_at}, seed {played.seed}; at most {played.steps_at_most} steps each."
+    yield f"{_place(played.machine)}."
+    yield ""
+    yield "| played | store | schedules | steps | seconds | failed |"
+    yield "|---|---|---:|---:|---:|---:|"
+    for run in played.runs:
+        counted = f"{run.schedules:,} | {run.steps:,} | {run.seconds:.0f}"
+        yield f"| {run.what} | {run.store} | {counted} | {'yes' if run.failure else 'none'} |"
+
+
+def _asked(asked: Asked) -> Iterator[str]:
+    yield "Meanwhile somebody asked `find_tool` over MCP, again and again:"
+    yield ""
+    yield "| | |"
+    yield "|---|---:|"
+    yield f"| questions | {asked.questions} |"
+    yield f"| answers | {asked.answers} |"
+    yield f"| of these, said that there is more to come: the index had been deleted | {asked.incomplete} |"
+    yield from (f"| errors: {kind} | {times} |" for kind, times in asked.errors.items())
+    yield f"| longest wait for an answer | {asked.longest_s:.1f} s, allowed {asked.within_s:g} s |"
+    yield f"| longest wait for an error | {asked.longest_error_s:.1f} s, allowed {asked.within_s:g} s |"
+    yield f"| longest that a tool was found after it was gone | {asked.longest_stale_s:.1f} s |"
+
+
+def _place(machine: Machine) -> str:
+    return f"{machine.processor}, {machine.cores} cores, shared with other work"
 
 
 def _converged(outcome: Outcome) -> str:

@@ -7,10 +7,10 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
-from tests.processes import Composition, Running
+from tests.processes import Running
 from tests.qdrant_server import delete_collections
 from tests.redis_server import PROGRAM, free_port, wait_until_up
 
@@ -46,14 +46,10 @@ class RedisProcess:
 
 
 class Workers:
-    """Worker processes that share the composition's stores; Qdrant Edge belongs to one at a time.
+    """So many worker processes, each replaced as soon as it is gone; `start` runs one of this name."""
 
-    Each starts with what `environment` returns, as a clock that is not the machine's.
-    """
-
-    def __init__(self, composition: Composition, count: int, environment: Callable[[], dict[str, str]]) -> None:
-        self._composition = composition
-        self._environment = environment
+    def __init__(self, count: int, start: Callable[[str], AbstractContextManager[Running]]) -> None:
+        self._start_one = start
         self.count = count
         self._stack = ExitStack()
         self._logs: list[Path] = []
@@ -98,10 +94,7 @@ class Workers:
         self._stack.close()
 
     def _start(self) -> Running:
-        name = f"worker{len(self._logs)}"
-        # a second less before it takes tasks: what its neighbours revoked is nothing to it
-        worker = self._composition.worker(name, "--without-mingle", **self._environment())
-        running = self._stack.enter_context(worker)
+        running = self._stack.enter_context(self._start_one(f"worker{len(self._logs)}"))
         self._logs.append(running.log)
         return running
 

@@ -1,0 +1,77 @@
+"""A worker that answers find_tool as well: one process holds Qdrant Edge, so no query service can open it beside.
+
+`celery -A tests.chaos.answering_worker worker` is the worker of `workers.app`, and from the moment that it is ready
+the query service over the same index, in a thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from celery import signals
+
+from query.catalogue import followed_catalogue
+from query.entrance import open_entrance
+from query.following import following
+from query.http import HttpServer
+from query.service import service_of
+from shared.errors import Retryable
+from shared.settings import load_settings
+from workers.app import app
+from workers.tasks import RECONCILE_SERVER
+
+if TYPE_CHECKING:
+    from workers.dependencies import Dependencies
+    from workers.tasks import Tasks
+
+AGAIN_AFTER_S = 0.2
+
+
+class Answering:
+    """The query service in a thread of a worker."""
+
+    def __init__(self) -> None:
+        self._ending = threading.Event()
+        self._http: HttpServer | None = None
+        self._thread = threading.Thread(target=self._run, name="query service", daemon=True)
+
+    def start(self, **_: Any) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def stop(self, **_: Any) -> None:
+        """End before the worker closes its index."""
+        self._ending.set()
+        if self._http:
+            self._http.stop()
+        self._thread.join(10)
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            try:
+                self._answer()
+            except Retryable:  # Redis may have been killed just now
+                self._ending.wait(AGAIN_AFTER_S)
+
+    def _answer(self) -> None:
+        settings, editions = load_settings(), _dependencies().editions
+        assert editions
+        with following(editions) as followed, closing(open_entrance(settings)) as entrance:
+            catalogue = followed_catalogue(followed, settings)
+            self._http = HttpServer(service_of(catalogue), entrance, index=catalogue.index)
+            if not self._ending.is_set():
+                self._http.run()
+
+
+def _dependencies() -> Dependencies:
+    """Return what the worker's own tasks work with, index included."""
+    task: Any = app.tasks[RECONCILE_SERVER]
+    tasks: Tasks = task.__wrapped__.__self__
+    return tasks._dependencies()  # pyright: ignore[reportPrivateUsage]  # nobody else holds the index
+
+
+_answering = Answering()
+signals.worker_ready.connect(_answering.start, weak=False)
+signals.worker_shutting_down.connect(_answering.stop, weak=False)

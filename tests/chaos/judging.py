@@ -1,0 +1,156 @@
+"""What find_tool may answer while things break, and what it did."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import httpx2
+from mcp.shared.exceptions import MCPError
+from mcp.types import CONNECTION_CLOSED, CallToolResult, TextContent
+
+from query.answer import BEING_FILLED
+from query.tools.offer import CATALOGUE_UNREACHABLE, PAGES_UNREACHABLE
+from tests.chaos.history import History, Offer
+from tests.chaos.results import Asked
+
+# A frozen process keeps whoever asks waiting for as long as it is frozen.
+ANSWER_WITHIN_S = 20.0
+
+NOBODY = "no process listened, or the one that was asked was killed"
+REFUSALS = {
+    CATALOGUE_UNREACHABLE: "the index did not answer",
+    PAGES_UNREACHABLE: "further pages could not be kept",
+}
+MORE_TO_COME = (BEING_FILLED, "Servers still being listed: ")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question under way; `wanted` is a tool that is always offered, and first by what it says."""
+
+    wanted: Offer | None
+    asked_at: float
+    agreed_at: float
+
+
+class Judge:
+    """Counts what becomes of questions, and says in `wrong` what should not have been.
+
+    A tool that was gone when the catalogue last followed the fleet is never found again. One that is always offered
+    is always found; but once the index was lost, an answer may say instead that there is more to come, until the tool
+    was found again.
+    """
+
+    def __init__(self, history: History, always: Collection[Offer]) -> None:
+        self.wrong: list[str] = []
+        self._history = history
+        self._always = frozenset(always)
+        self._awaited: set[Offer] = set()
+        self._lost_at = -math.inf
+        self._found_at: dict[Offer, float] = {}
+        self._questions = self._answers = self._incomplete = 0
+        self._errors: Counter[str] = Counter()
+        self._longest_s = self._longest_error_s = self._longest_stale_s = 0.0
+
+    def ask(self, wanted: Offer | None = None) -> Question:
+        """Begin a question."""
+        self._questions += 1
+        return Question(wanted, self._history.now(), self._history.agreed_at)
+
+    def index_lost(self) -> None:
+        """Note that nothing that was found before need be found now."""
+        self._awaited = set(self._always)
+        self._lost_at = self._history.now()
+
+    def answered(self, question: Question, result: CallToolResult) -> None:
+        """Judge what came back."""
+        if result.is_error or result.structured_content is None:
+            self._refused(question, " ".join(each.text for each in result.content if isinstance(each, TextContent)))
+            return
+        self._answers += 1
+        self._longest_s = max(self._longest_s, self._history.now() - question.asked_at)
+        found = {_offer(tool) for tool in result.structured_content["tools"]}
+        for offer in found:
+            self._judge(offer, question)
+        if question.wanted:
+            self._judge_wanted(question.wanted, question, found, result.structured_content["warnings"])
+
+    def failed(self, question: Question, error: BaseException) -> None:
+        """Judge what a question ended in that got no answer."""
+        if all(_is_of_a_killed_process(each) for each in _leaves(error)):
+            self._count_error(NOBODY, question)
+        elif any(isinstance(each, TimeoutError) for each in _leaves(error)):
+            self.wrong.append(f"no answer within {ANSWER_WITHIN_S:g} s")
+        else:
+            self.wrong.append(f"neither an answer nor a plain error: {[repr(each) for each in _leaves(error)]}")
+
+    @property
+    def answers(self) -> int:
+        """Return how many answers there were."""
+        return self._answers
+
+    def have_all_been_found_since(self, moment: float) -> bool:
+        """Return whether everything that is always offered was found by a question asked after this moment."""
+        return all(self._found_at.get(offer, -math.inf) > moment for offer in self._always)
+
+    def asked(self) -> Asked:
+        """Return what became of all questions so far."""
+        return Asked(
+            questions=self._questions,
+            answers=self._answers,
+            incomplete=self._incomplete,
+            errors=dict(self._errors),
+            within_s=ANSWER_WITHIN_S,
+            longest_s=round(self._longest_s, 2),
+            longest_error_s=round(self._longest_error_s, 2),
+            longest_stale_s=round(self._longest_stale_s, 2),
+        )
+
+    def _refused(self, question: Question, said: str) -> None:
+        if said in REFUSALS:
+            self._count_error(REFUSALS[said], question)
+        else:
+            self.wrong.append(f"an error that nobody can act upon: {said!r}")
+
+    def _count_error(self, kind: str, question: Question) -> None:
+        self._errors[kind] += 1
+        self._longest_error_s = max(self._longest_error_s, self._history.now() - question.asked_at)
+
+    def _judge(self, offer: Offer, question: Question) -> None:
+        gone_for_s = self._history.gone_for_s(offer)
+        if gone_for_s is None:
+            self.wrong.append(f"found, though never offered: {offer}")
+            return
+        self._longest_stale_s = max(self._longest_stale_s, gone_for_s)
+        if gone_for_s and self._history.now() - gone_for_s < question.agreed_at:
+            self.wrong.append(f"found {gone_for_s:.1f} s after it was gone, and the catalogue had followed: {offer}")
+
+    def _judge_wanted(self, wanted: Offer, question: Question, found: set[Offer], warnings: list[str]) -> None:
+        if wanted in found:
+            self._found_at[wanted] = question.asked_at
+            if question.asked_at > self._lost_at:
+                self._awaited.discard(wanted)
+        elif wanted in self._awaited and any(each.startswith(MORE_TO_COME) for each in warnings):
+            self._incomplete += 1
+        else:
+            self.wrong.append(f"not found, though always offered: {wanted}, warnings {warnings}")
+
+
+def _offer(tool: dict[str, Any]) -> Offer:
+    return tool["server"], tool["name"], tool["definition"]["description"]
+
+
+def _is_of_a_killed_process(error: BaseException) -> bool:
+    return isinstance(error, httpx2.TransportError) or (isinstance(error, MCPError) and error.code == CONNECTION_CLOSED)
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if not isinstance(error, BaseExceptionGroup):
+        yield error
+        return
+    for each in cast("BaseExceptionGroup[BaseException]", error).exceptions:
+        yield from _leaves(each)
