@@ -192,8 +192,9 @@ def test_a_server_that_tells_without_end_costs_few_looks_and_little_memory(
         change(heard, other, times=3)
         eventually(lambda: time.monotonic() - began > 4)
 
-        took_s = time.monotonic() - began
-        assert heard.events.count(kind) - looks_before <= took_s / 0.5 + 1
+        looks = heard.events.count(kind) - looks_before
+        took_s = time.monotonic() - began  # read last: more time allows more looks
+        assert looks <= took_s / 0.5 + 1
         assert us.memory_info().rss - memory_before < 32 << 20
 
 

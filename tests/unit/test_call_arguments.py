@@ -88,21 +88,21 @@ def test_arguments_that_fit_pass() -> None:
     ids=repr,
 )
 def test_a_hostile_or_broken_schema_gives_no_verdict_at_once(schema: object) -> None:
-    started = time.monotonic()
+    began_s = time.thread_time()
 
     check_arguments(definition(schema), {"a" * 40 + "!": 1, "a": "a" * 40 + "!"})
 
-    assert time.monotonic() - started < 2
+    assert time.thread_time() - began_s < 2
 
 
 def test_a_schema_that_doubles_with_every_reference_is_given_up() -> None:
     levels = {f"l{number}": {"allOf": [{"$ref": f"#/$defs/l{number + 1}"}] * 2} for number in range(40)}
     doubling = {"$defs": {**levels, "l40": {}}, "$ref": "#/$defs/l0"}
-    started = time.monotonic()
+    began_s = time.thread_time()
 
     check_arguments(definition(doubling), {"a": 1})
 
-    assert time.monotonic() - started < 20
+    assert time.thread_time() - began_s < 20
 
 
 ANCHORED = {
@@ -142,11 +142,11 @@ def test_a_verdict_that_would_take_long_is_not_given(schema: object) -> None:
 
 def test_many_items_are_not_compared_with_each_other() -> None:
     many = [{"a": number} for number in range(20_000)]
-    started = time.monotonic()
+    began_s = time.thread_time()
 
     check_arguments(definition({"properties": {"a": {"uniqueItems": True}}}), {"a": [*many, many[0]]})
 
-    assert time.monotonic() - started < 2
+    assert time.thread_time() - began_s < 2
 
 
 JSON = st.recursive(
