@@ -202,7 +202,7 @@ class Ledger:
         return record.revision if record else 0
 
     def _take(self, records: Sequence[ServerRecord], gone: Collection[str] = ()) -> None:
-        updated = self._records.updated(records, gone)
-        if updated is not self._records:
-            self._records, self._news_at_s = updated, self._clock_s()
-            self._highest = max((self._highest, *(record.revision for record in records)))
+        self._records = self._records.updated(records, gone)
+        highest = max((record.revision for record in records), default=0)
+        if highest > self._highest:
+            self._highest, self._news_at_s = highest, self._clock_s()
