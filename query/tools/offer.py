@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-import anyio
 import structlog
 from mcp.server.context import ServerRequestContext
 from mcp.types import CallToolResult, TextContent, Tool
@@ -16,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from query.bounded.budget import BoundedRequest
 from query.bounded.text import json_text
 from query.caller import Caller, Permission
+from query.reading import in_turn
 from query.schema import input_schema
 from shared.errors import BudgetTooSmall, CursorsUnavailable, HistoryUnavailable, IndexUnavailable
 
@@ -88,7 +88,7 @@ def answering(
         except ValidationError as error:
             return refusal(first_problem(error))
         try:
-            return result(await anyio.to_thread.run_sync(respond, request, asked.caller))
+            return result(await in_turn(respond, request, asked.caller))
         except IndexUnavailable as error:
             _log.warning("find_failed", reason=str(error))
             return refusal(CATALOGUE_UNREACHABLE)

@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import anyio
 import structlog
 from mcp.server.transport_security import TransportSecurityMiddleware
 from starlette.requests import Request
@@ -15,6 +14,7 @@ from starlette.routing import Route
 
 from query.auth.refusals import Refusals
 from query.http import security_of
+from query.reading import in_turn
 from query.toolsets.active import activated
 from query.web import views
 from query.web.rendering import HEADERS, rendered
@@ -77,7 +77,7 @@ class _Page:
         known = await self._sign_in.caller(request)
         if isinstance(known, Shown):
             return rendered(known, page="", caller=None)
-        response = await anyio.to_thread.run_sync(self._shown, request, known)
+        response = await in_turn(self._shown, request, known)
         took_ms = round((time.perf_counter() - started_s) * 1e3, 2)
         _log.info("page_served", page=self._name, caller=known.name, status=response.status_code, took_ms=took_ms)
         return response
