@@ -157,6 +157,15 @@ async def test_where_callers_show_tokens_metrics_are_for_those_who_see_all_group
     assert found == [401, 401, 403, 200]
 
 
+async def test_who_shows_a_token_may_ask_for_metrics_at_an_address_as_prometheus_does(known: Authentication) -> None:
+    app = app_of(FakeIndex(), known)
+    address = {"host": "172.18.0.5:8765"}
+
+    found = await statuses(app, address, showing("of-some") | address, showing("of-all-groups") | address)
+
+    assert found == [401, 403, 200]
+
+
 async def test_open_metrics_are_for_all_who_reach_the_port_by_whatever_name(known: Authentication) -> None:
     app = app_of(FakeIndex(), known, metrics_open=True)
 
