@@ -54,7 +54,8 @@ class Composed:
     """Starts services on this machine, which has one address and other ports than the containers.
 
     `given` is what stands in `.env`. Nothing of this process's environment is passed on. A home that cannot be written
-    stands for the container's read-only root, and a directory of its own for its `/tmp`.
+    stands for the container's read-only root, and a directory of its own for its `/tmp`. As on many machines, Docker is
+    configured to give containers a proxy; this one answers nobody.
     """
 
     directory: Path
@@ -78,6 +79,7 @@ class Composed:
             "PYTHONPATH": str(ROOT),
             "PYTHONDONTWRITEBYTECODE": "1",
             "HOME": "/dev/null",
+            **dict.fromkeys(("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"), "http://127.0.0.1:9"),
             **({} if self.qdrant_url else {"TOOLSCALE_DATA_DIR": str(self.directory / f"{name}-data")}),
             **{key: self.here(name, value) for key, value in said.items()},
         }
@@ -103,6 +105,7 @@ class Composed:
             "http://qdrant:6333": self.qdrant_url or "",
             "http://query:": "http://localhost:",
             "host.docker.internal,query": "host.docker.internal,localhost",
+            "qdrant,": "127.0.0.1,",
             "0.0.0.0": "127.0.0.1",
         }
 

@@ -35,6 +35,7 @@ DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 # Read by Compose, Flower, Qdrant and the clients of Docker and Kubernetes themselves, so no settings of ours.
 FILLED_IN = {
     "RUN_AS",
+    "NO_PROXY",
     "CONFIG_DIR",
     "CALLERS_DIR",
     "CREDENTIALS_DIR",
@@ -48,7 +49,7 @@ GRAFANAS = {
     *(f"GF_ANALYTICS_{name}" for name in ("REPORTING_ENABLED", "CHECK_FOR_UPDATES", "CHECK_FOR_PLUGIN_UPDATES")),
     "GF_PLUGINS_PREINSTALL_DISABLED",
 }
-FOREIGN = {"QDRANT__TELEMETRY_DISABLED", "DOCKER_HOST", "KUBECONFIG"} | FILLED_IN | GRAFANAS
+FOREIGN = {"no_proxy", "QDRANT__TELEMETRY_DISABLED", "DOCKER_HOST", "KUBECONFIG"} | FILLED_IN | GRAFANAS
 
 each_service = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES)
 
@@ -97,6 +98,14 @@ def test_a_workflow_runs_actions_of_exact_commits_and_may_only_read(name: str) -
     assert used
     assert [each for each in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each)] == []
     assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
+
+
+def test_ci_runs_targets_that_the_makefile_has() -> None:
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+    assert set(re.findall(r"run: make ([a-z-]+)", workflow)) == {"check", "test-qdrant", "demo"} <= targets
+    assert "make test" in (ROOT / ".ci/run").read_text(encoding="utf-8")
 
 
 def test_ci_tests_with_the_qdrant_that_is_deployed() -> None:

@@ -19,6 +19,7 @@ EXAMPLE = (Path(__file__).parents[2] / ".env.example").read_text(encoding="utf-8
 # Read by others than Settings: by Compose, by Flower, and the family of secrets that a `credential_ref` names.
 COMPOSE_ALONE = {
     "RUN_AS",
+    "NO_PROXY",
     "CONFIG_DIR",
     "CALLERS_DIR",
     "CREDENTIALS_DIR",
