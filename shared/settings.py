@@ -186,7 +186,7 @@ class Settings(BaseSettings):
     call_max_per_caller: Annotated[int, Field(ge=1, le=100_000)] = 64
     """Calls that one caller may have under way; another one is refused. Without authentication all are one caller."""
     call_large_at_once: Annotated[int, Field(ge=1, le=1_000)] = 4
-    """Results beyond 256 KiB, or beyond 10,000 values, in hand at a time, up to 170 MiB each; others wait."""
+    """Results beyond 256 KiB, or beyond 10,000 values, in hand at a time, up to 60 MiB each; others wait."""
 
     events_token: Annotated[str, Field(min_length=16, max_length=1_000)] | None = Field(default=None, repr=False)
     """The bearer token that producers show at the HTTP door for events, 16 characters or more; unset: no door."""

@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams as Streams
     from mcp.shared.dispatcher import ProgressFnT
 
-MAX_RESULT_NODES = 500_000
-"""Values of one message; parsed, they take at most 170 MiB."""
-
 _QUOTED_CHARACTERS = 2_000
 _FAREWELL_S = 2.0
 _LAST_WORDS_S = 5.0
@@ -98,7 +95,6 @@ class Connection:
             server_id,
             anyio.CancelScope(deadline=anyio.current_time() + limits.timeout_s),
             secrets_of(target),
-            max_nodes=MAX_RESULT_NODES,
             may_hold_much=self._unclaimed.may_hold_much,
         )
         self._session = Session()

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import anyio
 
 from shared.errors import ServerError
-from shared.upstream.json_nodes import MAX_MESSAGE_NODES
 
 SMALL_BYTES = 256 << 10
 SMALL_NODES = 10_000
@@ -44,7 +43,7 @@ def _always() -> bool:
 class Evidence:
     """Notes on one session with one server, for the error that it may end in.
 
-    `scope` encloses the whole session. `max_nodes` is how many values one message may hold.
+    `scope` encloses the whole session.
     `http_status` is that of the last request when it was an error.
     `oddity` is what came instead of an answer since the last proper one. `stderr` is the end of what a child wrote.
     `may_hold_much` says whether this attempt may hold a large message now.
@@ -58,7 +57,6 @@ class Evidence:
     oddity: str | None = None
     stderr: bytes = b""
     exit_code: int | None = None
-    max_nodes: int = MAX_MESSAGE_NODES
     may_hold_much: Callable[[], bool] = field(default=_always, repr=False)
 
     async def before_holding(self, size_bytes: int, nodes: int) -> None:

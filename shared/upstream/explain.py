@@ -30,6 +30,7 @@ from shared.errors import (
     ServerUnreachable,
 )
 from shared.upstream.evidence import Evidence
+from shared.upstream.json_nodes import MAX_MESSAGE_NODES
 
 FOREIGN_ERRORS = (
     ExceptionGroup,
@@ -88,7 +89,7 @@ def too_large(evidence: Evidence, limit_bytes: int) -> ListingTooLarge:
 
 def too_dense(evidence: Evidence) -> ListingTooLarge:
     """Return our error for a message of more values than we parse."""
-    return ListingTooLarge(evidence.server_id, f"one message holds more than {evidence.max_nodes} values")
+    return ListingTooLarge(evidence.server_id, f"one message holds more than {MAX_MESSAGE_NODES} values")
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:

@@ -18,7 +18,7 @@ from shared.errors import AddressForbidden, ServerMisbehaved
 from shared.upstream.dial import HttpTarget
 from shared.upstream.evidence import Evidence, Exchange, current_exchange
 from shared.upstream.explain import by_status, too_dense, too_large
-from shared.upstream.json_nodes import NodeMeter
+from shared.upstream.json_nodes import MAX_MESSAGE_NODES, NodeMeter
 
 if TYPE_CHECKING:
     import ssl
@@ -189,7 +189,7 @@ class _CappedBody(httpx2.AsyncByteStream):
             size_bytes = self._meter.add(chunk)
             if size_bytes > self._max_bytes:
                 raise self._evidence.condemn(too_large(self._evidence, self._max_bytes))
-            if self._meter.nodes > self._evidence.max_nodes:
+            if self._meter.nodes > MAX_MESSAGE_NODES:
                 raise self._evidence.condemn(too_dense(self._evidence))
             await self._evidence.received(len(chunk))
             await self._evidence.before_holding(size_bytes, self._meter.nodes)

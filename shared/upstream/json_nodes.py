@@ -8,7 +8,10 @@ from __future__ import annotations
 import re
 
 MAX_MESSAGE_NODES = 150_000
-"""Real tools have a node for every 23 to 38 bytes, so this is 3.5 MB of them or more. Parsed: at most 50 MiB."""
+"""Real tools have a node for every 23 to 38 bytes, so this is 3.5 MB of them or more. Parsed: at most 60 MiB.
+
+Nothing else runs in the process while a message is parsed, and lists and objects take the longest.
+"""
 
 MAX_TOOL_NODES = 20_000
 

@@ -20,7 +20,7 @@ from mcp_types import METHOD_NOT_FOUND, ErrorData, JSONRPCError, JSONRPCRequest,
 from shared.upstream.dial import StdioTarget
 from shared.upstream.evidence import Evidence
 from shared.upstream.explain import too_dense, too_large
-from shared.upstream.json_nodes import count_nodes
+from shared.upstream.json_nodes import MAX_MESSAGE_NODES, count_nodes
 
 STDERR_KEPT_BYTES = 2048
 PROBE_PATIENCE_S = 3.0
@@ -102,7 +102,7 @@ class _Child:
             return
         self._probe = None
         nodes = count_nodes(line)
-        if nodes > self._evidence.max_nodes:
+        if nodes > MAX_MESSAGE_NODES:
             raise self._evidence.condemn(too_dense(self._evidence))
         await self._evidence.before_holding(len(line), nodes)
         try:

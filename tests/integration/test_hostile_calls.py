@@ -14,8 +14,9 @@ import anyio.to_thread
 import pytest
 from mcp.types import TextContent
 
-from query.calling.connection import MAX_RESULT_NODES, CallLimits
+from query.calling.connection import CallLimits
 from shared.upstream.dial import HttpTarget, StdioTarget
+from shared.upstream.json_nodes import MAX_MESSAGE_NODES
 from tests.calling import calling, text_of, tool_of
 from tests.hostile import scripts
 from tests.hostile.messages import failure, initialized, result
@@ -138,7 +139,7 @@ async def test_a_spoilt_call_over_http_is_said_to_be_and_the_next_one_is_answere
     assert methods.count("tools/call") == 2
 
 
-COMMAS = "1," * 510_000
+COMMAS = "1," * (2 * MAX_MESSAGE_NODES)
 """A table as text: more commas than a result may have values."""
 
 WAYS: dict[str, Callable[[Exchange, object], None]] = {
@@ -165,7 +166,7 @@ async def test_a_text_full_of_commas_is_one_value(over: str) -> None:
 
 @pytest.mark.parametrize("over", WAYS)
 async def test_a_result_of_very_many_values_is_refused(over: str) -> None:
-    dense: dict[str, Any] = {"content": [], "structuredContent": {"all": [1] * (MAX_RESULT_NODES + 100)}}
+    dense: dict[str, Any] = {"content": [], "structuredContent": {"all": [1] * (MAX_MESSAGE_NODES + 100)}}
 
     def act(exchange: Exchange) -> None:
         WAYS[over](exchange, result(exchange.request_json, dense))
@@ -175,7 +176,7 @@ async def test_a_result_of_very_many_values_is_refused(over: str) -> None:
             told = await client.call_tool("call_tool", {"tool_name": "one"})
 
     assert told.is_error
-    assert f"more than {MAX_RESULT_NODES} values" in text_of(told)
+    assert f"more than {MAX_MESSAGE_NODES} values" in text_of(told)
 
 
 async def test_an_event_stream_is_read_in_utf8_whatever_it_says_it_is_in() -> None:
