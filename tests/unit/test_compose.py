@@ -139,6 +139,13 @@ def test_a_service_runs_as_the_images_user_or_as_who_may_read_the_operators_file
     assert filled_in(SERVICES[name]["user"], {"RUN_AS": "1000:1000"}) == "1000:1000"
 
 
+@pytest.mark.parametrize("name", OURS)
+def test_a_service_may_open_the_files_that_its_settings_ask_for(name: str) -> None:
+    settings = Settings()
+
+    assert SERVICES[name]["ulimits"]["nofile"] > 4 * (settings.worker_concurrency + settings.listen_max)
+
+
 @each_service
 def test_every_image_is_pinned_to_an_exact_version(service: dict[str, Any]) -> None:
     assert re.search(r":v?\d+\.\d+\.\d+", service["image"]), service["image"]
