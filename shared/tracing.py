@@ -62,6 +62,13 @@ def configure_tracing(service: str, environment: Mapping[str, str]) -> None:
     trace.set_tracer_provider(provider)
 
 
+def send_waiting() -> None:
+    """Send the spans that wait: for a process that ends without Python's own farewell, as those of a pool do."""
+    flush = getattr(trace.get_tracer_provider(), "force_flush", None)  # the SDK's, where it is loaded
+    if flush is not None:
+        flush()
+
+
 @contextmanager
 def span(name: str, parent: str | None = None, kind: Kind = Kind.INTERNAL, **attributes: str | int) -> Generator[None]:
     """Record what happens in the block, as a part of `parent`, a traceparent, or of what is recorded around it.

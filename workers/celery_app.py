@@ -21,7 +21,7 @@ from shared.errors import IndexUnavailable
 from shared.events import ServerEvent
 from shared.logging import configure_logging
 from shared.settings import Settings
-from shared.tracing import configure_tracing
+from shared.tracing import configure_tracing, send_waiting
 from shared.upstream.config_file import ConfigFile
 from workers.dead_letters import keep_refused_messages
 from workers.dependencies import Dependencies, open_dependencies
@@ -207,11 +207,16 @@ def _connect_signals(app: Celery, settings: Settings, opened: Opened, metrics: W
     signals.beat_init.connect(show_ticks(settings), weak=False)
     signals.worker_shutting_down.connect(on_shutting_down, weak=False)
     signals.worker_shutdown.connect(on_shutdown, weak=False)
+    signals.worker_process_shutdown.connect(_send_spans, weak=False)
     signals.worker_process_shutdown.connect(on_shutdown, weak=False)
     signals.setup_logging.connect(on_logging, weak=False)
     signals.task_prerun.connect(note_wait(metrics), weak=False)
     signals.before_task_publish.connect(stamp, weak=False)
     keep_refused_messages(opened.intents)
+
+
+def _send_spans(**_: Any) -> None:
+    send_waiting()
 
 
 def _sweep_at_start(app: Celery) -> None:

@@ -121,6 +121,26 @@ def test_a_trace_comes_in_by_the_door_and_goes_on_in_a_pool_of_processes(
     assert asked_for_tools_in(server) == [TRACE]
 
 
+@pytest.mark.redis
+@pytest.mark.parametrize("pool", ["threads", "processes"])
+def test_what_a_worker_recorded_last_is_sent_when_it_ends(
+    composition: Composition, collector: Collector, server: ScriptedServer, pool: str
+) -> None:
+    options = ("--pool", pool, "--concurrency", "1")
+    with (
+        composition.worker("worker", *options, OTEL_BSP_SCHEDULE_DELAY="600000") as worker,
+        Celery("producer", broker=composition.redis_url) as producer,
+    ):
+        event = up("files", url=server.url).model_dump(mode="json")
+        producer.send_task(ACCEPT_EVENT, args=[event], queue="toolscale")
+        worker.wait_for("server_indexed", 60)
+        before = collector.named("look")
+        assert worker.stop() == 0
+
+    assert before == []
+    assert collector.named("look")
+
+
 def test_what_a_watcher_records_begins_a_trace_of_its_own(tmp_path: Path, collector: Collector) -> None:
     with scripted_docker() as docker:
         docker.start("a", server="docs", port="9000")
