@@ -179,11 +179,13 @@ def test_a_worker_counts_what_its_processes_did_where_they_keep_it(
 ) -> None:
     kept = tmp_path / "counters"
     kept.mkdir()
+    # no beat repeats a look here, so none may lose its lease on a busy machine
+    given = {"PROMETHEUS_MULTIPROC_DIR": str(kept), "TOOLSCALE_LEASE_S": "10"}
     pages = one_page(tool("read_file"), tool("write_file"))
     looks, changes = 'toolscale_looks_total{result="changed"}', 'toolscale_tool_changes_total{change="added"}'
     with (
         scripted_http(lambda exchange: exchange.play(pages)) as server,
-        monitored.worker("--pool", "processes", "--concurrency", "1", PROMETHEUS_MULTIPROC_DIR=str(kept)) as worker,
+        monitored.worker("--pool", "processes", "--concurrency", "1", **given) as worker,
     ):
         announce(producer, "files", server.url)
         eventually(lambda: scraped(monitored.url("/metrics")).get(looks), 60, what=worker.output())

@@ -43,7 +43,8 @@ def collector() -> Generator[Collector]:
 
 @pytest.fixture
 def composition(own_redis_url: str, tmp_path: Path, collector: Collector) -> Composition:
-    return Composition(own_redis_url, tmp_path, traced(collector))
+    # no beat repeats a look here, so none may lose its lease on a busy machine
+    return Composition(own_redis_url, tmp_path, {**traced(collector), "TOOLSCALE_LEASE_S": "10"})
 
 
 @pytest.fixture
