@@ -46,10 +46,11 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Generator[Browser]:
 
 @pytest.fixture(scope="module")
 def service(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
-    """Yield the address of a service over two real servers, which was asked once."""
+    """Yield the address of a service over three real servers, which was asked once."""
     directory = tmp_path_factory.mktemp("service")
     servers = {
         "good": {"command": good_stdio().command, "args": list(good_stdio().args)},
+        "quarterly-reports": {"command": good_stdio().command, "args": list(good_stdio().args)},
         "hostile": {"command": sys.executable, "args": [str(MARKUP_SERVER), "stdio"]},
     }
     config = directory / "mcp.json"
@@ -107,6 +108,15 @@ def test_a_page_loads_without_a_complaint_and_without_scrolling_sideways(
     assert tab.evaluate("document.querySelectorAll('script, iframe, [onerror], body style').length") == 0
     paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (max(map(int, re.findall(r"\d+", paper))) < 128) == dark
+
+
+def test_the_smallest_screen_has_room_for_the_names_of_servers(chromium: Browser, service: str) -> None:
+    tab = chromium.tab(320)  # that of WCAG 2.2, 1.4.10
+
+    tab.open(f"{service}/ui/servers")
+
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 320
+    assert tab.evaluate("document.querySelector('tbody th').getBoundingClientRect().width") >= 100
 
 
 def test_a_search_works_without_scripts(chromium: Browser, service: str) -> None:
