@@ -31,9 +31,10 @@ def savings(settings: Settings, period: str) -> Report:
 
 
 def view(found: Report) -> Group:
-    """Return the report for people."""
-    return Group(_totals(found), "", found.advice, "", _days(found), "", _catalogue(found), "",
-                 _servers(found.by_server), "", _tools(found.by_tool))  # fmt: skip
+    """Return the report for people, without the tables that would be empty."""
+    tables = (_days(found), _catalogue(found), _servers(found.by_server), _tools(found.by_tool))
+    filled = [part for table in tables if table.row_count for part in ("", table)]
+    return Group(_totals(found), "", found.advice, *filled)
 
 
 def _totals(found: Report) -> Table:

@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import select
+import signal
 import subprocess
 import sys
+import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+
+from shared.settings import load_settings
+from tests.hostile.processes import good_stdio
+from tests.redis_server import free_port
+from tests.waiting import eventually
+from workers.intents import open_intents
 
 TOOLSCALE = str(Path(sys.executable).with_name("toolscale"))
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-9]")
 
 
+def environment_of(directory: Path, **environment: str) -> dict[str, str]:
+    unset = dict.fromkeys(("REDIS_URL", "QDRANT_URL", "FORCE_COLOR", "NO_COLOR", "COLUMNS", "TOOLSCALE_LOG_LEVEL"), "")
+    known = {**os.environ, **unset, "TOOLSCALE_DATA_DIR": str(directory), **environment}
+    return {name: value for name, value in known.items() if value}
+
+
+def run(directory: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command, known = [TOOLSCALE, *arguments], environment_of(directory, **environment)
+    return subprocess.run(command, env=known, capture_output=True, text=True, timeout=60, check=False)
+
+
 def said(directory: Path, *arguments: str, **environment: str) -> str:
-    known = {"TOOLSCALE_DATA_DIR": str(directory), "REDIS_URL": "", "FORCE_COLOR": "", "NO_COLOR": "", **environment}
-    kept = {name: value for name, value in {**os.environ, **known}.items() if value}
-    done = subprocess.run([TOOLSCALE, *arguments], env=kept, capture_output=True, text=True, timeout=60, check=False)
-    return done.stdout
+    return run(directory, *arguments, **environment).stdout
 
 
 @pytest.mark.parametrize(
@@ -50,3 +69,68 @@ def test_colours_are_for_terminals_and_not_for_those_who_want_none(tmp_path: Pat
     assert "\x1b" not in piped
     assert COLOUR.search(terminal)
     assert not COLOUR.search(unwanted)
+
+
+def test_a_row_of_a_table_is_a_line_in_a_pipe_and_as_wide_as_it_is_told_elsewhere(tmp_path: Path) -> None:
+    server = "a-server-of-the-finance-department-that-has-a-long-name"
+    said(tmp_path, "emit", "up", server, "--url", "http://127.0.0.1:1/mcp")
+
+    piped = said(tmp_path, "ls").splitlines()
+    narrow = said(tmp_path, "ls", COLUMNS="60").splitlines()
+
+    assert len(piped) == 2
+    assert server in piped[1]
+    assert max(map(len, narrow)) <= 60
+
+
+@pytest.mark.parametrize("command", ["ls", "resync", "savings", "dead-letters", "emit down x"])
+def test_a_failure_is_a_line_on_stderr_and_no_document_on_stdout(tmp_path: Path, command: str) -> None:
+    done = run(tmp_path, *command.split(), "--json", REDIS_URL=f"redis://127.0.0.1:{free_port()}/0")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_whoever_interrupts_a_wait_gets_no_traceback(tmp_path: Path) -> None:
+    said(tmp_path, "emit", "up", "docs", "--url", "http://127.0.0.1:1/mcp")
+    waiting = subprocess.Popen(
+        [TOOLSCALE, "resync", "--wait"],
+        env=environment_of(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with closing(open_intents(load_settings(data_dir=tmp_path))) as intents:
+        eventually(lambda: [each.desired for each in intents.intents()] == [2], 30, "the resync")
+
+    waiting.send_signal(signal.SIGINT)
+
+    assert waiting.communicate(timeout=30) == ("", "")
+    assert waiting.returncode == 130
+
+
+def test_a_service_on_a_terminal_speaks_to_people_and_logs_what_they_must_know_alone(tmp_path: Path) -> None:
+    config = tmp_path / "mcp.json"
+    good = good_stdio()
+    config.write_text(json.dumps({"mcpServers": {"good": {"command": good.command, "args": list(good.args)}}}))
+    terminal, end = os.openpty()
+    command = [TOOLSCALE, "serve", "--config", str(config), "--port", "0"]
+    serving = subprocess.Popen(command, env=environment_of(tmp_path, TERM="dumb"), stdout=end, stderr=end)
+    os.close(end)
+    try:
+        text = _read_until(terminal, "can be found")
+    finally:
+        serving.send_signal(signal.SIGINT)
+        serving.wait(30)
+        os.close(terminal)
+
+    assert "Toolscale answers at http://127.0.0.1:" in text
+    assert "Listed 1 of 1 servers: 250 tools, of " in text
+    assert not re.search("event_recorded|server_indexed|Task toolscale", text)
+    assert serving.returncode == 0
+
+
+def _read_until(terminal: int, words: str) -> str:
+    text, deadline = "", time.monotonic() + 60
+    while words not in text and time.monotonic() < deadline:
+        if select.select([terminal], [], [], 1.0)[0]:
+            text += os.read(terminal, 65_536).decode()
+    return text

@@ -275,6 +275,7 @@ def test_savings_are_read_from_the_file_of_a_service(tmp_path: Path) -> None:
 
     as_json = json.loads(runner.invoke(app, ["savings", "7d", "--json"]).stdout)
     for_people = runner.invoke(app, ["savings"]).stdout
+    before = runner.invoke(app, ["savings", "2020-01-01"]).stdout
 
     assert as_json["totals"]["tokens_saved"] == 990
     assert as_json["net"]["if_each_search_is_a_session"] == 930
@@ -283,6 +284,8 @@ def test_savings_are_read_from_the_file_of_a_service(tmp_path: Path) -> None:
     assert as_json["catalogue"] == [{"day": day.isoformat(), "servers": 1, "tools": 7, "tokens": 6_543}]
     assert "6,543" in for_people
     assert "12,345" in for_people
+    assert "result bytes" in for_people
+    assert "result bytes" not in before
 
 
 def test_a_period_that_is_none_is_a_mistake_of_the_command() -> None:

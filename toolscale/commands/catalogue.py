@@ -88,7 +88,7 @@ def tell(answer: dict[str, Any]) -> None:
     if nearest := answer.get("nearest"):
         out.print(f"None fits. The nearest: {plain(', '.join(nearest))}", highlight=False)
     for warning in answer.get("warnings", []):
-        err.print(plain(warning), highlight=False)
+        err.print(plain(warning), highlight=False, soft_wrap=True)
     metrics = answer["token_metrics"]
     if answer["tools"] and metrics["baseline_tokens"]:
         cost = f"{metrics['returned_tokens']:,} tokens in place of {metrics['baseline_tokens']:,}"
@@ -121,7 +121,7 @@ def list_servers(
     except ToolscaleError as error:
         if url:
             raise
-        err.print(f"Tools and tokens are not known: {plain(str(error))}", highlight=False)
+        err.print(f"Tools and tokens are not known: {plain(str(error))}", highlight=False, soft_wrap=True)
         found = {}
     if how_far := None if url else migration(settings):
         err.print(plain(how_far), highlight=False, soft_wrap=True)

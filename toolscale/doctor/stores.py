@@ -59,7 +59,11 @@ def _kept(client: redis.Redis) -> Iterator[Finding]:
             yield warning("Redis", f"does not tell its {name}", f"see that its provider sets {name} {value}")
             continue
         if found != value:
-            yield problem("Redis", f"{name} is {found}: what is recorded may be lost", f"set {name} {value}")
+            yield problem(
+                "Redis",
+                f"{name} is {found}: what is recorded may be lost",
+                f"redis-cli config set {name} {value}, and the same in redis.conf",
+            )
 
 
 def _clock(client: redis.Redis) -> Finding:
