@@ -14,6 +14,7 @@ from PIL import Image
 from query.history import open_history
 from query.history.contract import Given, Searched, ServerSize
 from query.history.periods import today
+from query.savings import Baseline, saved_by_server
 from shared.settings import load_settings
 from tests.browser import browser
 from tests.screenshots import SCREENSHOTS
@@ -78,7 +79,9 @@ def _look_back(directory: Path) -> None:
             day, there = today() - timedelta(days=back), len(sizes) - back // 6
             history.keep_sizes(day, dict(sizes[:there]))
             tokens, tools = _together([size for _, size in sizes[:there]])
-            searched = Searched(tokens, tools, own_tokens=900, tokens_saved=max(0, tokens - 500))
+            saved, largest = max(0, tokens - 100), {server: size.tokens for server, size in sizes[:there]}
+            by_server = saved_by_server(Baseline(tokens, tools, largest=largest), {"git": 100}, saved)
+            searched = Searched(tokens, tools, own_tokens=900, tokens_saved=saved, saved_by_server=by_server)
             # each another tool than the search before, which would make it a repeat
             tools_found = [("git", "git_log"), ("git", "git_status")] * 5
             found = tools_found[: back * 7 % 11]
