@@ -2,37 +2,29 @@
 
 Every reconcile writes a server's sums to its record together with a revision, in microseconds since the
 epoch, which only grows. So a refresh reads what is newer than the highest revision seen: mostly nothing.
-What that misses is looked for now and then, beside the answers, since it takes longer.
+What that misses is found by comparing revisions now and then, which costs a fraction of reading records.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 from query.records import Records, summed
 from query.savings import UNCOUNTED_SHOWN, Baseline
 from shared.catalog import Encoding, Scope, ServerRecord, TokenSum
-from shared.errors import IndexUnavailable
 from shared.index.contract import ToolIndex
 
 # A revision is assigned before its record is written, so a lower one may become visible after a higher one.
 OVERLAP_US = 60_000_000
-# Reading the overlap costs as much as there were reconciles in it: too much for each call.
+# Comparing the overlap costs as much as there were reconciles in it: too much for each call.
 OVERLAP_EVERY_S = 1.0
-# Finds what was written later than the overlap reaches back, and what a record says without a new revision.
+# Finds what was written later than the overlap reaches back.
 EVERYTHING_EVERY_S = 60.0
-
-Work = Callable[[], None]
-
-
-def in_a_thread(work: Work) -> None:
-    """Do it beside what goes on; the process does not wait for it to end."""
-    threading.Thread(target=work, name="toolscale ledger", daemon=True).start()
+# More records than these are sooner read all at once than one by one.
+FEW = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +43,17 @@ class Audit:
 class Ledger:
     """The server records of an index, as sums for any scope. Safe to call from several threads.
 
-    A record is in the next baseline. One that was overtaken by a higher revision is looked for every OVERLAP_EVERY_S,
-    and one that came more than the overlap late every EVERYTHING_EVERY_S, `beside` the baseline that is asked for:
-    it is in the one after. Who has not asked for twice that long waits until everything was read.
+    A record is in the next baseline; one that was overtaken by a higher revision, within OVERLAP_EVERY_S;
+    one that came more than the overlap late, or went back to a lower revision, within EVERYTHING_EVERY_S.
     """
 
-    def __init__(
-        self,
-        index: ToolIndex,
-        clock_s: Callable[[], float] = time.monotonic,
-        beside: Callable[[Work], None] = in_a_thread,
-    ) -> None:
+    def __init__(self, index: ToolIndex, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._index = index
         self._clock_s = clock_s
-        self._beside = beside
-        self._refreshing = threading.Lock()
+        self._refreshing, self._renewing = threading.Lock(), threading.Lock()
         self._records = Records({})
         self._highest = 0
-        self._is_looking = False
-        self._news_at_s = self._overlap_read_at_s = self._everything_read_at_s = clock_s()
+        self._news_at_s = self._overlap_compared_at_s = self._all_compared_at_s = self._renewed_at_s = clock_s()
 
     def baseline(self, scope: Scope, encoding: Encoding) -> Baseline:
         """Return what all tools of the scope cost.
@@ -90,7 +74,8 @@ class Ledger:
         Raises:
             IndexUnavailable: the records, or the sums over a part of a server's tools, could not be read.
         """
-        records = [record for record in self.known(scope) if scope.admits(record)]
+        self._refresh()
+        records = [record for record in self._known(scope) if scope.admits(record)]
         return {record.server_id: self._of_server(record, scope, encoding) for record in records}
 
     def of_server(self, server_id: str, scope: Scope, encoding: Encoding) -> Baseline:
@@ -105,10 +90,17 @@ class Ledger:
     def known(self, scope: Scope) -> list[ServerRecord]:
         """Return the records of all servers in the scope, of whatever status, sorted by id.
 
+        A look that found nothing new writes its time under the revision before: such times are at most
+        EVERYTHING_EVERY_S behind. Reading them again takes the better part of a second with ten thousand servers.
+
         Raises:
             IndexUnavailable: the records could not be read.
         """
         self._refresh()
+        self._renew()
+        return self._known(scope)
+
+    def _known(self, scope: Scope) -> list[ServerRecord]:
         admitted = (each for each in self._records.by_id.values() if replace(scope, status=each.status).admits(each))
         return sorted(admitted, key=lambda each: each.server_id)
 
@@ -145,64 +137,52 @@ class Ledger:
 
     def _refresh(self) -> None:
         with self._refreshing:
-            if self._highest == 0:
-                self._everything_read_at_s = self._clock_s()
-            self._take(self._index.servers(newer_than=self._highest))
-            look = self._look_due()
-        if look:
-            look()
+            is_first, now_s = not self._highest, self._clock_s()
+            self._read_news(now_s)
+            if is_first:
+                self._all_compared_at_s = self._overlap_compared_at_s = self._renewed_at_s = now_s
+            elif now_s - self._all_compared_at_s >= EVERYTHING_EVERY_S:
+                self._compare(newer_than=0)
+                self._all_compared_at_s = self._overlap_compared_at_s = now_s
+            elif self._may_have_missed_some(now_s):
+                self._compare(newer_than=max(self._highest - OVERLAP_US, 0))
+                self._overlap_compared_at_s = now_s
 
-    def _look_due(self) -> Work | None:
-        """Return how to look now for the records that a refresh misses; None while it is too early, or under way."""
-        now_s = self._clock_s()
-        unread_s = now_s - self._everything_read_at_s
-        if unread_s >= 2 * EVERYTHING_EVERY_S:
-            return self._read_everything
-        if self._is_looking:
-            return None
-        if unread_s >= EVERYTHING_EVERY_S:
-            look = self._read_everything
-        elif now_s - self._overlap_read_at_s >= OVERLAP_EVERY_S and now_s - self._news_at_s <= OVERLAP_US / 1e6:
-            look = self._read_overlap
-        else:
-            return None
-        self._is_looking = True
-        return partial(self._beside, partial(self._look, look))
+    def _read_news(self, now_s: float) -> None:
+        records = self._index.servers(newer_than=self._highest)
+        if records:
+            self._records = self._records.updated(records)
+            self._highest, self._news_at_s = max(record.revision for record in records), now_s
 
-    def _look(self, look: Work) -> None:
-        try:
-            with suppress(IndexUnavailable):  # whoever asks next hears of it, and has it looked again
-                look()
-        finally:
-            self._is_looking = False
+    def _may_have_missed_some(self, now_s: float) -> bool:
+        """Return whether a lower revision than the highest may have become visible, and it is time to look for it."""
+        is_settled = self._overlap_compared_at_s - self._news_at_s > OVERLAP_US / 1e6
+        return not is_settled and now_s - self._overlap_compared_at_s >= OVERLAP_EVERY_S
 
-    def _read_overlap(self) -> None:
-        self._overlap_read_at_s = self._clock_s()
-        revisions = self._index.revisions(newer_than=max(self._highest - OVERLAP_US, 0))
-        missed = [server for server, revision in revisions.items() if revision > self._revision(server)]
-        found = [record for server in missed if (record := self._index.server(server))]
-        with self._refreshing:
-            self._take(self._later(found))
+    def _compare(self, newer_than: int) -> None:
+        """Read the records whose revision is not the one known; after all were compared, forget those that are gone."""
+        revisions, known = self._index.revisions(newer_than=newer_than), self._records.by_id
+        differing = [
+            server
+            for server, revision in revisions.items()
+            if server not in known or known[server].revision != revision
+        ]
+        gone = [] if newer_than else [server for server in known if server not in revisions]
+        self._records = self._records.updated(self._read(differing, newer_than), gone)
 
-    def _read_everything(self) -> None:
-        begun_s, before = self._clock_s(), self._records.by_id
-        found = {record.server_id: record for record in self._index.servers()}
-        with self._refreshing:
-            now = self._records.by_id
-            gone = [server for server in before.keys() - found.keys() if now.get(server) is before[server]]
-            self._take(self._later(found.values()), gone)
-            self._everything_read_at_s = self._overlap_read_at_s = begun_s
+    def _read(self, servers: list[str], newer_than: int) -> list[ServerRecord]:
+        if len(servers) > FEW:
+            return self._index.servers(newer_than=newer_than)
+        return [record for server in servers if (record := self._index.server(server))]
 
-    def _later(self, records: Iterable[ServerRecord]) -> list[ServerRecord]:
-        """Return those that no later record of the same server has come before."""
-        return [record for record in records if record.revision >= self._revision(record.server_id)]
-
-    def _revision(self, server_id: str) -> int:
-        record = self._records.by_id.get(server_id)
-        return record.revision if record else 0
-
-    def _take(self, records: Sequence[ServerRecord], gone: Collection[str] = ()) -> None:
-        self._records = self._records.updated(records, gone)
-        highest = max((record.revision for record in records), default=0)
-        if highest > self._highest:
-            self._highest, self._news_at_s = highest, self._clock_s()
+    def _renew(self) -> None:
+        """Read all records whole once they are old; what is learnt of a server meanwhile is newer."""
+        with self._renewing:
+            begun_s, before = self._clock_s(), self._records.by_id
+            if begun_s - self._renewed_at_s < EVERYTHING_EVERY_S:
+                return
+            read = self._index.servers()
+            with self._refreshing:
+                now = self._records.by_id
+                unchanged = [each for each in read if now.get(each.server_id) is before.get(each.server_id)]
+                self._records, self._renewed_at_s = self._records.updated(unchanged), begun_s

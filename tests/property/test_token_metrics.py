@@ -160,7 +160,7 @@ class Site:
     running: dict[str, Reconcile] = field(default_factory=dict[str, Reconcile])
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger(self.index, clock_s=lambda: self.now_s, beside=lambda work: work())
+        self.ledger = Ledger(self.index, clock_s=lambda: self.now_s)
 
     def start(self, server_id: str, world: World) -> None:
         """Begin a reconcile; a server has at most one at a time, as its lease makes sure."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from query.ledger import EVERYTHING_EVERY_S, OVERLAP_EVERY_S, OVERLAP_US, Ledger, Work
+from query.ledger import EVERYTHING_EVERY_S, FEW, OVERLAP_EVERY_S, OVERLAP_US, Ledger
 from query.savings import LARGEST, UNCOUNTED_SHOWN
 from shared.catalog import RECIPE, Endpoint, Scope, ServerRecord
 from shared.errors import IndexUnavailable
@@ -22,21 +22,23 @@ class Clock:
         return self.now_s
 
 
-def at_once(work: Work) -> None:
-    work()
-
-
 class WatchedIndex(FakeIndex):
-    """Remembers how many records each read returned."""
+    """Remembers how many records each read returned, and how many revisions."""
 
     def __init__(self) -> None:
         super().__init__()
         self.read: list[int] = []
+        self.compared: list[int] = []
 
     def servers(self, *, newer_than: int = 0) -> list[ServerRecord]:
         records = super().servers(newer_than=newer_than)
         self.read.append(len(records))
         return records
+
+    def revisions(self, *, newer_than: int = 0) -> dict[str, int]:
+        revisions = {each.server_id: each.revision for each in super().servers(newer_than=newer_than)}
+        self.compared.append(len(revisions))
+        return revisions
 
     def lose(self, server_id: str) -> None:
         del self._servers[server_id]
@@ -49,8 +51,8 @@ class SlowIndex(WatchedIndex):
 
     def servers(self, *, newer_than: int = 0) -> list[ServerRecord]:
         records = super().servers(newer_than=newer_than)
-        happens, self.meanwhile = self.meanwhile, None
-        if happens:
+        if newer_than == 0 and self.meanwhile:
+            happens, self.meanwhile = self.meanwhile, None
             happens()
         return records
 
@@ -85,7 +87,7 @@ def test_a_record_is_in_the_next_baseline() -> None:
 
 def test_only_what_is_new_is_read_once_all_is_known() -> None:
     index = WatchedIndex()
-    ledger = Ledger(index, clock_s=Clock(), beside=at_once)
+    ledger = Ledger(index, clock_s=Clock())
     for i in range(100):
         index.put_server(record(f"s{i}", NOW_US + i))
     tokens(ledger)
@@ -99,7 +101,7 @@ def test_only_what_is_new_is_read_once_all_is_known() -> None:
 
 def test_a_record_overtaken_by_a_higher_revision_is_found_by_the_overlap() -> None:
     index, clock = FakeIndex(), Clock()
-    ledger = Ledger(index, clock_s=clock, beside=at_once)
+    ledger = Ledger(index, clock_s=clock)
     index.put_server(record("fast", NOW_US))
     tokens(ledger)
 
@@ -111,7 +113,7 @@ def test_a_record_overtaken_by_a_higher_revision_is_found_by_the_overlap() -> No
 
 def test_a_record_later_than_the_overlap_is_found_by_reading_everything() -> None:
     index, clock = FakeIndex(), Clock()
-    ledger = Ledger(index, clock_s=clock, beside=at_once)
+    ledger = Ledger(index, clock_s=clock)
     index.put_server(record("fast", NOW_US))
     tokens(ledger)
 
@@ -123,7 +125,7 @@ def test_a_record_later_than_the_overlap_is_found_by_reading_everything() -> Non
 
 def test_a_read_of_everything_that_failed_is_made_again_at_the_next_call() -> None:
     index = FakeIndex()
-    ledger = Ledger(index, clock_s=Clock(), beside=at_once)
+    ledger = Ledger(index, clock_s=Clock())
     index.put_server(record("a", NOW_US))
     index.is_down = True
     with pytest.raises(IndexUnavailable):
@@ -134,77 +136,75 @@ def test_a_read_of_everything_that_failed_is_made_again_at_the_next_call() -> No
     assert tokens(ledger) == 10
 
 
-def test_the_overlap_is_not_read_again_and_again_where_nothing_was_written_for_as_long() -> None:
+def test_the_overlap_is_not_compared_again_and_again_where_nothing_was_written_for_as_long() -> None:
     index, clock = WatchedIndex(), Clock()
-    ledger = Ledger(index, clock_s=clock, beside=at_once)
+    ledger = Ledger(index, clock_s=clock)
     index.put_server(record("a", NOW_US))
     for _ in range(100):
         clock.now_s += OVERLAP_EVERY_S / 2
         tokens(ledger)
-    at_first, clock.now_s = len([read for read in index.read if read]), clock.now_s + OVERLAP_US / 1e6
-    tokens(ledger)  # reads everything, for the first time in a minute
+    compared_at_first, clock.now_s = sum(index.compared), clock.now_s + OVERLAP_US / 1e6
+    tokens(ledger)  # compares everything, for the first time in a minute
+    index.compared.clear()
 
     for _ in range(100):
         clock.now_s += OVERLAP_EVERY_S / 2
         tokens(ledger)
 
-    assert at_first > 40
-    assert sum(index.read[-100:]) == 0
+    assert compared_at_first > 40
+    assert index.compared == []
 
 
-def test_a_baseline_does_not_wait_until_everything_was_read() -> None:
-    index, clock = WatchedIndex(), Clock()
-    left: list[Work] = []
-    ledger = Ledger(index, clock_s=clock, beside=left.append)
-    index.put_server(record("a", NOW_US))
+def test_an_overtaken_record_is_found_however_seldom_one_asks() -> None:
+    index, clock = FakeIndex(), Clock()
+    ledger = Ledger(index, clock_s=clock)
+    index.put_server(record("fast", NOW_US))
     tokens(ledger)
-    index.put_server(record("very slow", NOW_US - OVERLAP_US))
-    clock.now_s += EVERYTHING_EVERY_S
+    for _ in range(5):
+        clock.now_s += 10.1
+        tokens(ledger)
 
-    assert (tokens(ledger), tokens(ledger)) == (10, 10)
+    index.put_server(record("slow", NOW_US - OVERLAP_US + 1))
+    clock.now_s += 9.4
 
-    (look,) = left
-    look()
+    assert clock.now_s < EVERYTHING_EVERY_S
     assert tokens(ledger) == 20
 
 
-def test_who_asks_for_the_first_time_in_a_while_waits_until_everything_was_read() -> None:
+def test_comparing_reads_no_record_that_is_known() -> None:
     index, clock = WatchedIndex(), Clock()
-    left: list[Work] = []
-    ledger = Ledger(index, clock_s=clock, beside=left.append)
-    index.put_server(record("a", NOW_US))
+    ledger = Ledger(index, clock_s=clock)
+    for i in range(100):
+        index.put_server(record(f"s{i}", NOW_US + i))
     tokens(ledger)
-    index.put_server(record("very slow", NOW_US - OVERLAP_US))
 
-    clock.now_s += 2 * EVERYTHING_EVERY_S
-
-    assert (tokens(ledger), left) == (20, [])
-
-
-def test_what_was_learnt_while_everything_was_read_is_not_taken_back() -> None:
-    index, clock = SlowIndex(), Clock()
-    left: list[Work] = []
-    ledger = Ledger(index, clock_s=clock, beside=left.append)
-    index.put_server(record("a", NOW_US))
-    index.put_server(record("b", NOW_US))
+    index.put_server(record("late", NOW_US - 1))
+    clock.now_s += OVERLAP_EVERY_S
     tokens(ledger)
     clock.now_s += EVERYTHING_EVERY_S
+    assert tokens(ledger) == 1010
+
+    assert (index.read, index.compared) == ([100, 0, 0], [101, 101])
+
+
+@pytest.mark.parametrize("servers", [1, FEW + 1])
+def test_records_that_went_back_to_a_lower_revision_are_believed(servers: int) -> None:
+    index, clock = FakeIndex(), Clock()
+    ledger = Ledger(index, clock_s=clock)
+    for i in range(servers):
+        index.put_server(record(f"s{i}", NOW_US, tokens=10))
     tokens(ledger)
 
-    def meanwhile() -> None:
-        index.put_server(record("a", NOW_US + 1, tokens=30))
-        index.put_server(record("c", NOW_US + 1))
-        assert tokens(ledger) == 50
+    for i in range(servers):
+        index.put_server(record(f"s{i}", 1, tokens=30))
+    clock.now_s += EVERYTHING_EVERY_S
 
-    index.meanwhile = meanwhile
-    left.pop()()
-
-    assert tokens(ledger) == 50
+    assert tokens(ledger) == 30 * servers
 
 
-def test_a_server_that_the_index_lost_is_in_no_sum_once_everything_was_read() -> None:
+def test_a_server_that_the_index_lost_is_in_no_sum_once_all_were_compared() -> None:
     index, clock = WatchedIndex(), Clock()
-    ledger = Ledger(index, clock_s=clock, beside=at_once)
+    ledger = Ledger(index, clock_s=clock)
     index.put_server(record("a", NOW_US))
     index.put_server(record("lost", NOW_US))
     tokens(ledger)
@@ -215,21 +215,57 @@ def test_a_server_that_the_index_lost_is_in_no_sum_once_everything_was_read() ->
     assert tokens(ledger) == 10
 
 
-def test_a_look_that_failed_beside_is_made_again() -> None:
-    index, clock = WatchedIndex(), Clock()
-    left: list[Work] = []
-    ledger = Ledger(index, clock_s=clock, beside=left.append)
+def test_comparing_that_failed_is_done_by_the_next_call() -> None:
+    index, clock = FakeIndex(), Clock()
+    ledger = Ledger(index, clock_s=clock)
     index.put_server(record("a", NOW_US))
+    tokens(ledger)
+    index.put_server(record("very slow", NOW_US - OVERLAP_US))
+    clock.now_s += EVERYTHING_EVERY_S
+    index.is_down = True
+    with pytest.raises(IndexUnavailable):
+        tokens(ledger)
+
+    index.is_down = False
+
+    assert tokens(ledger) == 20
+
+
+def test_what_a_record_says_under_its_old_revision_is_known_within_a_minute() -> None:
+    index, clock = FakeIndex(), Clock()
+    ledger = Ledger(index, clock_s=clock)
+    before = record("a", NOW_US)
+    index.put_server(before)
+    assert ledger.known(Scope()) == [before]
+
+    after = before.model_copy(update={"last_listed_at": 2.0})
+    index.put_server(after)
+    assert ledger.known(Scope()) == [before]
+    clock.now_s += EVERYTHING_EVERY_S
+
+    assert ledger.known(Scope()) == [after]
+
+
+def test_what_was_learnt_while_records_were_read_again_is_not_taken_back() -> None:
+    index, clock = SlowIndex(), Clock()
+    ledger = Ledger(index, clock_s=clock)
+    for server in ("a", "b", "lost"):
+        index.put_server(record(server, NOW_US))
     tokens(ledger)
     clock.now_s += EVERYTHING_EVERY_S
     tokens(ledger)
-    index.is_down = True
-    left.pop()()
-    index.is_down = False
 
-    tokens(ledger)
+    def meanwhile() -> None:
+        index.put_server(record("a", NOW_US + 1, tokens=30))
+        index.put_server(record("c", NOW_US + 1))
+        index.lose("lost")
+        clock.now_s += EVERYTHING_EVERY_S
+        assert tokens(ledger) == 50
 
-    assert len(left) == 1
+    index.meanwhile = meanwhile
+    seen = {each.server_id: each.tokens["cl100k_base"] for each in ledger.known(Scope())}
+
+    assert seen == {"a": 30, "b": 10, "c": 10}
 
 
 def test_a_scope_is_summed_once_as_long_as_no_record_changes() -> None:
