@@ -16,6 +16,7 @@ import structlog
 from celery import Celery
 
 from benchmarks.throughput.machine import this_machine
+from shared.errors import IntentsUnavailable
 from tests.chaos.asking import asking
 from tests.chaos.fleet import Fleet, serve
 from tests.chaos.judging import Judge
@@ -73,7 +74,7 @@ class Chaos:
         if self._qdrant_url:
             query = opened.enter_context(self._composition.run("query", "-m", "query"))
             query.wait_for("query_service_started")
-        self._judge = Judge(self._fleet.history, self._fleet.always)
+        self._judge = Judge(self._fleet.history, self._fleet.always, self._is_blamed)
         self._done: Counter[Fault] = Counter()
         self._lost = 0
         self._wrong: list[str] = []
@@ -120,6 +121,16 @@ class Chaos:
         """Return the environment of a process whose clock may be wrong; nothing else of it is."""
         path = os.pathsep.join([str(SKEWED), os.environ.get("PYTHONPATH", "")])
         return {"PYTHONPATH": path, "CHAOS_CLOCK_AHEAD_S": str(self._rng.choice(CLOCKS_AHEAD_S))}
+
+    def _is_blamed(self, server_id: str) -> bool:
+        """Return whether the server is parked, or about to be: it was looked at when workers died."""
+        if server_id in self._workers.parked():
+            return True
+        try:
+            intent = self._intents.intent(server_id)
+        except IntentsUnavailable:
+            return False
+        return intent is not None and intent.is_suspect
 
     def _some_load(self) -> None:
         self._load.some(max(2, self._plan.servers // 10))

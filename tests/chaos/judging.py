@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -35,6 +35,7 @@ class Question:
     wanted: Offer | None
     asked_at: float
     agreed_at: float
+    is_blamed: bool = False
 
 
 class Judge:
@@ -42,24 +43,28 @@ class Judge:
 
     A tool that was gone when the catalogue last followed the fleet is never found again. One that is always offered
     is always found; but once the index was lost, an answer may say instead that there is more to come, until the tool
-    was found again.
+    was found again; and a server `is_blamed` for deaths of workers may be hidden for it.
     """
 
-    def __init__(self, history: History, always: Collection[Offer]) -> None:
+    def __init__(
+        self, history: History, always: Collection[Offer], is_blamed: Callable[[str], bool] = lambda _: False
+    ) -> None:
+        self._is_blamed = is_blamed
         self.wrong: list[str] = []
         self._history = history
         self._always = frozenset(always)
         self._awaited: set[Offer] = set()
         self._lost_at = -math.inf
         self._found_at: dict[Offer, float] = {}
-        self._questions = self._answers = self._incomplete = 0
+        self._questions = self._answers = self._incomplete = self._hidden = 0
         self._errors: Counter[str] = Counter()
         self._longest_s = self._longest_error_s = self._longest_stale_s = 0.0
 
     def ask(self, wanted: Offer | None = None) -> Question:
         """Begin a question."""
         self._questions += 1
-        return Question(wanted, self._history.now(), self._history.agreed_at)
+        is_blamed = wanted is not None and self._is_blamed(wanted[0])
+        return Question(wanted, self._history.now(), self._history.agreed_at, is_blamed)
 
     def index_lost(self) -> None:
         """Note that nothing that was found before need be found now."""
@@ -103,6 +108,7 @@ class Judge:
             questions=self._questions,
             answers=self._answers,
             incomplete=self._incomplete,
+            hidden=self._hidden,
             errors=dict(self._errors),
             within_s=ANSWER_WITHIN_S,
             longest_s=round(self._longest_s, 2),
@@ -136,6 +142,8 @@ class Judge:
                 self._awaited.discard(wanted)
         elif wanted in self._awaited and any(each.startswith(MORE_TO_COME) for each in warnings):
             self._incomplete += 1
+        elif question.is_blamed or self._is_blamed(wanted[0]):
+            self._hidden += 1
         else:
             self.wrong.append(f"not found, though always offered: {wanted}, warnings {warnings}")
 

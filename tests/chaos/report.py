@@ -81,6 +81,7 @@ def _asked(asked: Asked) -> Iterator[str]:
     yield f"| questions | {asked.questions} |"
     yield f"| answers | {asked.answers} |"
     yield f"| of these, said that there is more to come: the index had been deleted | {asked.incomplete} |"
+    yield f"| of these, lacked a tool whose server was parked, blamed for deaths of workers | {asked.hidden} |"
     yield from (f"| errors: {kind} | {times} |" for kind, times in asked.errors.items())
     yield f"| longest wait for an answer | {asked.longest_s:.1f} s, allowed {asked.within_s:g} s |"
     yield f"| longest wait for an error | {asked.longest_error_s:.1f} s, allowed {asked.within_s:g} s |"

@@ -44,14 +44,16 @@ class Schedules(Frozen):
 class Asked(Frozen):
     """What became of questions to find_tool while faults went on.
 
-    `errors` counts by kind. `incomplete` answers said that there is more to come, after the index was lost.
-    The longest answer and the longest error took so many seconds, of `within_s` allowed; `longest_stale_s` is the most
-    that a tool was found for after it was gone.
+    `incomplete` answers said that there is more to come, after the index was lost; `hidden` ones lacked a tool of a
+    server that was parked, blamed for deaths of workers. `errors` counts by kind. The longest answer and the longest
+    error took so many seconds, of `within_s` allowed; `longest_stale_s` is the most that a tool was found for after it
+    was gone.
     """
 
     questions: int
     answers: int
     incomplete: int
+    hidden: int
     errors: dict[str, int]
     within_s: float
     longest_s: float

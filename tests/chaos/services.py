@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import subprocess
@@ -53,6 +54,9 @@ class Workers:
         self.count = count
         self._stack = ExitStack()
         self._logs: list[Path] = []
+        self._reading = threading.Lock()
+        self._read_up_to: dict[Path, int] = {}
+        self._parked: set[str] = set()
         self._running = [self._start() for _ in range(count)]
 
     def kill(self, which: int) -> None:
@@ -82,6 +86,13 @@ class Workers:
         """Return how often workers logged this event, those that are gone included."""
         return sum(log.read_text(errors="replace").count(f'"event": "{event}"') for log in self._logs)
 
+    def parked(self) -> set[str]:
+        """Return the servers that workers said to have parked, and have not said to have listed since."""
+        with self._reading:
+            for log in list(self._logs):
+                self._read(log)
+            return set(self._parked)
+
     def freeze(self, which: int, seconds: float) -> None:
         """Let a worker stand still for longer than its leases last."""
         process = self._running[which].process
@@ -92,6 +103,19 @@ class Workers:
     def close(self) -> None:
         """End what still runs."""
         self._stack.close()
+
+    def _read(self, log: Path) -> None:
+        """Read what a worker has said since it was read last, whole lines only."""
+        start = self._read_up_to.get(log, 0)
+        with log.open("rb") as file:
+            file.seek(start)
+            said, _, _ = file.read().rpartition(b"\n")
+        self._read_up_to[log] = start + len(said) + 1 if said else start
+        for line in said.decode(errors="replace").splitlines():
+            if '"event": "server_parked"' in line:
+                self._parked.add(json.loads(line)["server"])
+            elif '"event": "server_indexed"' in line:
+                self._parked.discard(json.loads(line)["server"])
 
     def _start(self) -> Running:
         running = self._stack.enter_context(self._start_one(f"worker{len(self._logs)}"))

@@ -27,11 +27,12 @@ class Court:
     at: float = 0.0
     history: History = field(init=False)
     judge: Judge = field(init=False)
+    blamed: set[str] = field(default_factory=set[str])
 
     def __post_init__(self) -> None:
         self.history = History(lambda: self.at)
         self.history.note("steady", {ALWAYS})
-        self.judge = Judge(self.history, [ALWAYS])
+        self.judge = Judge(self.history, [ALWAYS], lambda server_id: server_id in self.blamed)
 
     def ask(self, wanted: Offer | None, *found: Offer, warnings: tuple[str, ...] = ()) -> list[str]:
         """Ask, have these tools found, and return what was wrong so far."""
@@ -98,6 +99,21 @@ def test_a_tool_that_nobody_ever_offered_is_wrong(court: Court) -> None:
 
 def test_what_is_always_offered_is_missed_whatever_the_answer_says(court: Court) -> None:
     assert "not found, though always offered" in court.ask(ALWAYS, warnings=(STILL_LISTED,))[0]
+
+
+def test_a_server_that_was_blamed_when_it_was_asked_for_or_is_by_now_may_be_hidden(court: Court) -> None:
+    court.blamed = {"steady"}
+    question = court.judge.ask(ALWAYS)
+    court.blamed = set()
+    court.judge.answered(question, answer())
+    question = court.judge.ask(ALWAYS)
+    court.blamed = {"steady"}
+    court.judge.answered(question, answer())
+    court.blamed = set()
+
+    assert court.judge.wrong == []
+    assert court.judge.asked().hidden == 2
+    assert "not found" in court.ask(ALWAYS)[0]
 
 
 @pytest.mark.parametrize("warning", [STILL_LISTED, BEING_FILLED])
