@@ -85,7 +85,7 @@ def _asked(asked: Asked) -> Iterator[str]:
     yield from (f"| errors: {kind} | {times} |" for kind, times in asked.errors.items())
     yield f"| longest wait for an answer | {asked.longest_s:.1f} s, allowed {asked.within_s:g} s |"
     yield f"| longest wait for an error | {asked.longest_error_s:.1f} s, allowed {asked.within_s:g} s |"
-    yield f"| longest that a tool was found after it was gone | {asked.longest_stale_s:.1f} s |"
+    yield f"| longest that a tool was found after it was gone, while faults went on | {asked.longest_stale_s:.1f} s |"
 
 
 def _place(machine: Machine) -> str:

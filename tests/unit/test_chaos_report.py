@@ -57,7 +57,7 @@ def test_a_run_of_one_part_keeps_the_other(tmp_path: Path, first: str) -> None:
         "| errors: gone | 20 |",
         "| longest wait for an answer | 3.1 s, allowed 21 s |",
         "| longest wait for an error | 0.3 s, allowed 21 s |",
-        "| longest that a tool was found after it was gone | 8.8 s |",
+        "| longest that a tool was found after it was gone, while faults went on | 8.8 s |",
     ],
 )
 def test_the_report_says_what_became_of_questions(row: str) -> None:
