@@ -50,8 +50,9 @@ def test_bash_completes_commands_and_options(tmp_path: Path, typed: str, complet
     assert said(tmp_path, _TOOLSCALE_COMPLETE="complete_bash", **words).split() == completed
 
 
-def test_bash_completes_the_ids_of_announced_servers(tmp_path: Path) -> None:
-    words = {"COMP_WORDS": "toolscale show f", "COMP_CWORD": "2"}
+@pytest.mark.parametrize("typed", ["toolscale show f", "toolscale resync f", "toolscale find a file --server f"])
+def test_bash_completes_the_ids_of_announced_servers(tmp_path: Path, typed: str) -> None:
+    words = {"COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
     before = said(tmp_path / "none", _TOOLSCALE_COMPLETE="complete_bash", **words)
     for server in ("files", "git"):
         said(tmp_path, "emit", "up", server, "--url", "http://127.0.0.1:1/mcp")
@@ -81,6 +82,14 @@ def test_a_row_of_a_table_is_a_line_in_a_pipe_and_as_wide_as_it_is_told_elsewher
     assert len(piped) == 2
     assert server in piped[1]
     assert max(map(len, narrow)) <= 60
+
+
+def test_a_refused_event_is_told_in_one_line(tmp_path: Path) -> None:
+    done = run(tmp_path, "emit", "up", "a:b", "--url", "http://127.0.0.1:1/mcp", "--json")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: data.server_id: ")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", ["ls", "resync", "savings", "dead-letters", "emit down x"])

@@ -163,7 +163,7 @@ def _document(kind: str, data: dict[str, Any]) -> dict[str, Any]:
 def _emit(raw: str | dict[str, Any], wait: bool, as_json: bool, data_dir: Path | None) -> None:
     from toolscale.emitting import emit_from_outside  # noqa: PLC0415  # loads the broker's client
 
-    configure_logging("WARNING")
+    configure_logging("ERROR")  # what became of it is said, or is the error
     settings = load_settings(data_dir=data_dir)
     emitted = emit_from_outside(raw, settings)
     if wait:

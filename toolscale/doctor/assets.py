@@ -11,7 +11,7 @@ from shared.settings import Settings
 from shared.tokens import counter
 from toolscale.doctor.finding import Finding, ok, problem
 
-_INSTALL_AGAIN = "install Toolscale again: the file is part of it"
+_INSTALL_AGAIN = "install Toolscale again, or in a clone `git checkout shared/assets`: the file is part of it"
 
 
 def check_model(settings: Settings) -> Iterator[Finding]:
