@@ -84,10 +84,13 @@ def token_metrics(
 def saved_by_server(baseline: Baseline, returned: Mapping[str, int], tokens_saved: int) -> dict[str, int]:
     """Return which servers' definitions an answer did without, in tokens; together they are `tokens_saved`.
 
-    `returned` is what the tools of a server cost as they are shown. All but the largest servers are OTHERS.
+    `returned` is what the tools of a server cost as they are shown. All but the largest servers are OTHERS; so are all,
+    where a server's record is behind its tools, and its part would be less than nothing.
     """
     largest = {server: tokens - returned.get(server, 0) for server, tokens in baseline.largest.items()}
     rest = tokens_saved - sum(largest.values())
+    if rest < 0 or any(saved < 0 for saved in largest.values()):
+        largest, rest = {}, tokens_saved
     return largest | ({OTHERS: rest} if rest else {})
 
 

@@ -14,8 +14,9 @@ from query.savings import OTHERS
 
 # A search that gives only what the same caller's search before it gave, within this time, is a repeat.
 REPEAT_WITHIN_S = 600
-# Beyond so many counters a day, callers and tools that are new to the day are summed as OTHERS.
-MAX_COUNTERS_A_DAY = 10_000
+# Beyond so many counters a day, callers, servers and tools that are new to the day are summed as OTHERS. A caller has
+# two for each of the servers whose saving is told, and five for each tool.
+MAX_COUNTERS_A_DAY = 25_000
 
 CounterName = Literal[
     "answers",
@@ -111,7 +112,7 @@ Rows = Mapping[RowKey, Mapping[str, int]]
 
 
 class SavingsHistory(Protocol):
-    """Counters by day, caller and tool, and the servers' sizes by day. Safe to call from several threads.
+    """Counters by day, caller, server and tool, and the servers' sizes by day. Safe to call from several threads.
 
     A day is kept for the store's `keep_days`, and has at most MAX_COUNTERS_A_DAY and those of OTHERS, and a size for
     each server of the catalogue.

@@ -55,7 +55,8 @@ class Used(BaseModel):
     """How often tools of a server, or a tool, were in an answer, and what their definitions take each time together.
 
     `returned_tokens` is what they took as they were shown. `tokens_saved` is what searches saved by doing without the
-    definitions of this server; None: of a tool, and of a server among the others. `calls` went to the server through
+    definitions of this server; None: of a tool, of a server among the others, and of one that no search was measured
+    against. `calls` went to the server through
     us; `response_bytes` is how long their results were in JSON, together.
     """
 
