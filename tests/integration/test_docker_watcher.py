@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import urllib.request
 from collections.abc import Generator
@@ -231,7 +232,8 @@ def test_a_watcher_shows_whether_it_follows_its_source_and_what_it_made_of_it(
 
 def test_a_source_that_does_not_answer_is_counted_and_grows_old(docker: ScriptedDocker, intents: SqliteIntents) -> None:
     registry = CollectorRegistry()
-    metrics = SourceMetrics(registry)
+    now_s = itertools.count(step=100.0)
+    metrics = SourceMetrics(registry, clock=lambda: next(now_s))
     registry.register(metrics)
     docker.is_down = True
 
@@ -241,4 +243,4 @@ def test_a_source_that_does_not_answer_is_counted_and_grows_old(docker: Scripted
 
     found = shown(registry)
     assert found['toolscale_source_connected{source="toolscale/docker"}'] == 0
-    assert 'toolscale_source_followed_seconds{source="toolscale/docker"}' not in found
+    assert found['toolscale_source_followed_seconds{source="toolscale/docker"}'] >= 100

@@ -92,10 +92,10 @@ def test_a_check_says_what_its_probe_found_last_and_that_a_probe_hangs(clock: St
 
 def test_what_was_done_in_time_is_fresh_and_what_never_was_is_trouble_too(clock: Steady) -> None:
     fresh = Freshness(within_s=20.0, clock=clock)
-    assert (fresh.age_s(), fresh.trouble()) == (None, None)
+    assert (fresh.age_s(), fresh.trouble()) == (0.0, None)
 
     clock.now += 21.0
-    assert fresh.trouble() == "not done for 21 s"
+    assert (fresh.age_s(), fresh.trouble()) == (21.0, "not done for 21 s")
 
     fresh.note()
     clock.now += 20.0

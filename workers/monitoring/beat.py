@@ -25,7 +25,7 @@ LAST_TICK = Metric(
     "toolscale_last_tick_seconds",
     "gauge",
     "seconds",
-    "Seconds since this beat last asked for a sweep; absent until it did.",
+    "Seconds since this beat last asked for a sweep or, where it never did, since it began.",
 )
 METRICS = (TICKS, LAST_TICK)
 
@@ -53,10 +53,8 @@ class Ticks:
         return self._last.trouble()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the seconds since the last tick; nothing before the first."""
-        age_s = self._last.age_s()
-        if age_s is not None:
-            yield gauge(LAST_TICK, age_s)
+        """Yield the seconds since the last tick."""
+        yield gauge(LAST_TICK, self._last.age_s())
 
 
 def show_ticks(settings: Settings) -> Callable[..., None]:

@@ -12,19 +12,17 @@ class Freshness:
     def __init__(self, within_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._within_s = within_s
         self._clock = clock
-        self._began_at = clock()
-        self._done_at: float | None = None
+        self._done_at = clock()
 
     def note(self) -> None:
         """Note that it was done now. Safe to call from any thread."""
         self._done_at = self._clock()
 
-    def age_s(self) -> float | None:
-        """Return the seconds since it was last done; None where it never was."""
-        return None if self._done_at is None else self._clock() - self._done_at
+    def age_s(self) -> float:
+        """Return the seconds since it was last done or, where it never was, since this was made."""
+        return self._clock() - self._done_at
 
     def trouble(self) -> str | None:
         """Return what is wrong, in words; None as long as it may take."""
         age_s = self.age_s()
-        waited_s = self._clock() - self._began_at if age_s is None else age_s
-        return f"not done for {waited_s:.0f} s" if waited_s > self._within_s else None
+        return f"not done for {age_s:.0f} s" if age_s > self._within_s else None

@@ -42,7 +42,7 @@ FOLLOWED = Metric(
     "toolscale_source_followed_seconds",
     "gauge",
     "seconds",
-    "Seconds since the intents last said the same as a source; absent until they did.",
+    "Seconds since the intents last said the same as a source or, where they never did, since it was first asked.",
     ("source",),
 )
 METRICS = (CONNECTED, CONNECTIONS, LISTS, FOLLOWED)
@@ -75,7 +75,7 @@ class SourceMetrics:
     def listed(self, source: str, result: Result) -> None:
         """Count that a source was asked what runs, by what became of it."""
         self._lists.labels(source, result).inc()
-        if result == "followed":
+        if result == "followed" or source not in self._followed_at:
             self._followed_at[source] = self._clock()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
