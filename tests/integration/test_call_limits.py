@@ -113,7 +113,7 @@ async def test_a_caller_with_as_many_calls_as_it_may_have_is_told_to_wait() -> N
 
 @pytest.mark.parametrize("kind", ["stdio", "http", "legacy", "sse"])
 async def test_a_large_result_waits_while_as_many_are_in_hand_as_may_be(kind: Any) -> None:
-    limits = CallLimits(timeout_s=3, large_at_once=1)
+    limits = CallLimits(timeout_s=8, large_at_once=1)
     tools = [tool_of("s", "huge"), tool_of("other", "huge")]
 
     def dial(_server_id: str, _endpoint: Endpoint) -> Target:
