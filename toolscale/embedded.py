@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from shared.events import ServerEvent
 from shared.settings import Settings
 from shared.upstream.config_file import ConfigFile
 from shared.upstream.mcp_json import Config
+from toolscale.emitting import Emitted, emitted_of
 from workers.celery_app import build_app
 from workers.dependencies import Dependencies, open_dependencies
 from workers.emit import emit
@@ -58,6 +59,8 @@ class Embedded:
     sources: SourceMetrics
     checks: Mapping[str, Trouble]
     """What must be well for what is announced to be acted upon, by name."""
+    asked: dict[str, Emitted] = field(default_factory=dict[str, "Emitted"])
+    """What the last event of this process asked of each server, as it was recorded: before the look it brings."""
 
     @property
     def editions(self) -> Editions:
@@ -68,7 +71,9 @@ class Embedded:
     def emit(self, event: ServerEvent) -> Intent:
         """Record an event and wake the worker thread."""
         count = self.deps.metrics.event
-        return emit(event, self.deps.intents, self.wake, due_in_s=self.settings.retry_after_s, count=count)
+        intent = emit(event, self.deps.intents, self.wake, due_in_s=self.settings.retry_after_s, count=count)
+        self.asked[intent.server_id] = emitted_of(intent, woken=True)
+        return intent
 
     def wake(self, server_id: str) -> None:
         """Ask the worker thread to look at this server; its broker is in memory and never hangs."""

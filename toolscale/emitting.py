@@ -27,7 +27,7 @@ SOURCE = "toolscale/cli"
 class Emitted(BaseModel):
     """What became of an event: it is recorded; `woken` says whether a worker was told at once.
 
-    `failures` is how many looks in a row had failed before.
+    `failures`, `attempts` and `parked` are those of the intent when it was recorded.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -37,6 +37,8 @@ class Emitted(BaseModel):
     generation: int
     woken: bool
     failures: int = Field(default=0, exclude=True)
+    attempts: int = Field(default=0, exclude=True)
+    parked: bool = Field(default=False, exclude=True)
 
     @property
     def sentence(self) -> str:
@@ -99,6 +101,8 @@ def emitted_of(intent: Intent, *, woken: bool) -> Emitted:
         generation=intent.desired,
         woken=woken,
         failures=intent.failures,
+        attempts=intent.attempts,
+        parked=intent.parked,
     )
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 
 from query.catalogue import Catalogue
 from shared.catalog import Scope
 from shared.errors import IndexUnavailable, IntentsUnavailable
 from toolscale.embedded import Embedded
-from toolscale.emitting import emitted_of
+from toolscale.emitting import Emitted, emitted_of
 from toolscale.settling import Settled, ended, patience_s
+from workers.intents.contract import Intent
 
 EVERY_S = 5.0
 
@@ -22,7 +23,7 @@ Say = Callable[[str], None]
 
 @contextmanager
 def telling_first_looks(embedded: Embedded, catalogue: Catalogue, say: Say) -> Generator[None]:
-    """Say, from a thread, how many servers are listed: every EVERY_S seconds, and once all were looked at."""
+    """Say, from a thread, how many servers are listed: at most every EVERY_S seconds, and once all were looked at."""
     stopped = threading.Event()
     arguments = (embedded, catalogue, say, stopped)
     thread = threading.Thread(target=_tell, args=arguments, name="toolscale first looks", daemon=True)
@@ -46,7 +47,7 @@ def _tell(embedded: Embedded, catalogue: Catalogue, say: Say, stopped: threading
 
 def _looks(embedded: Embedded, say: Say, stopped: threading.Event) -> list[Settled]:
     intents = embedded.deps.intents
-    asked = [emitted_of(each, woken=True) for each in intents.intents() if each.status == "running" and each.is_lagging]
+    asked = _asked(embedded.asked, intents.intents())
     looks: list[Settled] = []
     said_at = time.monotonic()
     for look in ended(intents, asked, patience_s(embedded.settings), stopped):
@@ -55,6 +56,16 @@ def _looks(embedded: Embedded, say: Say, stopped: threading.Event) -> list[Settl
             say(f"Looked at {len(looks):,} of {len(asked):,} servers ...")
             said_at = time.monotonic()
     return looks
+
+
+def _asked(announced: Mapping[str, Emitted], intents: Iterable[Intent]) -> list[Emitted]:
+    """Return the looks at servers that should run; those that have ended since they were announced included."""
+    running = [each for each in intents if each.status == "running"]
+    return [
+        announced.get(each.server_id) or emitted_of(each, woken=True)
+        for each in running
+        if each.is_lagging or each.server_id in announced
+    ]
 
 
 def _size(catalogue: Catalogue) -> tuple[int, int]:

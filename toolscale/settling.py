@@ -88,8 +88,18 @@ def _settled(intent: Intent | None, asked: Emitted) -> Settled | None:
         return Settled(asked=asked, result="failed", error="nothing is known of it any more")
     if intent.committed >= asked.generation and not intent.last_error:
         return Settled(asked=asked, result="stopped" if intent.status == "stopped" else "listed")
-    # a look from before that fails meanwhile leaves the one that was asked for to be awaited
-    has_failed = not intent.awaited and (intent.failures > asked.failures or intent.parked)
-    if has_failed or intent.committed >= asked.generation:
+    if _has_failed(intent, asked) or intent.committed >= asked.generation:
         return Settled(asked=asked, result="failed", error=intent.last_error)
     return None
+
+
+def _has_failed(intent: Intent, asked: Emitted) -> bool:
+    """Return whether a look failed, or none comes, and none is awaited or under way.
+
+    A look from before that fails meanwhile leaves the one that was asked for to come.
+    """
+    if intent.awaited:
+        return False
+    if intent.parked:  # a look that has begun at one that was parked before may yet end well
+        return not asked.parked or intent.attempts <= asked.attempts
+    return intent.failures > asked.failures and not intent.attempts

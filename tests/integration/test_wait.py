@@ -64,3 +64,21 @@ def test_whoever_starts_it_is_told_how_many_servers_are_listed_and_which_are_not
 
     assert said[0].startswith("Listed 1 of 2 servers: 2 tools, of ")
     assert said[1].startswith("  gone: failed: ")
+
+
+def test_first_looks_that_ended_before_the_telling_began_are_told_too(settings: Settings) -> None:
+    said: list[str] = []
+    seldom = settings.model_copy(update={"retry_after_s": 3_600.0, "retry_max_s": 3_600.0})
+    with (
+        scripted_http(lambda exchange: exchange.play(one_page(tool("a"), tool("b")))) as server,
+        run_embedded(seldom) as embedded,
+    ):
+        announce(embedded, good=server.url, gone="http://127.0.0.1:9/mcp")
+        eventually(lambda: all(each.failures or each.listed_at for each in embedded.deps.intents.intents()))
+        catalogue = catalogue_of(embedded.deps.index, embedded.deps.embedder, seldom)
+
+        with telling_first_looks(embedded, catalogue, said.append):
+            eventually(lambda: len(said) == 2, 20, "the summary")
+
+    assert said[0].startswith("Listed 1 of 2 servers: 2 tools, of ")
+    assert said[1].startswith("  gone: failed: ")

@@ -12,6 +12,7 @@ import pytest
 from tests.builders import PACE, changed, down, up
 from toolscale.emitting import Emitted, emitted_of
 from toolscale.settling import Settled, ended
+from workers.intents.contract import SUSPECTED_AFTER
 from workers.intents.sqlite_store import SqliteIntents
 
 NEVER = threading.Event()
@@ -29,6 +30,15 @@ def asked(intents: SqliteIntents, *servers: str) -> list[Emitted]:
 
 def results(intents: SqliteIntents, asked: list[Emitted], patience_s: float = 0.3) -> dict[str, tuple[str, str | None]]:
     return {each.asked.server_id: (each.result, each.error) for each in ended(intents, asked, patience_s, NEVER)}
+
+
+def park(intents: SqliteIntents, *servers: str) -> None:
+    """Let the looks at these servers kill their workers until they are parked."""
+    asked(intents, *servers)
+    for server in servers:
+        for _ in range(SUSPECTED_AFTER):
+            intents.begin(server)
+        intents.park(server, 1, f"{server}: kills its workers")
 
 
 def test_what_became_of_each_look_is_told(intents: SqliteIntents) -> None:
@@ -61,6 +71,61 @@ def test_a_look_from_before_that_fails_meanwhile_is_not_the_one_that_was_asked_f
 
     assert before[0] == "waiting"
     assert results(intents, [look]) == {"s": ("listed", None)}
+
+
+def test_after_a_look_from_before_failed_the_one_that_was_asked_for_is_awaited_while_it_runs(
+    intents: SqliteIntents,
+) -> None:
+    asked(intents, "s")
+    intents.begin("s")
+    look = emitted_of(intents.record(changed("s"), due_in_s=0).intent, woken=True)
+    intents.fail("s", 1, "s: no answer")
+    intents.begin("s")
+
+    (during,) = results(intents, [look]).values()
+    intents.fail("s", 2, "s: 401")
+
+    assert during[0] == "waiting"
+    assert results(intents, [look]) == {"s": ("failed", "s: 401")}
+
+
+def test_a_look_at_a_parked_server_is_awaited_while_it_runs(intents: SqliteIntents) -> None:
+    park(intents, "mended", "broken")
+    looks = [emitted_of(intents.record(changed(each), due_in_s=0).intent, woken=True) for each in ("mended", "broken")]
+    for each in looks:
+        intents.begin(each.server_id)
+
+    during = results(intents, looks)
+    intents.commit("mended", 2)
+    intents.fail("broken", 2, "broken: 401")
+
+    assert {result for result, _ in during.values()} == {"waiting"}
+    assert results(intents, looks) == {"mended": ("listed", None), "broken": ("failed", "broken: 401")}
+
+
+def test_a_parked_server_that_the_event_brings_no_look_has_failed(intents: SqliteIntents) -> None:
+    park(intents, "s")
+
+    assert results(intents, asked(intents, "s"), 3_600) == {"s": ("failed", "s: kills its workers")}
+
+
+def test_a_look_that_somebody_else_brings_a_parked_server_is_awaited_while_it_runs(intents: SqliteIntents) -> None:
+    park(intents, "s")
+    (look,) = asked(intents, "s")
+    intents.record(changed("s"), due_in_s=0)
+    intents.begin("s")
+
+    assert results(intents, [look])["s"][0] == "waiting"
+
+
+def test_a_server_that_is_parked_meanwhile_has_failed(intents: SqliteIntents) -> None:
+    asked(intents, "s")
+    for _ in range(SUSPECTED_AFTER):
+        intents.begin("s")
+    look = emitted_of(intents.record(changed("s"), due_in_s=0).intent, woken=True)
+    intents.park("s", 1, "s: kills its workers")
+
+    assert results(intents, [look], 3_600) == {"s": ("failed", "s: kills its workers")}
 
 
 def test_where_nobody_looks_that_is_said_and_what_to_do(intents: SqliteIntents) -> None:
