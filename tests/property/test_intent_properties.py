@@ -32,18 +32,23 @@ def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> OpenStore:
 CHANGES = ("up x", "up y", "down", "silence")
 
 
+def with_a_change_to_come(directory: Path) -> Chaos:
+    """Return a world that has settled, in which a server then changed its tools."""
+    world = Chaos(sqlite_in(directory))
+    world.change_tools("a", {"t": "does x", "v": "does x"})
+    world.say("up", "a", ("x",))
+    world.settle()
+    world.change_tools("a", {"t": "does y", "u": "does x", "v": "does x"})
+    return world
+
+
 @pytest.mark.parametrize("second", CHANGES)
 @pytest.mark.parametrize("first", CHANGES)
 def test_a_change_after_a_look_that_was_killed_at_any_step_ends_in_the_truth(
     tmp_path: Path, first: str, second: str
 ) -> None:
     for step in count():
-        world = Chaos(sqlite_in(tmp_path))
-        world.change_tools("a", {"t": "does x", "v": "does x"})
-        world.say("up", "a", ("x",))
-        world.settle()
-
-        world.change_tools("a", {"t": "does y", "u": "does x", "v": "does x"})
+        world = with_a_change_to_come(tmp_path)
         was_killed = world.happen("a", first, step, world.crash)
         world.happen("a", second)
 
@@ -58,12 +63,7 @@ def test_a_write_that_comes_after_those_of_another_run_is_made_good_whatever_it_
     tmp_path: Path, first: str, second: str
 ) -> None:
     for step in count():
-        world = Chaos(sqlite_in(tmp_path))
-        world.change_tools("a", {"t": "does x", "v": "does x"})
-        world.say("up", "a", ("x",))
-        world.settle()
-
-        world.change_tools("a", {"t": "does y", "u": "does x", "v": "does x"})
+        world = with_a_change_to_come(tmp_path)
         was_frozen = world.happen("a", first, step, lambda: world.freeze("a", second))  # noqa: B023  # called at once
 
         world.teardown()
