@@ -17,8 +17,8 @@ from tests.hostile.processes import good_stdio
 from tests.http_callers import entry, token_file
 from tests.redis_server import free_port
 from tests.waiting import eventually
+from toolscale.app import app
 from toolscale.asking import asking
-from toolscale.cli import app
 from toolscale.costs import costs
 
 
@@ -53,7 +53,7 @@ def test_the_catalogue_answers_the_same_while_it_is_served_and_afterwards(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serving(config) as (running, url):
-        eventually(lambda: '"event": "server_indexed"' in running.output(), 30, what=running.output())
+        eventually(lambda: '"event": "server_indexed"' in running.output(), 60, what=running.output())
         monkeypatch.setenv("TOOLSCALE_PORT", url.split(":")[-1].removesuffix("/mcp"))
         served = _everything()
         by_url = answer("ls", "--url", url)
@@ -80,7 +80,7 @@ def _everything() -> dict[str, Any]:
 
 def test_an_index_in_use_by_a_process_that_does_not_answer_is_said_to_be(config: Path) -> None:
     with serving(config) as (running, _):
-        eventually(lambda: '"event": "server_indexed"' in running.output(), 30, what=running.output())
+        eventually(lambda: '"event": "server_indexed"' in running.output(), 60, what=running.output())
 
         with pytest.raises(ServiceUnreachable, match=r"in use by another Toolscale process, .*--url"):
             run("find", "anything")
@@ -94,7 +94,7 @@ def test_an_index_in_use_by_a_process_that_does_not_answer_is_said_to_be(config:
 
 def test_for_people_there_are_tables_and_a_name_that_is_misspelt_names_the_near_ones(config: Path) -> None:
     with serving(config) as (running, url):
-        eventually(lambda: '"event": "server_indexed"' in running.output(), 30, what=running.output())
+        eventually(lambda: '"event": "server_indexed"' in running.output(), 60, what=running.output())
 
         found, shown = run("find", "the first tool", "--url", url), run("show", "good", "--url", url)
         with pytest.raises(ServerUnknown, match="did you mean good"):

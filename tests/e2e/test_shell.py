@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import closing
+from collections.abc import Generator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,28 @@ from tests.redis_server import free_port
 from tests.waiting import eventually
 from workers.intents import open_intents
 
+ROOT = Path(__file__).parents[2]
 TOOLSCALE = str(Path(sys.executable).with_name("toolscale"))
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-9]")
+
+LOSE_AN_INTERRUPT = """
+import signal, sys
+from toolscale.cli import main
+
+class Finaliser:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+class Losing:
+    def find_spec(self, name, *_):
+        if name == loading:
+            signal.setitimer(signal.ITIMER_REAL, after_s) if after_s else Finaliser()
+
+loading, after_s = sys.argv.pop(1), float(sys.argv.pop(1))
+signal.signal(signal.SIGALRM, lambda *_: Finaliser() and None)
+sys.meta_path.insert(0, Losing())
+main()
+"""
 
 
 def environment_of(directory: Path, **environment: str) -> dict[str, str]:
@@ -101,19 +122,41 @@ def test_a_failure_is_a_line_on_stderr_and_no_document_on_stdout(tmp_path: Path,
     assert done.stderr.count("\n") == 1
 
 
+@contextmanager
+def waiting(directory: Path, *command: str) -> Generator[subprocess.Popen[str]]:
+    """Run a command that waits for a look that nobody makes; it is ended with the block, however that ends."""
+    said(directory, "emit", "up", "docs", "--url", "http://127.0.0.1:1/mcp")
+    pipe, known = subprocess.PIPE, environment_of(directory)
+    with subprocess.Popen(command, env=known, stdout=pipe, stderr=pipe, text=True, cwd=ROOT) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def test_whoever_interrupts_a_wait_gets_no_traceback(tmp_path: Path) -> None:
-    said(tmp_path, "emit", "up", "docs", "--url", "http://127.0.0.1:1/mcp")
-    waiting = subprocess.Popen(
-        [TOOLSCALE, "resync", "--wait"],
-        env=environment_of(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    with closing(open_intents(load_settings(data_dir=tmp_path))) as intents:
-        eventually(lambda: [each.desired for each in intents.intents()] == [2], 30, "the resync")
+    with (
+        waiting(tmp_path, TOOLSCALE, "resync", "--wait") as process,
+        closing(open_intents(load_settings(data_dir=tmp_path))) as intents,
+    ):
+        eventually(lambda: [each.desired for each in intents.intents()] == [2], 60, "the resync")
 
-    waiting.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
 
-    assert waiting.communicate(timeout=30) == ("", "")
-    assert waiting.returncode == 130
+        assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == 130
+
+
+@pytest.mark.parametrize(
+    ("loading", "after_s"), [("toolscale.app", 0), ("toolscale.settling", 0), ("toolscale.settling", 0.4)]
+)
+def test_a_lost_interrupt_ends_the_command_all_the_same(tmp_path: Path, loading: str, after_s: float) -> None:
+    losing = (sys.executable, "-c", LOSE_AN_INTERRUPT, loading, str(after_s))
+
+    with waiting(tmp_path, *losing, "resync", "--wait") as process:
+        assert process.communicate(timeout=60) == ("", "")
+
+    assert process.returncode == 130
 
 
 def test_a_service_on_a_terminal_speaks_to_people_and_logs_what_they_must_know_alone(tmp_path: Path) -> None:
@@ -128,7 +171,7 @@ def test_a_service_on_a_terminal_speaks_to_people_and_logs_what_they_must_know_a
         text = _read_until(terminal, "can be found")
     finally:
         serving.send_signal(signal.SIGINT)
-        serving.wait(30)
+        serving.wait(60)
         os.close(terminal)
 
     assert "Toolscale answers at http://127.0.0.1:" in text

@@ -14,7 +14,8 @@ from query.history.contract import Called, Given, Searched, ServerSize
 from query.history.periods import today
 from shared.errors import ConfigInvalid, EventInvalid, ServerNotRunning
 from shared.settings import load_settings
-from toolscale.cli import app, main
+from toolscale.app import app
+from toolscale.cli import main
 from toolscale.commands.catalogue import tell
 from toolscale.console import out
 from toolscale.serve import connection_help

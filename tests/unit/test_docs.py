@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 from shared import errors
 from shared.events import EventType, parse_event
 from tests.metrics import DECLARED
-from toolscale.cli import app
+from toolscale.app import app
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = [path for package in ("shared", "workers", "query", "toolscale") for path in (ROOT / package).rglob("*.py")]

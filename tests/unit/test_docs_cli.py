@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from toolscale.cli import app
+from toolscale.app import app
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ from shared.setting_names import misspelt_settings, setting_names
 from shared.settings import Settings, load_settings
 from tests.builders import up
 from tests.redis_server import free_port
-from toolscale.cli import app
+from toolscale.app import app
 from toolscale.doctor import assets, files, stores
 from toolscale.doctor.finding import Check, Finding, Level
 from workers.intents import open_intents

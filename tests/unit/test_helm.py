@@ -39,7 +39,7 @@ from tests.chart import (
     rendered,
     values_of,
 )
-from toolscale.cli import app
+from toolscale.app import app
 from workers.celery_app import build_app
 from workers.heartbeat import Heartbeat
 from workers.sources.kubernetes import KINDS

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from shared.errors import ConfigInvalid
 from shared.settings import load_settings
 from shared.upstream.mcp_json import read_config
-from toolscale.cli import app
+from toolscale.app import app
 from toolscale.importing.finding import Findings, find_servers
 from toolscale.importing.places import Client, Machine, Place, places
 

@@ -11,7 +11,7 @@ from query.auth.tokens import StaticTokens, read_tokens
 from query.caller import USING, Caller
 from shared.errors import CallerRefused, ConfigInvalid
 from tests.http_callers import entry, token_file
-from toolscale.cli import app
+from toolscale.app import app
 
 runner = CliRunner()
 

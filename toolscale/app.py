@@ -1,0 +1,67 @@
+"""All commands of `toolscale`, put together."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Annotated
+
+import typer
+
+from shared.errors import ConfigInvalid
+from shared.logging import configure_logging
+from shared.settings import load_settings
+from toolscale.commands.catalogue import find, list_servers, show
+from toolscale.commands.doctor import doctor
+from toolscale.commands.emit import emit_app, resync
+from toolscale.commands.importing import import_servers
+from toolscale.commands.serve import demo, serve
+from toolscale.commands.state import dead_letters, show_savings
+from toolscale.commands.token import token_app
+from toolscale.commands.toolset import toolset_app
+from toolscale.commands.watch import watch_app
+from toolscale.console import out
+
+RUN, LOOK, TELL, SHARE = "Run it", "Look at it", "Tell it of servers", "Share it"
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="One searchable catalogue of the tools of many MCP servers, and what it saves in tokens.",
+)
+app.command("serve", rich_help_panel=RUN)(serve)
+app.command("demo", rich_help_panel=RUN)(demo)
+app.command("import", rich_help_panel=RUN)(import_servers)
+app.command("find", rich_help_panel=LOOK)(find)
+app.command("ls", rich_help_panel=LOOK)(list_servers)
+app.command("show", rich_help_panel=LOOK)(show)
+app.command("resync", rich_help_panel=TELL)(resync)
+app.command("doctor", rich_help_panel=RUN)(doctor)
+app.command("dead-letters", rich_help_panel=LOOK)(dead_letters)
+app.command("savings", rich_help_panel=LOOK)(show_savings)
+app.add_typer(emit_app, name="emit", rich_help_panel=TELL)
+app.add_typer(token_app, name="token", rich_help_panel=SHARE)
+app.add_typer(toolset_app, name="toolset", rich_help_panel=SHARE)
+app.add_typer(watch_app, name="watch", rich_help_panel=TELL)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        out.print(f"toolscale {importlib.metadata.version('toolscale')}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[  # noqa: ARG001  # the callback acts on it
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """One searchable catalogue of the tools of many MCP servers, and what it saves in tokens."""
+    configure_logging(_log_level())
+
+
+def _log_level() -> str:
+    try:
+        return load_settings().log_level
+    except ConfigInvalid:
+        return "INFO"  # what is wrong is said by the command, unless it needs no settings, or is only asked for help
