@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import signal
 from collections.abc import Generator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -18,6 +20,20 @@ def no_qdrant_server() -> Generator[None]:
         for name in ("QDRANT_URL", "TOOLSCALE_QDRANT_URL"):
             patch.delenv(name, raising=False)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible_processes() -> Generator[None]:
+    """Have what tests start heed SIGINT: a run in the background of a script ignores it, and hands that on."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _pass_over)  # ignored here as before; a handler is not handed on
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def _pass_over(_number: int, _frame: FrameType | None) -> None:
+    """Do nothing."""
 
 
 @pytest.fixture(scope="session")
