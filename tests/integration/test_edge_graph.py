@@ -8,14 +8,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
 
 import psutil
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from qdrant_edge import UpdateOperation  # noqa: TID251  # the shard under test takes its operations
 from structlog.testing import capture_logs
@@ -88,8 +88,21 @@ class HeldBuilder(Builder):
 
     def build(self, shard: Path) -> None:
         self.has_begun.set()
-        self.may_go_on.wait(30)
+        self.may_go_on.wait(60)
         super().build(shard)
+
+
+class SuspendedBuilder(Builder):
+    """Builds the first time in a process that stands still as soon as it is there."""
+
+    has_begun = False
+
+    def _start(self, shard: Path) -> subprocess.Popen[str]:
+        child = super()._start(shard)
+        if not self.has_begun:
+            self.has_begun = True
+            psutil.Process(child.pid).suspend()
+        return child
 
 
 def _held() -> tuple[Graphs, list[HeldBuilder]]:
@@ -167,22 +180,21 @@ def test_while_a_graph_is_built_the_index_answers_and_is_written(tmp_path: Path)
 
 
 def test_closing_the_index_ends_a_building(tmp_path: Path) -> None:
-    with closing(open_edge(tmp_path, "tools", DIMENSION, graphs=Graphs(TOOLS, quiet_s=0))) as index:
+    graphs = Graphs(TOOLS, quiet_s=0, make_builder=SuspendedBuilder)
+    with closing(open_edge(tmp_path, "tools", DIMENSION, graphs=graphs)) as index:
         _write(index)
-        eventually(lambda: _builders(tmp_path), within_s=30)
+        eventually(lambda: _builders(tmp_path), within_s=60)
 
     assert _builders(tmp_path) == []
 
 
 def test_a_building_whose_process_is_killed_leaves_the_index_as_it_was_and_is_tried_again(tmp_path: Path) -> None:
-    with (
-        capture_logs() as logs,
-        closing(open_edge(tmp_path, "tools", DIMENSION, graphs=Graphs(TOOLS, quiet_s=0))) as index,
-    ):
+    graphs = Graphs(TOOLS, quiet_s=0, make_builder=SuspendedBuilder)
+    with capture_logs() as logs, closing(open_edge(tmp_path, "tools", DIMENSION, graphs=graphs)) as index:
         _write(index)
-        eventually(lambda: _builders(tmp_path), within_s=30)
+        eventually(lambda: _builders(tmp_path), within_s=60)
         _builders(tmp_path)[0].kill()
-        eventually(lambda: logs, within_s=30)
+        eventually(lambda: logs, within_s=60)
 
         assert [each["event"] for each in logs] == ["index_graph_not_built"]
         assert len(index.states("s")) == TOOLS
@@ -239,6 +251,18 @@ def test_every_confirmed_write_survives_kills_while_graphs_are_built_and_taken(t
     assert len(places) > 1
 
 
+def _is_building_held(parent: psutil.Process) -> bool:
+    """Hold the building of a graph; False where none is under way, and the one after has to be waited for."""
+    for child in parent.children():
+        with suppress(psutil.NoSuchProcess):
+            if sys.platform != "linux":
+                return True
+            if child.nice() > 0:  # from then on it ends with its parent, even when it is stopped
+                child.suspend()
+                return True
+    return False
+
+
 def _are_gone(processes: list[psutil.Process]) -> bool:
     return not any(process.is_running() for process in processes)
 
@@ -253,15 +277,15 @@ def _killed(directory: Path, first: int, is_taken: bool) -> tuple[int, list[psut
         assert process.stdout is not None
         process.stdout.readline()
         before, itself = _place(directory), psutil.Process(process.pid)
-        eventually(itself.children, within_s=60)
+        if is_taken:
+            eventually(itself.children, within_s=60)
+        else:
+            eventually(partial(_is_building_held, itself), within_s=60)
         children = itself.children()
-        if sys.platform == "linux" and not is_taken:
-            eventually(lambda: children[0].nice() > 0)  # from then on it ends with its parent, even when it is stopped
-            children[0].suspend()
         # nobody reads what it says meanwhile, so it writes some thousands and then waits
         eventually(lambda: not is_taken or _place(directory) != before, within_s=60)
         process.send_signal(signal.SIGKILL)
-        process.wait(10)
+        process.wait(60)
         return int(process.stdout.read().split()[-1]), children
 
 
@@ -329,14 +353,15 @@ class Exchanged:
         self.index.close()
 
 
-@pytest.fixture(scope="module")
-def exchanged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exchanged]:
-    with closing(Exchanged(tmp_path_factory.mktemp("index"))) as opened:
+@pytest.fixture
+def exchanged(tmp_path: Path) -> Iterator[Exchanged]:
+    with closing(Exchanged(tmp_path)) as opened:
         yield opened
 
 
 @pytest.mark.timeout(400)  # each example waits for a disk several times
-@settings(max_examples=6, deadline=None)
+# all examples are to share an index, which goes on building after the last one until it is closed
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(before=steps, during=steps, after=steps)
 def test_an_exchange_keeps_all_writes_before_during_and_after_it(
     exchanged: Exchanged, before: list[Step], during: list[Step], after: list[Step]
