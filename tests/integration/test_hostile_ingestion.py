@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,8 @@ from workers.fetch import Limits, fetch_tools_blocking
 from workers.ingest import reconcile
 from workers.intents.contract import Intent
 
-LIMITS = Limits(timeout_s=2.0, max_tools=5_000, max_pages=20, max_message_bytes=1 << 20, max_tool_bytes=65_536)
+LIMITS = Limits(timeout_s=60, max_tools=5_000, max_pages=20, max_message_bytes=1 << 20, max_tool_bytes=65_536)
+IMPATIENT = replace(LIMITS, timeout_s=2)
 
 HOSTILE: dict[str, tuple[Callable[[Exchange], None], type[ServerError]]] = {
     "401": (scripts.status(401), ServerRefused),
@@ -55,9 +57,12 @@ class Fleet:
     deps: Dependencies
     servers: dict[str, ScriptedServer]
 
-    def look(self, server_id: str) -> None:
+    def look(self, server_id: str, limits: Limits = LIMITS) -> None:
         self.deps.intents.record(changed(server_id), due_in_s=60)
-        reconcile(server_id, self.deps)
+        reconcile(server_id, replace(self.deps, list_server=partial(self.listing, limits=limits)))
+
+    def listing(self, intent: Intent, limits: Limits) -> Listing:
+        return fetch_tools_blocking(intent.server_id, HttpTarget(self.servers[intent.server_id].url), limits)
 
     def found(self) -> set[str]:
         return {each.qualified_name for each in self.deps.index.tools(Scope(), limit=100).tools}
@@ -76,17 +81,12 @@ def fleet(tmp_path: Path) -> Generator[Fleet]:
         scripted_http(good) as neighbour,
         closing(open_edge(tmp_path, "tools", DIMENSION)) as index,
     ):
-        servers = {"turning": turning, "neighbour": neighbour}
-
-        def list_server(intent: Intent) -> Listing:
-            target = HttpTarget(servers[intent.server_id].url)
-            return fetch_tools_blocking(intent.server_id, target, LIMITS)
-
-        deps = replace(write_path(tmp_path).deps, index=index, list_server=list_server)
-        for server_id, server in servers.items():
+        deps = replace(write_path(tmp_path).deps, index=index)
+        fleet = Fleet(deps, {"turning": turning, "neighbour": neighbour})
+        for server_id, server in fleet.servers.items():
             deps.intents.record(up(server_id, url=server.url), due_in_s=60)
-            reconcile(server_id, deps)
-        yield Fleet(deps, servers)
+            fleet.look(server_id)
+        yield fleet
 
 
 EVERYTHING = {"turning:first", "turning:second", "neighbour:first", "neighbour:second"}
@@ -97,7 +97,7 @@ def test_the_last_good_tools_stay_marked_stale_and_the_neighbour_is_untouched(fl
     fleet.servers["turning"].respond, expected = HOSTILE[what]
 
     with pytest.raises(expected, match=r"^turning: "):
-        fleet.look("turning")
+        fleet.look("turning", IMPATIENT if expected is ServerTimeout else LIMITS)
     fleet.look("neighbour")
 
     assert fleet.found() == EVERYTHING

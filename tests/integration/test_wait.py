@@ -19,14 +19,12 @@ from toolscale.emitting import resync
 from toolscale.first_looks import telling_first_looks
 from toolscale.settling import settled
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     for name in ("REDIS_URL", "QDRANT_URL"):
         monkeypatch.delenv(name, raising=False)
-    return load_settings(data_dir=tmp_path, listing_timeout_s=2.0, retry_after_s=0.5, look_spacing_s=0)
+    return load_settings(data_dir=tmp_path, retry_after_s=0.5, look_spacing_s=0)
 
 
 def announce(embedded: Embedded, **urls: str) -> None:
@@ -60,7 +58,7 @@ def test_whoever_starts_it_is_told_how_many_servers_are_listed_and_which_are_not
         catalogue = catalogue_of(embedded.deps.index, embedded.deps.embedder, settings)
 
         with telling_first_looks(embedded, catalogue, said.append):
-            eventually(lambda: len(said) == 2, 20, "the summary")
+            eventually(lambda: len(said) == 2, 60, "the summary")
 
     assert said[0].startswith("Listed 1 of 2 servers: 2 tools, of ")
     assert said[1].startswith("  gone: failed: ")
@@ -78,7 +76,7 @@ def test_first_looks_that_ended_before_the_telling_began_are_told_too(settings: 
         catalogue = catalogue_of(embedded.deps.index, embedded.deps.embedder, seldom)
 
         with telling_first_looks(embedded, catalogue, said.append):
-            eventually(lambda: len(said) == 2, 20, "the summary")
+            eventually(lambda: len(said) == 2, 60, "the summary")
 
     assert said[0].startswith("Listed 1 of 2 servers: 2 tools, of ")
     assert said[1].startswith("  gone: failed: ")
