@@ -50,7 +50,7 @@ def browser(directory: Path) -> Generator[Browser]:
             yield Browser(connection)
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 @dataclass

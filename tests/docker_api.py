@@ -121,4 +121,4 @@ def scripted_docker() -> Generator[ScriptedDocker]:
         finally:
             docker.cut_streams()
             docker.shutdown()
-            thread.join(10)
+            thread.join(60)

@@ -55,7 +55,7 @@ class Producer:
 
     def _send(self, request: urllib.request.Request) -> Answer:
         try:
-            with urllib.request.urlopen(request, timeout=20) as response:
+            with urllib.request.urlopen(request, timeout=60) as response:
                 return Answer(response.status, json.loads(response.read()))
         except urllib.error.HTTPError as error:
             with error:
@@ -75,4 +75,4 @@ def open_door(recorder: Recorder, metrics: WorkerMetrics | None = None) -> Gener
         yield Producer(f"http://127.0.0.1:{port}")
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(60)

@@ -168,7 +168,7 @@ def scripted_kubernetes(path: str = SERVICES) -> Generator[ScriptedKubernetes]:
             kubernetes.is_down = True
             kubernetes.end_watches()
             kubernetes.shutdown()
-            thread.join(10)
+            thread.join(60)
 
 
 def kubeconfig(url: str) -> dict[str, object]:

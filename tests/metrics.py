@@ -35,7 +35,7 @@ def shown(registry: CollectorRegistry) -> dict[str, float]:
 
 def scraped(url: str, **headers: str) -> dict[str, float]:
     """Return what a URL shows now; see `samples`."""
-    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=10) as response:
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60) as response:
         return samples(response.read().decode())
 
 

@@ -23,7 +23,7 @@ class Running:
     process: subprocess.Popen[bytes]
     log: Path
 
-    def wait_for(self, text: str, within_s: float = 30.0, times: int = 1) -> None:
+    def wait_for(self, text: str, within_s: float = 60.0, times: int = 1) -> None:
         """Wait until the process has said this, so many times."""
 
         def said() -> bool:
@@ -39,12 +39,12 @@ class Running:
     def kill(self) -> None:
         """End it and its children as a crash of the machine would: SIGKILL to the process group."""
         os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(60)
 
     def stop(self) -> int:
         """Ask it to end and return its exit code."""
         self.process.terminate()
-        return self.process.wait(30)
+        return self.process.wait(60)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ def redis_server(directory: Path) -> Generator[str]:
         yield url
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 def free_port() -> int:
@@ -44,13 +44,13 @@ def free_port() -> int:
 
 def wait_until_up(url: str) -> None:
     """Return when a Redis answers at this URL."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     with redis.Redis.from_url(url) as client:
         while True:
             try:
                 client.ping()
             except redis.ConnectionError:
-                assert time.monotonic() < deadline, "redis-server did not come up within 10 s"
+                assert time.monotonic() < deadline, "redis-server did not come up within 60 s"
                 time.sleep(0.02)
             else:
                 return

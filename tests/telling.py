@@ -52,7 +52,7 @@ class Telling:
         """End it as a crash would."""
         if self.process:
             self.process.kill()
-            self.process.wait(10)
+            self.process.wait(60)
 
     def offer(self, *names: str) -> None:
         """Let it have these tools from now on."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 
-def eventually(condition: Callable[[], object], within_s: float = 10.0, what: str = "the condition") -> None:
+def eventually(condition: Callable[[], object], within_s: float = 30.0, what: str = "the condition") -> None:
     """Return as soon as the condition holds; fail when it does not within the bound."""
     deadline = time.monotonic() + within_s
     while not condition():

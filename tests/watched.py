@@ -26,7 +26,7 @@ def watching(
         yield watcher
     finally:
         watcher.stop()
-        thread.join(10)
+        thread.join(60)
 
 
 def running(intents: IntentStore) -> dict[str, str | None]:

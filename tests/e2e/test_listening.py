@@ -41,7 +41,7 @@ def test_serve_finds_a_tool_that_a_server_added(tmp_path: Path) -> None:
 
         server.offer("first", "second")
 
-        eventually(lambda: indexed(serve, offered=2), 20)
+        eventually(lambda: indexed(serve, offered=2), 60)
         assert serve.stop() == 0
 
 
@@ -56,13 +56,13 @@ def test_the_process_of_its_own_makes_a_worker_find_it(own_redis_url: str, tmp_p
     }
     composition = Composition(own_redis_url, tmp_path, environment)
     with configured(tmp_path) as server, composition.worker() as worker:
-        eventually(lambda: indexed(worker, offered=1), 30)
+        eventually(lambda: indexed(worker, offered=1), 60)
         with composition.run("listening", "-m", "workers.listening", TOOLSCALE_MONITOR_PORT=str(port)) as listening:
             listening.wait_for('"event": "listening_began"', 60)
 
             server.offer("first", "second")
 
-            eventually(lambda: indexed(worker, offered=2), 20)
+            eventually(lambda: indexed(worker, offered=2), 60)
             assert heartbeat.exists()
             found = scraped(f"http://127.0.0.1:{port}/metrics")
             assert found['toolscale_listening_servers{state="connected"}'] == 1

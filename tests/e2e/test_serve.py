@@ -91,13 +91,13 @@ def test_it_says_how_to_connect_a_client(config: Path) -> None:
 
 def test_after_a_crash_the_catalogue_is_there_at_once_and_nothing_is_embedded_again(config: Path) -> None:
     with serving(config) as (first, url):
-        eventually(lambda: '"event": "server_indexed"' in first.output(), 30, what=first.output())
+        eventually(lambda: '"event": "server_indexed"' in first.output(), 60, what=first.output())
         before = ask(url)
         first.process.send_signal(signal.SIGKILL)
-        first.process.wait(10)
+        first.process.wait(60)
 
     with serving(config) as (second, url):
-        eventually(lambda: '"event": "server_indexed"' in second.output(), 30, what=second.output())
+        eventually(lambda: '"event": "server_indexed"' in second.output(), 60, what=second.output())
         after = ask(url)
 
     indexed = [json.loads(line) for line in second.output().splitlines() if '"event": "server_indexed"' in line]
@@ -112,7 +112,7 @@ def test_a_second_process_on_the_same_data_is_told_so(config: Path) -> None:
             "second", "-m", "toolscale", "serve", "--config", str(config), "--port", "0"
         ) as second,
     ):
-        assert second.process.wait(30) == 2
+        assert second.process.wait(60) == 2
         assert "another Toolscale process uses" in second.output()
 
 

@@ -124,4 +124,4 @@ def scripted_http(respond: Respond) -> Generator[ScriptedServer]:
         server.stopping.set()
         server.shutdown()
         server.server_close()
-        thread.join(5)
+        thread.join(60)

@@ -20,7 +20,7 @@ def acknowledge_late(redis_url: str) -> str:
     with Celery("producer", broker=redis_url) as producer:
         producer.send_task("any.task", queue="acknowledged-late")
     with Connection(redis_url) as connection:
-        message = connection.SimpleQueue("acknowledged-late").get(timeout=5)
+        message = connection.SimpleQueue("acknowledged-late").get(timeout=30)
         connection.release()
         try:
             message.ack()

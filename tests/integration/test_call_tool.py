@@ -181,14 +181,14 @@ async def test_a_caller_who_gives_up_ends_the_call_at_the_server(target: Target,
 
 async def test_a_call_that_takes_too_long_is_ended_here_and_at_the_server(target: Target, tmp_path: Path) -> None:
     told = tmp_path / "told"
-    async with calling({"s": target}, ECHO, *tools("waits"), limits=CallLimits(timeout_s=4)) as client:
+    async with calling({"s": target}, ECHO, *tools("waits"), limits=CallLimits(timeout_s=8)) as client:
         await call(client, "echo", words="connected")
         result = await call(client, "waits", file=str(told))
         await says(told, "cancelled")
 
         after = await call(client, "echo", words="still here")
 
-    assert text_of(result) == "s: no answer within 4 s"
+    assert text_of(result) == "s: no answer within 8 s"
     assert text_of(after).startswith("still here")
 
 

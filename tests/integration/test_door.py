@@ -194,7 +194,7 @@ def test_a_broker_that_hangs_does_not_hold_the_producer(intents: SqliteIntents) 
         open_door(recorder) as producer,
     ):
         assert producer.post(document(up("a"))).status == 202
-        assert reached.wait(10)
+        assert reached.wait(60)
         batch = [document(up(f"s{number}")) for number in range(20)]
         took_s = shortest_s(lambda: answers.append(producer.post(batch, BATCH)))
         hanging.set()
@@ -289,7 +289,7 @@ def test_the_door_of_its_own_records_in_redis_and_wakes_a_worker(own_redis_url: 
 def test_without_a_token_the_door_does_not_open(tmp_path: Path) -> None:
     composition = Composition("", tmp_path, {"TOOLSCALE_EVENTS_TOKEN": ""})
     with composition.run("door", "-m", "workers.door") as door:
-        assert door.process.wait(30) == 1
+        assert door.process.wait(60) == 1
         assert "TOOLSCALE_EVENTS_TOKEN" in door.output()
 
 

@@ -69,7 +69,7 @@ def test_the_order_of_keys_makes_no_difference() -> None:
 
 @pytest.mark.parametrize("over", ["http", "stdio"])
 def test_a_malformed_tool_costs_its_siblings_nothing(over: str) -> None:
-    limits = Limits(timeout_s=10, max_tool_bytes=65_536)
+    limits = Limits(timeout_s=60, max_tool_bytes=65_536)
 
     with scripted_http(plays(lambda _: {"tools": list(MIXED_TOOLS)})) as server:
         target = HttpTarget(server.url) if over == "http" else scripted_stdio("mixed")
@@ -91,7 +91,7 @@ def test_a_definition_nested_too_deeply_to_be_sent_on_is_left_out() -> None:
     deep = {"name": "deep", "inputSchema": schema}
 
     with scripted_http(plays(lambda _: {"tools": [deep, tool("good")]})) as server:
-        listing = fetch_tools_blocking("s", HttpTarget(server.url), Limits(timeout_s=10))
+        listing = fetch_tools_blocking("s", HttpTarget(server.url), Limits(timeout_s=60))
 
     assert [each.name for each in listing.tools] == ["good"]
     assert [each.name for each in listing.rejected] == ["deep"]

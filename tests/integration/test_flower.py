@@ -40,7 +40,7 @@ class Flower:
         headers = {"authorization": f"Basic {base64.b64encode(login.encode()).decode()}"} if login else {}
         request = urllib.request.Request(self.url + path, headers=headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=10) as response:
+            with urllib.request.urlopen(request, timeout=60) as response:
                 return response.status, response.read()
         except urllib.error.HTTPError as error:
             with error:
@@ -88,9 +88,9 @@ def test_flower_shows_an_ingestion_by_readable_names_and_no_secret_and_to_those_
         composition.worker(TOOLSCALE_CREDENTIAL_FILES=SECRET),
         Celery("producer", broker=composition.redis_url) as producer,
     ):
-        eventually(lambda: SWEEP_INTENTS in watching.tasks(), 30, what="Flower hears of the worker")
+        eventually(lambda: SWEEP_INTENTS in watching.tasks(), 60, what="Flower hears of the worker")
         producer.send_task(ACCEPT_EVENT, args=[event], queue="toolscale")
-        eventually(lambda: _state(watching, RECONCILE_SERVER) == "SUCCESS", 30, what="Flower shows the look")
+        eventually(lambda: _state(watching, RECONCILE_SERVER) == "SUCCESS", 60, what="Flower shows the look")
 
         look = watching.tasks()[RECONCILE_SERVER]
         everything = watching.get("/api/tasks")[1] + watching.get("/tasks")[1]

@@ -87,7 +87,7 @@ def test_every_confirmed_write_survives_a_kill(tmp_path: Path) -> None:
     with _python(WRITE_FOR_EVER, tmp_path) as process:
         confirmed = [int(_line(process)) for _ in range(300)][-1]
         process.send_signal(signal.SIGKILL)
-        process.wait(timeout=10)
+        process.wait(timeout=60)
 
     with _opened(tmp_path) as index:
         found = index.states("s").keys()
@@ -109,7 +109,7 @@ def test_a_second_process_is_told_who_uses_the_directory(tmp_path: Path) -> None
         with pytest.raises(ConfigInvalid, match="another Toolscale process uses"):
             open_edge(tmp_path, "tools-of-another-model", 8)
 
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
         assert process.returncode == 0
 
     with _opened(tmp_path) as index:

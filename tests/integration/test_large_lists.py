@@ -26,7 +26,7 @@ from workers.fetch import FetchInterrupted, Limits, fetch_tools_blocking
 from workers.ingest import Ingested, reconcile
 from workers.intents.contract import Intent
 
-LIMITS = Limits(timeout_s=10)
+LIMITS = Limits(timeout_s=60)
 
 
 class Fleet:
@@ -62,7 +62,7 @@ class Fleet:
         return taken
 
     def _count(self, text: str) -> int:
-        assert "small" in text or self.may_count.wait(30)
+        assert "small" in text or self.may_count.wait(60)
         return len(text)
 
 
@@ -107,7 +107,7 @@ def test_the_second_large_list_waits_until_the_first_is_written_and_a_small_one_
         assert fleet.listed == ["first", "small"]
         assert not first.done()
         fleet.may_count.set()
-        assert first.result(timeout=30) == second.result(timeout=30)
+        assert first.result(timeout=60) == second.result(timeout=60)
         assert fleet.listed == ["first", "small", "second"]
 
 

@@ -22,7 +22,7 @@ def test_intents_are_open_while_the_index_takes_connections_and_says_nothing(tmp
         looking = threads.submit(opened.dependencies)
         with closing(silent.accept()[0]):
             recording = threads.submit(opened.intents)
-            found = recording.result(timeout=10)
+            found = recording.result(timeout=60)
 
             assert not looking.done()
             assert found.intent("docs") is None

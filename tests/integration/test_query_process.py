@@ -107,7 +107,7 @@ def beside(url: str, path: str) -> str:
     return url.removesuffix("/mcp") + path
 
 
-def wait_for(status: int, url: str, seconds: float = 20) -> None:
+def wait_for(status: int, url: str, seconds: float = 60) -> None:
     """Poll until the address answers with this status."""
     deadline = time.monotonic() + seconds
     while (found := httpx2.get(url).status_code) != status:
@@ -156,7 +156,7 @@ def test_a_signal_ends_the_service_with_exit_code_0_and_the_index_can_be_opened_
             wait_for(200, beside(url_of(process), "/healthz"))
 
             process.send_signal(number)
-            out, err = process.communicate(timeout=20)
+            out, err = process.communicate(timeout=60)
 
         assert process.returncode == 0
         assert json.loads(err.splitlines()[-1])["event"] == "query_service_stopped"
@@ -167,7 +167,7 @@ def test_every_line_on_stderr_is_json(tmp_path: Path) -> None:
     with query_process(tmp_path, TOOLSCALE_LOG_LEVEL="DEBUG") as process:
         wait_for(200, beside(url_of(process), "/healthz"))
         process.terminate()
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=60)
 
     loggers = {json.loads(line)["logger"] for line in err.splitlines()}
     assert "query.http" in loggers
@@ -185,7 +185,7 @@ def test_a_setting_that_cannot_be_used_is_named_in_one_line_and_ends_the_start(
     tmp_path: Path, setting: dict[str, str], named: str
 ) -> None:
     with query_process(tmp_path, **setting) as process:
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=60)
 
     (line,) = [json.loads(line) for line in err.splitlines()]
     assert process.returncode == 1
@@ -217,7 +217,7 @@ def test_a_signal_ends_the_service_while_it_waits_for_its_client(tmp_path: Path)
 
         process.send_signal(signal.SIGTERM)
 
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=60) == 0
 
 
 def test_readiness_follows_the_index_and_the_service_stops_when_told() -> None:

@@ -47,7 +47,7 @@ def test_what_is_asked_of_the_migration_outlives_the_looks_before_it_and_clocks_
     with Celery("producer", broker="memory://localhost/") as app, app.connection_for_write() as connection:
         app.conf.update(task_default_queue="migration")
         send_migrate(app)
-        message = connection.SimpleQueue("migration").get(timeout=5)
+        message = connection.SimpleQueue("migration").get(timeout=30)
 
     expires = datetime.fromisoformat(message.headers["expires"])
     assert (expires - datetime.now(UTC)).total_seconds() >= 300

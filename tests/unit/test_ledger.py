@@ -318,7 +318,7 @@ def test_threads_that_ask_while_records_are_written_never_see_less_than_was_ther
         index.put_server(record(f"s{i}", NOW_US + i, tokens=1))
     written.set()
     for asker in askers:
-        asker.join(timeout=10)
+        asker.join(timeout=60)
 
     assert all(sums == sorted(sums) for sums in seen)
     assert tokens(ledger) == 500

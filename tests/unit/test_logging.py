@@ -27,7 +27,7 @@ def _levels_are_put_back() -> Generator[None]:
 def test_no_level_makes_a_library_write_a_secret_of_a_url(level: str, capsys: pytest.CaptureFixture[str]) -> None:
     with scripted_http(plays(GOOD)) as server:
         configure_logging(level)
-        fetch_tools_blocking("s", HttpTarget(f"{server.url}?api_key=s3cret-s3cret"), Limits(timeout_s=10))
+        fetch_tools_blocking("s", HttpTarget(f"{server.url}?api_key=s3cret-s3cret"), Limits(timeout_s=60))
 
     assert "s3cret" not in capsys.readouterr().err
 

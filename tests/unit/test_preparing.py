@@ -107,20 +107,20 @@ def test_replicas_that_are_looked_at_at_once_wait_for_the_one_that_embeds(path: 
 
     def slow_count(text: str) -> int:
         embedding.set()
-        assert may_end.wait(10)
+        assert may_end.wait(60)
         return path.counted(text)
 
     slow = replace(path, deps=replace(path.deps, counters={**path.deps.counters, "cl100k_base": slow_count}))
 
     with ThreadPoolExecutor(8) as pool:
         first = pool.submit(bring_up, slow, "first", *TOOLS)
-        assert embedding.wait(10)
+        assert embedding.wait(60)
         others = [pool.submit(bring_up, path, f"other_{i}", *TOOLS) for i in range(6)]
         bring_up(path, "different", definition("something_else"))  # which nobody has to wait for
         assert not any(each.done() for each in others)
         may_end.set()
         for each in (first, *others):
-            each.result(timeout=10)
+            each.result(timeout=60)
 
     assert len(path.embedder.embedded_texts) == 6
     assert len(path.counted.texts) == 3
@@ -200,7 +200,7 @@ def test_a_look_writes_what_it_made_before_it_waits(path: WritePath) -> None:
             eventually(lambda: written == list(mine), what="its own part")
             with claimed(mine, path.deps) as free:
                 assert free == mine.keys()
-        look.result(timeout=10)
+        look.result(timeout=60)
 
     assert written == [*mine, *theirs]
 
@@ -211,6 +211,6 @@ def test_what_is_made_for_one_edition_is_not_waited_for_by_another(path: WritePa
     wanted = by_digest(*TOOLS)
 
     with claimed(wanted, path.deps), ThreadPoolExecutor(1) as pool:
-        pool.submit(prepare, wanted, "scripted", coming, written.update).result(timeout=10)
+        pool.submit(prepare, wanted, "scripted", coming, written.update).result(timeout=60)
 
     assert written.keys() == wanted.keys()

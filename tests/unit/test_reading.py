@@ -26,7 +26,7 @@ class Slow:
             self._at_once += 1
             self.most_at_once = max(self.most_at_once, self._at_once)
         self.full.release()
-        assert self.go.wait(10)
+        assert self.go.wait(60)
         with self._lock:
             self._at_once -= 1
         return number

@@ -170,7 +170,7 @@ def test_a_connection_goes_to_the_pinned_address_under_the_original_name() -> No
         url = f"http://tools.example.org:{server.server_port}/mcp"
         pinned = HttpTarget(url, addresses=("127.0.0.1",))
 
-        listing = fetch_tools_blocking("srv", pinned, Limits(timeout_s=10))
+        listing = fetch_tools_blocking("srv", pinned, Limits(timeout_s=60))
 
         hosts = {exchange.headers["host"] for exchange in server.seen}
     assert len(listing.tools) == 1
@@ -181,7 +181,7 @@ def test_the_next_address_is_tried_when_nothing_listens_at_the_first() -> None:
     with scripted_http(plays(GOOD)) as server:
         target = HttpTarget(f"http://both:{server.server_port}/mcp", addresses=("127.0.0.9", "::1", "127.0.0.1"))
 
-        assert len(fetch_tools_blocking("srv", target, Limits(timeout_s=10)).tools) == 1
+        assert len(fetch_tools_blocking("srv", target, Limits(timeout_s=60)).tools) == 1
 
 
 def test_a_request_to_another_origin_is_not_sent() -> None:

@@ -41,7 +41,7 @@ def test_many_threads_never_have_more_turns_than_there_are() -> None:
 def test_a_small_message_waits_for_nobody() -> None:
     async def hold() -> None:
         evidence = Evidence("s", anyio.CancelScope(), may_hold_much=lambda: False)
-        with anyio.fail_after(1):
+        with anyio.fail_after(30):
             await evidence.before_holding(SMALL_BYTES, SMALL_NODES)
 
     anyio.run(hold)
