@@ -49,7 +49,7 @@ QUICK = Plan(
     late_servers=1,
     event_servers=2,
     storm_events=5,
-    catalogue_sizes=(10, 50),
+    catalogue_sizes=(50,),
     queries=5,
     count_sizes=(20, 50),
 )

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -27,9 +25,8 @@ from benchmarks.throughput.results import (
 )
 from benchmarks.throughput.stages import Stages, timed_dependencies
 from tests.builders import definition, listing, up, write_path
+from tests.quick_runs import quick_run
 from workers.ingest import reconcile
-
-ROOT = Path(__file__).parents[2]
 
 
 def steady(value: float) -> Spread:
@@ -191,11 +188,8 @@ def test_stopwatches_count_nothing_at_an_unchanged_server(tmp_path: Path) -> Non
 
 @pytest.mark.timeout(300)
 def test_a_quick_run_measures_every_subject(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks.throughput", "--quick", "--output", str(tmp_path)]
+    quick_run("throughput", tmp_path)
 
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
-
-    assert ran.returncode == 0, ran.stderr
     found = Results.model_validate_json((tmp_path / "throughput.json").read_text(encoding="utf-8"))
     assert [subject.subject for subject in found.conditions] == [
         "counting",

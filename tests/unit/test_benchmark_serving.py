@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -20,8 +18,7 @@ from query.ledger import Ledger
 from query.tools import offers
 from tests.calling import upstreams_to
 from tests.fakes import FakeEmbedder, FakeIndex
-
-ROOT = Path(__file__).parents[2]
+from tests.quick_runs import quick_run
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +46,10 @@ def test_a_wait_beyond_the_target_is_not_hidden(kept: Results) -> None:
     assert "The longest wait of all was 4,321 ms; the target is at most 1,000." in render(Results.model_validate(slow))
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(300)
 def test_a_quick_run_asks_every_tool_on_both_revisions_and_calls_over_both_transports(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks.serving", "--quick", "--output", str(tmp_path)]
+    quick_run("serving", tmp_path)
 
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
-
-    assert ran.returncode == 0, ran.stderr
     found = Results.model_validate_json((tmp_path / "serving.json").read_text(encoding="utf-8"))
     (served,) = found.served
     asked = {(each.what.split(",")[0], each.protocol) for each in served.asked}
