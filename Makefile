@@ -39,10 +39,11 @@ demo: $(READY) ## run the main job on real MCP servers, and end
 	@$(BIN)/toolscale demo
 
 # Most tests wait for processes that they started, so there are more than cores; a file's tests share those, so they stay together.
+# Files keep the order that tests/conftest.py gives them: else those of few tests, which are the longest, come last.
 TEST_PROCESSES ?= 4
 
 test: $(CHART_READY) ## all tests; those that need Redis start it, where redis-server is installed
-	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
+	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 test-qdrant: $(READY) ## the tests that have the Qdrant server at QDRANT_URL to themselves, and wipe it
 	@$(BIN)/python -m pytest tests/chaos tests/integration/test_composition.py
