@@ -13,6 +13,7 @@ from typing import Any, Literal, cast
 
 import anyio
 import anyio.to_thread
+import httpx2
 import pytest
 import structlog
 from mcp import Client
@@ -32,7 +33,7 @@ from tests.hostile.scripted_http import Exchange, scripted_http
 from tests.hostile.scripts import GOOD
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
 LARGE_BYTES = 400_000
 FINE = {"content": [{"type": "text", "text": "fine"}]}
@@ -61,6 +62,8 @@ def served(kind: Literal["stdio", "http", "legacy", "sse"]) -> Generator[Target]
         yield callable_stdio()
         return
     with good_http(kind, program="callable") as target:
+        with httpx2.stream("GET", target.url, timeout=60, trust_env=False):
+            pass  # it answers now: its start is not part of the time that a call has
         yield target
 
 
@@ -134,7 +137,7 @@ async def test_a_large_result_waits_while_as_many_are_in_hand_as_may_be(kind: An
 
 @pytest.mark.parametrize("kind", ["stdio", "http", "legacy", "sse"])
 async def test_large_results_come_one_after_the_other_where_one_may_be_in_hand(kind: Any) -> None:
-    limits = CallLimits(timeout_s=30, large_at_once=1)
+    limits = CallLimits(timeout_s=80, large_at_once=1)
 
     with served(kind) as target:
         async with calling({"s": target}, tool_of("s", "huge"), limits=limits) as client:
@@ -156,14 +159,14 @@ async def test_a_name_server_that_does_not_answer_holds_up_calls_of_its_server_a
     tools = [tool_of("lost", "one"), tool_of("s", "one")]
     with scripted_http(quick) as running:
         fast = HttpTarget(running.url)
-        with closing(Upstreams(dial, CallLimits(timeout_s=3))) as upstreams:
+        with closing(Upstreams(dial, CallLimits(timeout_s=6))) as upstreams:
             async with client_of(upstreams, *tools) as client:
                 lost = [functools.partial(told, client, "lost:one")] * 50
                 said = await together(*lost, functools.partial(told, client, "s:one"))
                 answered.set()  # no thread is left behind
 
     assert said[0] == "fine"
-    assert set(said[1:]) == {"lost: its host name was not looked up within 3 s"}
+    assert set(said[1:]) == {"lost: its host name was not looked up within 6 s"}
 
 
 async def test_a_host_that_is_named_by_other_addresses_each_time_keeps_its_connection() -> None:

@@ -262,7 +262,7 @@ def test_a_storm_of_events_does_not_put_the_sweep_off(store: IntentStore) -> Non
 
 
 def test_two_looks_follow_at_once_and_a_third_waits(reopen: Callable[..., IntentStore]) -> None:
-    store = reopen(spacing_s=0.3)
+    store = reopen(spacing_s=3)
     look_at(store, up("s"))
     first = look_at(store, changed("s"))
 
