@@ -3,22 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from query.kinds import closeness_of_kinds
 from query.ranking import closeness
 from shared.bm25 import tool_terms
 from shared.catalog import Candidates, IndexedTool, QueryVectors
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from shared.embedding import Embedder
+
 # A tool that holds this share of the query's terms fits, whatever the model thinks: it may not know the language.
 MIN_COVERAGE = 0.5
+# What of the closeness of kinds of tools is taken off: what a logistic regression weighs it with, too.
+KINDS_WEIGHT = 0.3
 # With the bundled model; docs/retrieval.md has the curve of what other thresholds recognise, and cost.
-NO_MATCH_BELOW = 0.25
+NO_MATCH_BELOW = 0.18
+ANYTHING_MATCHES = -1.0
 
 
-def is_close(candidates: Candidates, no_match_below: float) -> bool:
-    """Return whether the closest candidate is close enough by meaning; where no model was asked, any is."""
-    if not candidates.name and not candidates.text:
+def is_close(query: QueryVectors, candidates: Candidates, embedder: Embedder, no_match_below: float) -> bool:
+    """Return whether the closest candidate is close enough by meaning; where no model was asked, any is.
+
+    Raises:
+        ModelUnavailable: the model cannot be loaded.
+    """
+    if query.dense is None or not (candidates.name or candidates.text):
         return bool(candidates.terms)
-    return max(closeness(candidates).values()) >= no_match_below
+    return no_match_below <= ANYTHING_MATCHES or lead(query.dense, candidates, embedder) >= no_match_below
+
+
+def lead(query: NDArray[np.float32], candidates: Candidates, embedder: Embedder) -> float:
+    """Return how close the closest candidate is, less a share of how close kinds of tools in general are.
+
+    Both are cosines, so it lies between -1.3 and 1.3, and hardly ever below 0.
+
+    Raises:
+        ModelUnavailable: the model cannot be loaded.
+    """
+    return max(closeness(candidates).values()) - KINDS_WEIGHT * closeness_of_kinds(query, embedder)
 
 
 def is_covered(query: QueryVectors, tools: Sequence[IndexedTool]) -> bool:

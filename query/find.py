@@ -50,7 +50,7 @@ def find_tool(request: FindRequest, allowed: Scope, catalogue: Catalogue, caller
     remaining = pages.remaining(ranking(results))
     closest = hits(remaining[: max(request.limit, JUDGED)], results, index)
     # whether anything fits was decided on the first page
-    is_match = request.cursor is not None or _fits(results, closest, catalogue.no_match_below)
+    is_match = request.cursor is not None or _fits(results, closest, catalogue)
     nearest = closest[: request.limit]
     spending = spend([hit.tool for hit in nearest if is_match], caller, encoding)
     left_out = [point_id(tool.server_id, tool.definition.name) for tool in spending.left_out]
@@ -88,11 +88,11 @@ def _shown_by_server(answer: FindAnswer) -> dict[str, int]:
     return shown
 
 
-def _fits(results: Sequence[Found], nearest: Sequence[Hit], no_match_below: float) -> bool:
+def _fits(results: Sequence[Found], nearest: Sequence[Hit], catalogue: Catalogue) -> bool:
     """Return whether any step found a tool by its name, by meaning, or by most of its words."""
     return any(
         each.named
-        or is_close(each.candidates, no_match_below)
+        or is_close(each.step.whole, each.candidates, catalogue.embedder, catalogue.no_match_below)
         or is_covered(each.step.whole, [hit.tool for hit in nearest])
         for each in results
     )

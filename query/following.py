@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from query.kinds import kinds
 from shared.editions import index_in_service
 from shared.errors import IndexUnavailable, ModelUnavailable
 
@@ -94,6 +95,6 @@ def following(editions: Editions, every_s: float = LOOK_EVERY_S) -> Generator[Fo
 def _load(embedder: Embedder) -> None:
     """Load the model now: seconds that the first caller would wait."""
     try:
-        embedder.query("ready")
+        kinds(embedder)
     except ModelUnavailable as error:
         _log.error("model_unavailable", model=embedder.model, reason=str(error))

@@ -92,8 +92,8 @@ class Settings(BaseSettings):
     savings_keep_days: Annotated[int, Field(ge=1, le=400)] = 30
     """Days for which savings, calls and the catalogue's size are kept, today included; in Redis or in `data_dir`."""
 
-    no_match_below: Annotated[float, Field(ge=-1, le=1)] = 0.25
-    """Cosine similarity below which the closest tool is no match, -1 to 1; set for the bundled model."""
+    no_match_below: Annotated[float, Field(ge=-1, le=1)] = 0.18
+    """How much closer to the query, as a cosine, the best tool must be than tools in general; -1: it always matches."""
 
     allowed_hosts: Annotated[frozenset[str], NoDecode] = frozenset({"127.0.0.1", "localhost", "::1"})
     """Hosts (`*.example.org` too) and networks (10.0.0.0/8) that events may point to, separated by commas; `*`: any."""

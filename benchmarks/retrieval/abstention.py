@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from benchmarks.retrieval.data import Query
 from benchmarks.retrieval.results import AbstentionPoint, AbstentionSet
 from benchmarks.retrieval.system import System
-from query.abstain import NO_MATCH_BELOW, is_covered
-from query.ranking import closeness
+from query.abstain import NO_MATCH_BELOW, is_covered, lead
 from query.search import best, search
 from query.steps import embed_steps
 from shared.catalog import Scope
 
-THRESHOLDS = (0.15, 0.2, NO_MATCH_BELOW, 0.3, 0.35, 0.4, 0.45, 0.5)
+THRESHOLDS = (0.1, 0.15, NO_MATCH_BELOW, 0.2, 0.22, 0.25, 0.3, 0.35, 0.4)
 LIMIT = 5
 # Each query is searched three times and more; a set's first ones say enough.
 MAX_QUERIES = 300
@@ -125,4 +124,5 @@ def _closest(system: System, query: Query, scope: Scope) -> tuple[float, list[st
     names = [tool.qualified_name for tool in tools]
     if is_covered(steps[0].whole, tools):
         return 1.0, names
-    return max(closeness(results[0].candidates).values(), default=-1.0), names
+    asked, candidates = steps[0].whole.dense, results[0].candidates
+    return (lead(asked, candidates, system.embedder) if candidates.servers and asked is not None else -1.0), names
