@@ -114,8 +114,7 @@ class Chaos:
 
     def _worker(self, name: str) -> AbstractContextManager[Running]:
         app = APP if self._qdrant_url else ANSWERING_WORKER
-        # a second less before it takes tasks: what its neighbours revoked is nothing to it
-        return self._composition.worker(name, "--without-mingle", app=app, **self._clock())
+        return self._composition.worker(name, app=app, **self._clock())
 
     def _clock(self) -> dict[str, str]:
         """Return the environment of a process whose clock may be wrong; nothing else of it is."""
