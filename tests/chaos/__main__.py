@@ -69,7 +69,7 @@ def _say(*lines: str) -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="these parts; others stay kept")
-    parser.add_argument("--short", action="store_true", help="20 servers, a few of each fault, 50 schedules: minutes")
+    parser.add_argument("--short", action="store_true", help="12 servers, a few of each fault, 50 schedules: minutes")
     parser.add_argument("--seed", type=int, help="repeat the choices of a run; it prints its seed")
     parser.add_argument("--schedules", type=int, help=f"so many schedules of each kind; {SCHEDULES:,} unless short")
     parser.add_argument("--share", type=float, default=1.0, help="this share of the faults, at least one of a kind")

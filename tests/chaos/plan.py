@@ -47,8 +47,8 @@ LONG = Plan(
     bound_s=45.0,
 )
 SHORT = Plan(
-    servers=20,
-    faults={"kill": 3, "redis": 1, "flush": 1, "disk": 1, "index": 1, "freeze": 1, "roll_out": 1},
-    resync_s=8.0,
+    servers=12,
+    faults={"kill": 2, "redis": 1, "flush": 1, "disk": 1, "index": 1, "freeze": 1, "roll_out": 1},
+    resync_s=5.0,
     bound_s=30.0,
 )
