@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # A tool that holds this share of the query's terms fits, whatever the model thinks: it may not know the language.
 MIN_COVERAGE = 0.5
-# What of the closeness of kinds of tools is taken off: what a logistic regression weighs it with, too.
+# Of the closeness of kinds of tools; a logistic regression found the same weight.
 KINDS_WEIGHT = 0.3
 # With the bundled model; docs/retrieval.md has the curve of what other thresholds recognise, and cost.
 NO_MATCH_BELOW = 0.18
@@ -33,11 +33,13 @@ def is_close(query: QueryVectors, candidates: Candidates, embedder: Embedder, no
     """
     if query.dense is None or not (candidates.name or candidates.text):
         return bool(candidates.terms)
-    return no_match_below <= ANYTHING_MATCHES or lead(query.dense, candidates, embedder) >= no_match_below
+    if no_match_below <= ANYTHING_MATCHES:
+        return True
+    return adjusted_closeness(query.dense, candidates, embedder) >= no_match_below
 
 
-def lead(query: NDArray[np.float32], candidates: Candidates, embedder: Embedder) -> float:
-    """Return how close the closest candidate is, less a share of how close kinds of tools in general are.
+def adjusted_closeness(query: NDArray[np.float32], candidates: Candidates, embedder: Embedder) -> float:
+    """Return how close the closest candidate is, less a share of how close the nearest kinds of tools are.
 
     Both are cosines, so it lies between -1.3 and 1.3, and hardly ever below 0.
 

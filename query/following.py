@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from query.kinds import kinds
+from query.kinds import kind_vectors
 from shared.editions import index_in_service
 from shared.errors import IndexUnavailable, ModelUnavailable
 
@@ -93,8 +93,8 @@ def following(editions: Editions, every_s: float = LOOK_EVERY_S) -> Generator[Fo
 
 
 def _load(embedder: Embedder) -> None:
-    """Load the model now: seconds that the first caller would wait."""
+    """Load the model now, and embed the kinds of tools: seconds that the first caller would wait."""
     try:
-        kinds(embedder)
+        kind_vectors(embedder)
     except ModelUnavailable as error:
         _log.error("model_unavailable", model=embedder.model, reason=str(error))

@@ -1,4 +1,4 @@
-"""Kinds of tools that there are in the world: how close those come to a query is what closeness is compared with.
+"""Kinds of tools that there are in the world: how close these come to a query is what closeness is compared with.
 
 What agents ask is close to everything and whole tasks are close to nothing, so that a cosine says little by itself.
 Speaker verification has the same trouble, and compares with a cohort of other speakers (Higgins, Bahler and Porter,
@@ -7,6 +7,7 @@ Speaker verification has the same trouble, and compares with a cohort of other s
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
 
     from shared.embedding import Embedder
 
-# The kinds that a query is nearest to: of all others it is about as far as any query is.
+# Of the rest every query is about equally far.
 NEAREST = 5
 
 _embedded: WeakKeyDictionary[Embedder, NDArray[np.float32]] = WeakKeyDictionary()
+_embedding = Lock()
 
 
 def closeness_of_kinds(query: NDArray[np.float32], embedder: Embedder) -> float:
@@ -29,19 +31,22 @@ def closeness_of_kinds(query: NDArray[np.float32], embedder: Embedder) -> float:
     Raises:
         ModelUnavailable: the model cannot be loaded.
     """
-    cosines = kinds(embedder) @ query
+    cosines = kind_vectors(embedder) @ query
     return float(np.sort(cosines)[-NEAREST:].mean())
 
 
-def kinds(embedder: Embedder) -> NDArray[np.float32]:
-    """Return the kinds' vectors, one a row; an embedder embeds them once, which takes about as long as 75 queries.
+def kind_vectors(embedder: Embedder) -> NDArray[np.float32]:
+    """Return the kinds' vectors, shape (kinds, dimension), unit rows; an embedder embeds them once.
 
     Raises:
         ModelUnavailable: the model cannot be loaded.
     """
-    if embedder not in _embedded:
-        _embedded[embedder] = embedder.passages([passage(kind, of) for kind, of in KINDS.items()])
-    return _embedded[embedder]
+    with _embedding:
+        if embedder not in _embedded:
+            vectors = embedder.passages([passage(kind, of) for kind, of in KINDS.items()])
+            vectors.flags.writeable = False  # they are shared by all who ask
+            _embedded[embedder] = vectors
+        return _embedded[embedder]
 
 
 def passage(kind: str, of: str) -> str:

@@ -93,7 +93,7 @@ class Settings(BaseSettings):
     """Days for which savings, calls and the catalogue's size are kept, today included; in Redis or in `data_dir`."""
 
     no_match_below: Annotated[float, Field(ge=-1, le=1)] = 0.18
-    """How much closer to the query, as a cosine, the best tool must be than tools in general; -1: it always matches."""
+    """Least cosine of a match, less 0.3 of that of the nearest kinds of tools, -1 (any) to 1; for the bundled model."""
 
     allowed_hosts: Annotated[frozenset[str], NoDecode] = frozenset({"127.0.0.1", "localhost", "::1"})
     """Hosts (`*.example.org` too) and networks (10.0.0.0/8) that events may point to, separated by commas; `*`: any."""

@@ -20,7 +20,7 @@ from rich.status import Status
 from query.catalogue import catalogue_of
 from query.entrance import open_entrance
 from query.http import HttpServer
-from query.kinds import kinds
+from query.kinds import kind_vectors
 from query.server import build_server
 from query.tools import offers
 from shared.errors import ConfigInvalid, ToolscaleError
@@ -143,7 +143,7 @@ def _ingest(embedded: Embedded, config: Config) -> None:
 @contextmanager
 def _query_service(embedded: Embedded) -> Generator[str]:
     deps = embedded.deps
-    kinds(deps.embedder)  # the model is loaded before the first question, as in the query service
+    kind_vectors(deps.embedder)  # the model is loaded before the first question, as in the query service
     catalogue = catalogue_of(deps.index, deps.embedder, embedded.settings)
     server = build_server(offers(catalogue), answers=catalogue.answers)
     http = HttpServer(server, open_entrance(embedded.settings), index=deps.index)

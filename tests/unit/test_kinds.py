@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import gc
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from query.abstain import is_close, lead
-from query.kinds import KINDS, NEAREST, closeness_of_kinds, kinds, passage
+from query.abstain import ANYTHING_MATCHES, KINDS_WEIGHT, NO_MATCH_BELOW, adjusted_closeness, is_close
+from query.catalogue import Catalogue
+from query.find import find_tool
+from query.kinds import KINDS, NEAREST, closeness_of_kinds, kind_vectors, passage
+from query.ledger import Ledger
 from query.ranking import closeness
+from query.request import FindRequest
 from shared.catalog import Candidates, Scope
 from shared.embedding import Embedder, FastEmbedder
+from shared.settings import load_settings
 from shared.vectors import query_vectors
 from tests.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 
@@ -34,20 +40,25 @@ def bundled() -> Embedder:
     return FastEmbedder()
 
 
-def found(question: str, embedder: Embedder) -> Candidates:
+def index_of_own_tools(embedder: Embedder) -> FakeIndex:
     index = FakeIndex()
     index.upsert([ingested(make_tool(*tool), embedder) for tool in OWN_TOOLS])
-    return index.search([query_vectors(question, embedder)], Scope(), depth=10)[0]
+    return index
+
+
+def candidates_as_close_as(cosine: float) -> Candidates:
+    return Candidates(1, {"a": cosine}, {"a": cosine}, {}, {"a": "s"})
 
 
 def closest(question: str, embedder: Embedder) -> float:
-    return max(closeness(found(question, embedder)).values())
+    (found,) = index_of_own_tools(embedder).search([query_vectors(question, embedder)], Scope(), depth=10)
+    return max(closeness(found).values())
 
 
 def test_an_embedder_embeds_the_kinds_once_and_takes_their_vectors_with_it() -> None:
     embedder = FakeEmbedder()
 
-    one, other = kinds(embedder), kinds(embedder)
+    one, other = kind_vectors(embedder), kind_vectors(embedder)
 
     assert one is other
     assert one.shape == (len(KINDS), embedder.dimension)
@@ -58,36 +69,65 @@ def test_an_embedder_embeds_the_kinds_once_and_takes_their_vectors_with_it() -> 
     assert vectors() is None
 
 
+def test_threads_that_ask_at_once_have_the_kinds_embedded_once() -> None:
+    embedder = FakeEmbedder()
+
+    with ThreadPoolExecutor(8) as threads:
+        each = list(threads.map(kind_vectors, [embedder] * 8))
+
+    assert len({id(vectors) for vectors in each}) == 1
+    assert len(embedder.embedded_texts) == len(KINDS)
+
+
 @given(texts)
 def test_the_nearest_kinds_decide_and_no_others(question: str) -> None:
     query = EMBEDDER.query(question)
 
-    each = sorted((float(row @ query) for row in kinds(EMBEDDER)), reverse=True)
+    each = sorted((float(row @ query) for row in kind_vectors(EMBEDDER)), reverse=True)
 
     assert closeness_of_kinds(query, EMBEDDER) == pytest.approx(sum(each[:NEAREST]) / NEAREST, abs=1e-6)
     assert -1.001 <= closeness_of_kinds(query, EMBEDDER) <= 1.001
 
 
-@given(texts)
-def test_a_tool_as_close_as_the_kinds_leads_by_less_the_closer_they_are(question: str) -> None:
-    query = EMBEDDER.query(question)
-    near, far = (Candidates(1, {"a": close}, {"a": close}, {}, {"a": "s"}) for close in (0.9, 0.5))
+@given(texts, texts)
+def test_the_closer_kinds_of_tools_are_the_less_is_the_same_closeness_worth(one: str, other: str) -> None:
+    first, second = EMBEDDER.query(one), EMBEDDER.query(other)
+    found = candidates_as_close_as(0.5)
 
-    assert lead(query, near, EMBEDDER) - lead(query, far, EMBEDDER) == pytest.approx(0.4)
-    assert lead(query, near, EMBEDDER) <= 0.9 + 1e-6  # a bag of words is never further away than at a right angle
+    difference = adjusted_closeness(first, found, EMBEDDER) - adjusted_closeness(second, found, EMBEDDER)
+
+    by_kinds = closeness_of_kinds(second, EMBEDDER) - closeness_of_kinds(first, EMBEDDER)
+    assert difference == pytest.approx(KINDS_WEIGHT * by_kinds, abs=1e-6)
+
+
+def test_at_minus_one_the_furthest_tool_matches_and_no_kind_is_embedded() -> None:
+    embedder = FakeEmbedder()
+    query = query_vectors(passage(*next(iter(KINDS.items()))), embedder)
+
+    assert is_close(query, candidates_as_close_as(-1.0), embedder, ANYTHING_MATCHES)
+    assert embedder.embedded_texts == []
+    assert not is_close(query, candidates_as_close_as(-1.0), embedder, -0.999)
+
+
+def test_what_is_measured_is_what_is_served() -> None:
+    assert load_settings().no_match_below == NO_MATCH_BELOW
 
 
 def test_what_another_kind_of_tool_would_do_is_no_match_though_tools_here_are_as_close_to_it(bundled: Embedder) -> None:
-    elsewhere, here = "list my calendar events", "is it morning in Lima"
+    elsewhere, here = "list my calendar events", "is it night in Sydney"
+    index = index_of_own_tools(bundled)
+    catalogue = Catalogue(index, bundled, Ledger(index))
+
+    answers = [find_tool(FindRequest(tool_description=each), Scope(), catalogue) for each in (elsewhere, here)]
 
     assert closest(elsewhere, bundled) == pytest.approx(closest(here, bundled), abs=0.04)
-    assert not is_close(query_vectors(elsewhere, bundled), found(elsewhere, bundled), bundled, 0.15)
-    assert is_close(query_vectors(here, bundled), found(here, bundled), bundled, 0.15)
+    assert [answer.no_match for answer in answers] == [True, None]
+    assert answers[1].tools[0].server == "clock"
 
 
 def test_every_kind_is_nearest_to_its_own_tools(bundled: Embedder) -> None:
     own = bundled.passages([f"{kind}: list {of.split(', ')[0]}" for kind, of in KINDS.items()])
 
-    nearest = np.argmax(own @ kinds(bundled).T, axis=1)
+    nearest = np.argmax(own @ kind_vectors(bundled).T, axis=1)
 
     assert np.mean(nearest == np.arange(len(KINDS))) > 0.9
