@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from benchmarks.retrieval.data import Query, read_queries, read_servers
 from benchmarks.retrieval.system import ingested
 from benchmarks.throughput.machine import Machine, this_machine
+from query.abstain import ANYTHING_MATCHES
 from query.answer import FindAnswer
 from query.bounded.answers import Answers
 from query.bounded.budget import counting
@@ -34,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "retrieval"
 RESULTS = ROOT / "benchmarks" / "results"
 LIMIT = 8
-NEVER = -1.0  # cosine similarity: each question is answered with eight tools, whether they fit or not
+NEVER = ANYTHING_MATCHES  # each question is answered with eight tools, whether they fit or not
 
 
 class _Kept(BaseModel):

@@ -15,13 +15,16 @@ from dataclasses import dataclass
 from benchmarks.retrieval.data import Query
 from benchmarks.retrieval.results import AbstentionPoint, AbstentionSet
 from benchmarks.retrieval.system import System
-from query.abstain import NO_MATCH_BELOW, is_covered, lead
+from query.abstain import NO_MATCH_BELOW, adjusted_closeness, is_covered
+from query.find import JUDGED
 from query.search import best, search
 from query.steps import embed_steps
 from shared.catalog import Scope
 
 THRESHOLDS = (0.1, 0.15, NO_MATCH_BELOW, 0.2, 0.22, 0.25, 0.3, 0.35, 0.4)
-LIMIT = 5
+FIRST = 5
+# What a tool is worth that fits by its name or its words, whatever the model thinks; no closeness comes near it.
+FITS = 2.0
 # Each query is searched three times and more; a set's first ones say enough.
 MAX_QUERIES = 300
 MAX_QUERIES_ELSEWHERE = 100
@@ -33,8 +36,9 @@ COMMON = frozenset({"api", "data", "mcp", "search", "server", "the", "tools", "w
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A query: how close its best tool came, on -1 to 1, with all tools, without the relevant ones, and without
-    their servers; `found` is the share of relevant tools among the first five, with all tools.
+    """A query: how well its best tool fits with all tools, without the relevant ones, and without their servers.
+
+    That is the adjusted closeness, or FITS. `found` is the share of relevant tools among the first five with all tools.
     """
 
     with_all: float
@@ -45,7 +49,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class JudgedSet:
-    """The queries of a set, and how close the best tool came to those that were asked elsewhere, on -1 to 1."""
+    """The queries of a set, and how well the best tool fits those that were asked elsewhere."""
 
     queries: Sequence[Judged]
     elsewhere: Sequence[float] = ()
@@ -56,24 +60,24 @@ class JudgedSet:
             no_match_below=threshold,
             tools_removed=_percent(each.without_tools < threshold for each in self.queries),
             servers_removed=_percent(each.without_servers < threshold for each in self.queries),
-            elsewhere=_percent(close < threshold for close in self.elsewhere),
+            elsewhere=_percent(fit < threshold for fit in self.elsewhere),
             lost_recall=_percent(each.found * (each.with_all < threshold) for each in self.queries),
         )
 
 
 def judge(system: System, queries: Sequence[Query]) -> list[Judged]:
-    """Return how close the best tool comes to each query; a tool that holds most of its words counts as 1."""
+    """Return how well the best tool fits each query."""
     return [_judge(system, query) for query in queries[:MAX_QUERIES]]
 
 
 def judge_elsewhere(system: System, queries: Sequence[Query]) -> list[float]:
-    """Return how close the best tool comes to queries of another set, on -1 to 1.
+    """Return how well the best tool fits queries of another set.
 
     Left out are those that need a server of which some server here shares a word of the name.
     """
     here = _words(system.ids)
     strangers = [query for query in queries if not here & _words(server for server, _ in query.relevant)]
-    return [_closest(system, query, Scope())[0] for query in strangers[:MAX_QUERIES_ELSEWHERE]]
+    return [_best_fit(system, query, Scope())[0] for query in strangers[:MAX_QUERIES_ELSEWHERE]]
 
 
 def curve(name: str, judged: JudgedSet) -> AbstentionSet:
@@ -107,22 +111,23 @@ def _words(names: Iterable[str]) -> set[str]:
 def _judge(system: System, query: Query) -> Judged:
     relevant = set(system.qualified(query.relevant))
     servers = frozenset(system.names) - {system.ids[server] for server, _ in query.relevant if server in system.ids}
-    with_all, found = _closest(system, query, Scope())
+    with_all, found = _best_fit(system, query, Scope())
     return Judged(
         with_all=with_all,
-        without_tools=_closest(system, query, Scope(exclude=frozenset(relevant)))[0],
-        without_servers=_closest(system, query, Scope(servers=servers))[0],
+        without_tools=_best_fit(system, query, Scope(exclude=frozenset(relevant)))[0],
+        without_servers=_best_fit(system, query, Scope(servers=servers))[0],
         found=len(relevant.intersection(found)) / len(relevant) if relevant else 0.0,
     )
 
 
-def _closest(system: System, query: Query, scope: Scope) -> tuple[float, list[str]]:
-    """Return how close the best tool is, and the names of the first five."""
-    steps = embed_steps([query.text], system.embedder)
-    results = search(steps, scope, system.index)
-    tools = [hit.tool for hit in best(results, LIMIT, system.index)]
-    names = [tool.qualified_name for tool in tools]
-    if is_covered(steps[0].whole, tools):
-        return 1.0, names
-    asked, candidates = steps[0].whole.dense, results[0].candidates
-    return (lead(asked, candidates, system.embedder) if candidates.servers and asked is not None else -1.0), names
+def _best_fit(system: System, query: Query, scope: Scope) -> tuple[float, list[str]]:
+    """Return how well the best tool fits, judged as `find_tool` does, and the names of the first five."""
+    (step,) = embed_steps([query.text], system.embedder)
+    (found,) = results = search([step], scope, system.index)
+    tools = [hit.tool for hit in best(results, JUDGED, system.index)]
+    names = [tool.qualified_name for tool in tools[:FIRST]]
+    if found.named or is_covered(step.whole, tools):
+        return FITS, names
+    if step.whole.dense is None or not tools:
+        return -FITS, names
+    return adjusted_closeness(step.whole.dense, found.candidates, system.embedder), names
