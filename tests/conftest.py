@@ -16,8 +16,8 @@ from tests.redis_server import redis_server
 IN_MEMORY = Path("/dev/shm")
 ENOUGH_BYTES = 4 << 30
 
-# Directories whose tests start processes and wait for them; what is quick fills the gaps that these leave at the end.
-LONGEST_FIRST = ("chaos", "integration", "e2e")
+# Files and directories whose tests start processes and wait for them; what is quick fills the gaps that they leave.
+LONGEST_FIRST = ("*/test_benchmark_*", "*/chaos/*", "*/integration/*", "*/e2e/*")
 
 
 def pytest_configure() -> None:
@@ -41,8 +41,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _rank(item: pytest.Item) -> int:
-    directory = item.path.parent.name
-    return LONGEST_FIRST.index(directory) if directory in LONGEST_FIRST else len(LONGEST_FIRST)
+    matches = (rank for rank, pattern in enumerate(LONGEST_FIRST) if item.path.match(pattern))
+    return next(matches, len(LONGEST_FIRST))
 
 
 @pytest.fixture(scope="session", autouse=True)
