@@ -56,8 +56,7 @@ class Used(BaseModel):
 
     `returned_tokens` is what they took as they were shown. `tokens_saved` is what searches saved by doing without the
     definitions of this server; None: of a tool, of a server among the others, and of one that no search was measured
-    against. `calls` went to the server through
-    us; `response_bytes` is how long their results were in JSON, together.
+    against. `calls` went to the server through us; `response_bytes` is how long their results were in JSON, together.
     """
 
     model_config = ConfigDict(frozen=True)
