@@ -46,7 +46,7 @@ test: $(CHART_READY) ## all tests; those that need Redis start it, where redis-s
 	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 test-qdrant: $(READY) ## the tests that have the Qdrant server at QDRANT_URL to themselves, and wipe it
-	@$(BIN)/python -m pytest tests/chaos tests/integration/test_composition.py
+	@$(BIN)/python -m pytest tests/chaos tests/integration/deploy/test_composition.py
 
 check: $(CHART_READY) lint types docs ## linters, types, import directions, docs that match the code
 
@@ -57,7 +57,7 @@ types:
 	@$(BIN)/mypy && $(BIN)/pyright
 
 docs:
-	@$(BIN)/python -m pytest -q tests/unit/test_docs.py tests/unit/test_env_example.py tests/unit/test_packaging.py
+	@$(BIN)/python -m pytest -q tests/unit/docs/test_docs.py tests/unit/docs/test_env_example.py tests/unit/docs/test_packaging.py
 
 format: $(READY) ## format the code
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
@@ -82,18 +82,18 @@ bench-peers: $(READY) ## measure Toolscale beside its peers, each in an environm
 	@$(BIN)/python -m benchmarks.peers $(BENCH_ARGS)
 
 docs-transcripts: $(READY) ## write the answers of a real run on real servers into docs/tools.md
-	@$(BIN)/python -m tests.transcripts
+	@$(BIN)/python -m tests.support.transcripts
 
 docs-screenshots: $(READY) ## take the pictures of docs/page.md from a real run, where Chromium is installed
-	@$(BIN)/python -m tests.screenshots
+	@$(BIN)/python -m tests.support.screenshots
 
 chaos: $(READY) ## kill, freeze and wipe everything under load, then compare with the truth; CHAOS_ARGS=--short
 	@$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
 
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
-DEMO := toolscale/demo_servers
+DEMO := toolscale/demo
 PEERS := benchmarks/peers/environments
-INSPECTOR := tests/inspector
+INSPECTOR := tests/support/inspector
 
 lock: ## resolve all dependencies again: ours, the image's, the demo servers', the peers' and the Inspector's
 	$(COMPILE) --upgrade pyproject.toml --all-extras --group dev -o requirements.lock

@@ -15,21 +15,21 @@ import structlog
 from query.auth.authentication import authentication_of
 from query.calling.upstreams import upstreams_of
 from query.catalogue import Catalogue, followed_catalogue
-from query.entrance import open_entrance
-from query.following import following
 from query.history import recording
-from query.history.observing import observing
-from query.http import HttpServer
-from query.metrics_http import metrics_route
-from query.service import service_of
-from query.stdio import serve_stdio, stdio_caller
+from query.reports.catalogue_size import observing
+from query.search.live_index import following
+from query.server.http import HttpServer
+from query.server.listener import open_entrance
+from query.server.mcp import service_of
+from query.server.metrics_route import metrics_route
+from query.server.stdio import serve_stdio, stdio_caller
 from query.web.routes import page_routes
-from shared.editions import open_editions
-from shared.embedding import FastEmbedder
 from shared.errors import ToolscaleError
-from shared.logging import configure_logging
+from shared.index.open_versions import open_editions
+from shared.observability.logging import configure_logging
+from shared.observability.tracing import configure_tracing
 from shared.settings import Settings, load_settings
-from shared.tracing import configure_tracing
+from shared.text.embedding import FastEmbedder
 
 _log = structlog.get_logger()
 

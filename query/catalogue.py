@@ -6,19 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from query.abstain import NO_MATCH_BELOW
-from query.bounded.answers import Answers, answers_of
-from query.ledger import Ledger
 from query.metrics import QueryMetrics
+from query.paging.policy import Answers, answers_of
+from query.savings.ledger import Ledger
+from query.search.no_match import NO_MATCH_BELOW
 
 if TYPE_CHECKING:
-    from query.following import Following
     from query.history.recorder import Recorder
+    from query.search.live_index import Following
     from shared.catalog import Encoding
-    from shared.editions import OpenEdition
-    from shared.embedding import Embedder
     from shared.index.contract import ToolIndex
+    from shared.index.open_versions import OpenEdition
     from shared.settings import Settings
+    from shared.text.embedding import Embedder
 
 
 @dataclass(frozen=True, slots=True)

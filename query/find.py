@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from query.abstain import is_close, is_covered
-from query.answer import FindAnswer
 from query.caller import ANYONE, Caller
 from query.catalogue import Catalogue
-from query.fit import Findings, within_budget
-from query.pages import Pages
-from query.request import FindRequest
-from query.savings import saved_by_server
-from query.search import Found, Hit, hits, ranking, search
-from query.steps import embed_steps
-from query.timings import Stopwatch, Timings
-from query.toolsets.spending import spend
+from query.response.find_response import FindAnswer
+from query.response.fit import Findings, within_budget
+from query.response.pages import Pages
+from query.response.timings import Stopwatch, Timings
+from query.savings.savings import saved_by_server
+from query.search.no_match import is_close, is_covered
+from query.search.request import FindRequest
+from query.search.search import Found, Hit, hits, ranking, search
+from query.search.steps import embed_steps
+from query.toolsets.budget import spend
 from shared.catalog import Scope, point_id
 
 # Tools by which it is judged whether any fits, so that one who asks for fewer is not told that none does.

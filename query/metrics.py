@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry
 
 from shared.errors import IndexUnavailable
-from shared.metrics import Metric, counter, gauge, histogram, spread
+from shared.observability.metrics import Metric, counter, gauge, histogram, spread
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import GaugeHistogramMetricFamily, GaugeMetricFamily
 
-    from query.answer import FindAnswer
+    from query.response.find_response import FindAnswer
     from shared.catalog import ServerRecord
 
     Family = GaugeMetricFamily | GaugeHistogramMetricFamily

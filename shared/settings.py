@@ -12,8 +12,8 @@ from pydantic import AliasChoices, Field, StringConstraints, ValidationError, fi
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from shared.catalog import Encoding
-from shared.embedding import BUNDLED_MODEL
 from shared.errors import ConfigInvalid
+from shared.text.embedding import BUNDLED_MODEL
 from shared.toolset import TOOLSET_NAME
 
 PREFIX = "TOOLSCALE_"
@@ -201,13 +201,13 @@ class Settings(BaseSettings):
     listen_max: Annotated[int, Field(ge=1, le=100_000)] = 1_000
     """Servers that one process listens to at the same time; changes of the others are found by the resync."""
     heartbeat: Path | None = None
-    """A file that watchers and `workers.listening` touch about once a minute, or more often, while all is well."""
+    """A file that watchers and `workers.notifications` touch about once a minute, or more often, while all is well."""
     watch_scope: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{0,100}$")] = ""
     """What tells a `toolscale watch` from others of its kind on one catalogue: a cluster's or a machine's name."""
     monitor_host: str = "127.0.0.1"
     """Address of a process's own port; whoever reaches it reads its metrics, and can do no more."""
     monitor_port: Annotated[int, Field(ge=0, le=65_535)] | None = None
-    """Port on which a worker, beat, a watcher or `workers.listening` shows metrics; 0: any free one; unset: none."""
+    """Port on which a worker, beat, a watcher or `workers.notifications` shows metrics; 0: any; unset: none."""
     metrics_open: bool = False
     """Let whoever reaches the query service, or the door, read `/metrics`; else it needs a token, as the rest does."""
     config_poll_s: Annotated[float, Field(ge=0.05, le=3_600)] = 1.0

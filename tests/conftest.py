@@ -10,7 +10,7 @@ from types import FrameType
 
 import pytest
 
-from tests.redis_server import redis_server
+from tests.support.redis_server import redis_server
 
 # A file system in memory, as Linux has it.
 IN_MEMORY = Path("/dev/shm")

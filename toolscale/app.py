@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from shared.errors import ConfigInvalid
-from shared.logging import configure_logging
+from shared.observability.logging import configure_logging
 from shared.settings import load_settings
 from toolscale.commands.catalogue import find, list_servers, show
 from toolscale.commands.doctor import doctor

@@ -27,7 +27,7 @@ err = Console(stderr=True, markup=False, emoji=False)
 
 def complete_server() -> list[str]:
     """Return what a shell may complete a server's id to."""
-    from toolscale.names import announced_if_known  # noqa: PLC0415  # loads the store's client
+    from toolscale.client.server_names import announced_if_known  # noqa: PLC0415  # loads the store's client
 
     return announced_if_known()
 

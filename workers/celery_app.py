@@ -19,25 +19,24 @@ from kombu.exceptions import OperationalError
 
 from shared.errors import IndexUnavailable
 from shared.events import ServerEvent
-from shared.logging import configure_logging
+from shared.observability.logging import configure_logging
+from shared.observability.tracing import configure_tracing, send_waiting
 from shared.settings import Settings
-from shared.tracing import configure_tracing, send_waiting
 from shared.upstream.config_file import ConfigFile
-from workers.dead_letters import keep_refused_messages
+from workers.broker.dead_letters import keep_refused_messages
 from workers.dependencies import Dependencies, open_dependencies
 from workers.emit import emit
-from workers.ending import interrupt_fetches_after
+from workers.fetch.fetch import interrupt_fetches_after
 from workers.intents import open_intents
-from workers.intents.contract import Intent, IntentStore
+from workers.intents.store import Intent, IntentStore
+from workers.maintenance.rebuild import rebuild_if_lost
 from workers.metrics import BacklogGauges, WorkerMetrics
 from workers.monitoring.beat import show_ticks
-from workers.monitoring.processes import warn_of_uncounted_looks
 from workers.monitoring.queue import QUEUE
-from workers.monitoring.worker import monitored, note_wait, stamp
-from workers.rebuild import rebuild_if_lost
-from workers.sources.config_follower import ConfigFollower, following_config
-from workers.sources.following import Emit
+from workers.monitoring.worker import monitored, note_wait, stamp, warn_of_uncounted_looks
+from workers.sources.mcp_json import ConfigFollower, following_config
 from workers.sources.metrics import SourceMetrics
+from workers.sources.reconcile import Emit
 from workers.tasks import SWEEP_INTENTS, TICK_EXPIRES_S, Tasks, send_reconcile
 
 # An in-memory broker is polled; kombu's default of one second would make four tasks a second.

@@ -9,16 +9,18 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+import structlog
+
 from shared.catalog import Encoding, Listing
-from shared.editions import Editions, OpenEdition, index_in_service, open_editions
-from shared.embedding import Embedder, FastEmbedder, known_models
+from shared.errors import IndexUnavailable, ModelUnavailable
 from shared.index.contract import ToolIndex
+from shared.index.open_versions import Editions, OpenEdition, index_in_service, open_editions
 from shared.settings import Settings
-from shared.tokens import Counter, counters
-from shared.turns import Turns
-from workers.intents.contract import Intent, IntentStore
+from shared.slots import Turns
+from shared.text.embedding import Embedder, FastEmbedder, known_models
+from shared.text.tokens import Counter, counters
+from workers.intents.store import Intent, IntentStore
 from workers.metrics import WorkerMetrics
-from workers.own_model import OwnModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +118,8 @@ def lister(settings: Settings, turns: Turns) -> Callable[[Intent], Listing]:
 
     A large list waits for the server's turn, which is the caller's to give back.
     """
-    from shared.upstream.operators import operators_dialler  # noqa: PLC0415  # the SDK takes half a second to import
-    from workers.fetch import Limits, fetch_tools_blocking  # noqa: PLC0415
+    from shared.upstream.dialler import operators_dialler  # noqa: PLC0415  # the SDK takes half a second to import
+    from workers.fetch.fetch import Limits, fetch_tools_blocking  # noqa: PLC0415
 
     dialler = operators_dialler(settings, os.environ)
     limits = Limits(
@@ -134,3 +136,45 @@ def lister(settings: Settings, turns: Turns) -> Callable[[Intent], Listing]:
         return fetch_tools_blocking(intent.server_id, target, limits, partial(turns.try_take, intent.server_id))
 
     return list_server
+
+
+_log = structlog.get_logger()
+
+
+class OwnModel:
+    """Asks for the edition of the settings to be made and put into service. Safe to call from several threads."""
+
+    def __init__(self, editions: Editions) -> None:
+        self._editions = editions
+        self._asking = threading.Lock()
+        self._asked = False
+        self._last_reason = ""
+
+    def ask_once(self) -> None:
+        """Ask unless this process did; a model that cannot be loaded is not asked for, and tried again later.
+
+        Returns at once while another thread is asking, since loading may mean to download.
+        """
+        if self._asked or not self._asking.acquire(blocking=False):
+            return
+        try:
+            self._ask()
+        except (IndexUnavailable, ModelUnavailable) as error:
+            self._tell(str(error))
+        finally:
+            self._asking.release()
+
+    def _ask(self) -> None:
+        own, store = self._editions.own, self._editions.store
+        service = store.service()
+        if service.edition and service.wanted != own:
+            if service.edition != own:
+                self._editions.embedder(own.model).query("ready")
+            store.want(own)
+            _log.info("edition_wanted", model=own.model, collection=own.name, in_service=service.edition.name)
+        self._asked = service.edition is not None
+
+    def _tell(self, reason: str) -> None:
+        if reason != self._last_reason:
+            _log.warning("edition_not_wanted", model=self._editions.own.model, reason=reason)
+            self._last_reason = reason

@@ -11,8 +11,8 @@ import structlog
 
 from shared.errors import EventInvalid, IntentsUnavailable
 from shared.events import TYPE_PREFIX, ServerEvent, parse_event
-from shared.tracing import Kind, span, traceparent
-from workers.intents.contract import Intent, IntentStore, Recorded
+from shared.observability.tracing import Kind, span, traceparent
+from workers.intents.store import Intent, IntentStore, Recorded
 from workers.metrics import Outcome
 
 Wake = Callable[[str], None]

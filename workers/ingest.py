@@ -18,14 +18,14 @@ import structlog
 from shared.catalog import EmbeddedTool, IndexedTool, Listing, Prepared, ToolDefinition, digest
 from shared.errors import ServerError
 from shared.index.contract import ToolState
-from shared.tracing import Kind, span
+from shared.observability.tracing import Kind, span
 from workers.dependencies import Dependencies
-from workers.intents.contract import Intent, Lease
-from workers.leases import held
-from workers.migration import without_unusable
-from workers.preparing import prepare
-from workers.records import awaited_record, is_settled, listed_record, stopped_record, unsettle
-from workers.setbacks import park, set_back
+from workers.indexing.failures import park, set_back
+from workers.indexing.prepare import prepare
+from workers.indexing.records import awaited_record, is_settled, listed_record, stopped_record, unsettle
+from workers.intents.leases import held
+from workers.intents.store import Intent, Lease
+from workers.maintenance.migrate import without_unusable
 
 # Tools counted, embedded and written at a time, so that a large server needs no more memory than a small one. Few
 # enough that a replica, which waits for what another look is making, waits for half a second of embedding.

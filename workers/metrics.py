@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Literal
 from prometheus_client import CollectorRegistry
 
 from shared.errors import IntentsUnavailable, LeaseHeld, ServerError
-from shared.metrics import Metric, counter, gauge, histogram
-from shared.tracing import span
+from shared.observability.metrics import Metric, counter, gauge, histogram
+from shared.observability.tracing import span
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import GaugeMetricFamily
 
     from workers.ingest import Ingested
-    from workers.intents.contract import Backlog
+    from workers.intents.store import Backlog
 
 Stage = Literal["fetch", "count", "embed", "upsert"]
 Outcome = Literal["recorded", "refused", "not_recorded"]

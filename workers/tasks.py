@@ -11,16 +11,16 @@ import structlog
 from celery import Celery, current_task
 
 from shared.errors import EventInvalid, IndexUnavailable, IntentsUnavailable, LeaseHeld, Retryable, ServerError
-from shared.tracing import carried_on
+from shared.observability.tracing import carried_on
 from workers.dependencies import Dependencies
 from workers.emit import accept
-from workers.fetch import FetchInterrupted
+from workers.fetch.fetch import FetchInterrupted
 from workers.ingest import reconcile
-from workers.intents.contract import IntentStore
+from workers.intents.store import IntentStore
+from workers.maintenance.migrate import migrate
+from workers.maintenance.rebuild import tend_index
+from workers.maintenance.restore import restore_if_lost
 from workers.metrics import WorkerMetrics
-from workers.migration import migrate
-from workers.restore import restore_if_lost
-from workers.tending import tend_index
 
 ACCEPT_EVENT = "toolscale.accept_event"
 RECONCILE_SERVER = "toolscale.reconcile_server"

@@ -18,17 +18,16 @@ from pydantic import BaseModel, ConfigDict
 from benchmarks.retrieval.data import Query, read_queries, read_servers
 from benchmarks.retrieval.system import ingested
 from benchmarks.throughput.machine import Machine, this_machine
-from query.abstain import ANYTHING_MATCHES
-from query.answer import FindAnswer
-from query.bounded.answers import Answers
-from query.bounded.budget import counting
-from query.bounded.text import json_text
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.ledger import Ledger
-from query.request import FindRequest
+from query.paging.budget import counting, json_text
+from query.paging.policy import Answers
+from query.response.find_response import FindAnswer
+from query.savings.ledger import Ledger
+from query.search.no_match import ANYTHING_MATCHES
+from query.search.request import FindRequest
 from shared.catalog import Scope
-from shared.logging import configure_logging
+from shared.observability.logging import configure_logging
 from shared.settings import ResponseMode
 
 ROOT = Path(__file__).parents[2]

@@ -19,8 +19,8 @@ from benchmarks.fleet.results import Part, Results
 from benchmarks.fleet.scaling import filled
 from benchmarks.fleet.storm import measure_storm
 from benchmarks.throughput.machine import Watch, this_machine
-from shared.logging import configure_logging
-from tests.qdrant_server import qdrant_url
+from shared.observability.logging import configure_logging
+from tests.support.qdrant_server import qdrant_url
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"

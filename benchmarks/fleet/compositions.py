@@ -21,9 +21,9 @@ from benchmarks.throughput.embedded import Producer, wait_until_committed
 from benchmarks.throughput.events import redis_producer
 from benchmarks.throughput.memory import MIB
 from shared.events import ServerEvent
-from tests.processes import Composition, Running
-from tests.qdrant_server import emptied_qdrant, qdrant_url
-from tests.redis_server import redis_server
+from tests.support.processes import Composition, Running
+from tests.support.qdrant_server import emptied_qdrant, qdrant_url
+from tests.support.redis_server import redis_server
 from workers.tasks import SWEEP_INTENTS
 
 TOKEN = "a-token-of-the-benchmark"
@@ -131,7 +131,7 @@ def everything(composition: Composition) -> Generator[Everything]:
     On Qdrant Edge worker and query service are one process, `toolscale serve`; else each is its own.
     """
     with ExitStack() as running:
-        door = running.enter_context(composition.run("door", "-m", "workers.door"))
+        door = running.enter_context(composition.run("door", "-m", "workers.events_api"))
         door_url = said_url(door, "door_opened").removesuffix("/events")
         if qdrant_url():
             working = running.enter_context(workers(composition, 2))

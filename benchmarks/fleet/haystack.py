@@ -19,7 +19,7 @@ from benchmarks.throughput.fleet import FleetServer
 from benchmarks.throughput.isolation import in_fresh_process
 from benchmarks.throughput.memory import MIB
 from benchmarks.throughput.stages import STAGES
-from tests.qdrant_server import qdrant_url
+from tests.support.qdrant_server import qdrant_url
 
 WARM_UP_SERVERS = 8
 

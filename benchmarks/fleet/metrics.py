@@ -21,10 +21,10 @@ from benchmarks.throughput.isolation import in_fresh_process
 from benchmarks.throughput.memory import MIB
 from query.catalogue import catalogue_of
 from query.find import find_tool
-from query.request import FindRequest
-from query.timings import Timings
+from query.response.timings import Timings
+from query.search.request import FindRequest
 from shared.catalog import Scope
-from toolscale.embedded import Embedded, run_embedded
+from toolscale.embedded.composition import Embedded, run_embedded
 
 # Servers that change, and are looked at again and again; the others are only there.
 CHANGING = 20

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from benchmarks.fleet.results import Crowd, Haystack, MetricsBySize, Results, Storm
 from benchmarks.throughput.report import number, table
-from shared.embedding import BUNDLED_DIMENSION
 from shared.settings import Settings
+from shared.text.embedding import BUNDLED_DIMENSION
 from workers.intents.transitions import EARLIEST_SHARE
 from workers.tasks import SWEEP_LIMIT
 

@@ -22,8 +22,8 @@ from pydantic import BaseModel, ConfigDict
 
 from benchmarks.throughput.corpus import definitions, server_id
 from benchmarks.throughput.fleet import PAGE, FleetServer
-from tests.hostile.messages import Message, cursor_of, failure, initialized, result
-from tests.hostile.scripted_http import Exchange, scripted_http
+from tests.support.hostile.messages import Message, cursor_of, failure, initialized, result
+from tests.support.hostile.scripted_http import Exchange, scripted_http
 
 Era = Literal["modern", "handshake"]
 MODERN = "2026-07-28"

@@ -17,8 +17,8 @@ from benchmarks.fleet.servers import Fleet, RunningFleet, running_fleet
 from benchmarks.throughput.embedded import PATIENCE_S, up
 from benchmarks.throughput.isolation import in_fresh_process
 from shared.events import ServerChanged, ServerEvent, ServerRef
-from tests.door import Producer
-from workers.door.binding import BATCH
+from tests.support.door import Producer
+from workers.events_api.cloudevents import BATCH
 from workers.tasks import ACCEPT_EVENT
 
 BATCH_EVENTS = 100

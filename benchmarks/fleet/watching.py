@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.throughput.stages import Stages, timed_dependencies
-from shared.logging import configure_logging
+from shared.observability.logging import configure_logging
 from shared.settings import load_settings
 
 if TYPE_CHECKING:
     from benchmarks.fleet.compositions import Site
-    from tests.processes import Running
+    from tests.support.processes import Running
 
 
 @contextmanager

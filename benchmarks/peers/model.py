@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.search.vectors import KeptEmbedder
-from shared.embedding import FastEmbedder
+from shared.text.embedding import FastEmbedder
 
 
 class TimedEmbedder:

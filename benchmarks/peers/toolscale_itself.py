@@ -12,7 +12,7 @@ from benchmarks.retrieval.data import PROTOCOL_VERSION, CorpusServer, definition
 from benchmarks.retrieval.system import asking, ingested, wait_for_graphs
 from benchmarks.throughput.catalogue import put_replicas
 from shared.catalog import Listing
-from shared.logging import configure_logging
+from shared.observability.logging import configure_logging
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ from benchmarks.pools.waiting import measure_waiting
 from benchmarks.throughput.fleet import FleetServer, fleet
 from benchmarks.throughput.machine import Conditions, Watch, this_machine
 from benchmarks.throughput.results import percentile
-from shared.logging import configure_logging
+from shared.observability.logging import configure_logging
 
 LARGE_AT_ONCE = 2  # the default of the setting
 RESULTS = Path(__file__).parents[1] / "results"

@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.pools.plan import Plan
 from benchmarks.throughput.corpus import definitions, server_id
 from shared.catalog import ToolDefinition
-from shared.embedding import FastEmbedder, text_passage
+from shared.text.embedding import FastEmbedder, text_passage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

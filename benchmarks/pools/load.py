@@ -15,7 +15,7 @@ from benchmarks.throughput.embedded import embedded_settings, up
 from benchmarks.throughput.fleet import FleetServer
 from benchmarks.throughput.isolation import in_fresh_process
 from shared.errors import ServerError
-from shared.logging import configure_logging
+from shared.observability.logging import configure_logging
 from workers.dependencies import Dependencies, open_dependencies
 from workers.ingest import reconcile
 from workers.intents import open_intents

@@ -36,7 +36,7 @@ from benchmarks.retrieval.scoring import Evaluation
 from benchmarks.retrieval.sets import SETS, QuerySet
 from benchmarks.retrieval.system import System, ask, ingested
 from benchmarks.throughput.machine import this_machine
-from shared.logging import configure_logging
+from shared.observability.logging import configure_logging
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "retrieval"

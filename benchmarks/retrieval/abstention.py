@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from benchmarks.retrieval.data import Query
 from benchmarks.retrieval.results import AbstentionPoint, AbstentionSet
 from benchmarks.retrieval.system import System
-from query.abstain import NO_MATCH_BELOW, adjusted_closeness, is_covered
 from query.find import JUDGED
-from query.search import best, search
-from query.steps import embed_steps
+from query.search.no_match import NO_MATCH_BELOW, adjusted_closeness, is_covered
+from query.search.search import best, search
+from query.search.steps import embed_steps
 from shared.catalog import Scope
 
 THRESHOLDS = (0.1, 0.15, NO_MATCH_BELOW, 0.2, 0.22, 0.25, 0.3, 0.35, 0.4)

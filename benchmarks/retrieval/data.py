@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.catalog import Listing, ToolDefinition
-from workers.fetch_definitions import read_definition
+from workers.fetch.definitions import read_definition
 
 PROTOCOL_VERSION = "2026-07-28"
 MAX_BYTES = 2 << 20

@@ -11,11 +11,11 @@ from benchmarks.retrieval.results import Latency
 from benchmarks.retrieval.system import System
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.ledger import Ledger
-from query.request import FindRequest
-from query.timings import Timings
+from query.response.timings import Timings
+from query.savings.ledger import Ledger
+from query.search.request import FindRequest
 from shared.catalog import Scope
-from shared.embedding import FastEmbedder
+from shared.text.embedding import FastEmbedder
 
 # A longer query would be searched by its clauses as well.
 MAX_WORDS = 15

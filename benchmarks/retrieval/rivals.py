@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.retrieval.data import Query, ToolKey
 from benchmarks.retrieval.system import System
-from query.merging import round_robin
-from query.ranking import DEPTH, closeness
+from query.search.ranking import DEPTH, closeness, round_robin
 from shared.catalog import Candidates, Scope
-from shared.vectors import query_vectors
+from shared.text.vectors import query_vectors
 
 # Cormack, Clarke and Büttcher, "Reciprocal Rank Fusion Outperforms Condorcet", SIGIR 2009; k as there.
 RRF_K = 60

@@ -16,21 +16,21 @@ from mcp import Client
 
 from benchmarks.retrieval.data import CorpusServer, Query, ToolKey
 from query.catalogue import Catalogue
-from query.ledger import Ledger
-from query.server import build_server
-from query.tools import offers
+from query.savings.ledger import Ledger
+from query.server.mcp import build_server
+from query.tools.registry import offers
 from shared.catalog import Listing
-from shared.embedding import Embedder, FastEmbedder
 from shared.events import ServerAnnouncement, ServerUp
 from shared.index.contract import ToolIndex, collection_name
-from shared.index.edge import open_edge
-from shared.index.edge_graph import Graphs
+from shared.index.edge.engine import open_edge
+from shared.index.edge.hnsw import Graphs
 from shared.settings import load_settings
-from shared.tokens import counters
+from shared.text.embedding import Embedder, FastEmbedder
+from shared.text.tokens import counters
 from workers.dependencies import Dependencies
 from workers.ingest import reconcile
 from workers.intents import open_intents
-from workers.intents.contract import Intent
+from workers.intents.store import Intent
 
 # Nobody is dialled: listings come from the corpus, everything after them is the product.
 NOWHERE = "http://127.0.0.1:9/mcp"

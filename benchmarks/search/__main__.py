@@ -16,8 +16,8 @@ from benchmarks.search.results import Results, Size
 from benchmarks.search.vectors import KeptEmbedder
 from benchmarks.throughput.isolation import in_fresh_process
 from benchmarks.throughput.machine import Conditions, Watch, this_machine
-from shared.embedding import FastEmbedder
-from shared.logging import configure_logging
+from shared.observability.logging import configure_logging
+from shared.text.embedding import FastEmbedder
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "retrieval"

@@ -11,16 +11,16 @@ from typing import TypeVar
 from benchmarks.search.results import Milliseconds, Parts, Recall
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.ledger import Ledger
-from query.ranking import DEPTH, rank
-from query.request import FindRequest
-from query.timings import Timings
+from query.response.timings import Timings
+from query.savings.ledger import Ledger
+from query.search.ranking import DEPTH, rank
+from query.search.request import FindRequest
 from shared.catalog import Candidates, QueryVectors, Scope
-from shared.embedding import Embedder
 from shared.index.contract import ToolIndex
 from shared.index.payload import NAME_VECTOR, TERMS_VECTOR, TEXT_VECTOR, scope_conditions
 from shared.index.points import Nearest, PointCollection
-from shared.vectors import query_vectors
+from shared.text.embedding import Embedder
+from shared.text.vectors import query_vectors
 
 LIMIT = 8
 # Scores of the same vectors, computed in another order.

@@ -8,10 +8,10 @@ from itertools import count
 
 from benchmarks.retrieval.data import CorpusServer
 from shared.catalog import ENCODINGS, RECIPE, EmbeddedTool, Endpoint, IndexedTool, Prepared, ServerRecord, digest
-from shared.embedding import Embedder
 from shared.index.contract import ToolIndex
-from shared.tokens import count_all, counters
-from shared.vectors import tool_vectors
+from shared.text.embedding import Embedder
+from shared.text.tokens import count_all, counters
+from shared.text.vectors import tool_vectors
 
 A_WRITE = 64
 

@@ -17,16 +17,16 @@ from benchmarks.search.plan import Plan
 from benchmarks.search.results import Graph, Index, Size
 from benchmarks.throughput.memory import MIB
 from shared.catalog import Scope
-from shared.embedding import Embedder, FastEmbedder
 from shared.index.contract import Edition
-from shared.index.edge import EdgeEngine
-from shared.index.edge_build import Builder
-from shared.index.edge_config import searching
-from shared.index.edge_place import size_bytes
-from shared.index.edge_shard import LiveShard
+from shared.index.edge.config import searching
+from shared.index.edge.directory import size_bytes
+from shared.index.edge.engine import EdgeEngine
+from shared.index.edge.hnsw_build import Builder
+from shared.index.edge.shard import LiveShard
 from shared.index.engine import tools_kind
-from shared.index.store import IndexStore
-from shared.logging import configure_logging
+from shared.index.versions import IndexStore
+from shared.observability.logging import configure_logging
+from shared.text.embedding import Embedder, FastEmbedder
 
 TICK_S = 0.005
 

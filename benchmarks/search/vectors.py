@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.embedding import Embedder
+from shared.text.embedding import Embedder
 
 
 class KeptEmbedder:

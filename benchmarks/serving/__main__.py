@@ -12,7 +12,7 @@ from benchmarks.serving.plan import FULL, QUICK, Plan
 from benchmarks.serving.report import render
 from benchmarks.serving.results import Results, Served
 from benchmarks.throughput.machine import Conditions, Watch, this_machine
-from shared.logging import configure_logging
+from shared.observability.logging import configure_logging
 
 RESULTS = Path(__file__).parents[1] / "results"
 

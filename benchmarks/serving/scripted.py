@@ -25,7 +25,7 @@ from mcp.types import (
     Tool,
 )
 
-from tests.hostile.good_server import run
+from tests.support.hostile.good_server import run
 
 MODULE = "benchmarks.serving.scripted"
 WORK = Tool(

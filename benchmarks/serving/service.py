@@ -18,11 +18,11 @@ from benchmarks.serving.scripted import MODULE, WORK, over_http
 from benchmarks.throughput.catalogue import MAX_BYTES, PROTOCOL_VERSION, fill, put_server, unit_vectors
 from benchmarks.throughput.corpus import server_id
 from benchmarks.throughput.embedded import embedded_settings
-from shared.embedding import BUNDLED_DIMENSION, BUNDLED_MODEL
 from shared.index import open_index
+from shared.text.embedding import BUNDLED_DIMENSION, BUNDLED_MODEL
 from shared.toolset import Toolset
-from tests.processes import Composition, Running
-from workers.fetch_definitions import read_definition
+from tests.support.processes import Composition, Running
+from workers.fetch.definitions import read_definition
 
 ROOT = Path(__file__).parents[2]
 TOOLSET = "bench"

@@ -18,7 +18,7 @@ from benchmarks.throughput.machine import Conditions, Watch, this_machine
 from benchmarks.throughput.plan import FULL, QUICK, Plan
 from benchmarks.throughput.report import render
 from benchmarks.throughput.results import Results
-from shared.logging import configure_logging
+from shared.observability.logging import configure_logging
 
 RESULTS = Path(__file__).parents[1] / "results"
 

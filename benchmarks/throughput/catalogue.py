@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.throughput.corpus import definitions, server_id
-from shared.bm25 import tool_terms
 from shared.catalog import (
     ENCODINGS,
     RECIPE,
@@ -24,11 +23,12 @@ from shared.catalog import (
     ToolVectors,
     digest,
 )
-from shared.embedding import Embedder
 from shared.index.contract import ToolIndex
-from shared.tokens import count_all, counters
-from shared.vectors import tool_vectors
-from workers.fetch_definitions import read_definition
+from shared.text.bm25 import tool_terms
+from shared.text.embedding import Embedder
+from shared.text.tokens import count_all, counters
+from shared.text.vectors import tool_vectors
+from workers.fetch.definitions import read_definition
 
 PROTOCOL_VERSION = "2026-07-28"
 MAX_BYTES = 1 << 20

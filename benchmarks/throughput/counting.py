@@ -11,7 +11,7 @@ from benchmarks.throughput.isolation import in_fresh_process
 from benchmarks.throughput.plan import Plan
 from benchmarks.throughput.results import Counted, Spread
 from shared.catalog import ENCODINGS, Encoding
-from shared.tokens import Counter, count_all, counter
+from shared.text.tokens import Counter, count_all, counter
 
 
 def measure_counting(plan: Plan) -> tuple[Counted, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.throughput.fleet import FleetServer
 from shared.events import ServerAnnouncement, ServerEvent, ServerUp
 from shared.settings import Settings, load_settings
-from workers.intents.contract import Intent, IntentStore
+from workers.intents.store import Intent, IntentStore
 
 PATIENCE_S = 300.0
 POLL_S = 0.005

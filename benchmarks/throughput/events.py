@@ -15,8 +15,8 @@ from benchmarks.throughput.isolation import in_fresh_process
 from benchmarks.throughput.plan import Plan
 from benchmarks.throughput.results import EventRate, Events, Spread
 from shared.events import ServerChanged, ServerDown, ServerEvent, ServerRef
-from tests.processes import Composition
-from tests.redis_server import PROGRAM, redis_server
+from tests.support.processes import Composition
+from tests.support.redis_server import PROGRAM, redis_server
 
 TOOLS = 5
 EMBEDDED = "embedded: in-memory broker, intents in SQLite"
@@ -45,7 +45,7 @@ def measure_events(plan: Plan) -> tuple[Events, ...]:
 
 
 def _embedded(directory: Path, servers: Sequence[FleetServer], plan: Plan) -> list[Run]:
-    from toolscale.embedded import run_embedded  # noqa: PLC0415  # celery, in the process that measures alone
+    from toolscale.embedded.composition import run_embedded  # noqa: PLC0415  # celery, in the process that measures alone
 
     with run_embedded(embedded_settings(directory)) as embedded:
         return _send_all(Producer(embedded.emit, embedded.deps.intents), servers, plan)

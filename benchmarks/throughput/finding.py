@@ -19,14 +19,14 @@ from benchmarks.throughput.plan import Plan
 from benchmarks.throughput.results import Found, Latency
 from query.catalogue import catalogue_of
 from query.find import find_tool
-from query.request import FindRequest
-from query.timings import Timings
+from query.response.timings import Timings
+from query.search.request import FindRequest
 from shared.catalog import Scope
-from shared.embedding import BUNDLED_DIMENSION, BUNDLED_MODEL, FastEmbedder
 from shared.index import open_index
 from shared.index.contract import ToolIndex
 from shared.settings import Settings
-from tests.processes import Composition, Running
+from shared.text.embedding import BUNDLED_DIMENSION, BUNDLED_MODEL, FastEmbedder
+from tests.support.processes import Composition, Running
 
 # Each query twice: the first embeds it, the second finds its vector remembered.
 Twice = tuple[list[Timings], list[Timings]]

@@ -15,7 +15,7 @@ from benchmarks.throughput.memory import Footprint
 from benchmarks.throughput.plan import Plan
 from benchmarks.throughput.results import Ingestion, Latency, Memory, Spread
 from shared.catalog import Scope
-from toolscale.embedded import Embedded, run_embedded
+from toolscale.embedded.composition import Embedded, run_embedded
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,10 @@ def _live(directory: Path, servers: Sequence[FleetServer], plan: Plan) -> Life:
 def _start_query_side(embedded: Embedded) -> object:
     """Return the query service of this process, as `toolscale serve` has it."""
     from query.catalogue import catalogue_of  # noqa: PLC0415
-    from query.entrance import open_entrance  # noqa: PLC0415
-    from query.http import HttpServer  # noqa: PLC0415
-    from query.server import build_server  # noqa: PLC0415
-    from query.tools import offers  # noqa: PLC0415
+    from query.server.http import HttpServer  # noqa: PLC0415
+    from query.server.listener import open_entrance  # noqa: PLC0415
+    from query.server.mcp import build_server  # noqa: PLC0415
+    from query.tools.registry import offers  # noqa: PLC0415
 
     index, embedder = embedded.deps.index, embedded.deps.embedder
     server = build_server(offers(catalogue_of(index, embedder, embedded.settings)))

@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from shared.logging import configure_logging
+from shared.observability.logging import configure_logging
 
 P = ParamSpec("P")
 T = TypeVar("T")

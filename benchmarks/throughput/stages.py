@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sized
 from dataclasses import replace
 from typing import Any, Literal, ParamSpec, TypeVar, cast
 
-from shared.embedding import Embedder
 from shared.index.contract import ToolIndex
+from shared.text.embedding import Embedder
 from workers.dependencies import Dependencies
-from workers.intents.contract import IntentStore
+from workers.intents.store import IntentStore
 
 P = ParamSpec("P")
 T = TypeVar("T")

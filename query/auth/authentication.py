@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from query.auth.claims import claim_names
+from query.auth.jwks import key_source
 from query.auth.jwts import Expected, JwtTokens, looks_like_jwt
-from query.auth.keys import key_source
 from query.auth.tokens import StaticTokens
 from shared.errors import CallerRefused, ConfigInvalid
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import structlog
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, RequireAuthMiddleware
 from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.routes import build_resource_metadata_url, create_protected_resource_routes
@@ -15,7 +19,6 @@ from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse
 
-from query.auth.refusals import Refusals
 from query.caller import USING, Caller, Permission
 from shared.errors import CallerRefused, KeysUnavailable
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from query.auth.authentication import Authentication, Resource
+
 
 # Whoever may not even read the catalogue has no business here.
 LEAST: Permission = "catalog:read"
@@ -93,3 +97,30 @@ class _Bearer(AuthenticationBackend):
 def _token_of(caller: Caller) -> CallerToken:
     """Return the caller in the form that the SDK carries it in; the secret itself goes no further."""
     return CallerToken(token="", client_id=caller.name, scopes=sorted(caller.permissions), caller=caller)
+
+
+LINES = 10
+PER_S = 60.0
+
+_log = structlog.get_logger()
+
+
+class Refusals:
+    """At most LINES in PER_S seconds, whoever knocks; the next line says how many were left out."""
+
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._clock_s = clock_s
+        self._began_at_s = -math.inf
+        self._written = self._left_out = 0
+
+    def note(self, reason: str, client: str | None) -> None:
+        """Write that a caller at this address was refused, or count it."""
+        now_s = self._clock_s()
+        if now_s - self._began_at_s >= PER_S:
+            self._began_at_s, self._written = now_s, 0
+        if self._written >= LINES:
+            self._left_out += 1
+            return
+        _log.warning("caller_refused", reason=reason, client=client, left_out=self._left_out)
+        self._written += 1
+        self._left_out = 0

@@ -9,7 +9,7 @@ from typing import Any
 import jwt
 
 from query.auth.claims import ClaimNames, caller_of_claims
-from query.auth.keys import KeySource
+from query.auth.jwks import KeySource
 from query.caller import Caller
 from shared.errors import CallerRefused
 

@@ -18,9 +18,9 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
-from query.auth.followed import FollowedFile
 from query.caller import Caller, Permission
 from shared.errors import CallerRefused, ConfigInvalid
+from shared.watched_file import FollowedFile
 
 # Marks a token as ours, for people and for programs that search repositories for leaked ones.
 PREFIX = "toolscale_"

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import anyio
-from mcp_types import CallToolResult, InputRequiredResult
+from mcp_types import CallToolResult, InputRequiredResult, RequestParamsMeta
 
 from query.calling.arguments import check_arguments
 from query.calling.connection import ToolCall
-from query.calling.meta import forwarded
 from query.calling.pool import CallerSide
 from query.calling.request import CallRequest
+from query.calling.tool_lookup import locate
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
-from query.locate import locate
 from shared.catalog import Endpoint, IndexedTool, Scope
 from shared.errors import ServerFailed, ServerNotRunning, ToolNotFound
 
@@ -71,3 +70,27 @@ async def call_tool(
     if isinstance(answer, InputRequiredResult):
         raise ServerFailed(server_id, f"{definition.name} asks for input in mid-call, which Toolscale cannot pass on")
     return answer
+
+
+# Progress has a token of its own on each side, as the SDK keeps it and as it is sent.
+_OF_THIS_CONNECTION = frozenset({"progress_token", "progressToken"})
+_PROTOCOL = frozenset({"modelcontextprotocol", "mcp"})
+
+
+def forwarded(meta: Mapping[str, Any] | None) -> RequestParamsMeta:
+    """Return trace context, baggage and keys of vendors, as the caller gave them.
+
+    Left out is what is between the caller and us: the progress token, and the protocol's own keys.
+    """
+    kept = {
+        key: value
+        for key, value in (meta or {}).items()
+        if key not in _OF_THIS_CONNECTION and not _is_of_the_protocol(key)
+    }
+    return cast("RequestParamsMeta", kept)
+
+
+def _is_of_the_protocol(key: str) -> bool:
+    """Return whether the key's prefix is reserved: its second label is the protocol's name."""
+    prefix, slash, _ = key.rpartition("/")
+    return bool(slash) and not _PROTOCOL.isdisjoint(prefix.split(".")[1:2])

@@ -23,17 +23,15 @@ from mcp_types import InputRequiredResult as InputRequired
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
-from query.calling.admission import Turn, current_turn
-from query.calling.phases import Phase, Session, Use
-from query.calling.unclaimed import Unclaimed
-from query.calling.watched import Heard, Said
-from query.calling.whereabouts import Whereabouts
+from query.calling.limits import Turn, current_turn
+from query.calling.session_state import Phase, Session, Use, Whereabouts
+from query.calling.streams import Heard, Said, Unclaimed
 from shared.errors import ServerError, ServerFailed, ServerMisbehaved, ServerTimeout, ServerUnreachable
 from shared.upstream.dial import HttpTarget, Target
-from shared.upstream.evidence import Evidence, Exchange, current_exchange
-from shared.upstream.explain import FOREIGN_ERRORS, explain, explain_answer, first_problem
 from shared.upstream.secrets import secrets_of
-from shared.upstream.transports import open_transport
+from shared.upstream.transport.errors import FOREIGN_ERRORS, explain, explain_answer, first_problem
+from shared.upstream.transport.open import open_transport
+from shared.upstream.transport.session_state import Evidence, Exchange, current_exchange
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams as Streams

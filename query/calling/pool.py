@@ -10,10 +10,10 @@ import structlog
 from anyio.abc import TaskGroup
 from mcp_types import CallToolResult, InputRequiredResult
 
-from query.calling.admission import Admission, Turn
 from query.calling.connection import CallLimits, Connection, NothingSent, ToolCall
-from query.calling.lookups import Lookups
-from query.calling.relay import ProgressRelay
+from query.calling.endpoints import Lookups
+from query.calling.limits import Admission, Turn
+from query.calling.progress import ProgressRelay
 from shared.errors import CallsExhausted, ServerTimeout, ServerUnreachable, ToolscaleError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from query.request import Name
+from query.search.request import Name
 
 _TOOL_NAMES = ("tool_name", "name")
 _PARAMETERS = ("parameters", "arguments", "args")

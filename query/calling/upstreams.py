@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from query.calling.admission import Admission
 from query.calling.connection import CallLimits, ToolCall
-from query.calling.lookups import Dial, Lookups
+from query.calling.endpoints import Dial, Lookups
+from query.calling.limits import Admission
 from query.calling.pool import CallerSide, Pool
 from shared.catalog import Endpoint
-from shared.upstream.operators import operators_dialler
+from shared.upstream.dialler import operators_dialler
 
 if TYPE_CHECKING:
     from anyio.abc import TaskStatus

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from query.history.recorder import Recorder
 
 if TYPE_CHECKING:
-    from query.history.contract import SavingsHistory
+    from query.history.store import SavingsHistory
     from shared.settings import Settings
 
 FILE = "savings.sqlite3"
@@ -22,10 +22,10 @@ def open_history(settings: Settings) -> SavingsHistory:
         HistoryUnavailable: the file cannot be opened.
     """
     if settings.redis_url:
-        from query.history.redis_history import RedisHistory, connect  # noqa: PLC0415
+        from query.history.redis_store import RedisHistory, connect  # noqa: PLC0415
 
         return RedisHistory(connect(settings.redis_url), settings.savings_keep_days)
-    from query.history.sqlite_history import SqliteHistory  # noqa: PLC0415
+    from query.history.sqlite_store import SqliteHistory  # noqa: PLC0415
 
     return SqliteHistory(settings.data_dir / FILE, settings.savings_keep_days)
 

@@ -16,17 +16,17 @@ from pydantic import ValidationError
 
 from query.calling.call import Callee, call_tool, callee
 from query.calling.pool import CallerSide
-from query.calling.relay import ProgressRelay
+from query.calling.progress import ProgressRelay
 from query.calling.request import CallRequest
-from query.history.notes import called
-from query.schema import input_schema
-from query.tools.offer import CATALOGUE_UNREACHABLE, Asked, Offer, first_problem, refusal
+from query.history.recorder import called
+from query.tools.schema import input_schema
+from query.tools.tool import CATALOGUE_UNREACHABLE, Asked, Offer, first_problem, refusal
 from shared.errors import ArgumentsInvalid, CallsExhausted, IndexUnavailable, ServerError, ToolNotFound
 
 if TYPE_CHECKING:
     from query.calling.upstreams import Upstreams
     from query.catalogue import Catalogue
-    from query.history.contract import Called
+    from query.history.store import Called
     from query.metrics import QueryMetrics
 
 CALL_TOOL = Tool(

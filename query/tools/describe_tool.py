@@ -1,20 +1,100 @@
-"""`describe_tool`, as MCP clients see it; what it does is in `query.describe`."""
+"""The MCP tool `describe_tool`: full definitions of tools by name."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 import structlog
 from mcp.types import Tool, ToolAnnotations
+from pydantic import BaseModel, ConfigDict, Field
 
 from query.caller import Caller
-from query.describe import DescribeAnswer, DescribeRequest, describe_tools
-from query.history.notes import given_by_description
-from query.schema import input_schema, output_schema
-from query.tools.offer import Offer, answering
+from query.calling.tool_lookup import locate
+from query.catalogue import Catalogue
+from query.history.recorder import given_by_description
+from query.response.find_response import FoundTool, found
+from query.search.request import Name
+from query.tools.schema import input_schema, output_schema
+from query.tools.tool import Offer, answering
+from shared.catalog import Encoding, Scope
+from shared.errors import ServerNotRunning, ToolNotFound
+from shared.text.tokens import is_estimate
 
-if TYPE_CHECKING:
-    from query.catalogue import Catalogue
+_log = structlog.get_logger()
+
+
+class DescribeRequest(BaseModel):
+    """The tools that a caller wants to know in full."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    names: Name | Annotated[list[Name], Field(min_length=1, max_length=50)]
+    """`server:tool`, or the tool's name where only one server has it."""
+    encoding: Encoding | None = None
+    """To count tokens in."""
+
+    @property
+    def distinct(self) -> list[str]:
+        """Return every name once, in the order in which they were asked for."""
+        return [self.names] if isinstance(self.names, str) else list(dict.fromkeys(self.names))
+
+
+class NotDescribed(BaseModel):
+    """A name without a tool, and why."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    name: str
+    reason: str
+    candidates: list[str] | None = None
+    """What may have been meant, as server:tool."""
+
+
+class DescribeAnswer(BaseModel):
+    """The tools that were asked for, in that order, and the names that stand for none."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    tools: list[FoundTool]
+    encoding: Encoding
+    """What token_count is in."""
+    estimated: bool | None = None
+    """True: token_count is an estimate."""
+    not_found: list[NotDescribed] | None = None
+
+    def as_object(self) -> dict[str, Any]:
+        """Return the answer as it is sent, without fields that are None."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+def describe_tools(request: DescribeRequest, allowed: Scope, catalogue: Catalogue) -> DescribeAnswer:
+    """Return the definitions of the allowed tools of these names; what stands for none is said with its reason.
+
+    Raises:
+        IndexUnavailable: the index did not answer.
+    """
+    catalogue = catalogue.pinned()
+    encoding = request.encoding or catalogue.encoding
+    described = [_describe(name, allowed, catalogue, encoding) for name in request.distinct]
+    problems = [each for each in described if isinstance(each, NotDescribed)]
+    return DescribeAnswer(
+        tools=[each for each in described if isinstance(each, FoundTool)],
+        encoding=encoding,
+        estimated=is_estimate(encoding) or None,
+        not_found=problems or None,
+    )
+
+
+def _describe(name: str, allowed: Scope, catalogue: Catalogue, encoding: Encoding) -> FoundTool | NotDescribed:
+    try:
+        tool = locate(name, allowed, catalogue)
+    except ToolNotFound as error:
+        return NotDescribed(name=name, reason=error.reason, candidates=list(error.candidates) or None)
+    except ServerNotRunning as error:
+        return NotDescribed(name=name, reason=str(error))
+    record = catalogue.index.server(tool.server_id)
+    return found(tool, None, record.stale_since if record else None, encoding)
+
 
 DESCRIBE_TOOL = Tool(
     name="describe_tool",
@@ -25,8 +105,6 @@ DESCRIBE_TOOL = Tool(
         title="Describe tools", read_only_hint=True, idempotent_hint=True, open_world_hint=False
     ),
 )
-
-_log = structlog.get_logger()
 
 
 def describe_tool_offer(catalogue: Catalogue) -> Offer:

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from mcp.types import Tool, ToolAnnotations
 
-from query.answer import FindAnswer
 from query.caller import Caller
 from query.find import find_tool
-from query.history.notes import given_by_search
-from query.request import FindRequest
-from query.schema import input_schema, output_schema
-from query.tools.offer import Offer, answering
+from query.history.recorder import given_by_search
+from query.response.find_response import FindAnswer
+from query.search.request import FindRequest
+from query.tools.schema import input_schema, output_schema
+from query.tools.tool import Offer, answering
 
 if TYPE_CHECKING:
     from query.catalogue import Catalogue
-    from query.tools.own_definitions import OwnDefinitions
+    from query.tools.tool import OwnDefinitions
 
 FIND_TOOL = Tool(
     name="find_tool",

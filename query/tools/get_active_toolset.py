@@ -8,8 +8,8 @@ import structlog
 from mcp.types import Tool, ToolAnnotations
 
 from query.caller import Caller
-from query.schema import input_schema
-from query.tools.offer import Offer, answering
+from query.tools.schema import input_schema
+from query.tools.tool import Offer, answering
 from query.toolsets.report import ToolsetRequest, toolset_report
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""`get_savings_report`, as MCP clients see it; what it says is made in `query.history.report`."""
+"""`get_savings_report`, as MCP clients see it; what it says is made in `query.reports.savings`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from query.caller import Caller
 from query.history.periods import days_of, today
-from query.history.shown import report_for
-from query.schema import input_schema
-from query.tools.offer import Offer, answering
+from query.reports.access import report_for
+from query.tools.schema import input_schema
+from query.tools.tool import Offer, answering
 
 if TYPE_CHECKING:
     from query.catalogue import Catalogue

@@ -1,4 +1,4 @@
-"""`list_available_tools`, as MCP clients see it; what it does is in `query.listing`."""
+"""`list_available_tools`, as MCP clients see it; what it does is in `query.tools.listing`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import structlog
 from mcp.types import Tool, ToolAnnotations
 
 from query.caller import Caller
-from query.listing import TOOL, ListRequest, list_tools
-from query.schema import input_schema
-from query.tools.offer import Offer, answering
+from query.tools.listing import TOOL, ListRequest, list_tools
+from query.tools.schema import input_schema
+from query.tools.tool import Offer, answering
 
 if TYPE_CHECKING:
     from query.catalogue import Catalogue

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
-from query.context import Context, context
-from query.request import Name
+from query.savings.savings import Context, context
+from query.search.request import Name
 from query.toolsets.active import within
-from query.toolsets.spending import Spending, cost, spend
+from query.toolsets.budget import Spending, cost, spend
 from shared.catalog import Encoding, IndexedTool, Scope
-from shared.tokens import is_estimate
+from shared.text.tokens import is_estimate
 
 if TYPE_CHECKING:
     from query.caller import Caller

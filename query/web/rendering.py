@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import Response
 
-from query.web.visit import Shown
+from query.web.page import Shown
 
 # Nothing but our own style sheet and pictures; no script at all, nobody's frame, no form that leads elsewhere.
 CONTENT_SECURITY_POLICY = (

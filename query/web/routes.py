@@ -12,14 +12,14 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from query.auth.refusals import Refusals
-from query.http import security_of
-from query.reading import in_turn
+from query.auth.http import Refusals
+from query.server.http import security_of
+from query.tools.threads import in_turn
 from query.toolsets.active import activated
 from query.web import views
+from query.web.page import Shown, View, Visit, notice
 from query.web.rendering import HEADERS, rendered
 from query.web.signin import SignIn
-from query.web.visit import Shown, View, Visit, notice
 from shared.errors import IndexUnavailable
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from query.caller import Caller
     from query.catalogue import Catalogue
-    from query.entrance import Entrance
+    from query.server.listener import Entrance
 
 PATH = "/ui"
 STATIC = Path(__file__).with_name("static")

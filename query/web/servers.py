@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from query.context import context
+from query.savings.savings import context
 
 if TYPE_CHECKING:
     from query.caller import Caller
     from query.catalogue import Catalogue
-    from query.savings import Baseline
+    from query.savings.savings import Baseline
     from shared.catalog import Encoding, ServerRecord
 
 State = Literal["fresh", "stale", "awaited", "stopped", "quarantined"]

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from query.auth.http import LEAST
 from query.caller import ANYONE
-from query.web.visit import Shown, notice
+from query.web.page import Shown, notice
 from shared.errors import CallerRefused, KeysUnavailable
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from query.auth.authentication import Authentication
-    from query.auth.refusals import Refusals
+    from query.auth.http import Refusals
     from query.caller import Caller
 
 # The password goes out in UTF-8, whatever the page's encoding (RFC 7617).

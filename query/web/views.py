@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from pydantic import ValidationError
 
-from query.context import context
 from query.find import find_tool
 from query.history.periods import today
-from query.history.shown import report_for, sizes_for
-from query.listing import tools_of
-from query.request import FindRequest
-from query.summary import first_sentence
-from query.tools.offer import first_problem
+from query.reports.access import report_for, sizes_for
+from query.response.summary import first_sentence
+from query.savings.savings import context
+from query.search.request import FindRequest
+from query.tools.listing import tools_of
+from query.tools.tool import first_problem
 from query.web.charts import Chart, chart
+from query.web.page import Shown, Visit, notice
 from query.web.servers import ServerRow, Servers, servers_for
-from query.web.visit import Shown, Visit, notice
 from shared.errors import BudgetTooSmall, CursorInvalid, CursorsUnavailable, HistoryUnavailable
 
 if TYPE_CHECKING:
-    from query.history.report import Report
+    from query.reports.savings import Report
     from shared.catalog import Encoding, IndexedTool
 
 ROWS = 100

@@ -12,7 +12,7 @@ from shared.index.contract import collection_name
 if TYPE_CHECKING:
     from shared.index.contract import ToolIndex
     from shared.index.engine import Engine
-    from shared.index.store import IndexStore
+    from shared.index.versions import IndexStore
     from shared.settings import Settings
 
 
@@ -24,7 +24,7 @@ def open_store(settings: Settings) -> IndexStore:
         ConfigInvalid: another process uses the directory, the server refuses the key, or the engine's package
             is not installed.
     """
-    from shared.index.store import IndexStore  # noqa: PLC0415  # numpy, which a producer does not need
+    from shared.index.versions import IndexStore  # noqa: PLC0415  # numpy, which a producer does not need
 
     with _named(settings):
         return IndexStore(_engine(settings))
@@ -42,21 +42,21 @@ def open_index(settings: Settings, model: str, dimension: int) -> ToolIndex:
 
 def _engine(settings: Settings) -> Engine:
     if settings.qdrant_url:
-        from shared.index.server import ServerEngine, connect  # noqa: PLC0415  # 3 s to import
+        from shared.index.server.engine import ServerEngine, connect  # noqa: PLC0415  # 3 s to import
 
         return ServerEngine(connect(settings.qdrant_url, settings.qdrant_api_key))
-    from shared.index.edge import EdgeEngine  # noqa: PLC0415  # in no image that has a server
-    from shared.index.edge_graph import Graphs  # noqa: PLC0415  # nor is this
+    from shared.index.edge.engine import EdgeEngine  # noqa: PLC0415  # in no image that has a server
+    from shared.index.edge.hnsw import Graphs  # noqa: PLC0415  # nor is this
 
     return EdgeEngine(settings.data_dir / "index", Graphs(settings.graph_from_tools))
 
 
 def _open(settings: Settings, name: str, dimension: int) -> ToolIndex:
     if settings.qdrant_url:
-        from shared.index.server import open_server  # noqa: PLC0415  # 3 s to import
+        from shared.index.server.engine import open_server  # noqa: PLC0415  # 3 s to import
 
         return open_server(settings.qdrant_url, settings.qdrant_api_key, name, dimension)
-    from shared.index.edge import open_edge  # noqa: PLC0415  # in no image that has a server
+    from shared.index.edge.engine import open_edge  # noqa: PLC0415  # in no image that has a server
 
     return open_edge(settings.data_dir / "index", name, dimension)
 

@@ -147,3 +147,11 @@ def _forms(address: Address) -> list[Address]:
 
 def _is_in(address: Address, networks: tuple[Network, ...]) -> bool:
     return any(address in network for network in networks)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether this is a loopback address, or the name of one; other names are not looked up."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

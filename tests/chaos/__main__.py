@@ -9,13 +9,13 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from shared.logging import configure_logging
+from shared.observability.logging import configure_logging
 from tests.chaos.harness import run
 from tests.chaos.plan import LONG, SHORT
 from tests.chaos.playing import play_all
 from tests.chaos.report import faults, schedules, write
 from tests.chaos.results import Played, Results, read
-from tests.redis_server import PROGRAM
+from tests.support.redis_server import PROGRAM
 
 SCHEDULES, SCHEDULES_SHORT = 1_000, 50
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from celery import signals
 
 from query.catalogue import followed_catalogue
-from query.entrance import open_entrance
-from query.following import following
-from query.http import HttpServer
-from query.service import service_of
+from query.search.live_index import following
+from query.server.http import HttpServer
+from query.server.listener import open_entrance
+from query.server.mcp import service_of
 from shared.errors import Retryable
 from shared.settings import load_settings
 from workers.app import app

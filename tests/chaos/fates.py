@@ -10,7 +10,7 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from tests.chaos.schedules import ROUNDS_TO_SETTLE, Kind, OpenStore, event, kinds, server_ids
 from tests.chaos.tally import Tallied, Tally
-from workers.intents.contract import Intent
+from workers.intents.store import Intent
 
 
 class Fates(Tallied):

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from shared.events import ServerEvent
-from tests.builders import changed, down, up
 from tests.chaos.history import History, Offer
-from tests.hostile.messages import Message, one_page, tool
-from tests.hostile.scripted_http import Exchange, ScriptedServer, scripted_http
-from tests.hostile.scripts import drips_json
+from tests.support.builders import changed, down, up
+from tests.support.hostile.messages import Message, one_page, tool
+from tests.support.hostile.scripted_http import Exchange, ScriptedServer, scripted_http
+from tests.support.hostile.scripts import drips_json
 
 Mood = Literal["good", "hangs", "drips", "fails"]
 SICK: tuple[Mood, ...] = ("hangs", "drips", "fails")

@@ -9,8 +9,8 @@ from typing import Any
 
 from shared.catalog import EmbeddedTool, ServerRecord, Status
 from shared.errors import LeaseHeld
-from tests.fakes import FakeIndex
-from workers.intents.contract import Lease
+from tests.support.fakes import FakeIndex
+from workers.intents.store import Lease
 
 
 class Crash(BaseException):

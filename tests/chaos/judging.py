@@ -12,8 +12,8 @@ import httpx2
 from mcp.shared.exceptions import MCPError
 from mcp.types import CONNECTION_CLOSED, CallToolResult, TextContent
 
-from query.answer import BEING_FILLED
-from query.tools.offer import CATALOGUE_UNREACHABLE, PAGES_UNREACHABLE
+from query.response.find_response import BEING_FILLED
+from query.tools.tool import CATALOGUE_UNREACHABLE, PAGES_UNREACHABLE
 from tests.chaos.history import History, Offer
 from tests.chaos.results import Asked
 

@@ -13,10 +13,10 @@ from kombu.exceptions import OperationalError
 
 from shared.errors import IntentsUnavailable
 from shared.events import ServerEvent
-from tests.builders import down
 from tests.chaos.fleet import Fleet, Scripted
+from tests.support.builders import down
 from workers.emit import emit
-from workers.intents.contract import IntentStore
+from workers.intents.store import IntentStore
 from workers.tasks import send_reconcile
 
 RECORDED_WITHIN_S = 30.0

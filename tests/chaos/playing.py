@@ -19,10 +19,10 @@ from tests.chaos.fates import Fates
 from tests.chaos.results import Played, Schedules
 from tests.chaos.schedules import NO_WAIT, Chaos, ChaosWithoutPatience, OpenStore
 from tests.chaos.tally import Tallied, Tally
-from tests.redis_server import redis_server
-from workers.intents.contract import IntentStore
+from tests.support.redis_server import redis_server
 from workers.intents.redis_store import RedisIntents, connect
 from workers.intents.sqlite_store import SqliteIntents
+from workers.intents.store import IntentStore
 
 STEPS_AT_MOST = 40
 

@@ -17,13 +17,13 @@ from hypothesis.stateful import invariant, precondition, rule
 from shared.catalog import ENCODINGS, Listing, Status, digest, point_id
 from shared.errors import IntentsUnavailable, ServerError, ServerTimeout
 from shared.events import ServerEvent
-from shared.tokens import estimate
-from tests.builders import World, changed, definition, down, listing, up
+from shared.text.tokens import estimate
 from tests.chaos.interrupted import Crash, InterruptedIndex, Leases, Outbox, Steps, WithLeases
 from tests.chaos.tally import Tallied, Tally
-from tests.fakes import FakeEmbedder
+from tests.support.builders import World, changed, definition, down, listing, up
+from tests.support.fakes import FakeEmbedder
 from workers.dependencies import Dependencies, Patience
-from workers.intents.contract import Intent, IntentStore
+from workers.intents.store import Intent, IntentStore
 from workers.intents.transitions import Pace
 from workers.tasks import Tasks
 

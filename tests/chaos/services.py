@@ -11,9 +11,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
-from tests.processes import Running
-from tests.qdrant_server import delete_collections
-from tests.redis_server import PROGRAM, free_port, wait_until_up
+from tests.support.processes import Running
+from tests.support.qdrant_server import delete_collections
+from tests.support.redis_server import PROGRAM, free_port, wait_until_up
 
 
 class RedisProcess:

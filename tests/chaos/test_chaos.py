@@ -9,8 +9,8 @@ import pytest
 
 from tests.chaos.harness import run
 from tests.chaos.plan import SHORT
-from tests.qdrant_server import own_qdrant_url
-from tests.redis_server import PROGRAM
+from tests.support.qdrant_server import own_qdrant_url
+from tests.support.redis_server import PROGRAM
 
 pytestmark = pytest.mark.redis
 

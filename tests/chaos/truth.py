@@ -9,11 +9,11 @@ from pathlib import Path
 from mcp_types import Tool
 
 from shared.catalog import ENCODINGS, Encoding, IndexedTool, Scope, Status, ToolDefinition, digest, point_id
-from shared.embedding import BUNDLED_DIMENSION, BUNDLED_MODEL
 from shared.index import open_index
 from shared.index.contract import ToolIndex
 from shared.settings import load_settings
-from shared.tokens import counters
+from shared.text.embedding import BUNDLED_DIMENSION, BUNDLED_MODEL
+from shared.text.tokens import counters
 from tests.chaos.fleet import Fleet, Scripted
 
 DECLARED_NAME = "scripted"

@@ -13,13 +13,13 @@ from query.auth.tokens import new_token
 from shared.errors import ServerUnknown, ServiceRefused, ServiceUnreachable
 from shared.settings import load_settings
 from tests.e2e.test_serve import serving
-from tests.hostile.processes import good_stdio
-from tests.http_callers import entry, token_file
-from tests.redis_server import free_port
-from tests.waiting import eventually
+from tests.support.hostile.processes import good_stdio
+from tests.support.http_callers import entry, token_file
+from tests.support.redis_server import free_port
+from tests.support.waiting import eventually
 from toolscale.app import app
-from toolscale.asking import asking
-from toolscale.costs import costs
+from toolscale.client.costs import costs
+from toolscale.client.query import asking
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from tests.e2e.test_serve import ask
-from tests.hostile.processes import good_stdio
-from tests.processes import Composition
+from tests.support.hostile.processes import good_stdio
+from tests.support.processes import Composition
 
 
 def test_the_servers_of_a_client_are_imported_and_served(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.e2e.test_serve import ask, serving
-from tests.hostile.processes import callable_stdio
-from toolscale.demo_servers.environments import NodeEnvironment
+from tests.support.hostile.processes import callable_stdio
+from toolscale.demo.environments import NodeEnvironment
 
 pytestmark = [
     pytest.mark.skipif(not shutil.which("npm"), reason="Node.js and npm are not installed"),

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.metrics import scraped
-from tests.processes import Composition, Running
-from tests.redis_server import free_port
-from tests.telling import Telling, telling
-from tests.waiting import eventually
+from tests.support.metrics import scraped
+from tests.support.processes import Composition, Running
+from tests.support.redis_server import free_port
+from tests.support.telling import Telling, telling
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -57,7 +57,7 @@ def test_the_process_of_its_own_makes_a_worker_find_it(own_redis_url: str, tmp_p
     composition = Composition(own_redis_url, tmp_path, environment)
     with configured(tmp_path) as server, composition.worker() as worker:
         eventually(lambda: indexed(worker, offered=1), 60)
-        with composition.run("listening", "-m", "workers.listening", TOOLSCALE_MONITOR_PORT=str(port)) as listening:
+        with composition.run("listening", "-m", "workers.notifications", TOOLSCALE_MONITOR_PORT=str(port)) as listening:
             listening.wait_for('"event": "listening_began"', 60)
 
             server.offer("first", "second")

@@ -16,10 +16,10 @@ import anyio
 import pytest
 from mcp import Client, StdioServerParameters
 
-from tests.hostile.processes import good_stdio
-from tests.metrics import scraped
-from tests.processes import Composition, Running
-from tests.waiting import eventually
+from tests.support.hostile.processes import good_stdio
+from tests.support.metrics import scraped
+from tests.support.processes import Composition, Running
+from tests.support.waiting import eventually
 
 TOOLSCALE = str(Path(sys.executable).with_name("toolscale"))
 

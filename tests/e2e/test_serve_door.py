@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders import up
-from tests.door import Answer, Producer
-from tests.hostile.messages import one_page, tool
-from tests.hostile.scripted_http import scripted_http
-from tests.processes import Composition
-from tests.waiting import eventually
+from tests.support.builders import up
+from tests.support.door import Answer, Producer
+from tests.support.hostile.messages import one_page, tool
+from tests.support.hostile.scripted_http import scripted_http
+from tests.support.processes import Composition
+from tests.support.waiting import eventually
 
 TOKEN = "the-operators-own-token"
 

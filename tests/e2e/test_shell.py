@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from shared.settings import load_settings
-from tests.hostile.processes import good_stdio
-from tests.redis_server import free_port
-from tests.waiting import eventually
+from tests.support.hostile.processes import good_stdio
+from tests.support.redis_server import free_port
+from tests.support.waiting import eventually
 from workers.intents import open_intents
 
 ROOT = Path(__file__).parents[2]
@@ -148,7 +148,7 @@ def test_whoever_interrupts_a_wait_gets_no_traceback(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("loading", "after_s"), [("toolscale.app", 0), ("toolscale.settling", 0), ("toolscale.settling", 0.4)]
+    ("loading", "after_s"), [("toolscale.app", 0), ("toolscale.client.wait", 0), ("toolscale.client.wait", 0.4)]
 )
 def test_a_lost_interrupt_ends_the_command_all_the_same(tmp_path: Path, loading: str, after_s: float) -> None:
     losing = (sys.executable, "-c", LOSE_AN_INTERRUPT, loading, str(after_s))

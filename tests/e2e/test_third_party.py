@@ -12,8 +12,8 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.transcripts.serving import called, serving_demo
-from toolscale.demo_servers import LEGACY
+from tests.support.transcripts.serving import called, serving_demo
+from toolscale.demo.servers import LEGACY
 
 pytestmark = [pytest.mark.index, pytest.mark.timeout(400)]
 

@@ -8,16 +8,16 @@ from random import Random
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from query.abstain import is_close, is_covered
-from query.answer import FindAnswer
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.ledger import Ledger
-from query.request import FindRequest
-from shared.bm25 import query_terms
+from query.response.find_response import FindAnswer
+from query.savings.ledger import Ledger
+from query.search.no_match import is_close, is_covered
+from query.search.request import FindRequest
 from shared.catalog import Candidates, IndexedTool, QueryVectors, Scope
-from shared.vectors import query_vectors
-from tests.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+from shared.text.bm25 import query_terms
+from shared.text.vectors import query_vectors
+from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 
 WORDS = ("read", "send", "search", "convert", "calendar", "file", "mail", "time")
 # of the last two a query keeps no term, so that only the name itself finds them

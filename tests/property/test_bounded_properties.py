@@ -18,12 +18,11 @@ from mcp.types import (
     TextResourceContents,
 )
 
-from query.bounded.answers import Answers
-from query.bounded.blocks import shown
-from query.bounded.budget import MIN_TOKENS, Budget, counting
-from query.bounded.fitting import fitting_prefix
-from query.bounded.results import Reader, bound, fits, read_on
-from query.bounded.text import json_text
+from query.paging.blocks import shown
+from query.paging.budget import MIN_TOKENS, Budget, counting, json_text
+from query.paging.fitting import fitting_prefix
+from query.paging.policy import Answers
+from query.paging.results import Reader, bound, fits, read_on
 from shared.catalog import ENCODINGS, Encoding
 
 READER = Reader("caller", "call_tool")

@@ -6,8 +6,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from shared.catalog import catalog_digest, digest, point_id
-from shared.tokens import counter, estimate
-from tests.builders import definition
+from shared.text.tokens import counter, estimate
+from tests.support.builders import definition
 
 names = st.text(min_size=1, max_size=20)
 

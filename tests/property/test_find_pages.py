@@ -5,17 +5,16 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from query.answer import FindAnswer
-from query.bounded.answers import Answers
-from query.bounded.budget import MIN_TOKENS, counting
-from query.bounded.text import json_text
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.ledger import Ledger
-from query.request import FindRequest
+from query.paging.budget import MIN_TOKENS, counting, json_text
+from query.paging.policy import Answers
+from query.response.find_response import FindAnswer
+from query.savings.ledger import Ledger
+from query.search.request import FindRequest
 from shared.catalog import Encoding, IndexedTool, Scope
 from shared.settings import ResponseMode
-from tests.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 
 WORDS = ["read", "write", "file", "mail", "send", "issue", "list", "zap"]
 ENCODING: Encoding = "cl100k_base"

@@ -15,15 +15,13 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, CallToolResult, TextContent
 
-from query.bounded.answers import Answers
-from query.bounded.budget import MIN_TOKENS
 from query.caller import USING, Caller
 from query.catalogue import Catalogue
-from query.ledger import Ledger
-from query.service import service_of
+from query.paging.budget import MIN_TOKENS
+from query.paging.policy import Answers
+from query.savings.ledger import Ledger
+from query.server.mcp import service_of
 from shared.toolset import Toolset
-from tests.calling import text_of, upstreams_to
-from tests.fakes import FakeEmbedder, make_tool
 from tests.property.test_group_properties import (
     GROUPS,
     SERVERS,
@@ -35,6 +33,8 @@ from tests.property.test_group_properties import (
     mentioned,
     some_groups,
 )
+from tests.support.calling import text_of, upstreams_to
+from tests.support.fakes import FakeEmbedder, make_tool
 
 Page = dict[str, Any]
 Turn = Callable[[Client, str | None], Awaitable[Page]]

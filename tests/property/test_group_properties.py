@@ -16,16 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp.types import TextContent
 
-from query.history.contract import Called
-from query.history.observing import SizeObserver
 from query.history.periods import today
 from query.history.recorder import Recorder
-from query.history.sqlite_history import SqliteHistory
-from query.ledger import Ledger
+from query.history.sqlite_store import SqliteHistory
+from query.history.store import Called
+from query.reports.catalogue_size import SizeObserver
+from query.savings.ledger import Ledger
 from shared.catalog import ENCODINGS, RECIPE, Encoding, Endpoint, IndexedTool, ServerRecord, Status
-from tests.calling import upstreams_to
-from tests.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
-from tests.http_callers import app_of, entry, http_client, mcp_client, static
+from tests.support.calling import upstreams_to
+from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+from tests.support.http_callers import app_of, entry, http_client, mcp_client, static
 
 WORDS = ("read", "send", "search", "convert", "calendar", "file", "mail", "time")
 GROUPS = ("red", "green", "blue")

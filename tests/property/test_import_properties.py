@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.upstream.mcp_json import server_id
+from toolscale.importing.client_files import Client, Place
 from toolscale.importing.entries import OPERATORS_OWN, definition
-from toolscale.importing.finding import Found
-from toolscale.importing.merging import OnConflict, merge
-from toolscale.importing.places import Client, Place
+from toolscale.importing.find import Found
+from toolscale.importing.merge import OnConflict, merge
 
 names = st.sampled_from(["git", "git-cursor", "git-cursor-2", "My Server", "My:Server", "docs"])
 entries = st.fixed_dictionaries(

@@ -10,10 +10,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shared.catalog import ENCODINGS, Encoding, IndexedTool, Scope, Status, TokenSum
-from shared.index.edge import open_edge
-from shared.index.edge_graph import Graphs
-from shared.index.qdrant import QdrantIndex
-from tests.fakes import DIMENSION, asking, closest, embedded, make_tool
+from shared.index.edge.engine import open_edge
+from shared.index.edge.hnsw import Graphs
+from shared.index.tool_index import QdrantIndex
+from tests.support.fakes import DIMENSION, asking, closest, embedded, make_tool
 
 SERVERS, GROUPS = ("a", "b", "c"), ("x", "y", "z")
 STATUSES: tuple[Status, ...] = ("running", "stopped", "quarantined")

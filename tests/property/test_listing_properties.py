@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from query.caller import Caller
 from query.catalogue import Catalogue
-from query.describe import DescribeRequest, describe_tools
 from query.find import find_tool
-from query.ledger import Ledger
-from query.listing import ListRequest, list_tools
-from query.request import FindRequest
+from query.savings.ledger import Ledger
+from query.search.request import FindRequest
+from query.tools.describe_tool import DescribeRequest, describe_tools
+from query.tools.listing import ListRequest, list_tools
 from query.toolsets.active import within
 from shared.catalog import RECIPE, Endpoint, IndexedTool, Scope, ServerRecord
 from shared.toolset import Toolset
-from tests.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 
 WORDS = ("read", "send", "search", "convert", "file", "mail", "time")
 SERVERS = ("a", "b", "c", "d")

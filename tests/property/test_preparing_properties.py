@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.catalog import EmbeddedTool, Listing
-from tests.builders import definition, up, write_path
+from tests.support.builders import definition, up, write_path
 from workers.ingest import reconcile
 
 # few names and texts, so that servers share some definitions and differ in others

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from query.merging import round_robin
-from query.ranking import fuse, rank
+from query.search.ranking import fuse, rank, round_robin
 from shared.catalog import Candidates
 
 points = st.sampled_from("abcdefgh")

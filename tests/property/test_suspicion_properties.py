@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import up
+from tests.support.builders import up
 from workers.intents.base import Change, StoredIntents
-from workers.intents.contract import Intent
+from workers.intents.store import Intent
 from workers.intents.transitions import Pace
 
 PACE = Pace(first_s=15.0, longest_s=900.0, resync_s=300.0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.bm25 import query_terms, tool_terms
 from shared.catalog import ToolDefinition
-from shared.text import STOP_WORDS, name_terms, prose_terms
+from shared.text.bm25 import query_terms, tool_terms
+from shared.text.terms import STOP_WORDS, name_terms, prose_terms
 
 # lone surrogates too: they are what servers may send
 texts = st.text(st.characters(), max_size=60)

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from query.answer import FindAnswer
-from query.bounded.answers import Answers
-from query.bounded.budget import counting
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.ledger import EVERYTHING_EVERY_S, OVERLAP_EVERY_S, OVERLAP_US, Ledger
-from query.request import FindRequest
-from query.savings import UNCOUNTED_SHOWN
+from query.paging.budget import counting
+from query.paging.policy import Answers
+from query.response.find_response import FindAnswer
+from query.savings.ledger import EVERYTHING_EVERY_S, OVERLAP_EVERY_S, OVERLAP_US, Ledger
+from query.savings.savings import UNCOUNTED_SHOWN
+from query.search.request import FindRequest
 from shared.catalog import RECIPE, Encoding, Endpoint, IndexedTool, Scope, ServerRecord, Status
-from tests.fakes import FakeEmbedder, FakeIndex, embedded, make_tool
+from tests.support.fakes import FakeEmbedder, FakeIndex, embedded, make_tool
 
 ENCODING: Encoding = "cl100k_base"
 MOST = 50  # the largest limit

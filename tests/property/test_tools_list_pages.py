@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from query.bounded.answers import Answers
-from query.bounded.tools_list import page_of_tools
 from query.caller import Caller
 from query.catalogue import Catalogue
-from query.ledger import Ledger
-from query.tools import offers
-from query.toolsets.toolsets import toolsets_of
+from query.paging.policy import Answers
+from query.savings.ledger import Ledger
+from query.server.tools_list import page_of_tools
+from query.tools.registry import offers
+from query.tools.toolset_tools import toolsets_of
 from shared.toolset import Toolset
-from tests.calling import upstreams_to
-from tests.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+from tests.support.calling import upstreams_to
+from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 
 # the same names on several servers, so that what a tool is called changes while others come and go
 WORDS = ("read", "send", "search", "convert", "file", "mail", "time")

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from shared.errors import ToolscaleError
-from shared.logging import configure_logging
+from shared.observability.logging import configure_logging
 from shared.settings import Settings, load_settings
 from toolscale.console import (
     DataDirOption,
@@ -26,7 +26,7 @@ from toolscale.console import (
 )
 
 if TYPE_CHECKING:
-    from toolscale.costs import ServerCost
+    from toolscale.client.costs import ServerCost
 
 Detail = Literal["summary", "detailed", "auto"]
 
@@ -49,7 +49,7 @@ def find(
     data_dir: DataDirOption = None,
 ) -> None:
     """Find the tools for a task, as find_tool does for an agent, and say what that saved."""
-    from toolscale.asking import asking  # noqa: PLC0415  # loads the query service
+    from toolscale.client.query import asking  # noqa: PLC0415  # loads the query service
 
     configure_logging("ERROR")  # what is worth saying is in the answer
     arguments: dict[str, Any] = {"tool_description": " ".join(query), "limit": limit, "read_only": read_only}
@@ -67,7 +67,7 @@ def find(
 
 
 def _refuse_unknown(servers: list[str], settings: Settings) -> None:
-    from toolscale.names import announced, unknown  # noqa: PLC0415  # loads the store's client
+    from toolscale.client.server_names import announced, unknown  # noqa: PLC0415  # loads the store's client
 
     known = announced(settings)
     for server in servers:
@@ -107,10 +107,15 @@ def list_servers(
     With --url, what that service tells: servers, tools and tokens. While another embedding model is to take over,
     stderr says how far that is.
     """
-    from toolscale.asking import asking  # noqa: PLC0415  # loads the query service
-    from toolscale.costs import costs  # noqa: PLC0415
-    from toolscale.migrating import migration  # noqa: PLC0415
-    from toolscale.servers import as_object, rows, servers, table  # noqa: PLC0415
+    from toolscale.client.costs import costs  # noqa: PLC0415
+    from toolscale.client.query import asking  # noqa: PLC0415  # loads the query service
+    from toolscale.client.servers import (  # noqa: PLC0415
+        as_object,
+        migration,
+        rows,
+        servers,
+        table,
+    )
 
     configure_logging("ERROR")
     settings = load_settings(data_dir=data_dir)
@@ -140,7 +145,7 @@ def show(
     data_dir: DataDirOption = None,
 ) -> None:
     """Show a server's tools, the costliest first, with what each takes of a context."""
-    from toolscale.costs import cost_as_object, cost_table  # noqa: PLC0415  # loads the query service
+    from toolscale.client.costs import cost_as_object, cost_table  # noqa: PLC0415  # loads the query service
 
     configure_logging("ERROR")
     found = _cost(server, load_settings(data_dir=data_dir), url, token)
@@ -156,9 +161,9 @@ def show(
 
 def _cost(server: str, settings: Settings, url: str | None, token: str | None) -> ServerCost | None:
     """Return what a server costs, None where none of its tools can be found; raises ServerUnknown for no server."""
-    from toolscale.asking import asking  # noqa: PLC0415  # loads the query service
-    from toolscale.costs import costs  # noqa: PLC0415
-    from toolscale.names import announced, unknown  # noqa: PLC0415
+    from toolscale.client.costs import costs  # noqa: PLC0415
+    from toolscale.client.query import asking  # noqa: PLC0415  # loads the query service
+    from toolscale.client.server_names import announced, unknown  # noqa: PLC0415
 
     with asking(settings, url, token) as ask:
         found = costs(ask, [server], detail="summary").get(server)

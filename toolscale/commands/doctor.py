@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from shared.errors import ConfigInvalid
-from shared.logging import configure_logging
+from shared.observability.logging import configure_logging
 from shared.settings import load_settings
 from toolscale.console import DataDirOption, JsonOption, err, out, plain, print_json
 

@@ -14,12 +14,12 @@ from rich.progress import track
 from shared.catalog import Transport
 from shared.errors import EventInvalid
 from shared.events import TYPE_PREFIX
-from shared.logging import configure_logging
+from shared.observability.logging import configure_logging
 from shared.settings import Settings, load_settings
 from toolscale.console import DataDirOption, JsonOption, ServerArgument, complete_server, err, out, plain, print_json
 
 if TYPE_CHECKING:
-    from toolscale.emitting import Emitted
+    from toolscale.client.emit import Emitted
 
 WaitOption = Annotated[
     bool, typer.Option("--wait", help="Wait until it was looked at, and end with 1 where that did not go well.")
@@ -89,7 +89,7 @@ def resync(
     data_dir: DataDirOption = None,
 ) -> None:
     """List the tools of these servers again, or of every server that should run, without waiting for their turn."""
-    from toolscale.emitting import resync as ask_for_looks  # noqa: PLC0415  # loads the broker's client
+    from toolscale.client.emit import resync as ask_for_looks  # noqa: PLC0415  # loads the broker's client
 
     configure_logging("WARNING")
     settings = load_settings(data_dir=data_dir)
@@ -114,7 +114,7 @@ def _await(recorded: Sequence[Emitted], settings: Settings, as_json: bool, *, is
     Raises:
         Exit: with 1, where one did not end well.
     """
-    from toolscale.settling import settled  # noqa: PLC0415  # loads the broker's client
+    from toolscale.client.wait import settled  # noqa: PLC0415  # loads the broker's client
 
     looks, total = settled(settings, recorded), len(recorded)
     progress = track(looks, "Waiting for looks", total=total, console=err, transient=True, disable=not err.is_terminal)
@@ -131,7 +131,7 @@ def _await(recorded: Sequence[Emitted], settings: Settings, as_json: bool, *, is
 @contextmanager
 def _near_names(server: str, data_dir: Path | None) -> Generator[None]:
     """Name the servers that are spelt alike where an event is refused for speaking of one that is not known."""
-    from toolscale.names import announced, unknown  # noqa: PLC0415  # loads the store's client
+    from toolscale.client.server_names import announced, unknown  # noqa: PLC0415  # loads the store's client
 
     try:
         yield
@@ -161,7 +161,7 @@ def _document(kind: str, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _emit(raw: str | dict[str, Any], wait: bool, as_json: bool, data_dir: Path | None) -> None:
-    from toolscale.emitting import emit_from_outside  # noqa: PLC0415  # loads the broker's client
+    from toolscale.client.emit import emit_from_outside  # noqa: PLC0415  # loads the broker's client
 
     configure_logging("ERROR")  # what became of it is said, or is the error
     settings = load_settings(data_dir=data_dir)

@@ -10,9 +10,9 @@ import typer
 
 from shared.settings import Settings, load_settings
 from toolscale.console import DataDirOption, JsonOption, err, out, plain, print_json
-from toolscale.importing.finding import find_servers
-from toolscale.importing.merging import OnConflict, merge
-from toolscale.importing.places import Client, Place, named_place, places, this_machine
+from toolscale.importing.client_files import Client, Place, named_place, places, this_machine
+from toolscale.importing.find import find_servers
+from toolscale.importing.merge import OnConflict, merge
 from toolscale.importing.target import FILE_NAME, read_target, write_servers
 from toolscale.importing.view import Import, as_object, diff, remarks
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shared.logging import configure_logging
+from shared.observability.logging import configure_logging
 from shared.settings import load_settings
 from toolscale.console import DataDirOption, JsonOption, err, print_json
 
@@ -23,7 +23,7 @@ def serve(
     data_dir: DataDirOption = None,
 ) -> None:
     """Keep a catalogue of the servers in an mcp.json and answer find_tool, all in this process."""
-    from toolscale.serve import serve_embedded  # noqa: PLC0415  # loads both sides
+    from toolscale.embedded.serve import serve_embedded  # noqa: PLC0415  # loads both sides
 
     settings = load_settings(config=config, host=host, port=port, data_dir=data_dir)
     if err.is_terminal and "log_level" not in settings.model_fields_set:
@@ -36,8 +36,8 @@ def demo(
     directory: Annotated[Path, typer.Option(help="Where the demo's servers are installed.")] = Path(".demo"),
 ) -> None:
     """Run the main job on real third-party MCP servers, ask find_tool a few questions, and end."""
-    from toolscale.demo import run_demo  # noqa: PLC0415  # loads both sides
-    from toolscale.demo_report import print_report  # noqa: PLC0415
+    from toolscale.demo.demo import run_demo  # noqa: PLC0415  # loads both sides
+    from toolscale.demo.report import print_report  # noqa: PLC0415
 
     configure_logging("ERROR")  # the progress says what goes on
     report = run_demo(directory)

@@ -39,7 +39,7 @@ def show_savings(
     data_dir: DataDirOption = None,
 ) -> None:
     """Show the tokens that find_tool saved, gross and net, by day, server and tool."""
-    from toolscale.savings import savings, view  # noqa: PLC0415  # loads the store's client
+    from toolscale.client.savings import savings, view  # noqa: PLC0415  # loads the store's client
 
     found = savings(load_settings(data_dir=data_dir), period)
     if as_json:

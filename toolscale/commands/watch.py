@@ -17,7 +17,7 @@ from shared.errors import ConfigInvalid
 from shared.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from workers.sources.watching import Source
+    from workers.sources.watcher import Source
 
 Scope = Annotated[
     str | None,
@@ -51,10 +51,10 @@ def kubernetes(scope: Scope = None) -> None:
 
 def _watch(settings: Settings, sources: Sequence[Source]) -> None:
     """Follow these sources, each in a thread of its own but for the last, until interrupted."""
-    from workers.sources.following import Follower  # noqa: PLC0415
     from workers.sources.metrics import SourceMetrics  # noqa: PLC0415
     from workers.sources.process import source_process  # noqa: PLC0415
-    from workers.sources.watching import READY_WITHIN_S, Watcher  # noqa: PLC0415
+    from workers.sources.reconcile import Follower  # noqa: PLC0415
+    from workers.sources.watcher import READY_WITHIN_S, Watcher  # noqa: PLC0415
 
     with source_process(settings, [source.name for source in sources], READY_WITHIN_S) as process:
         metrics = SourceMetrics(process.registry)

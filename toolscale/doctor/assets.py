@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shared.catalog import ENCODINGS
-from shared.embedding import BUNDLED_MODEL, FastEmbedder
 from shared.errors import AssetInvalid, ConfigInvalid, CountFailed, ModelUnavailable
 from shared.settings import Settings
-from shared.tokens import counter
+from shared.text.embedding import BUNDLED_MODEL, FastEmbedder
+from shared.text.tokens import counter
 from toolscale.doctor.finding import Finding, ok, problem
 
 _INSTALL_AGAIN = "install Toolscale again, or in a clone `git checkout shared/assets`: the file is part of it"

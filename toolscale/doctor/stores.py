@@ -11,10 +11,10 @@ import httpx2
 import redis
 from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError
 
-from shared.editions import open_editions
-from shared.embedding import FastEmbedder
 from shared.errors import ConfigInvalid, IndexHeld, IndexUnavailable, IntentsUnavailable
+from shared.index.open_versions import open_editions
 from shared.settings import Settings
+from shared.text.embedding import FastEmbedder
 from toolscale.doctor.finding import Finding, ok, problem, warning
 from workers.intents import open_intents
 from workers.intents.redis_store import connect

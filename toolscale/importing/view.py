@@ -12,9 +12,9 @@ from rich.text import Text
 
 from toolscale.console import plain
 from toolscale.importing.entries import dumped
-from toolscale.importing.finding import Findings
+from toolscale.importing.find import Findings
 from toolscale.importing.masking import masked, masked_servers
-from toolscale.importing.merging import Became, Merged, Outcome
+from toolscale.importing.merge import Became, Merged, Outcome
 from toolscale.importing.target import TargetFile
 
 _BECAME: Mapping[Became, str] = {

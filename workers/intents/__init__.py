@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workers.intents.contract import IntentStore
+from workers.intents.store import IntentStore
 from workers.intents.transitions import Pace
 
 if TYPE_CHECKING:

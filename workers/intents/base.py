@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from shared.errors import IntentsUnavailable
 from shared.events import ServerEvent
 from workers.intents import transitions
-from workers.intents.contract import Intent, MigrationProgress, Recorded
+from workers.intents.store import Intent, MigrationProgress, Recorded
 from workers.intents.transitions import Pace
 
 _log = structlog.get_logger()

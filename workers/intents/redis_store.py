@@ -13,8 +13,8 @@ from redis.lock import Lock
 
 from shared.errors import IntentsUnavailable, LeaseHeld
 from workers.intents.base import Change, StoredIntents, readable
-from workers.intents.contract import LETTER_CHARACTERS, Backlog, DeadLetter, Intent, Lease
 from workers.intents.redis_claims import RedisClaims
+from workers.intents.store import LETTER_CHARACTERS, Backlog, DeadLetter, Intent, Lease
 from workers.intents.transitions import Pace
 
 SERVERS = "toolscale:servers"

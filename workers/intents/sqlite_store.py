@@ -11,7 +11,7 @@ from pathlib import Path
 
 from shared.errors import IntentsUnavailable, LeaseHeld
 from workers.intents.base import Change, StoredIntents, readable
-from workers.intents.contract import LETTER_CHARACTERS, Backlog, DeadLetter, Intent, Lease
+from workers.intents.store import LETTER_CHARACTERS, Backlog, DeadLetter, Intent, Lease
 from workers.intents.transitions import Pace
 
 _SCHEMA = """

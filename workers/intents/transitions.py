@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from shared.errors import EventInvalid
 from shared.events import ServerDown, ServerEvent, ServerUp
-from workers.intents.contract import Intent
+from workers.intents.store import Intent
 
 # A resync comes after this share of its interval at the earliest, so that servers announced together drift apart.
 EARLIEST_SHARE = 0.75

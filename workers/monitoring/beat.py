@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from celery import signals
 from prometheus_client import CollectorRegistry
 
-from shared.metrics import Metric, counter, gauge
-from workers.monitoring.freshness import Freshness
-from workers.monitoring.port import port_opened
+from shared.observability.metrics import Metric, counter, gauge
+from workers.monitoring.checks import Freshness
+from workers.monitoring.server import port_opened
 from workers.tasks import SWEEP_INTENTS
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from shared.errors import IntentsUnavailable
-from shared.metrics import Metric, gauge
+from shared.observability.metrics import Metric, gauge
 from workers.intents.redis_store import translated
 
 if TYPE_CHECKING:

@@ -9,17 +9,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import structlog
+from celery.concurrency.base import BasePool
 from celery.worker import state
+from prometheus_client import CollectorRegistry
+from prometheus_client.multiprocess import MultiProcessCollector
 
-from shared.metrics import gauge
-from shared.tracing import traceparent
+from shared.observability.metrics import gauge
+from shared.observability.tracing import traceparent
 from workers.intents.redis_store import connect
 from workers.metrics import LAST_LOOK, WorkerMetrics
 from workers.monitoring.checks import Check, Probe
-from workers.monitoring.consumption import Consumption, Seen
-from workers.monitoring.port import port_opened
-from workers.monitoring.processes import of_all_processes
+from workers.monitoring.progress import Consumption, Seen
 from workers.monitoring.queue import SENT_AT, QueueGauges, read_queue, waited_s
+from workers.monitoring.server import port_opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
     from shared.settings import Settings
+
 
 LOOK_EVERY_S = 2.0
 WRITE_EVERY_S = 10.0
@@ -118,3 +122,25 @@ def _look(consumption: Consumption, client: redis.Redis, concurrency: int, metri
 def _checks(look: Probe, consumption: Consumption, write_index: Probe | None) -> Mapping[str, Check]:
     checks = {"broker": Check(look, LOOK_EVERY_S), "tasks": Check(consumption.trouble, LOOK_EVERY_S)}
     return checks if write_index is None else {**checks, "index": Check(write_index, WRITE_EVERY_S)}
+
+
+# Read by prometheus_client itself, when it is imported: counters and histograms are then kept in files there.
+DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
+
+
+def of_all_processes(own: CollectorRegistry, environ: Mapping[str, str]) -> CollectorRegistry:
+    """Return what a worker shows: all that it and its processes counted, where files are kept of it; else its own."""
+    directory = environ.get(DIRECTORY)
+    if not directory:
+        return own
+    together = CollectorRegistry()
+    MultiProcessCollector(together, directory)  # type: ignore[no-untyped-call]  # the package leaves its types out
+    return together
+
+
+def warn_of_uncounted_looks(pool: BasePool, environ: Mapping[str, str]) -> None:
+    """Say so where looks run in processes whose counters nobody will read."""
+    from celery.concurrency.prefork import TaskPool  # noqa: PLC0415  # who runs threads needs none of it
+
+    if isinstance(pool, TaskPool) and not environ.get(DIRECTORY):
+        structlog.get_logger().warning("looks_not_counted", needed=DIRECTORY)

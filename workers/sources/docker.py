@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from workers.sources.following import Running
-from workers.sources.watching import Announcements, SourceUnavailable, names, scoped
+from workers.sources.reconcile import Running
+from workers.sources.watcher import Announcements, SourceUnavailable, names, scoped
 
 if TYPE_CHECKING:
     from docker.api.client import APIClient

@@ -19,8 +19,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workers.sources.following import Running
-from workers.sources.watching import Announcements, names
+from workers.sources.reconcile import Running
+from workers.sources.watcher import Announcements, names
 
 PREFIX = "toolscale.dev/"
 # An earlier and a later version of ToolHive call it so.

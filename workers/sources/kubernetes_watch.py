@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import ValidationError
 
-from workers.sources.following import Running
 from workers.sources.kubernetes import Kind
-from workers.sources.watching import Announcements, SourceUnavailable, scoped
+from workers.sources.reconcile import Running
+from workers.sources.watcher import Announcements, SourceUnavailable, scoped
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from prometheus_client import CollectorRegistry
 
-from shared.metrics import Metric, counter, gauge
+from shared.observability.metrics import Metric, counter, gauge
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import GaugeMetricFamily

@@ -8,14 +8,14 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shared.tracing import configure_tracing
-from workers.door.waking import broker_wake, waking_in_background
+from shared.observability.tracing import configure_tracing
 from workers.emit import emit
-from workers.heartbeat import Heartbeat
 from workers.intents import open_intents
 from workers.metrics import WorkerMetrics
-from workers.monitoring.freshness import Freshness
-from workers.monitoring.port import port_opened
+from workers.monitoring.checks import Freshness
+from workers.monitoring.heartbeat import Heartbeat
+from workers.monitoring.server import port_opened
+from workers.wake import broker_wake, waking_in_background
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from shared.events import ServerEvent
     from shared.settings import Settings
     from workers.emit import Wake
-    from workers.intents.contract import Intent, IntentStore
+    from workers.intents.store import Intent, IntentStore
 
 
 @dataclass(frozen=True, slots=True)

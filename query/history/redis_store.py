@@ -1,0 +1,137 @@
+"""The history in Redis, for any number of replicas: two hashes a day; a batch of notes takes two round trips."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import date, timedelta
+from itertools import groupby
+from typing import Any, cast
+
+import redis
+from redis.exceptions import RedisError
+
+from query.history.store import (
+    MAX_COUNTERS_A_DAY,
+    REPEAT_WITHIN_S,
+    CountedHistory,
+    RowKey,
+    Rows,
+    ServerSize,
+    Sizes,
+)
+from shared.errors import HistoryUnavailable
+
+PREFIX = "toolscale:savings:"
+SIZES_PREFIX = "toolscale:sizes:"
+TIMEOUT_S = 2.0
+_DAY_S = 86_400
+
+# A field is the JSON of a row with its counter's name behind it. Redis evicts nothing, so the bound is kept here.
+_ADD = """
+local at = 3
+while at <= #ARGV do
+    local row, others, counters = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
+    local known = redis.call('HEXISTS', KEYS[1], row .. 'answers') == 1
+    if not known and redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[1]) then row = others end
+    at = at + 3
+    for _ = 1, counters do
+        redis.call('HINCRBY', KEYS[1], row .. ARGV[at], ARGV[at + 1])
+        at = at + 2
+    end
+end
+redis.call('EXPIRE', KEYS[1], ARGV[2])
+"""
+
+
+class RedisHistory(CountedHistory):
+    """A SavingsHistory that replicas share."""
+
+    def __init__(self, client: redis.Redis, keep_days: int, max_counters: int = MAX_COUNTERS_A_DAY) -> None:
+        """Take a client that decodes what it reads."""
+        self._redis = client
+        self._keep_s = keep_days * _DAY_S
+        self._max_counters = max_counters
+        self._script = client.register_script(_ADD)
+
+    def rows(self, first: date, last: date) -> Rows:
+        """Return all rows of these days, both included."""
+        rows: dict[RowKey, dict[str, int]] = {}
+        for day, fields in self._hashes(PREFIX, first, last):
+            for field, amount in fields.items():
+                row, _, counter = field.rpartition("]")
+                rows.setdefault(RowKey(day, *json.loads(row + "]")), {})[counter] = int(amount)
+        return rows
+
+    def keep_sizes(self, day: date, sizes: Mapping[str, ServerSize]) -> None:
+        """Keep the sizes of these servers as the day's, in the place of those before."""
+        if not sizes:
+            return
+        key = SIZES_PREFIX + day.isoformat()
+        with _translated(), self._redis.pipeline(transaction=False) as pipeline:
+            pipeline.hset(key, mapping={server: f"{size.tools} {size.tokens}" for server, size in sizes.items()})
+            pipeline.expire(key, self._keep_s)
+            pipeline.execute()
+
+    def sizes(self, first: date, last: date) -> Sizes:
+        """Return the sizes of these days, both included, by server; days without any are left out."""
+        return {
+            day: {server: ServerSize(*map(int, size.split())) for server, size in fields.items()}
+            for day, fields in self._hashes(SIZES_PREFIX, first, last)
+            if fields
+        }
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._redis.close()
+
+    def _hashes(self, prefix: str, first: date, last: date) -> list[tuple[date, dict[str, str]]]:
+        """Return what is kept of each day under this prefix, in one round trip."""
+        days = [first + timedelta(days=each) for each in range((last - first).days + 1)]
+        with _translated(), self._redis.pipeline(transaction=False) as pipeline:
+            for day in days:
+                pipeline.hgetall(prefix + day.isoformat())
+            return list(zip(days, pipeline.execute(), strict=True))
+
+    def _exchange_last(self, given: Sequence[tuple[str, str]]) -> list[str | None]:
+        with _translated(), self._redis.pipeline(transaction=False) as pipeline:
+            for caller, tools in given:
+                pipeline.set(_last_key(caller), tools, ex=REPEAT_WITHIN_S, get=True)
+            return cast("list[str | None]", pipeline.execute())
+
+    def _add(self, sums: Rows) -> None:
+        with _translated():
+            for day, keys in groupby(sorted(sums), key=lambda key: key.day):
+                added: list[Any] = [self._max_counters, self._keep_s]
+                for key in keys:
+                    counters = [part for each in sums[key].items() for part in each]
+                    added += [_row(key), _row(key.overflow), len(sums[key]), *counters]
+                self._script(keys=[_key(day)], args=added)
+
+
+def connect(url: str) -> redis.Redis:
+    """Return a client that gives up soon; it connects on first use."""
+    return redis.Redis.from_url(url, decode_responses=True, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S)
+
+
+def _key(day: date) -> str:
+    return PREFIX + day.isoformat()
+
+
+def _last_key(caller: str) -> str:
+    # a caller's name is as long as its issuer likes
+    return f"{PREFIX}last:{hashlib.sha256(caller.encode('utf-8', 'replace')).hexdigest()}"
+
+
+def _row(key: RowKey) -> str:
+    return json.dumps([key.caller, key.server, key.tool], separators=(",", ":"))
+
+
+@contextmanager
+def _translated() -> Generator[None]:
+    try:
+        yield
+    except RedisError as error:
+        raise HistoryUnavailable(f"the history of savings cannot be used: {error}") from error

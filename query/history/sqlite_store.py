@@ -1,0 +1,134 @@
+"""The history in a small SQLite file, for the embedded composition; `toolscale savings` reads it meanwhile."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+from query.history.store import (
+    MAX_COUNTERS_A_DAY,
+    REPEAT_WITHIN_S,
+    CountedHistory,
+    RowKey,
+    Rows,
+    ServerSize,
+    Sizes,
+)
+from shared.errors import HistoryUnavailable
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS counters (
+    day TEXT, caller TEXT, server TEXT, tool TEXT, counter TEXT, amount INTEGER NOT NULL,
+    PRIMARY KEY (day, caller, server, tool, counter)) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS sizes (
+    day TEXT, server TEXT, tools INTEGER NOT NULL, tokens INTEGER NOT NULL,
+    PRIMARY KEY (day, server)) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS last_given (caller TEXT PRIMARY KEY, at REAL NOT NULL, tools TEXT NOT NULL) STRICT;
+"""
+_ADD = """
+INSERT INTO counters VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET amount = amount + excluded.amount
+"""
+
+
+class SqliteHistory(CountedHistory):
+    """A SavingsHistory in one file."""
+
+    def __init__(
+        self,
+        path: Path,
+        keep_days: int,
+        max_counters: int = MAX_COUNTERS_A_DAY,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._keep_days = keep_days
+        self._max_counters = max_counters
+        self._clock = clock
+        self._lock = threading.Lock()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(path, timeout=5, check_same_thread=False, isolation_level=None)
+            # NORMAL: a crash of the machine may cost the last figures, never the file
+            self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" + _SCHEMA)
+        except (sqlite3.Error, OSError) as error:
+            raise HistoryUnavailable(f"{path}: {error}") from error
+
+    def rows(self, first: date, last: date) -> Rows:
+        """Return all rows of these days, both included."""
+        query = "SELECT * FROM counters WHERE day BETWEEN ? AND ?"
+        with self._transaction() as db:
+            found = db.execute(query, (first.isoformat(), last.isoformat())).fetchall()
+        rows: dict[RowKey, dict[str, int]] = {}
+        for day, caller, server, tool, counter, amount in found:
+            rows.setdefault(RowKey(date.fromisoformat(day), caller, server, tool), {})[counter] = amount
+        return rows
+
+    def keep_sizes(self, day: date, sizes: Mapping[str, ServerSize]) -> None:
+        """Keep the sizes of these servers as the day's, in the place of those before."""
+        rows = [(day.isoformat(), server, size.tools, size.tokens) for server, size in sizes.items()]
+        with self._transaction() as db:
+            db.execute("DELETE FROM sizes WHERE day < ?", (self._oldest(),))
+            db.executemany("INSERT OR REPLACE INTO sizes VALUES (?, ?, ?, ?)", rows)
+
+    def sizes(self, first: date, last: date) -> Sizes:
+        """Return the sizes of these days, both included, by server; days without any are left out."""
+        query = "SELECT * FROM sizes WHERE day BETWEEN ? AND ?"
+        with self._transaction() as db:
+            found = db.execute(query, (first.isoformat(), last.isoformat())).fetchall()
+        days: dict[date, dict[str, ServerSize]] = {}
+        for day, server, tools, tokens in found:
+            days.setdefault(date.fromisoformat(day), {})[server] = ServerSize(tools, tokens)
+        return days
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._db.close()
+
+    def _exchange_last(self, given: Sequence[tuple[str, str]]) -> list[str | None]:
+        since = self._clock() - REPEAT_WITHIN_S
+        with self._transaction() as db:
+            db.execute("DELETE FROM last_given WHERE at < ?", (since,))
+            return [_exchanged(db, caller, self._clock(), tools) for caller, tools in given]
+
+    def _add(self, sums: Rows) -> None:
+        with self._transaction() as db:
+            db.execute("DELETE FROM counters WHERE day < ?", (self._oldest(),))
+            for key, counters in sums.items():
+                where = _columns(key if self._has_room(db, key) else key.overflow)
+                db.executemany(_ADD, [(*where, counter, amount) for counter, amount in counters.items()])
+
+    def _oldest(self) -> str:
+        """Return the first day that is kept."""
+        today = datetime.fromtimestamp(self._clock(), UTC).date()
+        return (today - timedelta(days=self._keep_days - 1)).isoformat()
+
+    def _has_room(self, db: sqlite3.Connection, key: RowKey) -> bool:
+        known = "SELECT 1 FROM counters WHERE (day, caller, server, tool) = (?, ?, ?, ?) LIMIT 1"
+        if db.execute(known, _columns(key)).fetchone():
+            return True
+        (held,) = db.execute("SELECT count(*) FROM counters WHERE day = ?", (key.day.isoformat(),)).fetchone()
+        return bool(held < self._max_counters)
+
+    @contextmanager
+    def _transaction(self) -> Generator[sqlite3.Connection]:
+        try:
+            with self._lock, self._db:
+                self._db.execute("BEGIN IMMEDIATE")
+                yield self._db
+        except sqlite3.Error as error:
+            raise HistoryUnavailable(f"the history of savings cannot be used: {error}") from error
+
+
+def _columns(key: RowKey) -> tuple[str, str, str, str]:
+    return key.day.isoformat(), key.caller, key.server, key.tool
+
+
+def _exchanged(db: sqlite3.Connection, caller: str, at: float, tools: str) -> str | None:
+    before = db.execute("SELECT tools FROM last_given WHERE caller = ?", (caller,)).fetchone()
+    db.execute("INSERT OR REPLACE INTO last_given VALUES (?, ?, ?)", (caller, at, tools))
+    return before[0] if before else None

@@ -1,0 +1,85 @@
+"""How many tokens an answer may take, and whether it takes more."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass
+from typing import Annotated
+
+import structlog
+from pydantic import BaseModel, ConfigDict, Field
+
+from shared.catalog import Encoding
+from shared.errors import AssetInvalid, CountFailed
+from shared.text.tokens import Counter, counter, estimate
+
+MIN_TOKENS = 200
+# No token of the encodings is longer, so a text of more characters than this for each token needs no counting.
+MAX_TOKEN_CHARACTERS = 128
+
+_log = structlog.get_logger()
+
+
+MaxTokens = Annotated[int, Field(ge=MIN_TOKENS)]
+CursorText = Annotated[str, Field(max_length=200)]
+
+
+class BoundedRequest(BaseModel):
+    """What a caller may say to any tool of ours about the size of the answer, and for its next page."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    max_tokens: MaxTokens | None = None
+    """For a shorter answer."""
+    cursor: CursorText | None = None
+    """nextCursor of the answer before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """At most `max_tokens` for an answer, as `count` counts them."""
+
+    max_tokens: int
+    count: Counter
+
+    def admits(self, *texts: str) -> bool:
+        """Return whether these texts are within the budget; they are counted only where their length does not tell."""
+        if self.is_plainly_enough_for(*texts):
+            return True
+        characters = sum(len(text) for text in texts)
+        return characters <= self.max_tokens * MAX_TOKEN_CHARACTERS and self.cost(*texts) <= self.max_tokens
+
+    def is_plainly_enough_for(self, *texts: str) -> bool:
+        """Return whether texts are so short that they fit however they are counted: no token is less than a byte."""
+        return sum(len(text.encode("utf-8", "replace")) for text in texts) <= self.max_tokens
+
+    def cost(self, *texts: str) -> int:
+        """Return the tokens of these texts."""
+        return sum(self.count(text) for text in texts)
+
+    def less(self, tokens: int) -> Budget:
+        """Return what remains of the budget when this many tokens are set aside."""
+        return Budget(max(0, self.max_tokens - tokens), self.count)
+
+
+@functools.lru_cache
+def counting(encoding: Encoding) -> Counter:
+    """Return a counter that never fails: where an encoding cannot count, its tokens are estimated."""
+    try:
+        return functools.partial(_counted, counter(encoding))
+    except AssetInvalid as error:
+        _log.error("vocabulary_unusable", encoding=encoding, reason=str(error))
+        return estimate
+
+
+def _counted(count: Counter, text: str) -> int:
+    try:
+        return count(text)
+    except CountFailed:
+        return estimate(text)
+
+
+def json_text(value: object) -> str:
+    """Return a JSON value as the shortest text."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,42 @@
+"""The largest beginning that fits: of a list of items, and of a text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from query.paging.budget import Budget
+
+# Where a prefix is looked for first; English has about four characters a token.
+_LIKELY_CHARACTERS = 4
+
+
+def most_that_fit(items: int, fits: Callable[[int], bool]) -> int:
+    """Return how many of the first items fit, 0 to `items`; `fits(n)` says whether n do, and is asked seldom."""
+    if items and fits(items):
+        return items
+    enough, too_many = 0, items
+    while too_many - enough > 1:
+        middle = (enough + too_many) // 2
+        enough, too_many = (middle, too_many) if fits(middle) else (enough, middle)
+    return enough
+
+
+def items_that_fit(texts: Sequence[str], budget: Budget) -> int:
+    """Return how many of the first texts the budget admits together: for a page of a listing."""
+    left = budget
+    for number, text in enumerate(texts):
+        if not left.admits(text):
+            return number
+        left = left.less(left.count(text))
+    return len(texts)
+
+
+def fitting_prefix(text: str, budget: Budget) -> int:
+    """Return how many characters of a text the budget admits: as many as it can hold, give or take a token.
+
+    The text ends there at a token boundary, since a character more would be one token more.
+    """
+    reach = min(len(text), 1 + budget.max_tokens * _LIKELY_CHARACTERS)
+    while reach < len(text) and budget.admits(text[:reach]):
+        reach = min(len(text), reach * 2)
+    return most_that_fit(reach, lambda characters: budget.admits(text[:characters]))

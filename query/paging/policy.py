@@ -1,0 +1,49 @@
+"""How answers are bounded in this process: the operator's limits, and the cursors to what lies beyond them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from query.cursors import Cursors, open_cursors, own_cursors
+from query.paging.budget import Budget, counting
+
+if TYPE_CHECKING:
+    from shared.catalog import Encoding
+    from shared.settings import ResponseMode, Settings
+
+
+Cut = Callable[[str, str], None]
+"""Told of each answer that was too long: the tool, and the form in which it is shown."""
+
+
+def uncounted(tool: str, form: str) -> None:
+    """Count nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The limits of every answer, and its cursors; by default those of a process alone."""
+
+    cursors: Cursors = field(default_factory=own_cursors)
+    mode: ResponseMode = "auto"
+    max_tokens: int = 5_000
+    encoding: Encoding = "cl100k_base"
+    cut: Cut = uncounted
+
+    def budget(self, max_tokens: int | None = None, encoding: Encoding | None = None) -> Budget:
+        """Return the budget of one answer: what the caller asked for, and never more than the operator allows."""
+        allowed = self.max_tokens if max_tokens is None else min(max_tokens, self.max_tokens)
+        return Budget(allowed, counting(encoding or self.encoding))
+
+
+def answers_of(settings: Settings, cut: Cut = uncounted) -> Answers:
+    """Return how answers are bounded by these settings.
+
+    Raises:
+        ConfigInvalid: the key of the cursors cannot be read or written.
+    """
+    counting(settings.token_encoding)  # loads the vocabulary now: the first caller would wait for it
+    cursors = open_cursors(settings)
+    return Answers(cursors, settings.response_mode, settings.max_response_tokens, settings.token_encoding, cut)

@@ -1,0 +1,79 @@
+"""What of the history a caller is shown: the report of `get_savings_report`, and of the page."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import TYPE_CHECKING
+
+from query.caller import Caller
+from query.history.periods import days_of, today
+from query.history.store import RowKey, Rows, Sizes
+from query.reports.savings import Report, report
+from shared.catalog import IndexedTool, Scope, point_id
+
+if TYPE_CHECKING:
+    from query.catalogue import Catalogue
+    from query.history.store import SavingsHistory
+
+
+def report_for(caller: Caller, period: str, catalogue: Catalogue, history: SavingsHistory) -> Report:
+    """Return what was saved in a period, as far as this caller may know.
+
+    A caller of all groups and no toolset sees what all callers saved; any other its own searches, and the names of
+    tools that it may see now.
+
+    Raises:
+        ValueError: the period is none, as of `days_of`.
+        HistoryUnavailable, IndexUnavailable: the store, or the index, did not answer.
+    """
+    first, last = days_of(period, today())
+    rows, sizes = history.rows(first, last), sizes_for(caller, first, last, catalogue, history)
+    if sees_everything(caller):
+        return report(rows, first, last, sizes=sizes)
+    own = {key: counters for key, counters in rows.items() if key.caller == caller.name}
+    visible = _visible(own, caller.scope, catalogue) | _visible_servers(caller.scope, catalogue)
+    return report(own, first, last, lambda key: (key.server, key.tool) in visible, sizes)
+
+
+def sizes_for(caller: Caller, first: date, last: date, catalogue: Catalogue, history: SavingsHistory) -> Sizes:
+    """Return the daily sizes of the servers that the caller may see whole now, by day and server.
+
+    Raises:
+        HistoryUnavailable, IndexUnavailable: the store, or the index, did not answer.
+    """
+    sizes = history.sizes(first, last)
+    if sees_everything(caller):
+        return sizes
+    within = caller.scope.within
+    whole = {
+        record.server_id
+        for record in catalogue.ledger.known(caller.scope)
+        if within is None or record.server_id in within.servers
+    }
+    return {day: {server: size for server, size in of.items() if server in whole} for day, of in sizes.items()}
+
+
+def sees_everything(caller: Caller) -> bool:
+    """Return whether the caller may see every server, those without groups included."""
+    return caller.groups is None and caller.toolset is None
+
+
+def _visible(rows: Rows, scope: Scope, catalogue: Catalogue) -> set[tuple[str, str]]:
+    tools = sorted({(key.server, key.tool) for key in rows if _is_tool(key)})
+    ids = {point_id(server, tool): (server, tool) for server, tool in tools}
+    held = catalogue.pinned().index.fetch(list(ids))
+    return {ids[point] for point, tool in held.items() if _admits(scope, tool)}
+
+
+def _visible_servers(scope: Scope, catalogue: Catalogue) -> set[tuple[str, str]]:
+    return {(record.server_id, "") for record in catalogue.ledger.known(scope)}
+
+
+def _admits(scope: Scope, tool: IndexedTool) -> bool:
+    """Return whether the caller may know this tool, running or not."""
+    is_in_groups = scope.groups is None or not scope.groups.isdisjoint(tool.groups)
+    return is_in_groups and (scope.within is None or scope.within.admits(tool.server_id, tool.definition.name))
+
+
+def _is_tool(key: RowKey) -> bool:
+    return bool(key.tool)

@@ -1,0 +1,96 @@
+"""How large the catalogue is, looked at while the service runs and kept by day: what a context would cost over time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from datetime import date
+from typing import TYPE_CHECKING
+
+import structlog
+
+from query.history.periods import today
+from query.history.store import SavingsHistory, ServerSize
+from shared.catalog import Encoding, Scope
+from shared.errors import HistoryUnavailable, IndexUnavailable
+
+if TYPE_CHECKING:
+    from query.catalogue import Catalogue
+    from query.savings.ledger import Ledger
+
+LOOK_EVERY_S = 10.0
+_NOTHING: Mapping[str, ServerSize] = {}
+
+_log = structlog.get_logger()
+
+
+class SizeObserver:
+    """Keeps the size of every server as the day's; a server that nobody can find tools of has the size 0.
+
+    A look writes what changed since the one before, and everything once a day. All replicas read the same records, so
+    it does not matter which of them wrote last.
+    """
+
+    def __init__(self, ledger: Ledger, history: SavingsHistory, encoding: Encoding) -> None:
+        self._ledger, self._history = ledger, history
+        self._encoding: Encoding = encoding
+        self._day: date | None = None
+        self._kept = _NOTHING
+
+    def look(self) -> None:
+        """Keep what the servers cost now.
+
+        Raises:
+            IndexUnavailable, HistoryUnavailable: the next look does the work.
+        """
+        day, sizes = today(), self._sizes()
+        kept = self._kept if day == self._day else _NOTHING
+        changed = {server: size for server, size in sizes.items() if kept.get(server) != size}
+        if changed:
+            self._history.keep_sizes(day, changed)
+        self._day, self._kept = day, sizes
+
+    def _sizes(self) -> dict[str, ServerSize]:
+        found = self._ledger.by_server(Scope(), self._encoding)
+        nothing = dict.fromkeys((record.server_id for record in self._ledger.known(Scope())), ServerSize(0, 0))
+        return nothing | {server: ServerSize(cost.tools, cost.tokens) for server, cost in found.items()}
+
+
+@contextmanager
+def observing(catalogue: Catalogue, every_s: float = LOOK_EVERY_S) -> Generator[None]:
+    """Look at the catalogue's size by a thread until the block ends, and once at the end.
+
+    Where the catalogue records no savings, nothing is looked at.
+    """
+    if catalogue.savings is None:
+        yield
+        return
+    observer = SizeObserver(catalogue.ledger, catalogue.savings.history, catalogue.encoding)
+    stopped = threading.Event()
+    arguments = (observer, stopped, every_s)
+    thread = threading.Thread(target=_observe, args=arguments, name="toolscale sizes", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join(timeout=10)
+
+
+def _observe(observer: SizeObserver, stopped: threading.Event, every_s: float) -> None:
+    is_failing = not _looked(observer, False)
+    while not stopped.wait(every_s):
+        is_failing = not _looked(observer, is_failing)
+    _looked(observer, is_failing)
+
+
+def _looked(observer: SizeObserver, is_failing: bool) -> bool:
+    """Look, and return whether that worked; the first failure of several is said."""
+    try:
+        observer.look()
+    except (IndexUnavailable, HistoryUnavailable) as error:
+        if not is_failing:
+            _log.warning("sizes_not_kept", reason=str(error))
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Token baselines of scopes, and the savings computed from them."""

@@ -1,0 +1,188 @@
+"""The baseline's hot path: the servers' own token sums, kept in memory and brought up to date on each use.
+
+Every reconcile writes a server's sums to its record together with a revision, in microseconds since the
+epoch, which only grows. So a refresh reads what is newer than the highest revision seen: mostly nothing.
+What that misses is found by comparing revisions now and then, which costs a fraction of reading records.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from query.savings.records import Records, summed
+from query.savings.savings import UNCOUNTED_SHOWN, Baseline
+from shared.catalog import Encoding, Scope, ServerRecord, TokenSum
+from shared.index.contract import ToolIndex
+
+# A revision is assigned before its record is written, so a lower one may become visible after a higher one.
+OVERLAP_US = 60_000_000
+# Comparing the overlap costs as much as there were reconciles in it: too much for each call.
+OVERLAP_EVERY_S = 1.0
+# Finds what was written later than the overlap reaches back.
+EVERYTHING_EVERY_S = 60.0
+# More records than these are sooner read all at once than one by one.
+FEW = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """The ledger's baseline beside the exact sum over the tools themselves, for one scope and encoding."""
+
+    ledger: Baseline
+    index: TokenSum
+
+    @property
+    def agrees(self) -> bool:
+        """Return whether both know the same tokens and as many tools without a count."""
+        return (self.ledger.tokens, self.ledger.uncounted_total) == (self.index.tokens, self.index.uncounted)
+
+
+class Ledger:
+    """The server records of an index, as sums for any scope. Safe to call from several threads.
+
+    A record is in the next baseline; one that was overtaken by a higher revision, within OVERLAP_EVERY_S;
+    one that came more than the overlap late, or went back to a lower revision, within EVERYTHING_EVERY_S.
+    """
+
+    def __init__(self, index: ToolIndex, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._index = index
+        self._clock_s = clock_s
+        self._refreshing, self._renewing = threading.Lock(), threading.Lock()
+        self._records = Records({})
+        self._highest = 0
+        self._news_at_s = self._overlap_compared_at_s = self._all_compared_at_s = self._renewed_at_s = clock_s()
+
+    def baseline(self, scope: Scope, encoding: Encoding) -> Baseline:
+        """Return what all tools of the scope cost.
+
+        A scope that divides a server's tools is summed by the index, exactly, which takes longer.
+
+        Raises:
+            IndexUnavailable: the records could not be read.
+        """
+        self._refresh()
+        if scope.is_of_whole_servers:
+            return self._records.baseline(scope, encoding)
+        return self._summed(scope, encoding)
+
+    def by_server(self, scope: Scope, encoding: Encoding) -> dict[str, Baseline]:
+        """Return what each server's tools in the scope cost, by id; the sum of all is the scope's baseline.
+
+        Raises:
+            IndexUnavailable: the records, or the sums over a part of a server's tools, could not be read.
+        """
+        self._refresh()
+        records = [record for record in self._known(scope) if scope.admits(record)]
+        return {record.server_id: self._of_server(record, scope, encoding) for record in records}
+
+    def of_server(self, server_id: str, scope: Scope, encoding: Encoding) -> Baseline:
+        """Return what one server's tools in the scope cost, as of the last baseline.
+
+        Raises:
+            IndexUnavailable: the sums over a part of the server's tools could not be read.
+        """
+        record = self._records.by_id.get(server_id)
+        return self._of_server(record, scope, encoding) if record and scope.admits(record) else Baseline(0, 0)
+
+    def known(self, scope: Scope) -> list[ServerRecord]:
+        """Return the records of all servers in the scope, of whatever status, sorted by id.
+
+        A look that found nothing new writes its time under the revision before: such times are at most
+        EVERYTHING_EVERY_S behind. Reading them again takes the better part of a second with ten thousand servers.
+
+        Raises:
+            IndexUnavailable: the records could not be read.
+        """
+        self._refresh()
+        self._renew()
+        return self._known(scope)
+
+    def _known(self, scope: Scope) -> list[ServerRecord]:
+        admitted = (each for each in self._records.by_id.values() if replace(scope, status=each.status).admits(each))
+        return sorted(admitted, key=lambda each: each.server_id)
+
+    def servers(self, scope: Scope) -> list[str]:
+        """Return the ids of the servers whose tools may lie within the scope, sorted, as of the last baseline."""
+        return sorted(server_id for server_id, record in self._records.by_id.items() if scope.admits(record))
+
+    def being_listed(self, scope: Scope) -> int:
+        """Return how many servers of the scope were announced and have not been listed yet, as of the last baseline."""
+        return self._records.being_listed(scope)
+
+    def stale_since(self, server_id: str) -> float | None:
+        """Return since when a server's list could not be renewed, in seconds since the epoch; None: it is fresh.
+
+        As of the last baseline.
+        """
+        record = self._records.by_id.get(server_id)
+        return record.stale_since if record else None
+
+    def audit(self, scope: Scope, encoding: Encoding) -> Audit:
+        """Compare the baseline with the index's exact sum, which defines it; they agree once writes pause."""
+        return Audit(self.baseline(scope, encoding), self._index.token_sum(scope, encoding))
+
+    def _of_server(self, record: ServerRecord, scope: Scope, encoding: Encoding) -> Baseline:
+        if scope.is_of_whole_servers:
+            return summed([record], encoding)
+        return self._summed(replace(scope, servers=frozenset({record.server_id})), encoding)
+
+    def _summed(self, scope: Scope, encoding: Encoding) -> Baseline:
+        """Return the exact sum over the tools of a scope that divides some servers' tools."""
+        summed = self._index.token_sum(scope, encoding)
+        names = self._index.uncounted(scope, encoding, UNCOUNTED_SHOWN) if summed.uncounted else []
+        return Baseline(summed.tokens, summed.counted + summed.uncounted, tuple(names), summed.uncounted)
+
+    def _refresh(self) -> None:
+        with self._refreshing:
+            is_first, now_s = not self._highest, self._clock_s()
+            self._read_news(now_s)
+            if is_first:
+                self._all_compared_at_s = self._overlap_compared_at_s = self._renewed_at_s = now_s
+            elif now_s - self._all_compared_at_s >= EVERYTHING_EVERY_S:
+                self._compare(newer_than=0)
+                self._all_compared_at_s = self._overlap_compared_at_s = now_s
+            elif self._may_have_missed_some(now_s):
+                self._compare(newer_than=max(self._highest - OVERLAP_US, 0))
+                self._overlap_compared_at_s = now_s
+
+    def _read_news(self, now_s: float) -> None:
+        records = self._index.servers(newer_than=self._highest)
+        if records:
+            self._records = self._records.updated(records)
+            self._highest, self._news_at_s = max(record.revision for record in records), now_s
+
+    def _may_have_missed_some(self, now_s: float) -> bool:
+        """Return whether a lower revision than the highest may have become visible, and it is time to look for it."""
+        is_settled = self._overlap_compared_at_s - self._news_at_s > OVERLAP_US / 1e6
+        return not is_settled and now_s - self._overlap_compared_at_s >= OVERLAP_EVERY_S
+
+    def _compare(self, newer_than: int) -> None:
+        """Read the records whose revision is not the one known; after all were compared, forget those that are gone."""
+        revisions, known = self._index.revisions(newer_than=newer_than), self._records.by_id
+        differing = [
+            server
+            for server, revision in revisions.items()
+            if server not in known or known[server].revision != revision
+        ]
+        gone = [] if newer_than else [server for server in known if server not in revisions]
+        self._records = self._records.updated(self._read(differing, newer_than), gone)
+
+    def _read(self, servers: list[str], newer_than: int) -> list[ServerRecord]:
+        if len(servers) > FEW:
+            return self._index.servers(newer_than=newer_than)
+        return [record for server in servers if (record := self._index.server(server))]
+
+    def _renew(self) -> None:
+        """Read all records whole once they are old; what is learnt of a server meanwhile is newer."""
+        with self._renewing:
+            begun_s, before = self._clock_s(), self._records.by_id
+            if begun_s - self._renewed_at_s < EVERYTHING_EVERY_S:
+                return
+            read = self._index.servers()
+            with self._refreshing:
+                now = self._records.by_id
+                unchanged = [each for each in read if now.get(each.server_id) is before.get(each.server_id)]
+                self._records, self._renewed_at_s = self._records.updated(unchanged), begun_s

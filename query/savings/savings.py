@@ -1,0 +1,123 @@
+"""What an answer saves, against a client that is given every tool of its scope. Arithmetic alone, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from shared.catalog import Encoding, IndexedTool
+from shared.text.tokens import is_estimate
+
+UNCOUNTED_SHOWN = 20
+# Of so many servers it is told what each saved, those that cost most; of a larger fleet, the others together.
+LARGEST = 20
+# The name of what is not told one by one; no server can have it.
+OTHERS = "(others)"
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What all tools of a scope would cost.
+
+    `tools` is how many there are, counted or not. `uncounted` names at most UNCOUNTED_SHOWN of the
+    `uncounted_total` tools that have no count and so are no part of `tokens`. `largest` has the part of `tokens` of
+    the LARGEST servers that cost most, by id; it is empty where a server's tools are not all in the scope.
+    """
+
+    tokens: int
+    tools: int
+    uncounted: tuple[str, ...] = ()
+    uncounted_total: int = 0
+    largest: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+class TokenMetrics(BaseModel):
+    """Tokens of all tools the caller may see, of those returned, and the difference. Never negative."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    baseline_tokens: int
+    """Tokens of every tool in the catalogue that the caller may see."""
+    returned_tokens: int
+    """Tokens of the returned definitions, or of the summaries in their place."""
+    tokens_saved: int
+    """baseline_tokens - returned_tokens."""
+    savings_percentage: float
+    """0 to 100."""
+    encoding: Encoding
+    estimated: bool
+    """True: the counts are estimates."""
+    uncounted: list[str]
+    """Some of the tools that could not be counted and are in neither sum, as server:tool."""
+    uncounted_total: int
+
+
+def token_metrics(
+    baseline: Baseline, returned: Sequence[IndexedTool], encoding: Encoding, shown_tokens: int | None = None
+) -> TokenMetrics:
+    """Return the savings of an answer; all numbers are at least 0 and the percentage is within 0 to 100.
+
+    `shown_tokens` is what the tools cost as they are shown; None: they are shown with their definitions.
+    What is returned lies within the scope, so it bounds the baseline from below. The two are read one after
+    the other, though, and a server's tools and its record are two writes: while they are in flight, returned
+    tools may not be in the sum yet. The bound then stands in for the baseline, and nothing is claimed as saved.
+    """
+    definitions = sum(tool.token_counts.get(encoding, 0) for tool in returned)
+    returned_tokens = definitions if shown_tokens is None else shown_tokens
+    baseline_tokens = max(baseline.tokens, definitions, returned_tokens)
+    saved = baseline_tokens - returned_tokens
+    uncounted = _uncounted(baseline, returned, encoding)
+    return TokenMetrics(
+        baseline_tokens=baseline_tokens,
+        returned_tokens=returned_tokens,
+        tokens_saved=saved,
+        savings_percentage=_percentage(saved, baseline_tokens),
+        encoding=encoding,
+        estimated=is_estimate(encoding),
+        uncounted=uncounted[:UNCOUNTED_SHOWN],
+        uncounted_total=max(baseline.uncounted_total, len(uncounted)),
+    )
+
+
+def saved_by_server(baseline: Baseline, returned: Mapping[str, int], tokens_saved: int) -> dict[str, int]:
+    """Return which servers' definitions an answer did without, in tokens; together they are `tokens_saved`.
+
+    `returned` is what the tools of a server cost as they are shown. All but the largest servers are OTHERS; so are all,
+    where a server's record is behind its tools, and its part would be less than nothing.
+    """
+    largest = {server: tokens - returned.get(server, 0) for server, tokens in baseline.largest.items()}
+    rest = tokens_saved - sum(largest.values())
+    if rest < 0 or any(saved < 0 for saved in largest.values()):
+        largest, rest = {}, tokens_saved
+    return largest | ({OTHERS: rest} if rest else {})
+
+
+def _uncounted(baseline: Baseline, returned: Sequence[IndexedTool], encoding: Encoding) -> list[str]:
+    """Return known names without a count, each once; returned tools first, since the caller is looking at them."""
+    in_answer = [tool.qualified_name for tool in returned if encoding not in tool.token_counts]
+    return list(dict.fromkeys([*in_answer, *baseline.uncounted]))
+
+
+def _percentage(part: int, whole: int) -> float:
+    return round(100 * part / whole, 2) if whole else 0.0
+
+
+# A part of a millionth is still told apart; parts of a whole sum to 1 within half of that for each.
+DIGITS = 6
+
+
+class Context(BaseModel):
+    """Tokens, and their part of all that the caller may see, 0 to 1; null where there is no such part."""
+
+    model_config = ConfigDict(frozen=True)
+
+    tokens: int | None
+    percent_total: float | None = Field(alias="percentTotal")
+
+
+def context(tokens: int | None, total: int) -> Context:
+    """Return these tokens as a part of `total`; null where they could not be counted, or the total is 0."""
+    part = None if tokens is None or total == 0 else round(tokens / total, DIGITS)
+    return Context(tokens=tokens, percentTotal=part)

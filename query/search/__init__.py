@@ -1,0 +1,1 @@
+"""Search: requests, steps, candidates and their ranking."""

@@ -1,0 +1,101 @@
+"""From scored lists to one ranking: fusion, clauses, and the company a tool is in.
+
+Fusion adds scores that were normalised within the query (CombSUM over z-scores: Fox and Shaw, "Combination of
+Multiple Searches", TREC-2, 1994; Montague and Aslam, "Relevance Score Normalization for Metasearch", CIKM 2001).
+Reciprocal ranks throw away how far apart the scores are, and came out below the dense list alone.
+The weights are flat around these values; docs/retrieval.md says what was tried.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice, zip_longest
+
+from shared.catalog import Candidates
+
+# Candidates taken from each list.
+DEPTH = 150
+DENSE_WEIGHT = 0.7
+CLAUSE_WEIGHT = 0.3
+SERVER_WEIGHT = 0.3
+
+Scores = Mapping[str, float]
+"""By point id, higher is better."""
+
+
+def rank(whole: Candidates, clauses: Sequence[Candidates] = ()) -> dict[str, float]:
+    """Return the scores of a step's candidates, best first, given those of the whole text and of its clauses."""
+    scores = with_best_clause(fuse(whole), [fuse(clause) for clause in clauses])
+    servers = {point: server for each in (whole, *clauses) for point, server in each.servers.items()}
+    boosted = boost_servers(scores, servers)
+    # equal scores in an order that does not depend on the engine's
+    return dict(sorted(boosted.items(), key=lambda item: (-item[1], item[0])))
+
+
+def closeness(candidates: Candidates) -> dict[str, float]:
+    """Return how close each candidate is to the query by meaning, -1 to 1: between mean and maximum of both vectors.
+
+    A candidate that is missing from a list is at most as close as the last one there, and counts as that.
+    """
+    points = candidates.servers.keys()
+    name, text = _completed(candidates.name, points), _completed(candidates.text, points)
+    return {point: ((name[point] + text[point]) / 2 + max(name[point], text[point])) / 2 for point in points}
+
+
+def fuse(candidates: Candidates) -> dict[str, float]:
+    """Return each candidate's weighted sum of z-scores, dense and BM25."""
+    terms = _completed(candidates.terms, candidates.servers.keys(), is_full=len(candidates.terms) >= candidates.depth)
+    dense, sparse = z_scores(closeness(candidates)), z_scores(terms)
+    return {point: DENSE_WEIGHT * dense[point] + (1 - DENSE_WEIGHT) * sparse[point] for point in dense}
+
+
+def z_scores(scores: Scores) -> dict[str, float]:
+    """Return the scores in standard deviations from their mean; all 0 when they are all the same."""
+    if not scores:
+        return {}
+    mean = math.fsum(scores.values()) / len(scores)
+    # not statistics.pstdev, whose exact fractions take longer than the search
+    deviation = math.sqrt(math.fsum((score - mean) ** 2 for score in scores.values()) / len(scores))
+    if deviation < 1e-9:  # noqa: PLR2004  # rounding alone
+        return dict.fromkeys(scores, 0.0)
+    return {point: (score - mean) / deviation for point, score in scores.items()}
+
+
+def with_best_clause(whole: Scores, clauses: Sequence[Scores]) -> dict[str, float]:
+    """Return the scores mixed with each tool's best over the clauses, so that a part of a task finds its tool.
+
+    A tool that is no candidate somewhere scores there as the last one.
+    """
+    if not clauses:
+        return dict(whole)
+    points = {point for scores in (whole, *clauses) for point in scores}
+    total = _completed(whole, points)
+    each = [_completed(scores, points) for scores in clauses]
+    best = {point: max(scores[point] for scores in each) for point in points}
+    return {point: (1 - CLAUSE_WEIGHT) * total[point] + CLAUSE_WEIGHT * best[point] for point in points}
+
+
+def boost_servers(scores: Scores, servers: Mapping[str, str]) -> dict[str, float]:
+    """Return the scores, each raised by a share of the best one of its server: a task rarely uses one tool alone."""
+    best: dict[str, float] = {}
+    for point, score in scores.items():
+        best[servers[point]] = max(score, best.get(servers[point], score))
+    return {point: score + SERVER_WEIGHT * best[servers[point]] for point, score in scores.items()}
+
+
+def _completed(scores: Scores, points: Collection[str], *, is_full: bool = True) -> dict[str, float]:
+    """Return a score for each point; one that is missing gets the lowest, or 0 where the list was not cut off."""
+    lowest = _lowest(scores.values()) if is_full else 0.0
+    return {point: scores.get(point, lowest) for point in points}
+
+
+def _lowest(scores: Iterable[float]) -> float:
+    return min(scores, default=0.0)
+
+
+def round_robin(rankings: Sequence[Iterable[str]], limit: int) -> list[str]:
+    """Return the first of each ranking, then the second of each, and so on: at most `limit`, none twice."""
+    turns = zip_longest(*rankings)
+    in_turn = (item for turn in turns for item in turn if item is not None)
+    return list(islice(dict.fromkeys(in_turn), limit))

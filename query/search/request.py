@@ -1,0 +1,89 @@
+"""What a caller of `find_tool` may ask for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from query.paging.budget import CursorText, MaxTokens
+from shared.catalog import Encoding, Scope
+from shared.settings import ResponseMode
+
+Description = Annotated[str, Field(max_length=4_000)]
+Keyword = Annotated[str, Field(max_length=200)]
+Name = Annotated[str, Field(max_length=300)]
+Names = Annotated[list[Name], Field(max_length=200)]
+
+
+class FindRequest(BaseModel):
+    """What a caller looks for, where, and in which form. Some description or keyword must say something."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    tool_description: Description | Annotated[list[Description], Field(max_length=20)]
+    """What the tool should do; a list of steps finds tools for each."""
+    tool_keywords: Keyword | Annotated[list[Keyword], Field(max_length=50)] | None = None
+    """Words likely in its name or parameters."""
+    limit: Annotated[int, Field(ge=1, le=50)] = 8
+    """At most this many tools."""
+    servers: Names | None = None
+    """Only these servers."""
+    groups: Names | None = None
+    """Only tools of these groups."""
+    read_only: bool = False
+    """Only tools declared to change nothing."""
+    exclude: Names | None = None
+    """Not these tools: `tool` or `server:tool`."""
+    detail: ResponseMode | None = None
+    """auto: detailed if that fits."""
+    encoding: Encoding | None = None
+    """To count tokens in."""
+    max_tokens: MaxTokens | None = None
+    """For a shorter answer."""
+    cursor: CursorText | None = None
+    """nextCursor of the answer before."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> FindRequest:
+        if not self.steps:
+            raise ValueError("tool_description: say in a few words what the tool should do")
+        return self
+
+    @property
+    def steps(self) -> list[str]:
+        """Return one query a step, the keywords at the end of each, without steps that say nothing."""
+        described = [self.tool_description] if isinstance(self.tool_description, str) else self.tool_description
+        keywords = [self.tool_keywords] if isinstance(self.tool_keywords, str) else self.tool_keywords or []
+        steps = [step for step in described if step.strip()] or [""]
+        return [query for step in steps if (query := " ".join([step, *keywords]).strip())]
+
+    @property
+    def question(self) -> str:
+        """Return what is asked for, as a digest: the pages of one search are of one question.
+
+        How much of the answer is shown, and in which form, may change from page to page.
+        """
+        places = {name: sorted(getattr(self, name) or ()) for name in ("servers", "groups", "exclude")}
+        asked = json.dumps([self.steps, self.read_only, places])
+        return hashlib.sha256(asked.encode()).hexdigest()
+
+    def within(self, allowed: Scope) -> Scope:
+        """Return the part of what the caller may see that this request asks for."""
+        return Scope(
+            groups=both(allowed.groups, self.groups),
+            servers=both(allowed.servers, self.servers),
+            status=allowed.status,
+            read_only=allowed.read_only or self.read_only,
+            exclude=allowed.exclude | frozenset(self.exclude or ()),
+            within=allowed.within,
+        )
+
+
+def both(allowed: frozenset[str] | None, asked: list[str] | None) -> frozenset[str] | None:
+    """Return what is both allowed and asked for; None: no restriction."""
+    if asked is None:
+        return allowed
+    return frozenset(asked) if allowed is None else allowed.intersection(asked)

@@ -1,0 +1,133 @@
+"""Kinds of tools that there are in the world: how close these come to a query is what closeness is compared with.
+
+What agents ask is close to everything and whole tasks are close to nothing, so that a cosine says little by itself.
+Speaker verification has the same trouble, and compares with a cohort of other speakers (Higgins, Bahler and Porter,
+"Speaker Verification Using Randomized Phrase Prompting", Digital Signal Processing 1, 1991).
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from shared.text.embedding import Embedder
+
+# Of the rest every query is about equally far.
+NEAREST = 5
+
+_embedded: WeakKeyDictionary[Embedder, NDArray[np.float32]] = WeakKeyDictionary()
+_embedding = Lock()
+
+
+def closeness_of_kinds(query: NDArray[np.float32], embedder: Embedder) -> float:
+    """Return the mean cosine of a query's vector, of unit length, to the nearest kinds of tools.
+
+    Raises:
+        ModelUnavailable: the model cannot be loaded.
+    """
+    cosines = kind_vectors(embedder) @ query
+    return float(np.sort(cosines)[-NEAREST:].mean())
+
+
+def kind_vectors(embedder: Embedder) -> NDArray[np.float32]:
+    """Return the kinds' vectors, shape (kinds, dimension), unit rows; an embedder embeds them once.
+
+    Raises:
+        ModelUnavailable: the model cannot be loaded.
+    """
+    with _embedding:
+        if embedder not in _embedded:
+            vectors = embedder.passages([passage(kind, of) for kind, of in KINDS.items()])
+            vectors.flags.writeable = False  # they are shared by all who ask
+            _embedded[embedder] = vectors
+        return _embedded[embedder]
+
+
+def passage(kind: str, of: str) -> str:
+    """Return the text that stands for all tools of a kind."""
+    return f"{kind}: get, list, create, update and delete {of}"
+
+
+KINDS = {
+    "calendar": "event, meeting, reminder, attendee, free slot, schedule, invitation, time zone",
+    "email": "message, inbox, draft, attachment, thread, label, signature, spam folder",
+    "files": "file, folder, path, permission, archive, symbolic link, disk usage, checksum",
+    "git": "commit, branch, tag, diff, repository, merge, remote, blame",
+    "issue tracker": "issue, sprint, backlog, comment, assignee, milestone, epic, board",
+    "database": "table, query, index, row, schema, transaction, view, backup",
+    "cloud": "virtual machine, bucket, load balancer, region, snapshot, instance, security group, subnet",
+    "containers": "container, image, volume, network, log, registry, pod, deployment",
+    "monitoring": "metric, alert, dashboard, trace, incident, log line, uptime, threshold",
+    "weather": "forecast, temperature, wind, rain, storm warning, humidity, air quality, sunrise",
+    "maps": "address, route, distance, place, coordinates, traffic, elevation, public transport",
+    "travel": "flight, hotel, booking, itinerary, passenger, train ticket, rental car, visa",
+    "finance": "stock price, portfolio, dividend, balance sheet, exchange rate, option, earnings, bond",
+    "crypto": "token, wallet, transaction, block, gas fee, smart contract, exchange, staking reward",
+    "payments": "invoice, payment, refund, subscription, customer, card, payout, dispute",
+    "accounting": "ledger, expense, budget, tax, receipt, cost centre, salary, purchase order",
+    "sales": "lead, deal, contact, pipeline, account, quote, opportunity, call note",
+    "marketing": "campaign, audience, advertisement, keyword, landing page, newsletter, conversion, click",
+    "social media": "post, follower, hashtag, profile, like, direct message, trend, story",
+    "video": "video, transcript, channel, playlist, caption, clip, thumbnail, stream",
+    "music": "song, album, artist, playlist, lyrics, chord, concert, podcast",
+    "images": "image, photo, background, filter, caption, thumbnail, logo, colour palette",
+    "audio": "recording, speech, voice, transcript, noise, sample rate, sound effect, language",
+    "documents": "document, page, paragraph, heading, template, footnote, revision, table of contents",
+    "spreadsheets": "sheet, cell, formula, chart, column, pivot table, range, workbook",
+    "slides": "slide, presentation, speaker note, layout, theme, animation, bullet, title",
+    "pdf": "page, form field, signature, watermark, text, annotation, bookmark, metadata",
+    "notes": "note, notebook, tag, checklist, link, daily entry, highlight, idea",
+    "tasks": "task, project, due date, priority, subtask, list, habit, goal",
+    "chat": "message, channel, user, reaction, thread, mention, group, emoji",
+    "web": "page, link, form, screenshot, cookie, button, redirect, site map",
+    "search engine": "result, news article, image result, snippet, answer, keyword, domain, ranking",
+    "papers": "paper, author, citation, abstract, journal, preprint, reference, conference",
+    "encyclopedia": "article, summary, category, fact, biography, section, revision, link",
+    "medicine": "patient, drug, diagnosis, clinical trial, symptom, dose, side effect, vaccine",
+    "biology": "gene, protein, sequence, species, pathway, mutation, cell line, genome",
+    "chemistry": "molecule, reaction, compound, formula, solvent, boiling point, element, spectrum",
+    "physics": "particle, orbit, energy, wave, simulation, force, unit, constant",
+    "mathematics": "equation, integral, matrix, prime number, proof, derivative, graph, probability",
+    "statistics": "regression, sample, distribution, correlation, confidence interval, hypothesis, time series",
+    "machine learning": "model, dataset, training run, prediction, embedding, hyperparameter, experiment, label",
+    "text": "sentence, word, summary, translation, sentiment, keyword, spelling, entity",
+    "code": "function, test, dependency, lint error, stack trace, refactoring, class, package",
+    "build": "pipeline, job, artifact, release, workflow, runner, cache, version",
+    "security": "vulnerability, password, certificate, secret, firewall rule, malware, port, access token",
+    "identity": "user, role, group, session, permission, login, policy, organisation",
+    "network": "host, port, packet, domain name, latency, proxy, bandwidth, address",
+    "operating system": "process, service, registry key, environment variable, driver, window, clipboard, package",
+    "smart home": "light, thermostat, camera, door lock, sensor, scene, speaker, blind",
+    "vehicles": "car, battery, charging station, trip, tyre, engine, parking space, fuel price",
+    "food": "recipe, ingredient, restaurant, menu, calorie, meal plan, grocery list, wine",
+    "sport": "match, team, player, score, league, workout, race, ranking",
+    "games": "game, level, character, achievement, map, server, item, leaderboard",
+    "films": "film, actor, review, series, episode, director, trailer, rating",
+    "books": "book, chapter, author, library, quote, publisher, review, edition",
+    "shopping": "product, price, order, cart, seller, review, discount, stock",
+    "logistics": "shipment, parcel, warehouse, tracking number, carrier, delivery, customs form, pallet",
+    "real estate": "property, rent, mortgage, listing, neighbourhood, agent, viewing, floor plan",
+    "law": "contract, clause, court case, statute, trademark, patent, licence, regulation",
+    "government": "law, election, tax form, permit, census, public record, grant, agency",
+    "education": "course, student, lesson, quiz, grade, assignment, school, certificate",
+    "jobs": "job, candidate, interview, résumé, salary, vacancy, skill, employer",
+    "people": "employee, team, holiday, payroll, review, onboarding, contract, absence",
+    "support": "ticket, customer, reply, knowledge article, complaint, satisfaction survey, queue, escalation",
+    "design": "frame, component, font, colour, icon, prototype, style, layer",
+    "3d": "mesh, scene, material, camera, texture, print, joint, render",
+    "geography": "country, city, river, mountain, population, border, satellite image, earthquake",
+    "astronomy": "planet, star, asteroid, telescope, eclipse, galaxy, satellite, launch",
+    "time": "time zone, duration, date, timer, calendar week, holiday, deadline, stopwatch",
+    "memory": "fact, conversation, entity, relation, observation, session, preference, summary",
+    "agents": "agent, tool, prompt, plan, step, workflow, approval, run",
+    "farming": "crop, soil, field, harvest, tractor, irrigation, seed, livestock",
+    "energy": "power plant, meter, solar panel, tariff, grid, consumption, battery, emission",
+    "religion": "verse, prayer, scripture, festival, hymn, saint, temple, sermon",
+    "family": "birthday, gift, child, recipe, photo album, baby name, pet, garden",
+}

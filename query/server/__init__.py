@@ -1,0 +1,1 @@
+"""The MCP server of the query service, its transports and its HTTP routes."""

@@ -1,0 +1,153 @@
+"""The query service over streamable HTTP: routes, who may reach them, and a server that can be stopped."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, closing
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import structlog
+import uvicorn
+from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from query.auth.http import guarded, metadata_routes
+from query.server.streaming import CallsStreamed
+from query.server.toolsets_route import toolset_routes
+from shared.errors import IndexUnavailable
+
+if TYPE_CHECKING:
+    from mcp.server import Server
+    from starlette.requests import Request
+    from starlette.types import ASGIApp
+
+    from query.server.listener import Entrance
+    from shared.index.contract import ToolIndex
+
+MCP_PATH = "/mcp"
+LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
+# Requests that are still running at shutdown get this long.
+GRACE_S = 5
+
+# What else must be well, by name: each returns what is wrong, in words, or None; at once.
+Checks = Mapping[str, Callable[[], str | None]]
+NO_CHECKS: Checks = MappingProxyType({})
+
+_log = structlog.get_logger()
+
+
+def http_app(
+    server: Server[Any],
+    entrance: Entrance,
+    *,
+    index: ToolIndex,
+    routes: Sequence[Route] = (),
+    checks: Checks = NO_CHECKS,
+) -> Starlette:
+    """Return `/mcp`, stateless, so that any replica answers any request, with `/healthz`, `/readyz` and `routes`.
+
+    `/mcp/{toolset}` is the same with this toolset, and `/toolsets` writes them. Only these ask who calls: whatever
+    else is served looks after itself.
+    Answers are plain JSON, which has no size limit of its own; in an event stream clients refuse one above 1 MiB.
+    Only calls are answered as a stream.
+    It is ready while the index answers and none of `checks` finds trouble.
+    """
+
+    async def readyz(_: Request) -> JSONResponse:
+        return await anyio.to_thread.run_sync(_readiness, index, checks)
+
+    plain, streaming = (
+        StreamableHTTPSessionManager(
+            server, stateless=True, json_response=as_json, security_settings=security_of(entrance)
+        )
+        for as_json in (True, False)
+    )
+    app = CallsStreamed(StreamableHTTPASGIApp(plain), StreamableHTTPASGIApp(streaming))
+    # without a session nothing can be streamed or ended beside a call: a GET would wait for ever
+    checked = _checked(app, entrance)
+    mcp = [Route(path, checked, methods=["POST"]) for path in (MCP_PATH, f"{MCP_PATH}/{{toolset}}")]
+    toolsets = toolset_routes(index, entrance.authentication, security_of(entrance))
+    beside = [Route("/healthz", _healthz), Route("/readyz", readyz), *_metadata(entrance), *toolsets, *routes]
+
+    @asynccontextmanager
+    async def running(_: Starlette) -> AsyncGenerator[None]:
+        async with plain.run(), streaming.run():
+            yield
+
+    return Starlette(routes=[*mcp, *beside], lifespan=running)
+
+
+def security_of(entrance: Entrance) -> TransportSecuritySettings:
+    """Return a check that refuses other Host and Origin headers: a web page must not reach a local service."""
+    hosts = [pattern for name in (*LOOPBACK_NAMES, *entrance.http_hosts) for pattern in (name, f"{name}:*")]
+    origins = [f"{scheme}://{host}" for scheme in ("http", "https") for host in hosts]
+    return TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
+
+
+class HttpServer:
+    """The query service at its entrance."""
+
+    def __init__(
+        self,
+        server: Server[Any],
+        entrance: Entrance,
+        *,
+        index: ToolIndex,
+        routes: Sequence[Route] = (),
+        checks: Checks = NO_CHECKS,
+    ) -> None:
+        """Prepare to serve; `routes` are served beside the query service's own, `checks` decide on readiness too."""
+        self._entrance = entrance
+        app = http_app(server, entrance, index=index, routes=routes, checks=checks)
+        # logging is configured by the process; each request has its own line already
+        config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE_S)
+        self._uvicorn = uvicorn.Server(config)
+
+    @property
+    def url(self) -> str:
+        """Return the address MCP clients connect to."""
+        return self._entrance.address + MCP_PATH
+
+    def run(self) -> None:
+        """Serve until `stop`; in the main thread also until SIGINT or SIGTERM, which is raised again afterwards."""
+        _log.info("query_service_started", url=self.url, authenticated=self._entrance.authentication is not None)
+        try:
+            with closing(self._entrance):
+                self._uvicorn.run(sockets=[self._entrance.listener])
+        finally:
+            _log.info("query_service_stopped")
+
+    def stop(self) -> None:
+        """Let `run` end once the requests in flight are answered. Safe to call from any thread."""
+        self._uvicorn.should_exit = True
+
+
+def _checked(app: ASGIApp, entrance: Entrance) -> ASGIApp:
+    return guarded(app, entrance.authentication) if entrance.authentication else app
+
+
+def _metadata(entrance: Entrance) -> list[Route]:
+    resource = entrance.authentication and entrance.authentication.resource
+    return metadata_routes(resource) if resource else []
+
+
+async def _healthz(_: Request) -> JSONResponse:
+    return JSONResponse({"status": "alive"})
+
+
+def _readiness(index: ToolIndex, checks: Checks) -> JSONResponse:
+    try:
+        index.server("readiness")  # any id: an answer, even that there is none, shows that the index is there
+    except IndexUnavailable as error:
+        _log.warning("index_not_ready", reason=str(error))
+        return JSONResponse({"status": "index unavailable"}, status_code=503)
+    found = {name: trouble for name, check in checks.items() if (trouble := check())}
+    if found:
+        _log.warning("ingestion_not_ready", checks=found)
+        return JSONResponse({"status": "ingestion stands still", "checks": found}, status_code=503)
+    return JSONResponse({"status": "ready"})

@@ -1,0 +1,90 @@
+"""Where callers come in over HTTP: a bound address, and how they are known. Opened before anything heavy is loaded."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from query.auth.http import caller_of_request
+from query.server.mcp import anyone
+from shared.errors import ConfigInvalid
+from shared.upstream.hosts import is_loopback
+
+if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+
+    from query.auth.authentication import Authentication
+    from query.caller import Caller
+    from shared.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """A listening socket; without `authentication` whoever reaches it may come in.
+
+    `http_hosts` are the names beside loopback's that a Host or Origin header may carry.
+    """
+
+    listener: socket.socket
+    authentication: Authentication | None = None
+    http_hosts: tuple[str, ...] = ()
+
+    @property
+    def address(self) -> str:
+        """Return `http://host:port`."""
+        host, port = self.listener.getsockname()[:2]
+        return f"http://{_bracketed(host)}:{port}"
+
+    @property
+    def caller_of(self) -> Callable[[ServerRequestContext[Any]], Caller]:
+        """Return how a request's caller is known."""
+        return caller_of_request if self.authentication else anyone
+
+    def close(self) -> None:
+        """Give the address back."""
+        self.listener.close()
+
+
+def open_entrance(settings: Settings, authentication: Authentication | None = None) -> Entrance:
+    """Listen where the settings say; callers wait until they are served.
+
+    Raises:
+        ConfigInvalid: the address cannot be bound, or lies outside loopback without authentication and nobody said
+            that it may.
+    """
+    if authentication is None:
+        _refuse_public_bind(settings)
+    return Entrance(_bind(settings.host, settings.port), authentication, _http_hosts(settings))
+
+
+def _http_hosts(settings: Settings) -> tuple[str, ...]:
+    public = urlsplit(settings.public_url or "").hostname
+    return (_bracketed(settings.host), *settings.allowed_http_hosts, *([_bracketed(public)] if public else []))
+
+
+def _refuse_public_bind(settings: Settings) -> None:
+    if settings.allow_unauthenticated_bind or is_loopback(settings.host):
+        return
+    raise ConfigInvalid(
+        f"setting host: {settings.host!r} is outside loopback, and callers are not authenticated; "
+        "set TOOLSCALE_TOKENS or TOOLSCALE_JWT_ISSUER, or TOOLSCALE_ALLOW_UNAUTHENTICATED_BIND=true "
+        "where only trusted clients reach the port"
+    )
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, reuse_port=False)
+    except OSError as error:
+        raise ConfigInvalid(f"settings host and port: cannot listen on {host}:{port}: {error.strerror}") from error
+    # connections inherit it; without it the end of each answer waits 40 ms for an acknowledgement
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

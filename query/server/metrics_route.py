@@ -1,0 +1,74 @@
+"""`GET /metrics` of the query service: for whoever sees the whole catalogue, or for all who reach it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.transport_security import TransportSecurityMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from query.auth.http import CallerToken, guarded
+from query.metrics import CatalogueGauges
+from query.server.http import security_of
+from shared.catalog import Scope as Catalogued
+from shared.observability.metrics import exposition
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from starlette.types import Receive, Scope, Send
+
+    from query.catalogue import Catalogue
+    from query.server.listener import Entrance
+
+PATH = "/metrics"
+
+
+def metrics_route(catalogue: Catalogue, entrance: Entrance, *, is_open: bool) -> Route:
+    """Return the route, and have the catalogue's state shown by it.
+
+    Unless it is open, callers show a token of someone who sees the tools of all groups, since servers are named; and
+    where there are no tokens, a web page that someone looks at cannot read it by another name of ours.
+    """
+    registry = catalogue.metrics.registry
+    registry.register(CatalogueGauges(lambda: catalogue.ledger.known(Catalogued())))
+    if is_open:
+        return Route(PATH, _Metrics(registry, None), methods=["GET"])
+    checked = _Metrics(registry, TransportSecurityMiddleware(security_of(entrance)))
+    app = guarded(checked, entrance.authentication) if entrance.authentication else checked
+    return Route(PATH, app, methods=["GET"])
+
+
+class _Metrics:
+    """ASGI: checks who asks, and reads the registry in a thread."""
+
+    def __init__(self, registry: CollectorRegistry, security: TransportSecurityMiddleware | None) -> None:
+        self._registry = registry
+        self._security = security
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        response = await self._refusal(request) or await self._shown(request)
+        await response(scope, receive, send)
+
+    async def _refusal(self, request: Request) -> Response | None:
+        if self._security is None:
+            return None
+        user = request.scope.get("user")
+        if not isinstance(user, AuthenticatedUser):
+            return await self._security.validate_request(request)
+        # by whatever name: no web page has the token, and Prometheus often asks at an address that it looked up
+        refused = {"error": "metrics are of all groups, and this token is of some"}
+        return None if _sees_all(user) else JSONResponse(refused, 403)
+
+    async def _shown(self, request: Request) -> Response:
+        accept = request.headers.get("accept", "")
+        body, content_type = await anyio.to_thread.run_sync(exposition, self._registry, accept)
+        return Response(body, headers={"content-type": content_type})
+
+
+def _sees_all(user: AuthenticatedUser) -> bool:
+    return isinstance(user.access_token, CallerToken) and user.access_token.caller.groups is None

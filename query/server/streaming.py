@@ -1,0 +1,95 @@
+"""Which requests are answered as an event stream: calls, so that progress and an ended connection have a way.
+
+Everything else is answered in plain JSON, which has no limit on its size and needs no second reader.
+Requests are parsed where all others are answered, so one of very many values, which would hold them up, is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from mcp_types import INVALID_REQUEST
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+
+from shared.upstream.transport.json_size import holds_more_values
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+# Larger bodies are refused by either app.
+MAX_BODY_BYTES = 4 << 20
+MAX_BODY_VALUES = 50_000
+"""Values of one request, many times what an agent writes; four megabytes of empty lists take seconds to parse."""
+
+_READING = frozenset({"find_tool", "describe_tool", "list_available_tools", "get_active_toolset", "get_savings_report"})
+
+
+class CallsStreamed:
+    """ASGI: looks into a request's body, and hands it on whole to the one of two apps that answers it."""
+
+    def __init__(self, plain: ASGIApp, streaming: ASGIApp) -> None:
+        self._plain = plain
+        self._streaming = streaming
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a call as a stream where its client takes one, and everything else in plain JSON."""
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._plain(scope, receive, send)
+            return
+        messages = await _messages(receive)
+        body = b"".join(message.get("body", b"") for message in messages)
+        await self._app(body, Headers(scope=scope))(scope, _replayed(messages, receive), send)
+
+    def _app(self, body: bytes, headers: Headers) -> ASGIApp:
+        if len(body) > MAX_BODY_BYTES:
+            return self._plain  # which refuses it
+        if holds_more_values(body, MAX_BODY_VALUES):
+            return _TOO_DENSE
+        return self._streaming if _takes_streams(headers) and is_call(body) else self._plain
+
+
+def is_call(body: bytes) -> bool:
+    """Return whether this JSON-RPC message calls a tool of another server, by `call_tool` or directly."""
+    try:
+        message: Any = json.loads(body)
+        return bool(message["method"] == "tools/call" and message["params"]["name"] not in _READING)
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return False  # refused by who answers it
+
+
+_TOO_DENSE = JSONResponse(
+    {
+        "jsonrpc": "2.0",
+        "id": None,
+        "error": {"code": INVALID_REQUEST, "message": f"a request may hold {MAX_BODY_VALUES} values at most"},
+    },
+    status_code=HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+)
+
+
+def _takes_streams(headers: Headers) -> bool:
+    accepted = headers.get("accept", "")
+    return "text/event-stream" in accepted and "application/json" in accepted
+
+
+async def _messages(receive: Receive) -> list[Message]:
+    """Return the messages that make up the body, or as many as show that it is too large."""
+    messages = [await receive()]
+    size_bytes = len(messages[0].get("body", b""))
+    while size_bytes <= MAX_BODY_BYTES and messages[-1].get("more_body"):
+        messages.append(await receive())
+        size_bytes += len(messages[-1].get("body", b""))
+    return messages
+
+
+def _replayed(messages: list[Message], receive: Receive) -> Receive:
+    """Return a way to receive these messages, and then what comes after them."""
+    left = iter(messages)
+
+    async def replay() -> Message:
+        return next(left, None) or await receive()
+
+    return replay

@@ -1,0 +1,203 @@
+"""A collection of points on Qdrant Edge, and our words for points and conditions in its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import cast
+from uuid import UUID
+
+import numpy as np
+from qdrant_edge import (
+    CountRequest,
+    FacetRequest,
+    FieldCondition,
+    Filter,
+    HasIdCondition,
+    IsEmptyCondition,
+    MatchAny,
+    PayloadSchemaType,
+    Query,
+    QueryBatchRequest,
+    QueryRequest,
+    RangeFloat,
+    ScoredPoint,
+    ScrollRequest,
+    SearchParams,
+    UpdateOperation,
+)
+from qdrant_edge import Point as EdgePoint
+from qdrant_edge import SparseVector as EdgeSparseVector
+
+from shared.catalog import SparseVector
+from shared.index.edge.config import DENSE_SEARCH, searching
+from shared.index.edge.hnsw import GraphKeeper, Graphs
+from shared.index.edge.shard import LiveShard
+from shared.index.engine import Kind
+from shared.index.points import (
+    Above,
+    Absent,
+    AmongPoints,
+    AnyOf,
+    Indexes,
+    Nearest,
+    NoneOf,
+    Payload,
+    Point,
+    Scores,
+    Vector,
+    Where,
+)
+
+_SCHEMA = {"keyword": PayloadSchemaType.Keyword, "integer": PayloadSchemaType.Integer}
+
+
+class EdgeCollection:
+    """A PointCollection in one shard on disk. What a call has confirmed is there after a kill."""
+
+    def __init__(self, directory: Path, kind: Kind, graphs: Graphs) -> None:
+        """Open it, made where there is none.
+
+        Raises:
+            IndexHeld: another process has it.
+            IndexUnavailable: it cannot be opened.
+        """
+        self._live = LiveShard(directory / kind.name, searching(kind.vectors))
+        self._graph = GraphKeeper(kind, self._live, graphs if kind.vectors.dense else Graphs())
+        self._create_indexes(kind.indexes)
+        if not self._live.has_graph and not 0 < graphs.from_points <= self._live.points():
+            with self._live.translated():
+                self._live.now.optimize()  # gives back the space of deleted points, while nobody waits for an answer
+        self._graph.wrote()
+
+    def upsert(self, points: Sequence[Point]) -> None:
+        """Write these points."""
+        self._update(UpdateOperation.upsert_points([_edge_point(point) for point in points]), len(points))
+
+    def delete(self, ids: Sequence[str]) -> None:
+        """Remove these points."""
+        self._update(UpdateOperation.delete_points(list(ids)), len(ids))
+
+    def set_payload(self, payload: Payload, where: Where) -> None:
+        """Set keys on matching points."""
+        self._update(UpdateOperation.set_payload_by_filter(_filter(where), payload), 1)
+
+    def retrieve(self, ids: Sequence[str], keys: Sequence[str] | None = None) -> dict[str, Payload]:
+        """Return the points' payloads."""
+        wanted = True if keys is None else list(keys)
+        with self._live.translated():
+            found = self._live.now.retrieve(list(ids), with_payload=wanted, with_vector=False)
+        return {str(point.id): point.payload or {} for point in found}
+
+    def one_of_each(self, key: str, values: Sequence[str], keys: Sequence[str]) -> dict[str, Point]:
+        """Return for each keyword one point that has it."""
+        requests = [
+            QueryRequest(1, filter=_filter((AnyOf(key, (value,)),)), with_payload=list(keys), with_vector=True)
+            for value in values
+        ]
+        with self._live.translated():
+            answers = self._live.now.query_batch(QueryBatchRequest(requests))
+        return {value: _point(found[0]) for value, found in zip(values, answers, strict=True) if found}
+
+    def nearest(self, questions: Sequence[Nearest], where: Where, limit: int) -> list[Scores]:
+        """Return the closest matching points for each question."""
+        only = _filter(where)
+        requests = [QueryRequest(limit, query=_nearest(each), filter=only, params=_params(each)) for each in questions]
+        with self._live.translated():
+            answers = self._live.now.query_batch(QueryBatchRequest(requests))
+        return [{_id_of(cast("UUID", point.id).int): point.score for point in found} for found in answers]
+
+    def facet(self, key: str, where: Where, limit: int) -> dict[int, int]:
+        """Return how many points have each value."""
+        with self._live.translated():
+            response = self._live.now.facet(FacetRequest(key, limit, exact=True, filter=_filter(where)))
+        return {int(hit.value): hit.count for hit in response.hits}
+
+    def count(self, where: Where) -> int:
+        """Return the number of matching points."""
+        with self._live.translated():
+            return self._live.now.count(CountRequest(exact=True, filter=_filter(where)))
+
+    def scroll(
+        self, where: Where, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
+    ) -> tuple[list[Payload], str | None]:
+        """Return a page of points."""
+        wanted = True if keys is None else list(keys)
+        request = ScrollRequest(offset=offset, limit=limit, filter=_filter(where), with_payload=wanted)
+        with self._live.translated():
+            records, following = self._live.now.scroll(request)
+        return [record.payload or {} for record in records], None if following is None else str(following)
+
+    def close(self) -> None:
+        """End what is done in the background, flush and release the shard."""
+        self._graph.stop()
+        self._live.close()
+
+    def _update(self, operation: UpdateOperation, points: int) -> None:
+        self._live.update(operation, points)
+        self._graph.wrote()
+
+    def _create_indexes(self, indexes: Indexes) -> None:
+        with self._live.translated():
+            present = self._live.now.info().payload_schema.keys()
+        for key in indexes.keys() - present:
+            self._live.update(UpdateOperation.create_field_index(key, _SCHEMA[indexes[key]]))
+
+
+# Hundreds of ids a search, mostly of the same tools: writing them out anew takes longer than following the graph.
+@lru_cache(maxsize=200_000)
+def _id_of(number: int) -> str:
+    return str(UUID(int=number))
+
+
+def _nearest(question: Nearest) -> Query:
+    return Query.Nearest(_edge_vector(question.vector), using=question.name)
+
+
+def _params(question: Nearest) -> SearchParams | None:
+    return None if isinstance(question.vector, SparseVector) else DENSE_SEARCH
+
+
+def _edge_point(point: Point) -> EdgePoint:
+    return EdgePoint(point.id, {name: _edge_vector(each) for name, each in point.vectors.items()}, point.payload)
+
+
+def _point(stored: ScoredPoint) -> Point:
+    vectors = cast("dict[str, EdgeSparseVector | list[float]]", stored.vector)
+    return Point(str(stored.id), stored.payload or {}, {name: _vector(each) for name, each in vectors.items()})
+
+
+def _vector(stored: EdgeSparseVector | list[float]) -> Vector:
+    if isinstance(stored, EdgeSparseVector):
+        return SparseVector(tuple(stored.indices), tuple(stored.values))
+    return np.asarray(stored, dtype=np.float32)
+
+
+def _edge_vector(vector: Vector) -> EdgeSparseVector | list[float]:
+    if isinstance(vector, SparseVector):
+        return EdgeSparseVector(list(vector.indices), list(vector.values))
+    dense: list[float] = vector.tolist()
+    return dense
+
+
+def _filter(where: Where) -> Filter:
+    return Filter(
+        must=[_condition(each) for each in where if not isinstance(each, NoneOf | AmongPoints)],
+        must_not=[_condition(each) for each in where if isinstance(each, NoneOf)],
+        should=[each for among in where if isinstance(among, AmongPoints) for each in _alternatives(among)] or None,
+    )
+
+
+def _alternatives(among: AmongPoints) -> list[FieldCondition | HasIdCondition]:
+    return [HasIdCondition(set(among.ids)), FieldCondition(among.key, match=MatchAny(list(among.values)))]
+
+
+def _condition(condition: AnyOf | NoneOf | Absent | Above) -> FieldCondition | IsEmptyCondition:
+    match condition:
+        case AnyOf(key, values) | NoneOf(key, values):
+            return FieldCondition(key, match=MatchAny(list(values)))
+        case Above(key, bound):
+            return FieldCondition(key, range=RangeFloat(gt=float(bound)))
+        case _:
+            return IsEmptyCondition(condition.key)

@@ -1,0 +1,270 @@
+"""The index on a Qdrant server, shared by any number of processes."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from http import HTTPStatus
+
+from qdrant_client import QdrantClient, models
+from qdrant_client.common.client_exceptions import QdrantException
+from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
+
+from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
+from shared.index.engine import SERVERS_KIND, TOOLSETS_KIND, Kind
+from shared.index.payload import TOOL_INDEXES, tool_vector_schema
+from shared.index.points import AnyOf, Indexes, Nearest, Payload, Point, Scores, VectorSchema, Where
+from shared.index.server.points import filter_of, point_from, struct, struct_vector
+from shared.index.tool_index import QdrantIndex
+
+TIMEOUT_S = 30
+
+# One request stays well below the 32 MB that a server accepts by default, at up to four bytes a character.
+BATCH_POINTS = 256
+BATCH_CHARACTERS = 4_000_000
+
+# What local mode says in a bare ValueError.
+_LOCALLY_GONE = re.compile(r"^Collection .* not found")
+
+_SCHEMA = {"keyword": models.PayloadSchemaType.KEYWORD, "integer": models.PayloadSchemaType.INTEGER}
+
+
+def open_server(url: str, api_key: str | None, collection: str, dimension: int) -> QdrantIndex:
+    """Return the index on the server at `url`; what is missing of its collections is created.
+
+    Raises:
+        IndexUnavailable: the server does not answer.
+        ConfigInvalid: the server refuses the key.
+    """
+    return index_on(connect(url, api_key), collection, dimension)
+
+
+def connect(url: str, api_key: str | None) -> QdrantClient:
+    """Return a client of the server at `url`, which has not been asked anything yet."""
+    # comparing versions would cost a request and only warn
+    return QdrantClient(url=url, api_key=api_key, timeout=TIMEOUT_S, check_compatibility=False)
+
+
+def index_on(client: QdrantClient, collection: str, dimension: int, prefix: str = "") -> QdrantIndex:
+    """Return the index reached through this client; `prefix` begins the names of its collections.
+
+    A client in local mode, which is not thread-safe, is called by one thread at a time.
+    """
+    engine = ServerEngine(client, prefix)
+    kind = Kind(collection, tool_vector_schema(dimension), TOOL_INDEXES)
+    engine.ensure(kind)
+    engine.ensure(SERVERS_KIND)
+    engine.ensure(TOOLSETS_KIND)
+    return QdrantIndex(engine.collection(kind), engine.collection(SERVERS_KIND), engine.collection(TOOLSETS_KIND))
+
+
+class ServerEngine:
+    """The collections of a server; `prefix` begins the names of all that are ours.
+
+    A client in local mode, which is not thread-safe, is called by one thread at a time.
+    """
+
+    def __init__(self, client: QdrantClient, prefix: str = "") -> None:
+        self._client = client
+        self._prefix = prefix
+        self._is_local = client.init_options["location"] == ":memory:"
+        self._guard = threading.RLock() if self._is_local else nullcontext()
+
+    def ensure(self, kind: Kind) -> None:
+        """Create the collection and its payload indexes as far as they are missing."""
+        indexes: Indexes = {} if self._is_local else kind.indexes  # local mode has none and warns of each
+        self.collection(kind).ensure(kind.vectors, indexes)
+
+    def collection(self, kind: Kind) -> ServerCollection:
+        """Return the collection; nothing is asked of the server."""
+        return ServerCollection(self._client, self._prefix + kind.name, self._guard)
+
+    def exists(self, name: str) -> bool:
+        """Return whether the server has the collection."""
+        with _asking(self._guard, self._prefix + name):
+            return self._client.collection_exists(self._prefix + name)
+
+    def names(self) -> list[str]:
+        """Return the names of the server's collections that are ours, without the prefix."""
+        with _asking(self._guard, "names"):
+            found = [each.name for each in self._client.get_collections().collections]
+        return sorted(name.removeprefix(self._prefix) for name in found if name.startswith(self._prefix))
+
+    def drop(self, name: str) -> None:
+        """Remove the collection."""
+        with _asking(self._guard, self._prefix + name):
+            self._client.delete_collection(self._prefix + name)
+
+    def close(self) -> None:
+        """Close the client."""
+        with _asking(self._guard, "client"):
+            self._client.close()
+
+
+# Through the leader of each shard: replicas that took two writes in different orders would differ for good.
+_IN_ORDER = models.WriteOrdering.STRONG
+
+
+class ServerCollection:
+    """One collection of a server. `guard` is held around every call of the client."""
+
+    def __init__(self, client: QdrantClient, name: str, guard: AbstractContextManager[object]) -> None:
+        self._client = client
+        self._name = name
+        self._guard = guard
+
+    def ensure(self, vectors: VectorSchema, indexes: Indexes) -> None:
+        """Create the collection and its payload indexes as far as they are missing; others may do so meanwhile."""
+        with self._asking():
+            if not self._client.collection_exists(self._name):
+                self._create(vectors)
+            existing = self._client.get_collection(self._name).payload_schema
+            for key in indexes.keys() - existing.keys():
+                self._client.create_payload_index(self._name, key, _SCHEMA[indexes[key]], wait=True)
+
+    def upsert(self, points: Sequence[Point]) -> None:
+        """Write these points, a bounded batch at a time."""
+        for batch in batches(points):
+            with self._asking():
+                structs = [struct(point) for point in batch]
+                _assert_done(self._client.upsert(self._name, structs, wait=True, ordering=_IN_ORDER))
+
+    def delete(self, ids: Sequence[str]) -> None:
+        """Remove these points."""
+        if ids:
+            with self._asking():
+                selected = models.PointIdsList(points=list(ids))
+                _assert_done(self._client.delete(self._name, selected, wait=True, ordering=_IN_ORDER))
+
+    def set_payload(self, payload: Payload, where: Where) -> None:
+        """Set keys on matching points."""
+        with self._asking():
+            selected = filter_of(where)
+            _assert_done(self._client.set_payload(self._name, payload, selected, wait=True, ordering=_IN_ORDER))
+
+    def retrieve(self, ids: Sequence[str], keys: Sequence[str] | None = None) -> dict[str, Payload]:
+        """Return the points' payloads."""
+        wanted = True if keys is None else list(keys)
+        with self._asking():
+            found = self._client.retrieve(self._name, list(ids), with_payload=wanted)
+        return {str(point.id): point.payload or {} for point in found}
+
+    def one_of_each(self, key: str, values: Sequence[str], keys: Sequence[str]) -> dict[str, Point]:
+        """Return for each keyword one point that has it."""
+        requests = [
+            models.QueryRequest(
+                filter=filter_of((AnyOf(key, (value,)),)), limit=1, with_payload=list(keys), with_vector=True
+            )
+            for value in values
+        ]
+        with self._asking():
+            answers = self._client.query_batch_points(self._name, requests)
+        found = {value: answer.points for value, answer in zip(values, answers, strict=True)}
+        return {value: point_from(points[0]) for value, points in found.items() if points}
+
+    def nearest(self, questions: Sequence[Nearest], where: Where, limit: int) -> list[Scores]:
+        """Return the closest matching points for each question."""
+        only = filter_of(where)
+        requests = [
+            models.QueryRequest(query=struct_vector(each.vector), using=each.name, filter=only, limit=limit)
+            for each in questions
+        ]
+        with self._asking():
+            answers = self._client.query_batch_points(self._name, requests)
+        return [{str(point.id): point.score for point in found.points} for found in answers]
+
+    def facet(self, key: str, where: Where, limit: int) -> dict[int, int]:
+        """Return how many points have each value."""
+        with self._asking():
+            response = self._client.facet(self._name, key, filter_of(where), limit, exact=True)
+        return {int(hit.value): hit.count for hit in response.hits}
+
+    def count(self, where: Where) -> int:
+        """Return the number of matching points."""
+        with self._asking():
+            return self._client.count(self._name, filter_of(where), exact=True).count
+
+    def scroll(
+        self, where: Where, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
+    ) -> tuple[list[Payload], str | None]:
+        """Return a page of points."""
+        wanted = True if keys is None else list(keys)
+        with self._asking():
+            records, following = self._client.scroll(
+                self._name, filter_of(where), limit, offset=offset, with_payload=wanted
+            )
+        return [record.payload or {} for record in records], None if following is None else str(following)
+
+    def close(self) -> None:
+        """Close the client, which both collections share."""
+        with self._asking():
+            self._client.close()
+
+    def _create(self, vectors: VectorSchema) -> None:
+        try:
+            self._client.create_collection(
+                self._name,
+                vectors_config={
+                    name: models.VectorParams(size=vectors.dimension, distance=models.Distance.COSINE)
+                    for name in vectors.dense
+                },
+                sparse_vectors_config={
+                    name: models.SparseVectorParams(modifier=models.Modifier.IDF) for name in vectors.sparse
+                },
+            )
+        except UnexpectedResponse:
+            if not self._client.collection_exists(self._name):  # another process may have been faster
+                raise
+
+    def _asking(self) -> AbstractContextManager[None]:
+        return _asking(self._guard, self._name)
+
+
+@contextmanager
+def _asking(guard: AbstractContextManager[object], collection: str) -> Generator[None]:
+    with guard:
+        try:
+            yield
+        except UnexpectedResponse as error:
+            raise _refusal(error, collection) from error
+        except (ApiException, QdrantException) as error:
+            raise IndexUnavailable(f"Qdrant, collection {collection}: {error}") from error
+        except ValueError as error:
+            if not _LOCALLY_GONE.search(str(error)):
+                raise
+            raise IndexLost(f"Qdrant has no collection {collection}") from error
+
+
+def _assert_done(result: models.UpdateResult) -> None:
+    """Raise IndexUnavailable where a write was only noted: what is read next, as sums, would lack it for good."""
+    if result.status is not models.UpdateStatus.COMPLETED:
+        raise IndexUnavailable(f"Qdrant has not carried out a write in time: {result.status}")
+
+
+def batches(points: Sequence[Point]) -> Iterator[list[Point]]:
+    """Split points into requests of bounded count and size, in order; a point larger than that goes alone."""
+    batch: list[Point] = []
+    characters = 0
+    for point in points:
+        size = _characters(point)
+        if batch and (len(batch) == BATCH_POINTS or characters + size > BATCH_CHARACTERS):
+            yield batch
+            batch, characters = [], 0
+        batch.append(point)
+        characters += size
+    if batch:
+        yield batch
+
+
+def _characters(point: Point) -> int:
+    return sum(len(value) for value in point.payload.values() if isinstance(value, str))
+
+
+def _refusal(error: UnexpectedResponse, collection: str) -> ConfigInvalid | IndexUnavailable:
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        return IndexLost(f"Qdrant has no collection {collection}")
+    if error.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return ConfigInvalid(f"QDRANT_API_KEY: Qdrant refuses it ({error.status_code})")
+    return IndexUnavailable(f"Qdrant answered {error}")

@@ -1,0 +1,273 @@
+"""The index over its collections of points, whichever of Qdrant's engines holds them."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import closing
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from shared.catalog import NAMESPACE, Candidates, Prepared, SparseVector, TokenSum, ToolPage, ToolVectors, point_id
+from shared.index.contract import ToolState
+from shared.index.payload import (
+    COUNT_KEYS,
+    NAME_VECTOR,
+    TERMS_VECTOR,
+    TEXT_VECTOR,
+    counts_from,
+    matches_nothing,
+    named,
+    scope_conditions,
+    server_from,
+    server_payload,
+    tool_from,
+    tool_payload,
+    toolset_from,
+    toolset_payload,
+)
+from shared.index.points import Above, Absent, AnyOf, Nearest, Point, PointCollection, Scores, Where, walk
+
+if TYPE_CHECKING:
+    from shared.catalog import EmbeddedTool, Encoding, IndexedTool, QueryVectors, Scope, ServerRecord, Status
+    from shared.toolset import Toolset
+
+
+# Digests looked up by one request: about 300 KB of vectors, and below what servers in strict mode take for a batch.
+DIGESTS_A_REQUEST = 64
+
+# 100,000 real tools have about 1,500 distinct counts.
+FACET_LIMIT = 4_096
+
+
+class QdrantIndex:
+    """A ToolIndex; see the contract for what its methods promise."""
+
+    def __init__(
+        self,
+        tools: PointCollection,
+        servers: PointCollection,
+        toolsets: PointCollection,
+        facet_limit: int = FACET_LIMIT,
+        beside: Sequence[PointCollection] = (),
+    ) -> None:
+        """Read from and write to `tools`; what needs no vectors is written to `beside` as well, and there first."""
+        self._tools = tools
+        self._all_tools = (*beside, tools)
+        self._servers = servers
+        self._toolsets = toolsets
+        self._owners = Owners(tools)
+        self._facet_limit = facet_limit
+
+    def upsert(self, tools: Sequence[EmbeddedTool]) -> None:
+        """Write these tools whole."""
+        self._tools.upsert([_tool_point(each) for each in tools])
+
+    def delete(self, server_id: str, tool_names: Collection[str]) -> None:
+        """Remove these tools of a server."""
+        points = [point_id(server_id, name) for name in tool_names]
+        for collection in self._all_tools:
+            collection.delete(points)
+
+    def prepared(self, digests: Collection[str]) -> dict[str, Prepared]:
+        """Return what was made of these definitions."""
+        asked, keys = list(digests), ("digest", *COUNT_KEYS.values())
+        found: dict[str, Point] = {}
+        for start in range(0, len(asked), DIGESTS_A_REQUEST):
+            found |= self._tools.one_of_each("digest", asked[start : start + DIGESTS_A_REQUEST], keys)
+        return {digest: _prepared(point) for digest, point in found.items()}
+
+    def states(self, server_id: str) -> dict[str, ToolState]:
+        """Return what must be so of each tool, by its name."""
+        rows = walk(self._tools, (AnyOf("server_id", (server_id,)),), ("tool_name", "digest", "status", "groups"))
+        return {row["tool_name"]: ToolState(row["digest"], row["status"], frozenset(row["groups"])) for row in rows}
+
+    def owners(self) -> set[str]:
+        """Return the servers that have tools."""
+        return {row["server_id"] for row in walk(self._tools, (), ("server_id",))}
+
+    def assign(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:
+        """Set status and groups of a server's tools."""
+        payload = {"status": status, "groups": sorted(groups)}
+        for collection in self._all_tools:
+            collection.set_payload(payload, (AnyOf("server_id", (server_id,)),))
+
+    def search(self, queries: Sequence[QueryVectors], scope: Scope, depth: int) -> list[Candidates]:
+        """Return the candidates of each query."""
+        asked = [_questions(query) for query in queries]
+        questions = [question for each in asked for question in each]
+        if depth < 1 or not questions or matches_nothing(scope):
+            return [_candidates(depth, {}, {}) for _ in queries]
+        answers = iter(self._tools.nearest(questions, scope_conditions(scope), depth))
+        found = [{question.name: next(answers) for question in each} for each in asked]
+        owners = self._owners.of(point for lists in found for scores in lists.values() for point in scores)
+        return [_candidates(depth, lists, owners) for lists in found]
+
+    def named(self, name: str, scope: Scope, limit: int) -> list[IndexedTool]:
+        """Return the tools of this name."""
+        if limit < 1 or matches_nothing(scope):
+            return []
+        page, _ = self._tools.scroll([*scope_conditions(scope), named(name)], limit)
+        return [tool_from(payload) for payload in page]
+
+    def fetch(self, ids: Sequence[str]) -> dict[str, IndexedTool]:
+        """Return the tools of these points."""
+        return {point: tool_from(payload) for point, payload in self._tools.retrieve(ids).items()} if ids else {}
+
+    def token_sum(self, scope: Scope, encoding: Encoding) -> TokenSum:
+        """Return the exact sum: Qdrant has none of its own, but counts each value exactly."""
+        if matches_nothing(scope):
+            return TokenSum(0, 0, 0)
+        where, key = scope_conditions(scope), COUNT_KEYS[encoding]
+        tools_by_count = self._tools_by_count(where, key)
+        return TokenSum(
+            tokens=sum(count * tools for count, tools in tools_by_count.items()),
+            counted=sum(tools_by_count.values()),
+            uncounted=self._tools.count([*where, Absent(key)]),
+        )
+
+    def uncounted(self, scope: Scope, encoding: Encoding, limit: int) -> list[str]:
+        """Return qualified names of tools without a count."""
+        if limit < 1 or matches_nothing(scope):
+            return []
+        where = [*scope_conditions(scope), Absent(COUNT_KEYS[encoding])]
+        rows = walk(self._tools, where, ("server_id", "tool_name"))
+        return [f"{row['server_id']}:{row['tool_name']}" for row in islice(rows, limit)]
+
+    def tools(self, scope: Scope, *, limit: int, after: str | None = None) -> ToolPage:
+        """Return a page of tools in the order of their points' ids."""
+        if matches_nothing(scope):
+            return ToolPage(())
+        page, following = self._tools.scroll(scope_conditions(scope), limit, _behind(after))
+        tools = [tool_from(payload) for payload in page]
+        is_last = following is None or not tools
+        return ToolPage(tools, None if is_last else point_id(tools[-1].server_id, tools[-1].definition.name))
+
+    def put_server(self, record: ServerRecord) -> None:
+        """Write a server's record."""
+        self._servers.upsert([Point(_server_point_id(record.server_id), server_payload(record))])
+
+    def server(self, server_id: str) -> ServerRecord | None:
+        """Return a server's record, or None."""
+        found = self._servers.retrieve([_server_point_id(server_id)])
+        return next((server_from(payload) for payload in found.values()), None)
+
+    def servers(self, *, newer_than: int = 0) -> list[ServerRecord]:
+        """Return the records above a revision."""
+        return [server_from(payload) for payload in walk(self._servers, (Above("revision", newer_than),))]
+
+    def revisions(self, *, newer_than: int = 0) -> dict[str, int]:
+        """Return the revisions above a revision."""
+        rows = walk(self._servers, (Above("revision", newer_than),), ("server_id", "revision"))
+        return {row["server_id"]: row["revision"] for row in rows}
+
+    def put_toolset(self, toolset: Toolset) -> None:
+        """Write a toolset."""
+        self._toolsets.upsert([Point(_toolset_point_id(toolset.name), toolset_payload(toolset))])
+
+    def toolset(self, name: str) -> Toolset | None:
+        """Return a toolset, or None."""
+        found = self._toolsets.retrieve([_toolset_point_id(name)])
+        return next((toolset_from(payload) for payload in found.values()), None)
+
+    def toolsets(self) -> list[Toolset]:
+        """Return all toolsets by their names."""
+        return sorted((toolset_from(payload) for payload in walk(self._toolsets, ())), key=lambda each: each.name)
+
+    def delete_toolset(self, name: str) -> None:
+        """Remove a toolset."""
+        self._toolsets.delete([_toolset_point_id(name)])
+
+    def close(self) -> None:
+        """Release all collections."""
+        with closing(self._toolsets), closing(self._servers):
+            self._tools.close()
+
+    def _tools_by_count(self, where: Where, key: str) -> Mapping[int, int]:
+        found = self._tools.facet(key, where, self._facet_limit)
+        if len(found) < self._facet_limit:
+            return found
+        # the facet may have left values out: read every count instead
+        return Counter(row[key] for row in walk(self._tools, where, (key,)) if key in row)
+
+
+def _tool_point(embedded: EmbeddedTool) -> Point:
+    tool = embedded.tool
+    vectors = embedded.vectors
+    return Point(
+        point_id(tool.server_id, tool.definition.name),
+        tool_payload(tool),
+        {NAME_VECTOR: vectors.name, TEXT_VECTOR: vectors.text, TERMS_VECTOR: vectors.terms},
+    )
+
+
+def _prepared(point: Point) -> Prepared:
+    name, text, terms = (point.vectors[each] for each in (NAME_VECTOR, TEXT_VECTOR, TERMS_VECTOR))
+    if isinstance(name, SparseVector) or isinstance(text, SparseVector) or not isinstance(terms, SparseVector):
+        raise TypeError(f"point {point.id} has other vectors than its collection")
+    return Prepared(counts_from(point.payload), ToolVectors(name, text, terms))
+
+
+def _questions(query: QueryVectors) -> list[Nearest]:
+    questions: list[Nearest] = []
+    if query.dense is not None:
+        questions += [Nearest(NAME_VECTOR, query.dense), Nearest(TEXT_VECTOR, query.dense)]
+    if query.terms.indices:
+        questions.append(Nearest(TERMS_VECTOR, query.terms))
+    return questions
+
+
+def _candidates(depth: int, lists: Mapping[str, Scores], owners: Mapping[str, str]) -> Candidates:
+    """Return the answers to a query's questions as candidates; a list nobody asked for is empty."""
+    return Candidates(
+        depth=depth,
+        name=lists.get(NAME_VECTOR, {}),
+        text=lists.get(TEXT_VECTOR, {}),
+        terms=lists.get(TERMS_VECTOR, {}),
+        servers={point: owners[point] for scores in lists.values() for point in scores if point in owners},
+    )
+
+
+def _behind(point: str | None) -> str | None:
+    # engines begin a page at an id; the greatest of all is no UUID of the version that ids have
+    return None if point is None else str(uuid.UUID(int=uuid.UUID(point).int + 1))
+
+
+def _server_point_id(server_id: str) -> str:
+    return str(uuid.uuid5(NAMESPACE, server_id))
+
+
+def _toolset_point_id(name: str) -> str:
+    return str(uuid.uuid5(NAMESPACE, name))
+
+
+# About 50 MB. More points than this are remembered anew from time to time.
+MAX_REMEMBERED = 300_000
+
+
+class Owners:
+    """Servers by point. A point's id is derived from its server's, so what was read once stays true."""
+
+    def __init__(self, tools: PointCollection) -> None:
+        self._tools = tools
+        self._known: dict[str, str] = {}
+
+    def of(self, points: Iterable[str]) -> dict[str, str]:
+        """Return the server of each of these points; one that is no longer there may be left out.
+
+        Raises:
+            IndexUnavailable: some had to be read, and the engine did not answer.
+        """
+        asked = dict.fromkeys(points)
+        known = self._known
+        unknown = [point for point in asked if point not in known]
+        if unknown:
+            self._read(unknown, known)
+        return {point: known[point] for point in asked if point in known}
+
+    def _read(self, points: Sequence[str], known: dict[str, str]) -> None:
+        rows = self._tools.retrieve(points, ("server_id",))
+        known.update({point: str(row["server_id"]) for point, row in rows.items()})
+        if len(known) > MAX_REMEMBERED:
+            self._known = {}  # another thread may still be using the old one

@@ -1,0 +1,1 @@
+"""Logging, metrics and tracing of every process."""

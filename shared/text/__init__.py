@@ -1,0 +1,1 @@
+"""Text features: terms, BM25 weights, token counts and embeddings."""

@@ -1,0 +1,189 @@
+"""Turn texts into vectors; the only module that loads a model.
+
+The default is the bundled int8 all-MiniLM-L6-v2, so that the first run needs no network and no model hub.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import math
+import threading
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from shared.errors import ConfigInvalid, ModelUnavailable
+from shared.text.terms import words
+
+if TYPE_CHECKING:
+    from fastembed import TextEmbedding
+    from numpy.typing import NDArray
+
+    from shared.catalog import ToolDefinition
+
+BUNDLED_MODEL = "toolscale/all-MiniLM-L6-v2-int8"
+BUNDLED_DIMENSION = 384
+
+# One text at a time: an int8 model scales its activations over the whole batch, so that a text's vector would depend
+# on its neighbours (cosine 0.975 to itself in the worst case seen), and padding costs what batching gains.
+BATCH_SIZE = 1
+QUERY_CACHE_SIZE = 1024
+# A model that could not be loaded is not tried again before: a download that fails may take as long to do so.
+RELOAD_AFTER_S = 60.0
+
+
+class Embedder(Protocol):
+    """What the write side and the read side need of a model. Safe to call from several threads.
+
+    Both ways to embed raise ModelUnavailable when the model cannot be loaded.
+    """
+
+    @property
+    def model(self) -> str:
+        """Return the model's name, part of the collection's name."""
+        ...
+
+    @property
+    def dimension(self) -> int:
+        """Return the length of each vector."""
+        ...
+
+    def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return shape (len(texts), dimension), float32, unit rows."""
+        ...
+
+    def query(self, text: str) -> NDArray[np.float32]:
+        """Return shape (dimension,), float32, unit length."""
+        ...
+
+
+class FastEmbedder:
+    """An embedder on fastembed; the model is loaded on first use, so after any fork."""
+
+    def __init__(self, model: str = BUNDLED_MODEL, threads: int = 1) -> None:
+        self.model = model
+        self._threads = threads
+        self._loaded: TextEmbedding | None = None
+        self._loading = threading.Lock()
+        self._failure: ModelUnavailable | None = None
+        self._failed_at_s = -math.inf
+        self._cached_query = lru_cache(QUERY_CACHE_SIZE)(self._embed_query)
+
+    @property
+    def dimension(self) -> int:
+        """Return the length of each vector, known without loading the model."""
+        return BUNDLED_DIMENSION if self.model == BUNDLED_MODEL else _dimension_of(self.model)
+
+    @property
+    def is_loaded(self) -> bool:
+        """Return whether anything has been embedded in this process yet."""
+        return self._loaded is not None
+
+    def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return shape (len(texts), dimension), float32, unit rows; a text's row does not depend on the others."""
+        if not texts:
+            return np.empty((0, self.dimension), dtype=np.float32)
+        rows = self._model().passage_embed([_clean(text) for text in texts], batch_size=BATCH_SIZE)
+        return np.vstack([_unit(row) for row in rows])
+
+    def query(self, text: str) -> NDArray[np.float32]:
+        """Return shape (dimension,), float32, unit length; the last thousand queries are remembered."""
+        return self._cached_query(text)
+
+    def _embed_query(self, text: str) -> NDArray[np.float32]:
+        vector = _unit(next(iter(self._model().query_embed(_clean(text)))))
+        vector.flags.writeable = False  # it is shared by the cache
+        return vector
+
+    def _model(self) -> TextEmbedding:
+        with self._loading:
+            if self._loaded is None:
+                self._loaded = self._load_or_recall()
+            return self._loaded
+
+    def _load_or_recall(self) -> TextEmbedding:
+        if self._failure and time.monotonic() - self._failed_at_s < RELOAD_AFTER_S:
+            raise self._failure
+        try:
+            return _load(self.model, self._threads)
+        except Exception as error:  # fastembed, its hub and ONNX Runtime share no class of errors
+            self._failure = ModelUnavailable(f"the embedding model {self.model} cannot be loaded: {error}")
+            self._failed_at_s = time.monotonic()
+            raise self._failure from error
+
+
+def known_models() -> list[str]:
+    """Return the names of all models that can be asked for."""
+    from fastembed import TextEmbedding  # noqa: PLC0415  # 2 s to import
+
+    return [BUNDLED_MODEL, *(str(each["model"]) for each in TextEmbedding.list_supported_models())]
+
+
+def bundled_model() -> Path:
+    """Return the directory of the model that ships with Toolscale."""
+    return Path(str(importlib.resources.files("shared") / "assets" / "all-MiniLM-L6-v2-int8"))
+
+
+def name_passage(tool: ToolDefinition, declared_name: str) -> str:
+    """Return the short text a tool is found by: the server's and the tool's name, in words."""
+    return f"{words(declared_name)}: {words(tool.name)}"
+
+
+def text_passage(tool: ToolDefinition) -> str:
+    """Return the long text a tool is found by: name, description, parameter names. It names no server.
+
+    What a server says of itself would only make its tools alike, and parameter descriptions add nothing (measured).
+    """
+    parameters = " ".join(words(name) for name in tool.parameters)
+    named = f"{words(tool.name)}: {tool.description}"
+    return f"{named} Parameters: {parameters}" if parameters else named
+
+
+def _clean(text: str) -> str:
+    """Replace lone surrogates, which the tokenizer refuses; 20,000 characters exceed what any model reads."""
+    return text[:20_000].encode("utf-8", "replace").decode("utf-8")
+
+
+def _unit(row: NDArray[np.generic]) -> NDArray[np.float32]:
+    vector = np.asarray(row, dtype=np.float32)
+    norm = float(np.linalg.norm(vector))
+    return vector / np.float32(norm) if norm > 0 else vector
+
+
+def _dimension_of(model: str) -> int:
+    from fastembed import TextEmbedding  # noqa: PLC0415  # 2 s to import
+
+    try:
+        return int(TextEmbedding.get_embedding_size(model))
+    except ValueError as error:
+        raise ConfigInvalid(f"embedding_model: fastembed knows no model {model!r}") from error
+
+
+def _load(model: str, threads: int) -> TextEmbedding:
+    import onnxruntime  # noqa: PLC0415
+    from fastembed import TextEmbedding  # noqa: PLC0415  # 2 s to import
+
+    onnxruntime.disable_telemetry_events()  # nothing that is embedded here is anybody else's business
+    if model != BUNDLED_MODEL:
+        return TextEmbedding(model, threads=threads)
+    _register_bundled()
+    return TextEmbedding(model, threads=threads, specific_model_path=str(bundled_model()))
+
+
+@lru_cache(maxsize=1)
+def _register_bundled() -> None:
+    from fastembed import TextEmbedding  # noqa: PLC0415
+    from fastembed.common.model_description import ModelSource, PoolingType  # noqa: PLC0415
+
+    TextEmbedding.add_custom_model(
+        model=BUNDLED_MODEL,
+        pooling=PoolingType.MEAN,
+        normalization=True,
+        sources=ModelSource(hf=BUNDLED_MODEL),  # never fetched: the files are read from the package
+        dim=BUNDLED_DIMENSION,
+        model_file="model.onnx",
+    )

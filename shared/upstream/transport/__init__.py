@@ -1,0 +1,1 @@
+"""MCP transports to upstream servers: streamable HTTP and stdio."""

@@ -1,0 +1,159 @@
+"""What went wrong with one server, told in the errors that the rest of Toolscale knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import cast
+
+import anyio
+import httpx2
+from mcp import MCPError
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    REQUEST_TIMEOUT,
+    UNSUPPORTED_PROTOCOL_VERSION,
+)
+from pydantic import ValidationError
+
+from shared.errors import (
+    ListingTooLarge,
+    ServerError,
+    ServerFailed,
+    ServerMisbehaved,
+    ServerRefused,
+    ServerTimeout,
+    ServerUnreachable,
+)
+from shared.upstream.transport.json_size import MAX_MESSAGE_NODES
+from shared.upstream.transport.session_state import Evidence
+
+FOREIGN_ERRORS = (
+    ExceptionGroup,
+    MCPError,
+    httpx2.HTTPError,
+    httpx2.InvalidURL,
+    anyio.BrokenResourceError,
+    anyio.ClosedResourceError,
+    OSError,
+    ValueError,
+    RuntimeError,
+    ServerError,
+)
+"""What an attempt to list a server's tools may end in; the SDK raises some of the built-in ones bare."""
+
+_NOT_MCP = (INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, UNSUPPORTED_PROTOCOL_VERSION)
+_CREDENTIALS_WANTED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+_MAY_PASS = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+_SDK_STAND_IN = "Server returned an error response"
+
+
+def explain(evidence: Evidence, error: Exception) -> ServerError | None:
+    """Return our error for what came out of the SDK, None when it is no error of the server's.
+
+    A verdict of the transport's counts first, then the most telling of the errors in a group.
+    """
+    if evidence.verdict:
+        return evidence.verdict
+    found = [ours for leaf in leaves(error) if (ours := _explain_leaf(evidence, leaf))]
+    return min(found, key=lambda ours: isinstance(ours, ServerUnreachable), default=None)
+
+
+def out_of_time(evidence: Evidence, timeout_s: float) -> ServerError:
+    """Return our error for an attempt that had to be ended."""
+    if evidence.verdict:
+        return evidence.verdict
+    if evidence.oddity:
+        return ServerMisbehaved(evidence.server_id, evidence.oddity)
+    return ServerTimeout(evidence.server_id, f"no complete list of tools within {timeout_s:g} s{_last_words(evidence)}")
+
+
+def by_status(evidence: Evidence, status: int, words: str = "") -> ServerError:
+    """Return our error for an HTTP status of 400 and above, and the words that came with it."""
+    reason = f"HTTP {status}: {words}" if words else f"HTTP {status}"
+    if status in _CREDENTIALS_WANTED:
+        return ServerRefused(evidence.server_id, f"{reason}; credentials are missing, wrong, or not enough")
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _MAY_PASS:
+        return ServerFailed(evidence.server_id, reason)
+    return ServerMisbehaved(evidence.server_id, reason)
+
+
+def too_large(evidence: Evidence, limit_bytes: int) -> ListingTooLarge:
+    """Return our error for a message over the limit."""
+    return ListingTooLarge(evidence.server_id, f"one message is larger than {limit_bytes} bytes")
+
+
+def too_dense(evidence: Evidence) -> ListingTooLarge:
+    """Return our error for a message of more values than we parse."""
+    return ListingTooLarge(evidence.server_id, f"one message holds more than {MAX_MESSAGE_NODES} values")
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield the single errors in a group of groups."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in cast("BaseExceptionGroup[BaseException]", error).exceptions:
+            yield from leaves(inner)
+    else:
+        yield error
+
+
+def _explain_leaf(evidence: Evidence, error: BaseException) -> ServerError | None:
+    match error:
+        case ServerError():
+            return error
+        case MCPError():
+            return explain_answer(evidence, error, evidence.http_status)
+        case httpx2.HTTPError() | httpx2.InvalidURL():
+            return _explain_http(evidence, error)
+        case OSError():
+            return ServerUnreachable(evidence.server_id, f"cannot be started: {error.strerror or type(error).__name__}")
+        case ValidationError():
+            return ServerMisbehaved(evidence.server_id, f"answers with an invalid result: {first_problem(error)}")
+        case anyio.BrokenResourceError() | anyio.ClosedResourceError():
+            return ServerUnreachable(evidence.server_id, "the connection broke")
+        case RuntimeError() | ValueError():  # the SDK's way to say: no common version, a stream without an endpoint
+            return ServerMisbehaved(evidence.server_id, evidence.quote(str(error)))
+        case _:
+            return None
+
+
+def explain_answer(evidence: Evidence, error: MCPError, http_status: int | None) -> ServerError:
+    """Return our error for what the SDK says that a request ended in, and the HTTP status that came with it."""
+    server_id = evidence.server_id
+    words = f"{evidence.quote(error.message)} ({error.code}){_last_words(evidence)}"
+    if http_status:
+        return by_status(evidence, http_status, "" if error.message == _SDK_STAND_IN else words)
+    if error.code == CONNECTION_CLOSED:
+        closed = ServerMisbehaved(server_id, evidence.oddity) if evidence.oddity else None
+        return closed or ServerUnreachable(server_id, words)
+    if error.code == REQUEST_TIMEOUT:
+        return ServerTimeout(server_id, words)
+    return ServerMisbehaved(server_id, words) if error.code in _NOT_MCP else ServerFailed(server_id, words)
+
+
+def _explain_http(evidence: Evidence, error: httpx2.HTTPError | httpx2.InvalidURL) -> ServerError:
+    server_id, words = evidence.server_id, evidence.quote(f"{type(error).__name__}: {error}")
+    match error:
+        case httpx2.ConnectError() | httpx2.ConnectTimeout():
+            return ServerUnreachable(server_id, f"no connection: {words}")
+        case httpx2.TimeoutException():
+            return ServerTimeout(server_id, words)
+        case httpx2.SSEError() | httpx2.InvalidURL() | httpx2.UnsupportedProtocol() | httpx2.LocalProtocolError():
+            return ServerMisbehaved(server_id, words)
+        case _:
+            return ServerUnreachable(server_id, f"the connection broke: {words}")
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return where and what the first thing wrong is, without the offending value."""
+    problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return ": ".join(filter(None, (".".join(map(str, problem["loc"])), problem["msg"])))
+
+
+def _last_words(evidence: Evidence) -> str:
+    status = "" if evidence.exit_code is None else f"; exit code {evidence.exit_code}"
+    return status + (f"; its last words: {evidence.quote(evidence.stderr[-600:])}" if evidence.stderr.strip() else "")

@@ -1,0 +1,291 @@
+"""A server behind a URL: connected to checked addresses only, its bodies capped before they are parsed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cache, partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+import anyio
+import httpx2
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import DEFAULT_MAX_SSE_EVENT_SIZE, streamable_http_client
+
+from shared.errors import AddressForbidden, ServerMisbehaved
+from shared.upstream.dial import HttpTarget
+from shared.upstream.transport.errors import by_status, too_dense, too_large
+from shared.upstream.transport.json_size import MAX_MESSAGE_NODES, NodeMeter
+from shared.upstream.transport.session_state import Evidence, Exchange, current_exchange
+
+if TYPE_CHECKING:
+    import ssl
+
+    from mcp.client._transport import TransportStreams as Streams
+
+_CONNECT_S = 5.0
+_NOTIFICATION_S = 5.0
+_NOTIFICATION_BYTES = 4 << 10
+
+
+def http_transport(
+    target: HttpTarget, max_message_bytes: int, timeout_s: float, evidence: Evidence
+) -> AbstractAsyncContextManager[Streams]:
+    """Return the SDK's transport for this target, over a guarded HTTP client.
+
+    A body, or an event of an event stream, may have `max_message_bytes`; an event of the older sse transport
+    at most the SDK's own fixed 1 MiB. The whole is bounded by the caller's deadline, not here.
+    """
+    timeout = httpx2.Timeout(timeout_s, connect=min(_CONNECT_S, timeout_s / 2))
+    if target.transport == "streamable-http":
+        guard = GuardedTransport(target, max_message_bytes, evidence)
+        return _streamable(target, _client(guard, dict(target.headers), timeout), max_message_bytes)
+    guard = GuardedTransport(target, min(max_message_bytes, DEFAULT_MAX_SSE_EVENT_SIZE), evidence)
+    return sse_client(
+        target.url,
+        headers=dict(target.headers),
+        timeout=min(_CONNECT_S, timeout_s / 2),
+        sse_read_timeout=timeout_s,
+        httpx_client_factory=partial(_client, guard),
+    )
+
+
+def _client(
+    guard: GuardedTransport,
+    headers: dict[str, str] | None = None,
+    timeout: httpx2.Timeout | None = None,
+    auth: httpx2.Auth | None = None,
+) -> httpx2.AsyncClient:
+    uncompressed = {**(headers or {}), "accept-encoding": "identity"}
+    return httpx2.AsyncClient(transport=guard, headers=uncompressed, timeout=timeout, auth=auth, trust_env=False)
+
+
+@asynccontextmanager
+async def _streamable(target: HttpTarget, client: httpx2.AsyncClient, max_event_bytes: int) -> AsyncGenerator[Streams]:
+    async with (
+        client,
+        streamable_http_client(target.url, http_client=client, max_sse_event_size=max_event_bytes) as streams,
+    ):
+        yield streams
+
+
+class GuardedTransport(httpx2.AsyncBaseTransport):
+    """An HTTP transport that keeps to the target's origin and addresses, and judges every response.
+
+    Redirects and compressed bodies are refused, whatever they lead to or hold.
+    """
+
+    def __init__(self, target: HttpTarget, max_bytes: int, evidence: Evidence) -> None:
+        self._inner = httpx2.AsyncHTTPTransport(verify=_tls(), trust_env=False)
+        self._origin = _origin(httpx2.URL(target.url))
+        self._addresses: tuple[str | None, ...] = target.addresses or (None,)
+        self._every_answer_counts = target.transport == "sse"  # the SDK's sse client goes on waiting after an error
+        self._max_bytes = max_bytes
+        self._evidence = evidence
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send the request to one of the target's addresses.
+
+        Raises:
+            ServerError: the request would leave the origin, or the response is one that is refused.
+            httpx2.HTTPError: the exchange failed.
+        """
+        if _origin(request.url) != self._origin:
+            raise self._evidence.condemn(AddressForbidden(self._evidence.server_id, "sends us on to another origin"))
+        response = await (self._send(request) if _awaits_an_answer(request) else self._send_aside(request))
+        try:
+            self._judge(request, response)
+        except BaseException:
+            await response.aclose()
+            raise
+        return httpx2.Response(
+            response.status_code,
+            headers=_in_utf8(response.headers),
+            stream=self._capped(request, response),
+            extensions=response.extensions,
+        )
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._inner.aclose()
+
+    async def _send_aside(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a notification, which is given up where the server does not take it: the SDK sends nothing meanwhile."""
+        with anyio.move_on_after(_NOTIFICATION_S):
+            return await self._send(request)
+        return httpx2.Response(HTTPStatus.ACCEPTED, stream=httpx2.ByteStream(b""))
+
+    async def _send(self, request: httpx2.Request) -> httpx2.Response:
+        *others, last = self._addresses
+        for address in others:
+            try:
+                return await self._send_to(request, address)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout):
+                self._addresses = tuple(other for other in self._addresses if other != address)
+        return await self._send_to(request, last)
+
+    async def _send_to(self, request: httpx2.Request, address: str | None) -> httpx2.Response:
+        exchange = current_exchange.get() or Exchange()
+        was_sent, exchange.sent = exchange.sent, True
+        try:
+            return await self._send_pinned(request, address)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout):
+            exchange.sent = was_sent
+            raise
+
+    async def _send_pinned(self, request: httpx2.Request, address: str | None) -> httpx2.Response:
+        if address is None:
+            return await self._inner.handle_async_request(request)
+        pinned = httpx2.Request(
+            request.method,
+            request.url.copy_with(host=address),
+            headers=request.headers,  # the Host header among them keeps the name
+            stream=request.stream,
+            extensions={**request.extensions, "sni_hostname": request.url.host},
+        )
+        return await self._inner.handle_async_request(pinned)
+
+    def _judge(self, request: httpx2.Request, response: httpx2.Response) -> None:
+        evidence = self._evidence
+        if response.has_redirect_location:
+            goal = evidence.quote(response.headers["location"].partition("?")[0].rpartition("@")[2])
+            raise evidence.condemn(ServerMisbehaved(evidence.server_id, f"redirects to {goal}, which is not followed"))
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise evidence.condemn(ServerMisbehaved(evidence.server_id, "sends a compressed body, unasked"))
+        if int(response.headers.get("content-length", 0)) > self._max_bytes:
+            raise evidence.condemn(too_large(evidence, self._max_bytes))
+        if self._every_answer_counts and response.status_code >= HTTPStatus.BAD_REQUEST:
+            raise evidence.condemn(by_status(evidence, response.status_code))
+        if request.method == "GET":
+            evidence.stream_answered(response.status_code)
+        if request.method == "POST":
+            status = response.status_code if response.status_code >= HTTPStatus.BAD_REQUEST else None
+            evidence.http_status = status
+            if exchange := current_exchange.get():
+                exchange.http_status = status
+
+    def _capped(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.AsyncByteStream:
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        is_event_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+        body = _CappedBody(response.stream, self._max_bytes, self._evidence, is_event_stream=is_event_stream)
+        return _OwnStream(body, self._evidence) if request.method == "GET" else body
+
+
+class _CappedBody(httpx2.AsyncByteStream):
+    """A body that is refused once it, or one event of an event stream, exceeds the cap."""
+
+    def __init__(
+        self, body: httpx2.AsyncByteStream, max_bytes: int, evidence: Evidence, *, is_event_stream: bool
+    ) -> None:
+        self._body = body
+        self._max_bytes = max_bytes
+        self._evidence = evidence
+        self._meter = EventMeter() if is_event_stream else BodyMeter()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._body:
+            size_bytes = self._meter.add(chunk)
+            if size_bytes > self._max_bytes:
+                raise self._evidence.condemn(too_large(self._evidence, self._max_bytes))
+            if self._meter.nodes > MAX_MESSAGE_NODES:
+                raise self._evidence.condemn(too_dense(self._evidence))
+            await self._evidence.received(len(chunk))
+            await self._evidence.before_holding(size_bytes, self._meter.nodes)
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+class _OwnStream(httpx2.AsyncByteStream):
+    """The body that carries the server's own messages: what ends it, ends them."""
+
+    def __init__(self, body: httpx2.AsyncByteStream, evidence: Evidence) -> None:
+        self._body = body
+        self._evidence = evidence
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._body:
+                yield chunk
+        finally:
+            self._evidence.stream_ended()
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+class BodyMeter:
+    """Counts the bytes of a body, and the values that they will be once parsed."""
+
+    def __init__(self) -> None:
+        self._values = NodeMeter()
+        self._size_bytes = 0
+
+    @property
+    def nodes(self) -> int:
+        """Return how many values there are so far."""
+        return self._values.nodes
+
+    def add(self, chunk: bytes) -> int:
+        """Return the bytes so far."""
+        self._values.add(chunk)
+        self._size_bytes += len(chunk)
+        return self._size_bytes
+
+
+class EventMeter:
+    """Counts the bytes of the event that is under way in an event stream, and in `nodes` its values or the last's."""
+
+    _ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
+
+    def __init__(self) -> None:
+        self.nodes = 0
+        self._values = NodeMeter()
+        self._size_bytes = 0
+        self._tail = b""
+
+    def add(self, chunk: bytes) -> int:
+        """Return the bytes since the last blank line, which may lie across two chunks."""
+        seen = self._tail + chunk
+        end = max(seen.rfind(mark) + len(mark) if mark in seen else -1 for mark in self._ENDS)
+        self._size_bytes = self._size_bytes + len(chunk) if end < 0 else len(seen) - end
+        self._count(chunk if end < 0 else seen[len(self._tail) : end], None if end < 0 else seen[end:])
+        self._tail = seen[max(end, len(seen) - 3, 0) :]
+        return self._size_bytes
+
+    def _count(self, continued: bytes, begun: bytes | None) -> None:
+        """Count the values of what ends or continues an event, and of what begins the next one."""
+        self._values.add(continued)
+        self.nodes = self._values.nodes
+        if begun is not None:
+            self._values = NodeMeter()
+            self._values.add(begun)
+            self.nodes = max(self.nodes, self._values.nodes)
+
+
+def _awaits_an_answer(request: httpx2.Request) -> bool:
+    """Return whether this is anything but a JSON-RPC notification; they are small, and name no id of their own."""
+    if request.method != "POST" or len(request.content) > _NOTIFICATION_BYTES:
+        return True
+    return "id" in json.loads(request.content)
+
+
+def _in_utf8(headers: httpx2.Headers) -> httpx2.Headers:
+    """Return the headers without a charset: JSON and event streams are UTF-8, and nothing else was measured."""
+    plain = httpx2.Headers(headers)
+    if "content-type" in plain:
+        plain["content-type"] = plain["content-type"].partition(";")[0]
+    return plain
+
+
+def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """Return the one TLS context of the process; reading the certificates takes long enough to notice."""
+    return httpx2.create_ssl_context()

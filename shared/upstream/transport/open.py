@@ -1,0 +1,23 @@
+"""The way to one server, whichever transport it speaks."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
+
+from shared.upstream.dial import HttpTarget, Target
+from shared.upstream.transport.http import http_transport
+from shared.upstream.transport.session_state import Evidence
+from shared.upstream.transport.stdio import stdio_transport
+
+if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams as Streams
+
+
+def open_transport(
+    target: Target, max_message_bytes: int, timeout_s: float, evidence: Evidence
+) -> AbstractAsyncContextManager[Streams]:
+    """Return the guarded transport for this target; `timeout_s` bounds single reads, the caller bounds the whole."""
+    if isinstance(target, HttpTarget):
+        return http_transport(target, max_message_bytes, timeout_s, evidence)
+    return stdio_transport(target, max_message_bytes, evidence)

@@ -1,0 +1,222 @@
+"""A server as a child process, its lines capped before they are parsed.
+
+The SDK's own stdio transport holds a line of any length, at quadratic cost. This one does the same work with a
+bound, keeps the end of the child's stderr for error messages, and ends the whole process group in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+
+import anyio
+from anyio.abc import AsyncResource, ByteReceiveStream, Process
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client.stdio import get_default_environment
+from mcp.os.posix.utilities import terminate_posix_process_tree
+from mcp.shared.message import SessionMessage
+from mcp_types import METHOD_NOT_FOUND, ErrorData, JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
+
+from shared.upstream.dial import StdioTarget
+from shared.upstream.transport.errors import too_dense, too_large
+from shared.upstream.transport.json_size import MAX_MESSAGE_NODES, count_nodes
+from shared.upstream.transport.session_state import Evidence
+
+STDERR_KEPT_BYTES = 2048
+PROBE_PATIENCE_S = 3.0
+"""Seconds after which a child that says nothing is taken for one that predates `server/discover`."""
+
+_EXIT_GRACE_S = 1.0
+_TERMINATE_GRACE_S = 0.5
+_REAP_S = 1.0
+_LAST_WORDS_S = 0.3
+_POLL_S = 0.01
+
+Incoming = SessionMessage | Exception
+Streams = tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]]
+
+
+@asynccontextmanager
+async def stdio_transport(target: StdioTarget, max_line_bytes: int, evidence: Evidence) -> AsyncGenerator[Streams]:
+    """Start the child and yield its message streams; on leaving, the child and all it started are gone.
+
+    Raises:
+        OSError: the command cannot be started.
+    """
+    process = await anyio.open_process(
+        [target.command, *target.args],
+        env=get_default_environment() | dict(target.env),
+        cwd=target.cwd,
+        start_new_session=True,  # its pid names the group that is killed
+    )
+    child = _Child(process, max_line_bytes, evidence)
+    async with anyio.create_task_group() as tasks:
+        for task in (child.read_stdout, child.read_stderr, child.write_stdin, child.give_up_probe):
+            tasks.start_soon(task)
+        try:
+            yield child.incoming[1], child.outgoing[0]
+        finally:
+            with anyio.CancelScope(shield=True):  # a cancelled caller must not leave a process behind
+                await child.stop()
+            tasks.cancel_scope.cancel()
+
+
+class _Child:
+    """A running child and the tasks that carry its messages."""
+
+    def __init__(self, process: Process, max_line_bytes: int, evidence: Evidence) -> None:
+        self.incoming = anyio.create_memory_object_stream[Incoming](0)
+        self.outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+        self._process = process
+        self._lines = LineSplitter(max_line_bytes)
+        self._evidence = evidence
+        self._probe: JSONRPCRequest | None = None
+        self._probe_sent = anyio.Event()
+        self._stdout_ended, self._stderr_ended = anyio.Event(), anyio.Event()
+
+    async def read_stdout(self) -> None:
+        """Hand every line on as a message, until the child or the session ends."""
+        try:
+            async with self.incoming[0]:
+                with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    while chunk := await _read(self._process.stdout):
+                        await self._evidence.received(len(chunk))
+                        for line in self._split(chunk):
+                            await self._deliver(line)
+        finally:
+            self._evidence.stream_ended()
+            # a child blocked on a full pipe would not see its stdin close, and an unread pipe is never given back
+            with anyio.CancelScope(shield=True):
+                while await _read(self._process.stdout):
+                    pass
+            self._stdout_ended.set()
+
+    def _split(self, chunk: bytes) -> list[bytes]:
+        try:
+            return self._lines.feed(chunk)
+        except LineTooLong as error:
+            raise self._evidence.condemn(too_large(self._evidence, error.limit)) from error
+
+    async def _deliver(self, line: bytes) -> None:
+        if not line.strip():
+            return
+        self._probe = None
+        nodes = count_nodes(line)
+        if nodes > MAX_MESSAGE_NODES:
+            raise self._evidence.condemn(too_dense(self._evidence))
+        await self._evidence.before_holding(len(line), nodes)
+        try:
+            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValueError:
+            # many servers print a banner; only when nothing better follows is it the reason
+            self._evidence.oddity = f"wrote what is not a JSON-RPC message: {self._evidence.quote(line[:1000])}"
+            return
+        await self.incoming[0].send(SessionMessage(message))
+
+    async def read_stderr(self) -> None:
+        """Keep the end of what the child writes to stderr."""
+        with anyio.CancelScope(shield=True):  # ends with the child
+            while chunk := await _read(self._process.stderr):
+                self._evidence.stderr = (self._evidence.stderr + chunk)[-STDERR_KEPT_BYTES:]
+        self._stderr_ended.set()
+
+    async def write_stdin(self) -> None:
+        """Write every message of the session, until either side ends."""
+        stdin = self._process.stdin
+        assert stdin is not None
+        async with self.outgoing[1] as messages:
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+                async for outgoing in messages:
+                    self._note_probe(outgoing)
+                    line = outgoing.message.model_dump_json(by_alias=True, exclude_unset=True)
+                    await stdin.send(line.encode() + b"\n")
+
+    def _note_probe(self, outgoing: SessionMessage) -> None:
+        if isinstance(outgoing.message, JSONRPCRequest) and outgoing.message.method == "server/discover":
+            self._probe = outgoing.message
+            self._probe_sent.set()
+
+    async def give_up_probe(self) -> None:
+        """Answer the first version probe in the child's place when it says nothing; the SDK would wait 10 s.
+
+        A child that was only slow says so in its answer to what follows, and the SDK probes again.
+        """
+        await self._probe_sent.wait()
+        await anyio.sleep(PROBE_PATIENCE_S)
+        if self._probe is not None:
+            unknown = ErrorData(code=METHOD_NOT_FOUND, message="no answer to the version probe")
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                await self.incoming[0].send(
+                    SessionMessage(JSONRPCError(jsonrpc="2.0", id=self._probe.id, error=unknown))
+                )
+
+    async def stop(self) -> None:
+        """End the child: by closing its stdin if there is time, then by signals to its whole group."""
+        self.incoming[1].close()
+        await _close(self._process.stdin)
+        await self._exit_within(0.0 if self._evidence.scope.cancel_called else _EXIT_GRACE_S)
+        await terminate_posix_process_tree(self._process, _TERMINATE_GRACE_S)
+        await self._exit_within(_REAP_S)
+        with anyio.move_on_after(_LAST_WORDS_S):
+            await self._stdout_ended.wait()
+            await self._stderr_ended.wait()
+        self._evidence.exit_code = self._process.returncode
+        for pipe in (self._process.stdout, self._process.stderr):
+            await _close(pipe)  # a process that left the group may hold its other end
+
+    async def _exit_within(self, seconds: float) -> None:
+        # Process.wait() would also wait for pipes that a grandchild may hold
+        with anyio.move_on_after(seconds):
+            while self._process.returncode is None:  # noqa: ASYNC110  # nothing else tells
+                await anyio.sleep(_POLL_S)
+
+
+class LineTooLong(ValueError):
+    """A line exceeds `limit` bytes."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"a line is longer than {limit} bytes")
+        self.limit = limit
+
+
+class LineSplitter:
+    """Cuts chunks of bytes into lines in linear time, holding at most one line and one chunk."""
+
+    def __init__(self, max_line_bytes: int) -> None:
+        self._max_line_bytes = max_line_bytes
+        self._rest = bytearray()
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the lines that this chunk completes, without their line ends.
+
+        Raises:
+            LineTooLong: a line, complete or not, is longer than allowed.
+        """
+        lines: list[bytes] = []
+        first, *others = chunk.split(b"\n")
+        self._extend(first)
+        for piece in others:
+            lines.append(bytes(self._rest))
+            self._rest.clear()
+            self._extend(piece)
+        return lines
+
+    def _extend(self, piece: bytes) -> None:
+        self._rest += piece
+        if len(self._rest) > self._max_line_bytes:
+            raise LineTooLong(self._max_line_bytes)
+
+
+async def _read(pipe: ByteReceiveStream | None) -> bytes:
+    """Return the next bytes of a pipe, none at its end, whichever way it ends."""
+    assert pipe is not None
+    with suppress(anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+        return await pipe.receive()
+    return b""
+
+
+async def _close(pipe: AsyncResource | None) -> None:
+    """Close a pipe that may be closed or broken already."""
+    assert pipe is not None
+    with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+        await pipe.aclose()

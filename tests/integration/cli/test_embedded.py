@@ -1,0 +1,253 @@
+"""The embedded composition: a worker thread, Edge and the intents of one data directory, in this process."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from query.catalogue import catalogue_of
+from query.server.http import http_app
+from query.server.listener import Entrance
+from query.server.mcp import build_server
+from query.tools.registry import offers
+from shared.catalog import Scope
+from shared.events import ServerAnnouncement, ServerUp
+from shared.settings import Settings, load_settings
+from shared.text.embedding import FastEmbedder
+from shared.upstream.dial import HttpTarget
+from shared.upstream.mcp_json import SOURCE, Config
+from tests.support.builders import changed, down
+from tests.support.hostile.messages import one_page, tool
+from tests.support.hostile.scripted_http import ScriptedServer, scripted_http
+from tests.support.hostile.scripts import hangs, on_tools_list
+from tests.support.http_callers import http_client
+from tests.support.waiting import eventually
+from toolscale.client.emit import emit_from_outside
+from toolscale.embedded.composition import Embedded, run_embedded
+from workers.monitoring.queue import QUEUE
+
+# what is promised, as of a worker: one that consumes nothing is not ready within half a minute
+RED_WITHIN_S = 30.0
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    monkeypatch.delenv("QDRANT_URL", raising=False)
+    return load_settings(data_dir=tmp_path, listing_timeout_s=50.0, retry_after_s=0.5)
+
+
+def config(**servers: ScriptedServer) -> Config:
+    """Return what an mcp.json with these servers says."""
+    return Config(
+        announcements=tuple(ServerAnnouncement(server_id=name, url=server.url) for name, server in servers.items()),
+        targets={name: HttpTarget(server.url) for name, server in servers.items()},
+    )
+
+
+def serves(*names: str) -> Callable[[Any], None]:
+    pages = one_page(*(tool(name) for name in names))
+    return lambda exchange: exchange.play(pages)
+
+
+def found(embedded: Embedded) -> set[str]:
+    return {each.qualified_name for each in embedded.deps.index.tools(Scope(), limit=100).tools}
+
+
+def settled(embedded: Embedded) -> Callable[[], bool]:
+    return lambda: not any(intent.is_lagging for intent in embedded.deps.intents.intents())
+
+
+def test_a_restart_with_unchanged_servers_embeds_nothing(settings: Settings) -> None:
+    with scripted_http(serves("read_file", "write_file")) as server:
+        with run_embedded(settings) as first:
+            first.announce(config(files=server))
+            eventually(settled(first))
+            assert found(first) == {"files:read_file", "files:write_file"}
+
+        with run_embedded(settings) as second:
+            second.announce(config(files=server))
+            eventually(settled(second))
+
+            assert found(second) == {"files:read_file", "files:write_file"}
+            assert isinstance(second.deps.embedder, FastEmbedder)
+            assert not second.deps.embedder.is_loaded
+    assert server.methods.count("tools/list") == 2
+
+
+def test_a_server_that_the_file_no_longer_names_is_taken_down(settings: Settings) -> None:
+    with scripted_http(serves("a")) as kept, scripted_http(serves("b")) as dropped, run_embedded(settings) as embedded:
+        embedded.announce(config(kept=kept, dropped=dropped))
+        eventually(settled(embedded))
+
+        embedded.announce(config(kept=kept))
+        eventually(settled(embedded))
+
+        assert found(embedded) == {"kept:a"}
+
+
+def test_a_server_that_the_file_names_and_cannot_describe_now_is_left_as_it_is(settings: Settings) -> None:
+    with scripted_http(serves("a")) as server, run_embedded(settings) as embedded:
+        embedded.announce(config(s=server))
+        eventually(settled(embedded))
+
+        embedded.announce(Config(problems=("s: the environment variable TOKEN is not set",), named=frozenset({"s"})))
+        eventually(settled(embedded))
+
+        assert found(embedded) == {"s:a"}
+
+
+def test_a_server_announced_by_an_event_survives_a_restart_and_is_looked_at_again(settings: Settings) -> None:
+    with scripted_http(serves("a")) as server:
+        with run_embedded(settings) as first:
+            first.emit(ServerUp(source="someone", data=ServerAnnouncement(server_id="s", url=server.url)))
+            eventually(settled(first))
+
+        server.respond = serves("a", "b")
+        with run_embedded(settings) as second:
+            second.announce(Config())
+            eventually(settled(second))
+
+            assert found(second) == {"s:a", "s:b"}
+
+
+def test_an_event_emitted_by_another_process_is_found_by_the_sweep(settings: Settings) -> None:
+    with scripted_http(serves("a")) as server, run_embedded(settings) as embedded:
+        emit_from_outside(
+            {
+                "specversion": "1.0",
+                "id": "1",
+                "source": "another process",
+                "type": "dev.toolscale.server.up",
+                "data": {"server_id": "s", "url": server.url},
+            },
+            settings,
+        )
+
+        eventually(lambda: found(embedded) == {"s:a"})
+
+
+def test_a_server_that_hangs_is_marked_stale_and_the_others_are_there(settings: Settings) -> None:
+    impatient = settings.model_copy(update={"listing_timeout_s": 2.0})
+    with (
+        scripted_http(on_tools_list(hangs)) as slow,
+        scripted_http(serves("a")) as good,
+        run_embedded(impatient) as embedded,
+    ):
+        embedded.announce(config(slow=slow, good=good))
+
+        eventually(lambda: found(embedded) == {"good:a"})
+        eventually(lambda: (record := embedded.deps.index.server("slow")) and record.stale_since)
+
+        record = embedded.deps.index.server("slow")
+        assert record is not None
+        assert record.last_error is not None
+        assert record.last_error.startswith("slow: ")
+        slow.stopping.set()
+
+
+def test_a_server_that_failed_is_tried_again_without_being_asked(settings: Settings) -> None:
+    with scripted_http(lambda exchange: exchange.send(500)) as server, run_embedded(settings) as embedded:
+        embedded.announce(config(s=server))
+        eventually(lambda: (record := embedded.deps.index.server("s")) and record.stale_since)
+
+        server.respond = serves("a")
+
+        eventually(lambda: found(embedded) == {"s:a"})
+        eventually(settled(embedded))
+        record = embedded.deps.index.server("s")
+        assert record is not None
+        assert (record.stale_since, record.last_error) == (None, None)
+
+
+def test_a_server_goes_down_and_comes_back_with_what_changed_meanwhile(settings: Settings) -> None:
+    with scripted_http(serves("a")) as server, run_embedded(settings) as embedded:
+        embedded.announce(config(s=server))
+        eventually(settled(embedded))
+
+        embedded.emit(down("s"))
+        eventually(lambda: found(embedded) == set())
+
+        server.respond = serves("a", "b")
+        embedded.announce(config(s=server))
+        eventually(lambda: found(embedded) == {"s:a", "s:b"})
+
+        embedded.emit(changed("s"))
+        eventually(settled(embedded))
+        assert found(embedded) == {"s:a", "s:b"}
+
+
+def test_it_ends_at_once_while_servers_hang_and_looks_at_them_again_at_the_next_start(settings: Settings) -> None:
+    patient = settings.model_copy(update={"worker_concurrency": 2})
+    with scripted_http(on_tools_list(hangs)) as server:
+        names = ("a", "b", "c", "d")
+        with run_embedded(patient) as first:
+            first.announce(config(**dict.fromkeys(names, server)))
+            eventually(lambda: server.methods.count("tools/list") == 2)
+            asked_at = time.monotonic()
+        took_s = time.monotonic() - asked_at
+
+        server.respond = serves("x")
+        with run_embedded(settings) as second:
+            eventually(lambda: found(second) == {f"{name}:x" for name in names})
+            assert all(record.failures == 0 for record in second.deps.index.servers())
+
+    assert took_s < patient.listing_timeout_s / 2
+
+
+def test_the_files_servers_are_announced_as_its_own() -> None:
+    with scripted_http(serves("a")) as server:
+        assert [event.source for event in config(s=server).events()] == [SOURCE]
+
+
+@pytest.mark.timeout(120)
+def test_an_embedded_catalogue_is_not_ready_within_half_a_minute_once_nothing_is_consumed(settings: Settings) -> None:
+    with scripted_http(serves("a")) as server, run_embedded(settings) as embedded:
+        embedded.announce(config(first=server))
+        eventually(settled(embedded))
+        assert ready(embedded) == (200, {"status": "ready"})
+
+        eventually(lambda: embedded.app.control.cancel_consumer(QUEUE, reply=True, timeout=2), 60)
+        embedded.emit(ServerUp(source="someone", data=ServerAnnouncement(server_id="second", url=server.url)))
+
+        eventually(lambda: ready(embedded)[0] == 503, RED_WITHIN_S)
+        said = ready(embedded)[1]
+        assert said["status"] == "ingestion stands still"
+        assert list(said["checks"]) == ["tasks"]
+        assert "no task has ended for" in said["checks"]["tasks"]
+
+        eventually(lambda: embedded.app.control.add_consumer(QUEUE, reply=True, timeout=2), 60)
+        eventually(lambda: ready(embedded)[0] == 200, 60)
+        eventually(settled(embedded))
+        assert found(embedded) == {"first:a", "second:a"}
+
+
+@pytest.mark.timeout(120)
+def test_an_embedded_catalogue_is_not_ready_when_its_intents_are_gone(settings: Settings) -> None:
+    with run_embedded(settings) as embedded:
+        embedded.deps.intents.close()
+
+        eventually(lambda: ready(embedded)[0] == 503, RED_WITHIN_S)
+
+        assert "not done for" in ready(embedded)[1]["checks"]["sweep"]
+
+
+def ready(embedded: Embedded) -> tuple[int, dict[str, Any]]:
+    """Return the status of `/readyz` beside this catalogue, and what it says."""
+    entrance = Entrance(socket.socket())
+    entrance.close()
+    service = build_server(offers(catalogue_of(embedded.deps.index, embedded.deps.embedder, embedded.settings)))
+    app = http_app(service, entrance, index=embedded.deps.index, checks=embedded.checks)
+
+    async def asked() -> tuple[int, dict[str, Any]]:
+        async with http_client(app) as http:
+            answer = await http.get("/readyz")
+            return answer.status_code, answer.json()
+
+    return anyio.run(asked)

@@ -1,0 +1,82 @@
+"""Waiting for a look, and being told how the first ones go, where something really looks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from query.catalogue import catalogue_of
+from shared.events import ServerAnnouncement
+from shared.settings import Settings, load_settings
+from shared.upstream.dial import HttpTarget
+from shared.upstream.mcp_json import Config
+from tests.support.hostile.messages import one_page, tool
+from tests.support.hostile.scripted_http import scripted_http
+from tests.support.waiting import eventually
+from toolscale.client.emit import resync
+from toolscale.client.wait import settled
+from toolscale.embedded.composition import Embedded, run_embedded
+from toolscale.embedded.startup_progress import telling_first_looks
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    for name in ("REDIS_URL", "QDRANT_URL"):
+        monkeypatch.delenv(name, raising=False)
+    return load_settings(data_dir=tmp_path, retry_after_s=0.5, look_spacing_s=0)
+
+
+def announce(embedded: Embedded, **urls: str) -> None:
+    targets = {name: HttpTarget(url) for name, url in urls.items()}
+    announcements = tuple(ServerAnnouncement(server_id=name, url=url) for name, url in urls.items())
+    embedded.announce(Config(announcements=announcements, targets=targets))
+
+
+def test_a_resync_that_waits_says_how_each_look_ended(settings: Settings) -> None:
+    with (
+        scripted_http(lambda exchange: exchange.play(one_page(tool("a")))) as server,
+        run_embedded(settings) as embedded,
+    ):
+        announce(embedded, good=server.url, gone="http://127.0.0.1:9/mcp")
+        eventually(lambda: all(each.failures or each.listed_at for each in embedded.deps.intents.intents()))
+
+        ended = {each.asked.server_id: each for each in settled(settings, list(resync(settings, [])))}
+
+    assert ended["good"].result == "listed"
+    assert ended["gone"].result == "failed"
+    assert ended["gone"].error
+
+
+def test_whoever_starts_it_is_told_how_many_servers_are_listed_and_which_are_not(settings: Settings) -> None:
+    said: list[str] = []
+    with (
+        scripted_http(lambda exchange: exchange.play(one_page(tool("a"), tool("b")))) as server,
+        run_embedded(settings) as embedded,
+    ):
+        announce(embedded, good=server.url, gone="http://127.0.0.1:9/mcp")
+        catalogue = catalogue_of(embedded.deps.index, embedded.deps.embedder, settings)
+
+        with telling_first_looks(embedded, catalogue, said.append):
+            eventually(lambda: len(said) == 2, 60, "the summary")
+
+    assert said[0].startswith("Listed 1 of 2 servers: 2 tools, of ")
+    assert said[1].startswith("  gone: failed: ")
+
+
+def test_first_looks_that_ended_before_the_telling_began_are_told_too(settings: Settings) -> None:
+    said: list[str] = []
+    seldom = settings.model_copy(update={"retry_after_s": 3_600.0, "retry_max_s": 3_600.0})
+    with (
+        scripted_http(lambda exchange: exchange.play(one_page(tool("a"), tool("b")))) as server,
+        run_embedded(seldom) as embedded,
+    ):
+        announce(embedded, good=server.url, gone="http://127.0.0.1:9/mcp")
+        eventually(lambda: all(each.failures or each.listed_at for each in embedded.deps.intents.intents()))
+        catalogue = catalogue_of(embedded.deps.index, embedded.deps.embedder, seldom)
+
+        with telling_first_looks(embedded, catalogue, said.append):
+            eventually(lambda: len(said) == 2, 60, "the summary")
+
+    assert said[0].startswith("Listed 1 of 2 servers: 2 tools, of ")
+    assert said[1].startswith("  gone: failed: ")

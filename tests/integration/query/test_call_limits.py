@@ -1,0 +1,233 @@
+"""What one caller, one server or one name server may take of the service, and that the others go on meanwhile."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, closing, contextmanager
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import anyio
+import anyio.to_thread
+import httpx2
+import pytest
+import structlog
+from mcp import Client
+from mcp.types import TextContent
+
+from query.calling.connection import CallLimits
+from query.calling.session_state import Whereabouts
+from query.calling.upstreams import Upstreams
+from query.server.mcp import build_server
+from query.tools.registry import offers
+from shared.catalog import Endpoint, IndexedTool
+from shared.upstream.dial import HttpTarget, StdioTarget, Target
+from tests.support.calling import calling, catalogue_of, tool_of
+from tests.support.hostile.messages import result
+from tests.support.hostile.processes import callable_stdio, good_http
+from tests.support.hostile.scripted_http import Exchange, scripted_http
+from tests.support.hostile.scripts import GOOD
+from tests.support.waiting import eventually
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+
+LARGE_BYTES = 400_000
+FINE = {"content": [{"type": "text", "text": "fine"}]}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def told(client: Client, name: str, **parameters: Any) -> str:
+    """Return the beginning of what a call answers."""
+    answer = await client.call_tool("call_tool", {"tool_name": name, "parameters": parameters})
+    return cast("TextContent", answer.content[0]).text
+
+
+@asynccontextmanager
+async def client_of(upstreams: Upstreams, *tools: IndexedTool) -> AsyncGenerator[Client]:
+    async with Client(build_server(offers(catalogue_of(tools), upstreams))) as client:
+        yield client
+
+
+@contextmanager
+def served(kind: Literal["stdio", "http", "legacy", "sse"]) -> Generator[Target]:
+    if kind == "stdio":
+        yield callable_stdio()
+        return
+    with good_http(kind, program="callable") as target:
+        with httpx2.stream("GET", target.url, timeout=60, trust_env=False):
+            pass  # it answers now: its start is not part of the time that a call has
+        yield target
+
+
+async def together(*calls: Callable[[], Any]) -> list[str]:
+    said: list[str] = []
+
+    async def note(call: Callable[[], Any]) -> None:
+        said.append(await call())
+
+    async with anyio.create_task_group() as tasks:
+        for call in calls:
+            tasks.start_soon(note, call)
+    return said
+
+
+class Holding:
+    """A server that holds its calls until they are released."""
+
+    def __init__(self) -> None:
+        self.held = 0
+        self.released = threading.Event()
+
+    def __call__(self, exchange: Exchange) -> None:
+        if exchange.method != "tools/call":
+            exchange.play(GOOD)
+            return
+        self.held += 1
+        self.released.wait(60)
+        exchange.send_json(result(exchange.request_json, FINE))
+
+
+async def test_a_caller_with_as_many_calls_as_it_may_have_is_told_to_wait() -> None:
+    server = Holding()
+
+    with scripted_http(server) as running:
+        target = HttpTarget(running.url)
+        async with calling({"s": target}, tool_of("s", "one"), limits=CallLimits(per_caller=2)) as client:
+            async with anyio.create_task_group() as tasks:
+                for _ in range(2):
+                    tasks.start_soon(told, client, "s:one")
+                await anyio.to_thread.run_sync(eventually, lambda: server.held == 2)
+                refused = await told(client, "s:one")
+                server.released.set()
+                assert refused.startswith("anyone has 2 calls under way, as many as a caller may have")
+            answered = await told(client, "s:one")
+
+    assert answered == "fine"
+    assert server.held == 3
+
+
+@pytest.mark.parametrize("kind", ["stdio", "http", "legacy", "sse"])
+async def test_a_large_result_waits_while_as_many_are_in_hand_as_may_be(kind: Any) -> None:
+    limits = CallLimits(timeout_s=8, large_at_once=1)
+    tools = [tool_of("s", "huge"), tool_of("other", "huge")]
+
+    def dial(_server_id: str, _endpoint: Endpoint) -> Target:
+        return target
+
+    with served(kind) as target, closing(Upstreams(dial, limits)) as upstreams:
+        async with client_of(upstreams, *tools) as client:
+            with upstreams.admission.admitted("someone") as turn:
+                assert turn.try_take()
+                small = await told(client, "other:huge", size_bytes=1_000)
+                waited = await told(client, "s:huge", size_bytes=LARGE_BYTES)
+            answered = [await told(client, f"{name}:huge", size_bytes=LARGE_BYTES) for name in ("s", "other")]
+
+    assert small.startswith("aaa")
+    assert waited.startswith("1 large results are in hand, as many as may be at a time")
+    assert [each[:3] for each in answered] == ["aaa", "aaa"]
+
+
+@pytest.mark.parametrize("kind", ["stdio", "http", "legacy", "sse"])
+async def test_large_results_come_one_after_the_other_where_one_may_be_in_hand(kind: Any) -> None:
+    limits = CallLimits(timeout_s=80, large_at_once=1)
+
+    with served(kind) as target:
+        async with calling({"s": target}, tool_of("s", "huge"), limits=limits) as client:
+            said = await together(*[functools.partial(told, client, "s:huge", size_bytes=LARGE_BYTES)] * 10)
+
+    assert [each[:3] for each in said] == ["aaa"] * 10
+
+
+async def test_a_name_server_that_does_not_answer_holds_up_calls_of_its_server_alone() -> None:
+    answered = threading.Event()
+
+    def dial(server_id: str, _endpoint: Endpoint) -> Target:
+        if server_id == "lost":
+            answered.wait(60)
+        return fast
+
+    quick = Holding()
+    quick.released.set()
+    tools = [tool_of("lost", "one"), tool_of("s", "one")]
+    with scripted_http(quick) as running:
+        fast = HttpTarget(running.url)
+        with closing(Upstreams(dial, CallLimits(timeout_s=6))) as upstreams:
+            async with client_of(upstreams, *tools) as client:
+                lost = [functools.partial(told, client, "lost:one")] * 50
+                said = await together(*lost, functools.partial(told, client, "s:one"))
+                answered.set()  # no thread is left behind
+
+    assert said[0] == "fine"
+    assert set(said[1:]) == {"lost: its host name was not looked up within 6 s"}
+
+
+async def test_a_host_that_is_named_by_other_addresses_each_time_keeps_its_connection() -> None:
+    methods: list[str] = []
+
+    def respond(exchange: Exchange) -> None:
+        methods.append(exchange.method)
+        quick(exchange)
+
+    quick = Holding()
+    quick.released.set()
+    with scripted_http(respond) as running:
+        targets: dict[str, Target] = {}
+        async with calling(targets, tool_of("s", "one")) as client:
+            for address in ("127.0.0.1", "127.0.0.2", "127.0.0.3"):
+                targets["s"] = HttpTarget(running.url, addresses=(address,))
+                await told(client, "s:one")
+
+    assert methods.count("initialize") == 1
+    assert methods.count("tools/call") == 3
+
+
+async def test_a_host_has_moved_once_none_of_its_addresses_was_named_for_a_while() -> None:
+    here = HttpTarget("http://srv/mcp", addresses=("10.0.0.1", "10.0.0.2"))
+    near = HttpTarget("http://srv/mcp", addresses=("10.0.0.2", "10.0.0.3"))
+    there = HttpTarget("http://srv/mcp", addresses=("10.0.0.3",))
+
+    assert Whereabouts(here, moved_after_s=60).are_still(there)
+    assert not Whereabouts(here, moved_after_s=0).are_still(there)
+    assert Whereabouts(here, moved_after_s=0.001).are_still(near)
+    assert not Whereabouts(here).are_still(HttpTarget("http://srv/mcp", headers={"a": "b"}, addresses=here.addresses))
+
+
+async def test_a_connection_that_ends_with_its_last_call_counts_until_then(tmp_path: Path) -> None:
+    file = tmp_path / "told"
+    targets: dict[str, Target] = {"s": callable_stdio()}
+    tools = [tool_of("s", "waits"), tool_of("s", "echo")]
+
+    async with calling(targets, *tools, limits=CallLimits(timeout_s=30, max_connections=1)) as client:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(functools.partial(told, client, "s:waits", file=str(file)))
+            await anyio.to_thread.run_sync(eventually, lambda: file.exists() and file.read_text() == "began")
+            targets["s"] = callable_stdio("env", "CHANGED=yes")
+            refused = await told(client, "s:echo", words="hi")
+            assert refused.startswith("all 1 connections to servers are in use")
+            tasks.cancel_scope.cancel()
+        answered = await told(client, "s:echo", words="hi")
+
+    assert answered.startswith("hi from ")
+
+
+async def test_a_connection_that_fails_for_an_unforeseen_reason_takes_no_other_with_it() -> None:
+    unforeseen = StdioTarget(sys.executable, cwd=cast("str", object()))
+    targets: dict[str, Target] = {"bad": unforeseen, "s": callable_stdio()}
+
+    async with calling(targets, tool_of("bad", "one"), tool_of("s", "echo")) as client:
+        with structlog.testing.capture_logs() as lines:
+            failed = await told(client, "bad:one")
+        answered = await told(client, "s:echo", words="hi")
+
+    assert failed.startswith("bad: the connection broke")
+    assert {"connection_failed"} == {line["event"] for line in lines if line["log_level"] == "error"}
+    assert answered.startswith("hi from ")
+    assert json.dumps(lines, default=str).count("connection_failed") == 2

@@ -1,0 +1,130 @@
+"""Searching, for every index: the same lists, scores and filters from each engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shared.catalog import Candidates, IndexedTool, QueryVectors, Scope, TokenSum, point_id
+from shared.index.contract import ToolIndex
+from shared.text.bm25 import query_terms
+from tests.support.fakes import FakeIndex, asking, closest, embedded, make_tool, unit_vector
+from tests.support.index_engines import ENGINES, opened
+
+EVERYTHING = Scope()
+
+
+@pytest.fixture(params=ENGINES)
+def index(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ToolIndex]:
+    with opened(str(request.param), tmp_path) as index:
+        yield index
+
+
+def _write(index: ToolIndex, tools: Sequence[IndexedTool]) -> None:
+    index.upsert([embedded(tool, seed) for seed, tool in enumerate(tools)])
+
+
+def _everything(index: ToolIndex, scope: Scope = EVERYTHING) -> list[IndexedTool]:
+    return list(index.tools(scope, limit=10_000).tools)
+
+
+def _names(tools: Sequence[IndexedTool]) -> list[str]:
+    return sorted(tool.qualified_name for tool in tools)
+
+
+def test_candidates_are_ordered_by_their_cosine_similarity(index: ToolIndex) -> None:
+    _write(index, [make_tool("a", f"t{i}") for i in range(50)])
+    query = asking(1000)
+
+    (found,) = index.search([query], EVERYTHING, 10)
+
+    cosines = sorted((float(unit_vector(seed) @ unit_vector(1000)) for seed in range(50)), reverse=True)
+    np.testing.assert_allclose(list(found.name.values()), cosines[:10], atol=1e-5)
+    np.testing.assert_allclose(list(found.text.values()), cosines[:10], atol=1e-5)
+    assert closest(index, query, EVERYTHING, 0) == []
+
+
+def test_a_scope_of_one_percent_still_fills_the_limit(index: ToolIndex) -> None:
+    common = [make_tool("common", f"t{i}") for i in range(792)]
+    rare = [make_tool("rare", f"t{i}", groups=("g",)) for i in range(8)]
+    _write(index, [*common, *rare])
+
+    for scope in (Scope(servers=frozenset({"rare"})), Scope(groups=frozenset({"g"}))):
+        assert _names(closest(index, asking(), scope, 8)) == _names(rare)
+
+
+def test_every_engine_scores_as_the_fake_does(index: ToolIndex) -> None:
+    words = ["read", "write", "file", "folder", "issue", "branch", "mail", "time", "zone", "query"]
+    draw = np.random.default_rng(3)
+    tools = [make_tool(f"s{i % 5}", f"t{i}", " ".join(draw.choice(words, 6))) for i in range(80)]
+    fake = FakeIndex()
+    _write(index, tools)
+    _write(fake, tools)
+    queries = [asking(7, "read the file of a folder"), asking(8, "time zones"), asking(9, "nothing known")]
+
+    for ours, expected in zip(index.search(queries, EVERYTHING, 20), fake.search(queries, EVERYTHING, 20), strict=True):
+        assert list(ours.name) == list(expected.name)
+        assert list(ours.text) == list(expected.text)
+        # equal scores may come in any order, and be cut off anywhere
+        np.testing.assert_allclose(list(ours.terms.values()), list(expected.terms.values()), rtol=1e-5)
+        assert ours.servers.keys() == ours.name.keys() | ours.text.keys() | ours.terms.keys()
+
+
+def test_a_query_without_known_terms_or_without_a_vector_leaves_those_lists_empty(index: ToolIndex) -> None:
+    _write(index, [make_tool("files", "read_file", "Read a file")])
+
+    by_vector, by_terms, by_nothing = index.search(
+        [asking(0), QueryVectors(None, query_terms("reading files")), QueryVectors(None, query_terms("of the"))],
+        EVERYTHING,
+        5,
+    )
+
+    assert (len(by_vector.name), len(by_vector.text), len(by_vector.terms)) == (1, 1, 0)
+    assert (len(by_terms.name), len(by_terms.text), len(by_terms.terms)) == (0, 0, 1)
+    assert by_nothing == Candidates(5, {}, {}, {}, {})
+
+
+def test_terms_are_scored_within_the_scope_as_well(index: ToolIndex) -> None:
+    _write(index, [make_tool("a", "read", read_only=True), make_tool("b", "read"), make_tool("c", "read")])
+    scope = Scope(servers=frozenset({"a", "b"}), exclude=frozenset({"b:read"}))
+
+    (found,) = index.search([asking(0, "read")], scope, 5)
+
+    assert {found.servers[point] for point in found.terms} == {"a"}
+    assert _names(_everything(index, Scope(read_only=True))) == ["a:read"]
+    assert _names(_everything(index, Scope(exclude=frozenset({"read"})))) == []
+    assert index.token_sum(scope, "cl100k_base") == TokenSum(10, 1, 0)
+
+
+def test_tools_are_found_by_their_very_name_within_the_scope(index: ToolIndex) -> None:
+    _write(index, [make_tool("a", "read"), make_tool("b", "read"), make_tool("b", "reader"), make_tool("c", "a:read")])
+
+    assert _names(index.named("read", EVERYTHING, 9)) == ["a:read", "b:read"]
+    assert _names(index.named("a:read", EVERYTHING, 9)) == ["a:read", "c:a:read"]
+    assert _names(index.named("read", Scope(servers=frozenset({"b"})), 9)) == ["b:read"]
+    assert len(index.named("read", EVERYTHING, 1)) == 1
+    assert index.named("re", EVERYTHING, 9) == index.named("\ud800", EVERYTHING, 9) == []
+
+
+def test_only_what_is_still_there_is_fetched(index: ToolIndex) -> None:
+    tool = make_tool("a", "read")
+    _write(index, [tool])
+    here, gone = point_id("a", "read"), point_id("a", "gone")
+
+    assert index.fetch([here, gone]) == {here: tool}
+    assert index.fetch([]) == {}
+
+
+def test_a_candidates_server_is_known_however_often_tools_come_and_go(index: ToolIndex) -> None:
+    for round_ in range(3):
+        tools = [make_tool(f"s{i % 3}", f"t{i}") for i in range(round_, round_ + 9)]
+        _write(index, tools)
+
+        (found,) = index.search([asking(round_, "t3")], EVERYTHING, 100)
+
+        expected = {point_id(tool.server_id, tool.definition.name): tool.server_id for tool in _everything(index)}
+        assert found.servers == expected
+        index.delete(f"s{round_}", index.states(f"s{round_}"))

@@ -1,0 +1,73 @@
+"""The operator's file, edited while the embedded composition runs: what it says is what is found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.catalog import Scope
+from shared.settings import load_settings
+from tests.support.hostile.messages import one_page, tool
+from tests.support.hostile.scripted_http import Exchange, scripted_http
+from tests.support.processes import Composition
+from tests.support.waiting import eventually
+from toolscale.embedded.composition import Embedded, run_embedded
+
+
+def replace(path: Path, **servers: dict[str, Any]) -> None:
+    """Write as editors do: another file, renamed over this one."""
+    written = path.with_suffix(".new")
+    written.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+    written.replace(path)
+
+
+def finds(embedded: Embedded, *names: str) -> Callable[[], bool]:
+    tools = embedded.deps.index.tools
+    return lambda: {each.qualified_name for each in tools(Scope(), limit=100).tools} == set(names)
+
+
+def offers_its_key(exchange: Exchange) -> None:
+    exchange.play(one_page(tool(f"with_{exchange.headers['X-Key']}_key")))
+
+
+@pytest.mark.timeout(90)
+def test_servers_come_change_and_go_as_the_file_is_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDIS_URL", "")
+    path = tmp_path / "mcp.json"
+    settings = load_settings(data_dir=tmp_path, config=path, config_poll_s=0.05, retry_after_s=0.5)
+    with scripted_http(offers_its_key) as server, run_embedded(settings) as embedded:
+        entry = {"url": server.url, "headers": {"X-Key": "old"}}
+        replace(path, a=entry)
+
+        with embedded.following(path):
+            eventually(finds(embedded, "a:with_old_key"), 20)
+
+            replace(path, a={**entry, "headers": {"X-Key": "new"}})
+            eventually(finds(embedded, "a:with_new_key"), 20)
+
+            replace(path, a={**entry, "headers": {"X-Key": "new"}}, b=entry)
+            eventually(finds(embedded, "a:with_new_key", "b:with_old_key"), 20)
+
+            path.write_text("{", encoding="utf-8")
+            replace(path, b=entry)
+            eventually(finds(embedded, "b:with_old_key"), 20)
+
+
+@pytest.mark.redis
+def test_a_running_worker_uses_a_changed_header_and_acts_on_a_new_entry(own_redis_url: str, tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    environment = {"TOOLSCALE_CONFIG": str(path), "TOOLSCALE_CONFIG_POLL_S": "0.1"}
+    with scripted_http(offers_its_key) as server:
+        entry = {"url": server.url, "headers": {"X-Key": "old"}}
+        replace(path, a=entry)
+        with Composition(own_redis_url, tmp_path, environment).worker() as worker:
+            worker.wait_for('"event": "server_indexed"')
+
+            replace(path, a={**entry, "headers": {"X-Key": "new"}}, b=entry)
+
+            worker.wait_for('"server": "b"')
+            eventually(lambda: any(exchange.headers["X-Key"] == "new" for exchange in server.seen), 20)

@@ -1,0 +1,126 @@
+"""What a server that turns hostile does to the catalogue: nothing, but a mark that its tools are stale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from shared.catalog import Listing, Scope, ServerRecord
+from shared.errors import (
+    ListingTooLarge,
+    ServerError,
+    ServerFailed,
+    ServerMisbehaved,
+    ServerRefused,
+    ServerTimeout,
+    ServerUnreachable,
+)
+from shared.index.edge.engine import open_edge
+from shared.upstream.dial import HttpTarget
+from tests.support.builders import changed, up, write_path
+from tests.support.fakes import DIMENSION
+from tests.support.hostile import scripts
+from tests.support.hostile.messages import circular, crowded, endless, one_page, tool
+from tests.support.hostile.scripted_http import Exchange, ScriptedServer, scripted_http
+from workers.dependencies import Dependencies
+from workers.fetch.fetch import Limits, fetch_tools_blocking
+from workers.ingest import reconcile
+from workers.intents.store import Intent
+
+LIMITS = Limits(timeout_s=60, max_tools=5_000, max_pages=20, max_message_bytes=1 << 20, max_tool_bytes=65_536)
+IMPATIENT = replace(LIMITS, timeout_s=2)
+
+HOSTILE: dict[str, tuple[Callable[[Exchange], None], type[ServerError]]] = {
+    "401": (scripts.status(401), ServerRefused),
+    "500": (scripts.status(500), ServerFailed),
+    "a hang": (scripts.on_tools_list(scripts.hangs), ServerTimeout),
+    "a drip-feed": (scripts.on_tools_list(scripts.drips_json), ServerTimeout),
+    "a repeated cursor": (scripts.plays(circular), ServerMisbehaved),
+    "endless pages": (scripts.plays(endless), ListingTooLarge),
+    "100,000 tools": (scripts.plays(crowded), ListingTooLarge),
+    "a description of 256 MB": (scripts.on_tools_list(scripts.huge_json), ListingTooLarge),
+    "invalid JSON": (scripts.on_tools_list(scripts.invalid_json), ServerMisbehaved),
+    "a protocol mismatch": (scripts.unknown_version, ServerMisbehaved),
+    "half a list": (scripts.dies_in_mid_list, ServerUnreachable),
+}
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Two servers on loopback, `turning` and `neighbour`, ingested into a real index."""
+
+    deps: Dependencies
+    servers: dict[str, ScriptedServer]
+
+    def look(self, server_id: str, limits: Limits = LIMITS) -> None:
+        self.deps.intents.record(changed(server_id), due_in_s=60)
+        reconcile(server_id, replace(self.deps, list_server=partial(self.listing, limits=limits)))
+
+    def listing(self, intent: Intent, limits: Limits) -> Listing:
+        return fetch_tools_blocking(intent.server_id, HttpTarget(self.servers[intent.server_id].url), limits)
+
+    def found(self) -> set[str]:
+        return {each.qualified_name for each in self.deps.index.tools(Scope(), limit=100).tools}
+
+    def record(self, server_id: str) -> ServerRecord:
+        record = self.deps.index.server(server_id)
+        assert record is not None
+        return record
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Generator[Fleet]:
+    good = scripts.plays(one_page(tool("first"), tool("second")))
+    with (
+        scripted_http(good) as turning,
+        scripted_http(good) as neighbour,
+        closing(open_edge(tmp_path, "tools", DIMENSION)) as index,
+    ):
+        deps = replace(write_path(tmp_path).deps, index=index)
+        fleet = Fleet(deps, {"turning": turning, "neighbour": neighbour})
+        for server_id, server in fleet.servers.items():
+            deps.intents.record(up(server_id, url=server.url), due_in_s=60)
+            fleet.look(server_id)
+        yield fleet
+
+
+EVERYTHING = {"turning:first", "turning:second", "neighbour:first", "neighbour:second"}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_the_last_good_tools_stay_marked_stale_and_the_neighbour_is_untouched(fleet: Fleet, what: str) -> None:
+    fleet.servers["turning"].respond, expected = HOSTILE[what]
+
+    with pytest.raises(expected, match=r"^turning: "):
+        fleet.look("turning", IMPATIENT if expected is ServerTimeout else LIMITS)
+    fleet.look("neighbour")
+
+    assert fleet.found() == EVERYTHING
+    assert fleet.record("turning").stale_since is not None
+    assert str(fleet.record("turning").last_error).startswith("turning: ")
+    assert fleet.record("neighbour").stale_since is None
+
+
+def test_an_unreachable_server_keeps_its_tools_too(fleet: Fleet) -> None:
+    fleet.servers["turning"].server_close()
+    fleet.servers["turning"].shutdown()
+
+    with pytest.raises(ServerUnreachable, match=r"^turning: "):
+        fleet.look("turning")
+
+    assert fleet.found() == EVERYTHING
+
+
+def test_a_malformed_tool_is_left_out_and_named_and_its_siblings_are_renewed(fleet: Fleet) -> None:
+    broken: dict[str, object] = {"name": "broken", "inputSchema": []}
+    fleet.servers["turning"].respond = scripts.plays(one_page(tool("first"), broken, tool("third")))
+
+    fleet.look("turning")
+
+    assert fleet.found() == (EVERYTHING - {"turning:second"}) | {"turning:third"}
+    assert [rejected.name for rejected in fleet.record("turning").rejected] == ["broken"]

@@ -1,0 +1,587 @@
+"""One suite for both intent stores: the embedded file and a real Redis."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pytest
+import redis
+
+from shared.errors import EventInvalid, LeaseHeld
+from shared.events import ServerEvent
+from tests.support.builders import changed, down, up
+from tests.support.waiting import eventually
+from workers.intents.redis_store import RedisIntents, connect
+from workers.intents.sqlite_store import SqliteIntents
+from workers.intents.store import Backlog, Intent, IntentStore, MigrationProgress
+from workers.intents.transitions import Pace
+
+PACE = Pace(first_s=0.05, longest_s=0.2)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.redis)])
+def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Callable[..., IntentStore]]:
+    """Return a function that opens the same store once more, as another process would; resync is off by default."""
+    opened: list[IntentStore] = []
+    url = _emptied(request.getfixturevalue("redis_url")) if request.param == "redis" else None
+
+    def open_store(resync_s: float = 0.0, first_s: float = 0.05, spacing_s: float = 0.0) -> IntentStore:
+        pace = Pace(first_s, longest_s=4 * first_s, resync_s=resync_s, spacing_s=spacing_s)
+        if url:
+            opened.append(RedisIntents(connect(url), pace, lease_s=1.0, dead_letter_limit=3))
+        else:
+            opened.append(SqliteIntents(tmp_path / "intents.sqlite3", pace, dead_letter_limit=3))
+        return opened[-1]
+
+    yield open_store
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def spoil(request: pytest.FixtureRequest, reopen: Callable[[], IntentStore], tmp_path: Path) -> Callable[[str], None]:
+    """Return a function that makes a server's intent unreadable."""
+
+    def spoil_one(server_id: str) -> None:
+        if "redis" in request.node.name:
+            with redis.Redis.from_url(request.getfixturevalue("redis_url")) as client:
+                client.set(f"toolscale:intent:{server_id}", "{}")
+        else:
+            with sqlite3.connect(tmp_path / "intents.sqlite3") as db:
+                db.execute("UPDATE intents SET intent = '{}' WHERE server_id = ?", (server_id,))
+            db.close()
+
+    return spoil_one
+
+
+@pytest.fixture
+def store(reopen: Callable[[], IntentStore]) -> IntentStore:
+    return reopen()
+
+
+def test_an_intent_is_there_for_the_next_process(reopen: Callable[[], IntentStore]) -> None:
+    reopen().record(up("s", groups=["dev"]), due_in_s=60)
+
+    intent = reopen().intent("s")
+
+    assert intent is not None
+    assert (intent.desired, intent.committed, intent.status) == (1, 0, "running")
+    assert intent.announcement.groups == {"dev"}
+
+
+def test_all_who_share_a_store_read_one_clock_in_seconds_since_the_epoch(reopen: Callable[..., IntentStore]) -> None:
+    before = time.time()
+    read = [reopen().now(), reopen().now(), reopen().now()]
+    after = time.time()
+
+    # both stores are on this machine; Redis tells microseconds, of which a float of that size keeps almost all
+    assert [before, *read, after] == sorted([before, *read, after])
+
+
+def test_a_key_is_claimed_by_one_at_a_time_and_free_again_afterwards(store: IntentStore) -> None:
+    with store.claim(["a", "b"]) as first, store.claim(["b", "c"]) as second, store.claim(["a", "b"]) as third:
+        assert (set(first), set(second), set(third)) == ({"a", "b"}, {"c"}, set())
+
+    with store.claim(["a", "b", "c"]) as later, store.claim([]) as nothing:
+        assert (set(later), set(nothing)) == ({"a", "b", "c"}, set())
+
+
+def test_of_many_who_claim_at_once_one_gets_each_key(store: IntentStore) -> None:
+    together = threading.Barrier(8)
+
+    def claim_all(_: int) -> frozenset[str]:
+        together.wait(60)
+        with store.claim([f"k{i}" for i in range(50)]) as ours:
+            together.wait(60)  # nobody lets go before all have asked
+            return ours
+
+    with ThreadPoolExecutor(8) as pool:
+        claimed = [key for ours in pool.map(claim_all, range(8)) for key in ours]
+
+    assert sorted(claimed) == sorted(f"k{i}" for i in range(50))
+
+
+def test_claims_of_a_run_that_failed_are_free_again(store: IntentStore) -> None:
+    with pytest.raises(ZeroDivisionError), store.claim(["a"]):
+        raise ZeroDivisionError
+
+    with store.claim(["a"]) as ours:
+        assert ours == {"a"}
+
+
+@pytest.mark.redis
+def test_a_claim_in_redis_outlives_its_expiry_and_is_seen_by_other_processes(redis_url: str) -> None:
+    lease_s = 1.0  # a busy machine may renew it late
+    stores = [RedisIntents(connect(_emptied(redis_url)), PACE, lease_s=lease_s) for _ in range(2)]
+
+    with stores[0].claim(["a"]):
+        with redis.Redis.from_url(redis_url) as client:
+            expired = time.monotonic() + 2 * lease_s
+            eventually(lambda: time.monotonic() > expired)
+            assert client.exists("toolscale:claim:a")
+        with stores[1].claim(["a"]) as ours:
+            assert not ours
+
+    for store in stores:
+        store.close()
+
+
+@pytest.mark.redis
+def test_the_claims_of_a_process_that_was_killed_expire(redis_url: str) -> None:
+    holder = (
+        "import sys\n"
+        "from workers.intents.redis_store import RedisIntents, connect\n"
+        "from workers.intents.transitions import Pace\n"
+        "with RedisIntents(connect(sys.argv[1]), Pace(1, 1), lease_s=0.5).claim(['a', 'b']):\n"
+        "    print('claimed', flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    store = RedisIntents(connect(_emptied(redis_url)), PACE, lease_s=0.5)
+    command = [sys.executable, "-c", holder, redis_url]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"claimed\n"
+        process.kill()
+
+    def can_be_claimed() -> bool:
+        with store.claim(["a", "b"]) as ours:
+            return len(ours) == 2
+
+    eventually(can_be_claimed)
+    store.close()
+
+
+def test_every_event_raises_the_desired_generation(store: IntentStore) -> None:
+    store.record(up(), due_in_s=60)
+    store.record(changed(), due_in_s=60)
+    intent = store.record(down(), due_in_s=60).intent
+
+    assert (intent.desired, intent.status, intent.is_lagging) == (3, "stopped", True)
+
+
+def test_a_server_that_came_up_again_runs_with_what_was_announced_last(store: IntentStore) -> None:
+    store.record(up(groups=["dev"]), due_in_s=60)
+    store.record(down(), due_in_s=60)
+
+    intent = store.record(up(groups=["ops"]), due_in_s=60).intent
+
+    assert (intent.status, intent.announcement.groups) == ("running", frozenset({"ops"}))
+
+
+@pytest.mark.parametrize("event", [down("unknown"), changed("unknown")])
+def test_an_event_for_a_server_that_was_never_announced_is_refused(store: IntentStore, event: object) -> None:
+    with pytest.raises(EventInvalid, match=r"data\.server_id: no server 'unknown' was ever announced"):
+        store.record(event, due_in_s=60)  # type: ignore[arg-type]
+
+    assert store.intent("unknown") is None
+    assert list(store.intents()) == []
+
+
+def test_a_commit_never_lowers_the_generation(store: IntentStore) -> None:
+    for _ in range(3):
+        store.record(up(), due_in_s=60)
+
+    store.commit("s", 3)
+    intent = store.commit("s", 1)
+
+    assert (intent.committed, intent.is_lagging) == (3, False)
+
+
+def test_looks_that_never_ended_are_counted_and_put_off_further(store: IntentStore) -> None:
+    store.record(up(), due_in_s=0)
+
+    first, second = store.begin("s"), store.begin("s")
+    after = store.commit("s", 1)
+
+    assert first is not None
+    assert second is not None
+    assert (first.attempts, second.attempts, after.attempts) == (1, 2, 0)
+    assert _due_at(second) > _due_at(first)
+
+
+def test_a_suspect_is_looked_at_when_a_sweep_asks_for_it_and_not_sooner(store: IntentStore) -> None:
+    store.record(up(), due_in_s=0)
+    for _ in range(2):
+        assert store.begin("s")
+
+    delivered_again = store.begin("s")
+    announced_again = store.record(up(), due_in_s=0).needs_wake
+
+    assert (delivered_again, announced_again) == (None, False)
+    eventually(lambda: store.claim_due(10) == ["s"])
+    assert store.begin("s")
+
+
+def test_a_parked_server_is_tried_after_the_longest_wait_until_a_look_ends(store: IntentStore) -> None:
+    store.record(up(), due_in_s=0)
+    for _ in range(2):
+        store.begin("s")
+
+    parked = store.park("s", 1, "kills its workers")
+
+    assert (parked.parked, parked.is_lagging, parked.last_error) == (True, False, "kills its workers")
+    assert store.claim_due(10) == []
+    eventually(lambda: store.claim_due(10) == ["s"])
+    tried = store.begin("s")
+    assert tried
+    assert (tried.parked, store.commit("s", tried.desired).parked) == (True, False)
+
+
+def test_failed_looks_are_counted_until_one_succeeds(store: IntentStore) -> None:
+    store.record(up(), due_in_s=0)
+
+    failures = [store.fail("s", 1).failures for _ in range(3)]
+
+    assert failures == [1, 2, 3]
+    assert store.commit("s", 1).failures == 0
+
+
+def test_only_the_first_event_before_a_look_needs_a_message(store: IntentStore) -> None:
+    needs_wake = [store.record(event, due_in_s=60).needs_wake for event in (up(), changed(), down(), up())]
+    store.begin("s")
+    during_the_look = [store.record(changed(), due_in_s=60).needs_wake for _ in range(3)]
+
+    assert needs_wake == [True, False, False, False]
+    assert during_the_look == [True, False, False]
+
+
+def test_a_storm_of_events_does_not_put_the_sweep_off(store: IntentStore) -> None:
+    store.record(up(), due_in_s=0)
+    for _ in range(5):
+        store.record(changed(), due_in_s=60)
+
+    assert store.claim_due(10) == ["s"]
+
+
+def test_two_looks_follow_at_once_and_a_third_waits(reopen: Callable[..., IntentStore]) -> None:
+    store = reopen(spacing_s=3)
+    look_at(store, up("s"))
+    first = look_at(store, changed("s"))
+
+    assert store.record(changed("s"), due_in_s=60).needs_wake
+    assert store.begin("s") is None
+    assert not store.record(changed("s"), due_in_s=60).needs_wake
+    assert store.claim_due(10) == []
+
+    eventually(lambda: store.claim_due(10) == ["s"])
+    again = store.begin("s")
+    assert again is not None
+    assert again.desired == first.desired + 2
+
+
+@pytest.mark.parametrize("news", [down("s"), up("s", groups=["new"])], ids=["down", "new groups"])
+def test_what_is_new_of_a_server_waits_for_no_distance(reopen: Callable[..., IntentStore], news: ServerEvent) -> None:
+    store = reopen(spacing_s=60)
+    look_at(store, up("s"))
+    look_at(store, changed("s"))
+    store.record(changed("s"), due_in_s=60)
+    assert store.begin("s") is None
+
+    assert store.record(news, due_in_s=60).needs_wake
+    assert store.begin("s") is not None
+
+
+def look_at(store: IntentStore, event: ServerEvent) -> Intent:
+    store.record(event, due_in_s=60)
+    intent = store.begin("s")
+    assert intent is not None
+    return store.commit("s", intent.desired)
+
+
+def test_a_message_that_died_with_its_process_is_sent_again(store: IntentStore) -> None:
+    store.record(up(), due_in_s=60)
+
+    store.forget_messages()
+
+    assert store.record(changed(), due_in_s=60).needs_wake
+
+
+def test_a_server_is_due_only_after_its_time_and_for_one_sweep(store: IntentStore) -> None:
+    store.record(up("later"), due_in_s=60)
+    store.record(up("now"), due_in_s=0)
+    store.record(up("done"), due_in_s=0)
+    store.commit("done", 1)
+
+    assert store.claim_due(10) == ["now"]
+    assert store.claim_due(10) == []
+    eventually(lambda: store.claim_due(10) == ["now"])
+
+
+def test_a_running_server_is_looked_at_again_after_the_resync_interval(
+    reopen: Callable[[float], IntentStore],
+) -> None:
+    store = reopen(0.1)
+    store.record(up("running"), due_in_s=60)
+    store.commit("running", 1)
+    store.record(up("stopped"), due_in_s=60)
+    store.record(down("stopped"), due_in_s=60)
+    store.commit("stopped", 2)
+
+    eventually(lambda: store.claim_due(10) == ["running"])
+    intent = store.intent("running")
+
+    assert intent is not None
+    assert (intent.desired, intent.is_lagging) == (2, True)
+
+
+def test_a_server_at_rest_is_left_alone_until_an_event(reopen: Callable[[float], IntentStore]) -> None:
+    store = reopen(0.01)
+    store.record(up(), due_in_s=0)
+
+    store.rest("s", 1)
+
+    assert store.claim_due(10) == []
+    assert store.record(changed(), due_in_s=0).needs_wake
+    assert store.claim_due(10) == ["s"]
+
+
+def test_an_event_that_came_while_a_server_was_given_up_is_not_lost(store: IntentStore) -> None:
+    store.record(up(), due_in_s=60)
+    store.begin("s")
+    store.record(up(groups=["mended"]), due_in_s=60)
+
+    intent = store.rest("s", 1)
+
+    assert (intent.is_lagging, intent.awaited) == (True, True)
+    eventually(lambda: store.claim_due(10) == ["s"])
+
+
+def test_an_event_that_came_during_a_failing_look_does_not_wait_for_the_backoff(store: IntentStore) -> None:
+    store.record(up(), due_in_s=60)
+    for _ in range(3):
+        store.fail("s", 1)
+    store.record(changed(), due_in_s=60)
+
+    asked_again, not_asked = store.fail("s", 1), store.fail("s", 2)
+
+    assert (asked_again.awaited, not_asked.awaited) == (True, False)
+    assert _due_at(not_asked) - _due_at(asked_again) > 0.1
+
+
+@pytest.mark.parametrize("outcome", ["commit", "fail", "rest"])
+def test_an_event_after_a_look_is_sent_although_a_sweep_came_during_it(store: IntentStore, outcome: str) -> None:
+    store.record(up(), due_in_s=0)
+    store.begin("s")
+    eventually(lambda: store.claim_due(10) == ["s"])
+
+    getattr(store, outcome)("s", 1)
+
+    assert store.record(changed(), due_in_s=60).needs_wake
+
+
+def test_a_look_from_before_the_store_was_lost_commits_no_more_than_was_asked_since(store: IntentStore) -> None:
+    store.record(up(), due_in_s=60)
+
+    store.commit("s", 37)
+
+    assert store.record(changed(), due_in_s=60).intent.is_lagging
+
+
+def test_one_intent_that_cannot_be_read_does_not_hold_up_the_others(
+    store: IntentStore, spoil: Callable[[str], None]
+) -> None:
+    store.record(up("spoiled"), due_in_s=0)
+    store.record(up("good"), due_in_s=0)
+    spoil("spoiled")
+
+    assert store.claim_due(10) == ["good"]
+    eventually(lambda: store.claim_due(10) == ["good"])
+
+
+def test_an_intent_that_cannot_be_read_is_replaced_when_its_server_is_announced(
+    store: IntentStore, spoil: Callable[[str], None]
+) -> None:
+    store.record(up("spoiled"), due_in_s=0)
+    store.record(up("good"), due_in_s=0)
+    spoil("spoiled")
+
+    with pytest.raises(EventInvalid):
+        store.record(down("spoiled"), due_in_s=0)
+    readable = [intent.server_id for intent in store.intents()]
+    announced = store.record(up("spoiled", groups=["dev"]), due_in_s=0)
+
+    assert readable == ["good"]
+    assert announced.needs_wake
+    assert store.intent("spoiled") == announced.intent
+
+
+def test_two_sweeps_at_the_same_time_never_get_the_same_server(reopen: Callable[..., IntentStore]) -> None:
+    stores = [reopen(first_s=60.0), reopen(first_s=60.0)]
+    for number in range(20):
+        stores[0].record(up(f"s{number}"), due_in_s=0)
+    claimed: list[str] = []
+
+    def claim(store: IntentStore) -> None:
+        claimed.extend(store.claim_due(20))
+
+    _in_threads([partial(claim, store) for store in stores])
+
+    assert sorted(claimed) == sorted(f"s{number}" for number in range(20))
+
+
+def test_what_is_adopted_never_replaces_what_was_announced(store: IntentStore) -> None:
+    announced = store.record(up("announced", groups=["new"]), due_in_s=60).intent
+    missing = announced.model_copy(update={"server_id": "missing", "desired": 8, "committed": 7, "due_at": 0.0})
+
+    assert store.adopt(missing)
+    assert not store.adopt(announced.model_copy(update={"desired": 8}))
+
+    assert store.intent("announced") == announced
+    assert store.claim_due(10) == ["missing"]
+
+
+def test_how_far_a_migration_is_can_be_read_by_other_processes_until_there_is_none(
+    reopen: Callable[[], IntentStore],
+) -> None:
+    progress = MigrationProgress(model="new", servers=10, done=3, at=1.5)
+
+    before = reopen().migration()
+    reopen().note_migration(progress)
+    under_way = reopen().migration()
+    reopen().note_migration(None)
+
+    assert (before, under_way, reopen().migration()) == (None, progress, None)
+
+
+def test_a_store_keeps_its_mark_until_it_is_lost(reopen: Callable[[], IntentStore]) -> None:
+    was_new = not reopen().is_marked()
+    reopen().mark()
+
+    assert was_new
+    assert reopen().is_marked()
+
+
+def test_a_lease_lets_one_run_in_and_the_next_when_it_ends(store: IntentStore) -> None:
+    with store.lease("s") as lease:
+        lease.assert_held()
+        with pytest.raises(LeaseHeld, match=r"^s: another run"), store.lease("s"):
+            pass
+        with store.lease("other"):
+            pass
+
+    with store.lease("s"):
+        pass
+
+
+def test_revisions_rise_without_gaps_in_order_over_processes_and_threads(reopen: Callable[[], IntentStore]) -> None:
+    stores = [reopen(), reopen()]
+    drawn: list[int] = []
+    before_us = time.time() * 1_000_000
+
+    def draw(store: IntentStore) -> None:
+        drawn.extend(store.next_revision() for _ in range(50))
+
+    _in_threads([partial(draw, store) for store in stores])
+
+    assert len(set(drawn)) == 100
+    assert min(drawn) >= before_us - 1_000_000
+    assert stores[1].next_revision() > max(drawn)
+
+
+def test_the_latest_dead_letters_are_kept_newest_first(store: IntentStore) -> None:
+    for number in range(5):
+        store.bury(f"reason {number}", "\ud800" + "x" * 20_000)
+
+    letters = store.dead_letters(10)
+
+    assert [letter.reason for letter in letters] == ["reason 4", "reason 3", "reason 2"]
+    assert len(letters[0].body) == 10_000
+    assert len(store.dead_letters(1)) == 1
+
+
+def test_the_backlog_is_of_looks_that_are_due_and_of_letters_that_are_kept(store: IntentStore) -> None:
+    assert store.backlog() == Backlog(servers=0, due=0, overdue_s=0.0, dead_letters=0)
+    store.record(up("later"), due_in_s=60)
+    store.bury("refused", "{}")
+    store.record(up("now"), due_in_s=0)
+
+    found = store.backlog()
+
+    assert (found.servers, found.due, found.dead_letters) == (2, 1, 1)
+    eventually(lambda: store.backlog().overdue_s > found.overdue_s)
+    assert store.claim_due(10) == ["now"]
+    assert (store.backlog().due, store.backlog().overdue_s) == (0, 0.0)
+
+
+def test_events_recorded_at_the_same_time_are_all_counted(reopen: Callable[[], IntentStore]) -> None:
+    stores = [reopen(), reopen()]
+
+    def record(store: IntentStore) -> None:
+        for _ in range(25):
+            store.record(up(), due_in_s=60)
+
+    _in_threads([partial(record, store) for store in stores])
+
+    intent = stores[0].intent("s")
+    assert intent is not None
+    assert intent.desired == 50
+
+
+@pytest.mark.redis
+def test_a_lease_on_redis_is_renewed_beyond_its_first_term_and_expires_with_its_process(redis_url: str) -> None:
+    client = connect(_emptied(redis_url))
+    store = RedisIntents(client, PACE, lease_s=1.0)
+    with store.lease("s") as lease:
+        client.pexpire("toolscale:lease:s", 700)
+        eventually(lambda: client.pttl("toolscale:lease:s") > 800, what="a renewal")
+        lease.assert_held()
+        client.set("toolscale:lease:s", "another run's token", px=1000)
+        with pytest.raises(LeaseHeld):
+            lease.assert_held()
+    eventually(lambda: not client.exists("toolscale:lease:s"))
+    store.close()
+
+
+@pytest.mark.redis
+def test_revisions_stay_above_the_past_when_redis_is_wiped(redis_url: str) -> None:
+    client = connect(_emptied(redis_url))
+    store = RedisIntents(client, PACE)
+    before = store.next_revision()
+
+    client.flushall()
+
+    assert store.next_revision() > before
+    store.close()
+
+
+def _due_at(intent: Intent) -> float:
+    assert intent.due_at is not None
+    return intent.due_at
+
+
+def _emptied(url: str) -> str:
+    with redis.Redis.from_url(url) as client:
+        client.flushall()
+    return url
+
+
+def _in_threads(work: list[Callable[[], object]]) -> None:
+    threads = [threading.Thread(target=each) for each in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+
+def test_when_a_server_was_listed_is_kept_until_it_is_listed_again(store: IntentStore) -> None:
+    store.record(up(), due_in_s=60)
+    store.fail("s", 1, "s: no answer")
+    before = store.intent("s")
+    listed = store.commit("s", 1)
+    store.record(up(url="http://127.0.0.1:2/mcp"), due_in_s=60)
+    failed = store.fail("s", 2, "s: no answer")
+    store.record(down(), due_in_s=60)
+    stopped = store.commit("s", 3)
+
+    assert before is not None
+    assert before.listed_at is None
+    assert listed.listed_at is not None
+    assert {failed.listed_at, stopped.listed_at} == {listed.listed_at}

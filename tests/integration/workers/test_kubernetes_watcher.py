@@ -1,0 +1,228 @@
+"""The Kubernetes watcher against an API server that ends watches, cuts connections, and lets versions expire."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.support.kubernetes_api import ScriptedKubernetes, kubeconfig, scripted_kubernetes
+from tests.support.metrics import scraped
+from tests.support.processes import Composition
+from tests.support.redis_server import free_port
+from tests.support.waiting import eventually
+from tests.support.watched import generation, running, watching
+from workers.intents.sqlite_store import SqliteIntents
+from workers.intents.transitions import Pace
+from workers.sources.kubernetes import KINDS, MCP_SERVERS, SERVICES, Kind
+from workers.sources.kubernetes_watch import KubernetesSource
+
+client = pytest.importorskip("kubernetes.client", reason="the extra `kubernetes` is not installed")
+
+
+@pytest.fixture
+def intents(tmp_path: Path) -> Generator[SqliteIntents]:
+    with closing(SqliteIntents(tmp_path / "intents.sqlite3", Pace(1.0, 4.0))) as store:
+        yield store
+
+
+@pytest.fixture
+def cluster() -> Generator[ScriptedKubernetes]:
+    with scripted_kubernetes() as scripted:
+        yield scripted
+
+
+def source(cluster: ScriptedKubernetes, kind: Kind = SERVICES, least_watch_s: float = 1.0) -> KubernetesSource:
+    configuration = client.Configuration(host=cluster.url)
+    configuration.retries = False
+    return KubernetesSource(kind, lambda: client.ApiClient(configuration), least_watch_s=least_watch_s)
+
+
+def test_all_pages_are_listed_and_annotated_services_announced(
+    cluster: ScriptedKubernetes, intents: SqliteIntents
+) -> None:
+    cluster.put("a", server="docs", port="mcp", path="sse", transport="sse", groups="x,y", credential_ref="key")
+    cluster.put("b")
+    cluster.put("c", server="files")
+    cluster.put("d", server="elsewhere", url="https://mcp.example.org/mcp")
+
+    with watching(source(cluster), intents):
+        eventually(lambda: len(running(intents)) == 3)
+
+    assert running(intents) == {
+        "docs": "http://a.prod.svc:9000/sse",
+        "elsewhere": "https://mcp.example.org/mcp",
+        "files": "http://c.prod.svc:80/mcp",
+    }
+    intent = intents.intent("docs")
+    assert intent is not None
+    assert intent.source == "toolscale/kubernetes"
+    assert intent.announcement.transport == "sse"
+    assert intent.announcement.groups == {"x", "y"}
+    assert intent.announcement.credential_ref == "key"
+
+
+def test_services_come_change_and_go_by_the_watch_alone(cluster: ScriptedKubernetes, intents: SqliteIntents) -> None:
+    with watching(source(cluster), intents):
+        eventually(lambda: cluster.watched_from)
+
+        cluster.put("a", server="docs")
+        eventually(lambda: running(intents) == {"docs": "http://a.prod.svc:80/mcp"})
+        cluster.put("a", server="docs", port="9000")
+        eventually(lambda: running(intents) == {"docs": "http://a.prod.svc:9000/mcp"})
+        cluster.put("a")
+        eventually(lambda: running(intents) == {})
+        cluster.put("a", server="docs")
+        eventually(lambda: "docs" in running(intents))
+        cluster.remove("a")
+        eventually(lambda: running(intents) == {})
+
+    assert cluster.lists == 1
+
+
+def test_a_version_that_expired_makes_it_list_again(cluster: ScriptedKubernetes, intents: SqliteIntents) -> None:
+    cluster.put("a", server="gone")
+    cluster.put("b", server="kept")
+    with watching(source(cluster), intents):
+        eventually(lambda: cluster.watched_from and len(running(intents)) == 2)
+
+        del cluster.objects["a"]  # its event will never come
+        cluster.expire()
+        cluster.bookmark()
+
+        eventually(lambda: set(running(intents)) == {"kept"})
+        assert generation(intents, "kept") == 1
+
+
+def test_what_is_missed_while_the_connection_is_cut_is_listed_again(
+    cluster: ScriptedKubernetes, intents: SqliteIntents
+) -> None:
+    cluster.put("a", server="gone")
+    with watching(source(cluster), intents):
+        eventually(lambda: cluster.watched_from and "gone" in running(intents))
+
+        cluster.is_down = True
+        cluster.end_watches(cut=True)
+        del cluster.objects["a"]
+        cluster.put("b", server="new")
+        assert set(running(intents)) <= {"gone", "new"}
+        cluster.is_down = False
+
+        eventually(lambda: set(running(intents)) == {"new"})
+
+
+def test_a_watch_that_ends_in_due_time_goes_on_from_the_last_bookmark_without_listing(
+    cluster: ScriptedKubernetes, intents: SqliteIntents
+) -> None:
+    with watching(source(cluster, least_watch_s=0.0), intents):
+        eventually(lambda: cluster.watched_from)
+        cluster.put("a", server="docs")
+        cluster.bookmark()
+        version = cluster.version
+        eventually(lambda: "docs" in running(intents))
+
+        cluster.end_watches()
+        eventually(lambda: version in cluster.watched_from)
+        cluster.put("b", server="later")
+
+        eventually(lambda: "later" in running(intents))
+        assert cluster.lists == 1
+
+
+def test_a_cluster_that_is_away_takes_nothing_down(cluster: ScriptedKubernetes, intents: SqliteIntents) -> None:
+    cluster.put("a", server="docs")
+    with watching(source(cluster), intents, relist_s=0.05):
+        eventually(lambda: cluster.watched_from and "docs" in running(intents))
+
+        cluster.is_down = True
+        cluster.end_watches(cut=True)
+        lists = cluster.lists
+        cluster.put("b", server="later")
+        cluster.is_down = False
+
+        eventually(lambda: set(running(intents)) == {"docs", "later"})
+        assert cluster.lists > lists
+        assert generation(intents, "docs") == 1
+
+
+def test_a_watcher_that_starts_while_the_cluster_is_away_takes_nothing_down(
+    cluster: ScriptedKubernetes, intents: SqliteIntents
+) -> None:
+    cluster.put("a", server="docs")
+    with watching(source(cluster), intents):
+        eventually(lambda: "docs" in running(intents))
+    cluster.is_down = True
+    failed = cluster.refused
+
+    with watching(source(cluster), intents):
+        eventually(lambda: cluster.refused > failed)
+        cluster.is_down = False
+        eventually(lambda: generation(intents, "docs") > 1 and "docs" in running(intents))
+
+    assert generation(intents, "docs") == 2  # announced twice, never taken down
+
+
+def test_a_toolhive_server_is_announced_once_it_runs(intents: SqliteIntents) -> None:
+    with scripted_kubernetes(MCP_SERVERS.path) as cluster:
+        cluster.put("fetch", {"status": {"phase": "Pending", "url": ""}})
+        with watching(source(cluster, MCP_SERVERS), intents):
+            eventually(lambda: cluster.watched_from)
+            assert running(intents) == {}
+
+            cluster.put("fetch", {"status": {"phase": "Running", "url": "http://mcp-fetch.prod.svc:8080/sse#fetch"}})
+            eventually(lambda: running(intents) == {"prod/fetch": "http://mcp-fetch.prod.svc:8080/sse"})
+            intent = intents.intent("prod/fetch")
+            assert intent is not None
+            assert (intent.source, intent.announcement.transport) == ("toolscale/toolhive", "sse")
+
+            cluster.put("fetch", {"status": {"phase": "Failed", "url": "http://mcp-fetch.prod.svc:8080/sse"}})
+            eventually(lambda: running(intents) == {})
+
+
+def test_a_cluster_without_toolhive_has_no_servers_of_it(cluster: ScriptedKubernetes, intents: SqliteIntents) -> None:
+    with scripted_kubernetes(MCP_SERVERS.path) as before:
+        before.put("fetch", {"status": {"phase": "Running", "url": "http://mcp-fetch.prod.svc:8080/mcp"}})
+        with watching(source(before, MCP_SERVERS), intents):
+            eventually(lambda: "prod/fetch" in running(intents))
+
+    with watching(source(cluster, MCP_SERVERS), intents):
+        eventually(lambda: running(intents) == {})
+
+
+def test_an_annotation_that_cannot_be_used_does_not_cost_the_others(
+    cluster: ScriptedKubernetes, intents: SqliteIntents
+) -> None:
+    cluster.put("a", server="no way")
+    cluster.put("b", server="nowhere", port="no-such-port")
+    cluster.put("c", {"spec": {"ports": "broken"}}, server="broken")
+    cluster.put("d", server="good")
+
+    with watching(source(cluster), intents):
+        eventually(lambda: set(running(intents)) == {"good"})
+
+
+def test_the_command_follows_the_kubeconfigs_cluster_until_it_is_stopped(
+    cluster: ScriptedKubernetes, tmp_path: Path
+) -> None:
+    cluster.put("a", server="docs")
+    config = tmp_path / "kubeconfig"
+    config.write_text(json.dumps(kubeconfig(cluster.url)), encoding="utf-8")
+    port = free_port()
+    composition = Composition(
+        "", tmp_path, {"REDIS_URL": "", "KUBECONFIG": str(config), "TOOLSCALE_MONITOR_PORT": str(port)}
+    )
+    with (
+        composition.run("watch", "-m", "toolscale", "watch", "kubernetes") as watcher,
+        closing(SqliteIntents(tmp_path / "intents.sqlite3", Pace(1.0, 4.0))) as intents,
+    ):
+        eventually(lambda: set(running(intents)) == {"docs"}, 30, what=watcher.output())
+        page = f"http://127.0.0.1:{port}/metrics"
+        shown = [f'toolscale_source_connected{{source="{kind.source}"}}' for kind in KINDS]
+        eventually(lambda: all(name in scraped(page) for name in shown), 30, what=watcher.output())
+        assert scraped(page)['toolscale_events_total{outcome="recorded",type="up"}'] == 1
+        watcher.process.terminate()
+
+        assert watcher.process.wait(60) == 130

@@ -1,0 +1,386 @@
+"""Servers in processes of their own that tell when their tools change, cannot tell, or tell too much."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import time
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
+from shared.upstream.dial import HttpTarget
+from tests.support.builders import down
+from tests.support.hostile.messages import initialized, one_page, tool
+from tests.support.hostile.scripted_http import Exchange, scripted_http
+from tests.support.metrics import shown
+from tests.support.telling import HASTY, PROGRAM, Heard, Telling, listening_to, telling, telling_stdio
+from tests.support.waiting import eventually as eventually_within
+from workers.intents.sqlite_store import SqliteIntents
+from workers.intents.transitions import Pace
+from workers.notifications.metrics import ListeningMetrics
+
+pytestmark = pytest.mark.timeout(120)
+
+# longer than any of it takes, on a machine that does much else
+eventually = partial(eventually_within, within_s=30.0)
+
+
+@pytest.fixture
+def heard(tmp_path: Path) -> Generator[Heard]:
+    with closing(SqliteIntents(tmp_path / "intents.sqlite3", Pace(1.0, 4.0))) as intents:
+        yield Heard(intents, {})
+
+
+@pytest.fixture
+def logs() -> Generator[list[Any]]:
+    with capture_logs() as lines:
+        yield lines
+
+
+@contextmanager
+def announced(heard: Heard, kind: str, tools: Path) -> Generator[Telling]:
+    """Run a telling server that was announced and listed long ago, under the name of its kind."""
+    with telling(kind, tools, "one") as server:
+        heard.targets[kind] = server.target
+        heard.announce(kind)
+        yield server
+
+
+def said(logs: list[Any], event: str, server: str) -> int:
+    return sum(line["event"] == event and line.get("server") == server for line in logs)
+
+
+@pytest.mark.parametrize("kind", ["http", "legacy", "sse"])
+def test_a_changed_tool_is_heard_of_once(heard: Heard, logs: list[Any], tmp_path: Path, kind: str) -> None:
+    with announced(heard, kind, tmp_path / "tools") as server, listening_to(heard, listen="http"):
+        eventually(lambda: heard.events == [kind], what="the look after the first connection")
+
+        server.offer("one", "two")
+
+        eventually(lambda: heard.events == [kind, kind])
+    assert said(logs, "listening_began", kind) == 1
+
+
+def test_what_is_heard_and_how_connections_end_is_counted(heard: Heard, tmp_path: Path) -> None:
+    registry = CollectorRegistry()
+
+    def counted(name: str) -> float:
+        return shown(registry).get(f"toolscale_listening_{name}", 0)
+
+    with (
+        telling("stateless", tmp_path / "mute", "one") as mute,
+        announced(heard, "http", tmp_path / "tools") as server,
+        listening_to(heard, metrics=ListeningMetrics(registry)),
+    ):
+        heard.targets["mute"] = mute.target
+        heard.announce("mute")
+        eventually(lambda: counted('servers{state="connected"}') == 1)
+        eventually(lambda: counted('connections_total{outcome="cannot_tell"}') == 1)
+        assert counted('servers{state="wanted"}') == 2
+        assert counted("notices_total") == 0
+
+        server.offer("one", "two")
+        eventually(lambda: counted("notices_total") == 1)
+
+        server.kill()
+        eventually(lambda: counted('connections_total{outcome="lost"}') == 1)
+        eventually(lambda: counted('servers{state="connected"}') == 0)
+        server.start()
+        eventually(lambda: counted('servers{state="connected"}') == 1)
+        assert counted('connections_total{outcome="opened"}') == 2
+    assert counted('servers{state="connected"}') == 0
+
+
+def test_a_stdio_server_is_kept_running_and_heard_until_it_is_taken_down(heard: Heard, tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.write_text("one", encoding="utf-8")
+    heard.targets["s"] = telling_stdio(tools)
+    heard.announce("s")
+    with listening_to(heard, listen="all"):
+        eventually(lambda: heard.events == ["s"] and len(children()) == 1)
+
+        tools.write_text("one two", encoding="utf-8")
+        eventually(lambda: heard.events == ["s", "s"])
+
+        heard.intents.record(down("s"), due_in_s=5.0)
+        eventually(lambda: not children())
+
+
+def test_a_stdio_server_is_not_started_for_listening_unless_asked(heard: Heard, tmp_path: Path) -> None:
+    (tmp_path / "tools").write_text("one", encoding="utf-8")
+    heard.targets["s"] = telling_stdio(tmp_path / "tools")
+    heard.announce("s")
+    with announced(heard, "http", tmp_path / "others"), listening_to(heard, listen="http"):
+        eventually(lambda: heard.events == ["http"])
+
+        assert children() == []
+
+
+def test_a_server_that_was_just_listed_is_not_looked_at_again_for_being_connected(
+    heard: Heard, logs: list[Any], tmp_path: Path
+) -> None:
+    with telling("http", tmp_path / "tools", "one") as server:
+        heard.targets["s"] = server.target
+        with listening_to(heard):
+            heard.announce("s", listed=False)
+            beats(heard)
+            heard.intents.commit("s", 1)
+            eventually(lambda: said(logs, "listening_began", "s"))
+
+            server.offer("two")
+
+            eventually(lambda: heard.events)
+    assert heard.events == ["s"]
+
+
+@pytest.mark.parametrize("kind", ["http", "legacy"])
+def test_a_server_killed_while_listened_to_is_looked_at_once_when_it_is_back_and_heard_again(
+    heard: Heard, logs: list[Any], tmp_path: Path, kind: str
+) -> None:
+    with announced(heard, kind, tmp_path / "tools") as server, listening_to(heard):
+        eventually(lambda: heard.events == [kind])
+
+        server.kill()
+        eventually(lambda: said(logs, "listening_ended", kind))
+        server.offer("one", "missed")
+        server.start()
+
+        eventually(lambda: heard.events == [kind, kind])
+        server.offer("one", "missed", "two")
+        eventually(lambda: heard.events == [kind, kind, kind])
+
+
+@pytest.mark.parametrize("kind", ["mute", "stateless"])
+def test_a_server_that_cannot_tell_is_remembered_and_tried_again_seldom(
+    heard: Heard, logs: list[Any], tmp_path: Path, kind: str
+) -> None:
+    with announced(heard, kind, tmp_path / "tools"), announced(heard, "http", tmp_path / "others") as other:
+        with listening_to(heard):
+            eventually(lambda: said(logs, "server_not_heard", kind) and "http" in heard.events)
+            change(heard, other, times=3)
+        assert said(logs, "server_not_heard", kind) == 1
+        assert kind not in heard.events
+
+        with listening_to(heard, pace=replace(HASTY, unsupported_s=0.05)):
+            eventually(lambda: said(logs, "server_not_heard", kind) >= 3)
+
+
+@pytest.mark.parametrize("kind", ["storm", "legacy-storm"])
+def test_a_server_that_tells_without_end_costs_few_looks_and_little_memory(
+    heard: Heard, tmp_path: Path, kind: str
+) -> None:
+    us, pace = psutil.Process(), replace(HASTY, least_between_s=0.5)
+    with (
+        announced(heard, kind, tmp_path / "tools"),
+        announced(heard, "http", tmp_path / "others") as other,
+        listening_to(heard, pace=pace),
+    ):
+        eventually(lambda: heard.events.count(kind) >= 2 and "http" in heard.events)
+        memory_before, began = us.memory_info().rss, time.monotonic()
+        looks_before = heard.events.count(kind)
+
+        change(heard, other, times=3)
+        eventually(lambda: time.monotonic() - began > 4)
+
+        looks = heard.events.count(kind) - looks_before
+        took_s = time.monotonic() - began  # read last: more time allows more looks
+        assert looks <= took_s / 0.5 + 1
+        assert us.memory_info().rss - memory_before < 32 << 20
+
+
+@dataclass
+class StopsAtStream:
+    """Behaves well until the stream of its own messages is asked for; counts its sessions."""
+
+    act: Callable[[Exchange], None]
+    sessions: int = 0
+
+    def __call__(self, exchange: Exchange) -> None:
+        if exchange.command == "GET":
+            self.act(exchange)
+        elif exchange.method == "initialize":
+            self.sessions += 1
+            exchange.send(200, json.dumps(initialized(exchange.request_json)).encode(), mcp_session_id="s1")
+        else:
+            exchange.play(one_page(tool("one")))
+
+
+def sends_a_huge_event(exchange: Exchange) -> None:
+    exchange.begin(200, "text/event-stream")
+    exchange.wfile.write(b"data: ")
+    for _ in range(64):
+        exchange.wfile.write(b"a" * (1 << 20))
+
+
+def drips(exchange: Exchange) -> None:
+    exchange.begin(200, "text/event-stream")
+    exchange.drip(itertools.repeat(b":"))
+
+
+def fails(exchange: Exchange) -> None:
+    exchange.send(500)
+
+
+def ends_at_once(exchange: Exchange) -> None:
+    exchange.begin(200, "text/event-stream", connection="close")
+    exchange.wfile.write(b"retry: 0\n\n")
+    exchange.close_connection = True
+
+
+def test_a_session_is_ended_on_its_server_when_listening_stops(heard: Heard, logs: list[Any]) -> None:
+    def waits(exchange: Exchange) -> None:
+        exchange.begin(200, "text/event-stream")
+        exchange.wfile.flush()
+        exchange.hang()
+
+    with scripted_http(StopsAtStream(waits)) as server:
+        heard.targets["s"] = HttpTarget(server.url)
+        heard.announce("s")
+        with listening_to(heard):
+            eventually(lambda: said(logs, "listening_began", "s"))
+
+        assert server.methods.count("DELETE") == 1
+
+
+@pytest.mark.parametrize("act", [Exchange.hang, sends_a_huge_event, drips, ends_at_once, fails])
+def test_a_hostile_stream_does_not_cost_the_others(
+    heard: Heard, tmp_path: Path, act: Callable[[Exchange], None]
+) -> None:
+    script = StopsAtStream(act)
+    with scripted_http(script) as hostile, announced(heard, "http", tmp_path / "tools") as good:
+        heard.targets["hostile"] = HttpTarget(hostile.url)
+        heard.announce("hostile")
+        with listening_to(heard, pace=replace(HASTY, connect_s=2.0, first_retry_s=0.5, longest_retry_s=60.0)):
+            eventually(lambda: "http" in heard.events and "GET" in hostile.methods)
+            change(heard, good, times=2)
+
+        assert hostile.methods.count("GET") <= 2 * script.sessions
+        assert heard.events.count("hostile") <= script.sessions
+
+
+@dataclass
+class Flood:
+    """Sends a line again and again, as fast as it is taken."""
+
+    line: bytes
+    written_at: float = math.inf
+
+    def __call__(self, exchange: Exchange) -> None:
+        exchange.begin(200, "text/event-stream")
+        while not exchange.server.stopping.is_set():
+            exchange.wfile.write(self.line * 100)
+            self.written_at = time.monotonic()
+
+
+@pytest.mark.parametrize("line", [b":\n\n", b'data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n\n'])
+def test_a_flood_is_held_up_at_its_source(heard: Heard, line: bytes) -> None:
+    flood = Flood(line)
+    with scripted_http(StopsAtStream(flood)) as hostile:
+        heard.targets["hostile"] = HttpTarget(hostile.url)
+        heard.announce("hostile")
+        with listening_to(heard):
+            eventually(lambda: time.monotonic() - flood.written_at > 2)
+
+    assert hostile.methods.count("GET") == 1
+
+
+def test_a_refused_stream_is_a_server_that_cannot_tell(heard: Heard, logs: list[Any]) -> None:
+    with scripted_http(StopsAtStream(lambda exchange: exchange.send(405))) as server:
+        heard.targets["s"] = HttpTarget(server.url)
+        heard.announce("s")
+        with listening_to(heard):
+            eventually(lambda: said(logs, "server_not_heard", "s"))
+
+    assert server.methods.count("GET") <= 2
+    assert heard.events == []
+
+
+def test_a_server_that_kills_its_workers_cannot_start_over_by_telling(heard: Heard, tmp_path: Path) -> None:
+    with (
+        announced(heard, "storm", tmp_path / "tools"),
+        announced(heard, "http", tmp_path / "others") as other,
+        listening_to(heard),
+    ):
+        eventually(lambda: {"storm", "http"} <= set(heard.events))
+        heard.commits = False
+        heard.intents.record(down("storm"), due_in_s=60.0)
+        heard.announce("storm", listed=False)
+        for _ in range(5):
+            heard.intents.begin("storm")
+        suspect = heard.intents.intent("storm")
+
+        change(heard, other, times=3)
+
+    assert suspect is not None
+    assert suspect.is_suspect
+    assert heard.intents.intent("storm") == suspect
+
+
+def test_beyond_the_limit_servers_are_left_to_the_resync_and_it_is_said_once(
+    heard: Heard, logs: list[Any], tmp_path: Path
+) -> None:
+    with ExitStack() as stack:
+        for kind in ("http", "sse"):
+            stack.enter_context(announced(heard, kind, tmp_path / kind))
+        stack.enter_context(listening_to(heard, most=1))
+        eventually(lambda: heard.events)
+        beats(heard)
+
+    assert len(set(heard.events)) == 1
+    assert [line["servers"] for line in logs if line["event"] == "listening_full"] == [2]
+
+
+def test_a_server_that_moves_is_listened_to_where_it_is_now(heard: Heard, logs: list[Any], tmp_path: Path) -> None:
+    with (
+        announced(heard, "http", tmp_path / "a"),
+        telling("http", tmp_path / "b", "one") as moved,
+        listening_to(heard),
+    ):
+        eventually(lambda: heard.events == ["http"])
+
+        heard.targets["http"] = moved.target
+        eventually(lambda: said(logs, "listening_began", "http") == 2)
+        moved.offer("two")
+
+        eventually(lambda: heard.events == ["http", "http"])
+
+
+def change(heard: Heard, server: Telling, times: int) -> None:
+    """Change a server's tools so often, and wait each time until that was heard."""
+    for number in range(times):
+        wanted = heard.events.count(server.kind) + 1
+        server.offer(f"tool_{wanted}_{number}")
+        eventually(partial(has_events, heard, server.kind, wanted))
+
+
+def has_events(heard: Heard, kind: str, count: int) -> bool:
+    return heard.events.count(kind) >= count
+
+
+def children() -> list[psutil.Process]:
+    """Return the telling servers that run as children over stdio."""
+    own = psutil.Process().children(recursive=True)
+    return [child for child in own if {str(PROGRAM), "stdio"} <= set(command_of(child))]
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def beats(heard: Heard) -> None:
+    """Wait until the intents were looked at twice more, so once from beginning to end."""
+    before = heard.beats
+    eventually(lambda: heard.beats >= before + 2)

@@ -1,0 +1,543 @@
+"""Another model takes over while the old one serves: on every engine, through kills, and under load."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from structlog.testing import capture_logs
+
+from query.catalogue import followed_catalogue
+from query.find import find_tool
+from query.search.live_index import Following
+from query.search.request import FindRequest
+from shared.catalog import QueryVectors, Scope
+from shared.errors import LeaseHeld
+from shared.index.contract import ToolState
+from shared.index.engine import SERVERS_KIND, TOOLSETS_KIND, Engine, tools_kind
+from shared.index.open_versions import Editions, OpenEdition
+from shared.index.tool_index import QdrantIndex
+from shared.index.versions import IndexStore
+from shared.settings import load_settings
+from shared.text.bm25 import query_terms
+from shared.text.embedding import Embedder
+from tests.chaos.interrupted import Leases, WithLeases
+from tests.support.builders import changed, definition, down, listing, up
+from tests.support.editions import (
+    ENGINES,
+    NEW,
+    OLD,
+    Catalogue,
+    catalogue,
+    edition,
+    forget_editions,
+    running,
+    service_of,
+    settle,
+    tools_found,
+)
+from tests.support.fakes import SaltedEmbedder, WithoutModel
+from tests.support.waiting import eventually
+from workers.dependencies import Dependencies
+from workers.intents.store import IntentStore
+from workers.maintenance.migrate import BATCH, MIGRATION_LEASE, migrate
+from workers.maintenance.rebuild import tend_index
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(params=ENGINES)
+def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Catalogue]:
+    """A catalogue that a worker with the old model has filled: two servers that run, one that is down."""
+    with catalogue(str(request.param), tmp_path) as shop:
+        fill(shop)
+        yield shop
+
+
+@pytest.fixture
+def on_edge(tmp_path: Path) -> Generator[Catalogue]:
+    with catalogue("edge", tmp_path) as shop:
+        fill(shop)
+        yield shop
+
+
+def fill(shop: Catalogue) -> None:
+    shop.world.servers = {
+        "files": listing(definition("read_file"), definition("write_file")),
+        "clock": listing(definition("get_time"), definition("set_alarm")),
+        "gone": listing(definition("old_tool")),
+    }
+    deps = shop.worker(OLD)
+    for event in (up("files", ["dev"]), up("clock"), up("gone")):
+        shop.intents.record(event, due_in_s=0)
+    settle(deps)
+    shop.intents.record(down("gone"), due_in_s=0)
+    settle(deps)
+    assert deps.editions
+    deps.editions.store.mark()
+
+
+def wanting(shop: Catalogue, model: str = NEW) -> Dependencies:
+    """Return a worker with the new model that has asked for it."""
+    deps = shop.worker(model)
+    assert deps.own_model
+    deps.own_model.ask_once()
+    return deps
+
+
+def finish(deps: Dependencies) -> None:
+    """Work on the coming edition, as sweeps have it worked on, until there is none."""
+    assert deps.editions
+    for _ in range(20):
+        if deps.editions.store.service().coming is None:
+            return
+        migrate(deps, lambda _: None)
+    raise AssertionError("still not in service")
+
+
+def states(deps: Dependencies) -> dict[str, dict[str, ToolState]]:
+    index = service_of(deps).index
+    return {server_id: index.states(server_id) for server_id in index.owners()}
+
+
+def counts(deps: Dependencies) -> dict[str, object]:
+    index = service_of(deps).index
+    tools = [*index.tools(Scope(), limit=100).tools, *index.tools(Scope(status="stopped"), limit=100).tools]
+    return {tool.qualified_name: tool.token_counts for tool in tools}
+
+
+def test_a_migration_that_lost_the_lease_of_a_server_has_it_looked_at_once_more(shop: Catalogue) -> None:
+    leases = Leases()
+
+    class Slow(SaltedEmbedder):
+        def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+            if self.model == NEW:
+                leases.lose("gone")
+            return super().passages(texts)
+
+    deps = replace(shop.worker(NEW, Slow), intents=cast("IntentStore", WithLeases(shop.intents, leases)))
+    assert deps.own_model
+    deps.own_model.ask_once()
+
+    migrate(deps, lambda _: None)
+
+    lagging = [intent.server_id for intent in shop.intents.intents() if intent.is_lagging]
+    assert lagging == ["gone"]
+
+
+class LargeIndex(QdrantIndex):
+    """An index in which it takes longer than a slice to ask who has tools."""
+
+    def owners(self) -> set[str]:
+        until = time.monotonic() + 2 * SHORT_SLICE_S
+        eventually(lambda: time.monotonic() > until)
+        return super().owners()
+
+
+class LargeEditions(Editions):
+    """Editions of which the one in service is large."""
+
+    def __init__(self, engine: Engine, own: Embedder) -> None:
+        super().__init__(IndexStore(engine), own, SaltedEmbedder)
+        self._engine = engine
+
+    def now(self) -> tuple[OpenEdition, OpenEdition | None]:
+        edition, coming = super().now()
+        tools = self._engine.collection(tools_kind(edition.edition))
+        servers, toolsets = self._engine.collection(SERVERS_KIND), self._engine.collection(TOOLSETS_KIND)
+        large = LargeIndex(tools, servers, toolsets)
+        return replace(edition, index=large), coming
+
+
+def closest_name(deps: Dependencies, text: str) -> float:
+    """Return the cosine of the closest name in service to this text, embedded by the model in service."""
+    now = service_of(deps)
+    (candidates,) = now.index.search([QueryVectors(now.embedder.query(text), query_terms(""))], Scope(), 5)
+    return max(candidates.name.values())
+
+
+SHORT_SLICE_S = 0.2
+
+
+class Killed(BaseException):
+    """The process dies: nothing of ours catches it."""
+
+
+class Dying(SaltedEmbedder):
+    """A model whose process dies while it embeds."""
+
+    def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        raise Killed
+
+
+def test_the_first_workers_model_is_in_service_at_once(shop: Catalogue) -> None:
+    service = IndexStore(shop.engine).service()
+
+    assert (service.edition, service.coming) == (edition(OLD), None)
+
+
+def test_another_model_takes_over_with_everything_as_it_was_and_no_server_is_asked(shop: Catalogue) -> None:
+    before, counted, looks = states(shop.worker(OLD)), counts(shop.worker(OLD)), list(shop.world.looks)
+
+    deps = wanting(shop)
+    assert service_of(deps).edition == edition(OLD)
+    finish(deps)
+
+    assert service_of(deps).edition == edition(NEW)
+    assert states(deps) == before
+    assert counts(deps) == counted
+    assert closest_name(deps, "scripted: get time") == pytest.approx(1, abs=1e-3)
+    assert shop.world.looks == looks
+
+
+def test_a_server_that_was_down_is_carried_over_and_comes_back_without_embedding(shop: Catalogue) -> None:
+    deps = wanting(shop)
+    finish(deps)
+    assert tools_found(deps, "stopped") == {"gone:old_tool"}
+    embedder = service_of(deps).embedder
+    assert isinstance(embedder, SaltedEmbedder)
+    texts = len(embedder.embedded_texts)
+
+    shop.intents.record(up("gone"), due_in_s=0)
+    settle(deps)
+
+    assert "gone:old_tool" in tools_found(deps)
+    assert len(embedder.embedded_texts) == texts
+
+
+def test_a_worker_with_the_model_in_service_starts_no_migration(shop: Catalogue) -> None:
+    deps = wanting(shop, OLD)
+
+    assert deps.editions
+    assert deps.editions.store.service().coming is None
+
+
+def test_what_changes_meanwhile_is_found_at_once_and_after_the_switch(shop: Catalogue) -> None:
+    deps = wanting(shop)
+    shop.world.servers["files"] = listing(definition("read_file", "now in colour"), definition("copy_file"))
+    shop.world.servers["fresh"] = listing(definition("new_tool"))
+    for event in (changed("files"), up("fresh"), down("clock")):
+        shop.intents.record(event, due_in_s=0)
+    settle(deps)
+    truth = {"files:read_file", "files:copy_file", "fresh:new_tool"}
+    assert service_of(deps).edition == edition(OLD)
+    assert tools_found(deps) == truth
+
+    finish(deps)
+
+    assert service_of(deps).edition == edition(NEW)
+    assert tools_found(deps) == truth
+    assert closest_name(deps, "scripted: copy file") == pytest.approx(1, abs=1e-3)
+
+
+def test_a_look_after_a_servers_visit_reaches_the_coming_edition_too(shop: Catalogue) -> None:
+    deps = wanting(shop)
+    seen: list[str] = []
+
+    def change_what_was_visited(server_id: str) -> None:
+        if server_id == "clock" and not seen:
+            shop.world.servers["clock"] = listing(definition("get_time"), definition("stop_watch"))
+            shop.intents.record(changed("clock"), due_in_s=0)
+            settle(deps)
+        seen.append(server_id)
+
+    migrate(deps, change_what_was_visited)
+    finish(deps)
+
+    assert tools_found(deps) == {"files:read_file", "files:write_file", "clock:get_time", "clock:stop_watch"}
+
+
+def test_what_changes_between_the_last_comparison_and_the_switch_is_not_missing_after_it(shop: Catalogue) -> None:
+    deps, numbers = wanting(shop), itertools.count(1)
+
+    def change_what_was_visited(server_id: str) -> None:
+        if server_id == "gone":  # the last one of each pass
+            number = next(numbers)
+            shop.world.servers["files"] = listing(definition("read_file"), definition(f"tool_{number}"))
+            shop.intents.record(changed("files"), due_in_s=0)
+            shop.intents.record(up("clock") if number % 2 == 0 else down("clock"), due_in_s=0)
+            settle(deps)
+
+    for _ in range(5):
+        migrate(deps, change_what_was_visited)
+
+    last = next(numbers) - 1
+    assert service_of(deps).edition == edition(NEW)
+    clock = set[str]() if last % 2 else {"clock:get_time", "clock:set_alarm"}
+    assert tools_found(deps) == {"files:read_file", f"files:tool_{last}"} | clock
+
+
+def test_what_is_left_of_an_abandoned_migration_does_not_come_back(shop: Catalogue) -> None:
+    migrate(wanting(shop), lambda _: None, slice_s=0.5)
+    back = wanting(shop, OLD)
+    shop.world.servers["files"] = listing(definition("read_file"))
+    shop.intents.record(changed("files"), due_in_s=0)
+    settle(back)
+
+    deps = wanting(shop)
+    finish(deps)
+
+    assert service_of(deps).edition == edition(NEW)
+    assert tools_found(deps) == {"files:read_file", "clock:get_time", "clock:set_alarm"}
+
+
+@pytest.mark.parametrize("visits", [1, 2, 3, 4])
+def test_a_migration_that_was_killed_is_continued(shop: Catalogue, visits: int) -> None:
+    before = states(shop.worker(OLD))
+    countdown = itertools.count(1)
+
+    def die(_: str) -> None:
+        if next(countdown) == visits:
+            raise Killed
+
+    with pytest.raises(Killed):
+        migrate(wanting(shop), die)
+    assert tools_found(shop.worker(NEW)) == tools_found(shop.worker(OLD))
+
+    deps = wanting(shop)
+    finish(deps)
+
+    assert service_of(deps).edition == edition(NEW)
+    assert states(deps) == before
+
+
+def test_a_look_killed_between_both_editions_is_repeated_for_both(shop: Catalogue) -> None:
+    deps = wanting(shop)
+    shop.world.servers["files"] = listing(definition("read_file"), definition("copy_file"))
+    shop.intents.record(changed("files"), due_in_s=0)
+    dying = shop.worker(OLD, lambda model: Dying(model) if model == NEW else SaltedEmbedder(model))
+
+    with pytest.raises(Killed):
+        settle(dying)
+    settle(deps)
+    assert deps.editions
+    coming = deps.editions.now()[1]
+
+    assert coming
+    assert coming.index.states("files").keys() >= {"copy_file"}
+    assert "files:copy_file" in tools_found(deps)
+
+
+def test_replicas_are_embedded_once(shop: Catalogue) -> None:
+    for name in ("one", "two", "three"):
+        shop.world.servers[name] = listing(definition("copied_tool"))
+        shop.intents.record(up(name), due_in_s=0)
+    settle(shop.worker(OLD))
+
+    deps = wanting(shop)
+    finish(deps)
+
+    embedder = service_of(deps).embedder
+    assert isinstance(embedder, SaltedEmbedder)
+    assert embedder.embedded_texts.count("scripted: copied tool") == 1
+
+
+def test_a_server_that_is_being_looked_at_is_visited_later(shop: Catalogue) -> None:
+    deps = wanting(shop)
+    with shop.intents.lease("clock"):
+        migrate(deps, lambda _: None, slice_s=0.5)
+        assert service_of(deps).edition == edition(OLD)
+
+    finish(deps)
+
+    assert service_of(deps).edition == edition(NEW)
+    assert "clock:get_time" in tools_found(deps)
+
+
+def test_of_two_workers_at_once_one_switches_once(shop: Catalogue) -> None:
+    with capture_logs() as logs:
+        workers = [wanting(shop), wanting(shop)]
+        turns = itertools.cycle(workers)
+        with running(lambda: migrate(next(turns), lambda _: None), times=2):
+            eventually(lambda: service_of(workers[0]).edition == edition(NEW), 30)
+
+    assert [log["event"] for log in logs].count("edition_in_service") == 1
+
+
+def test_only_one_process_migrates_at_a_time(shop: Catalogue) -> None:
+    deps = wanting(shop)
+    with shop.intents.lease(MIGRATION_LEASE):
+        migrate(deps, lambda _: None)
+
+        assert service_of(deps).edition == edition(OLD)
+        with pytest.raises(LeaseHeld), shop.intents.lease(MIGRATION_LEASE):
+            pass
+
+
+def test_the_edition_that_was_in_service_is_removed_when_nobody_searches_it_any_more(shop: Catalogue) -> None:
+    deps = wanting(shop)
+    finish(deps)
+    assert deps.editions
+
+    assert deps.editions.store.drop_retired(older_than_s=600) == []
+    assert deps.editions.store.drop_retired(older_than_s=0) == [edition(OLD).name]
+    assert deps.editions.store.drop_retired(older_than_s=0) == []
+    assert "files:read_file" in tools_found(deps)
+
+
+def test_a_model_that_cannot_be_loaded_is_not_asked_for(shop: Catalogue) -> None:
+    deps = shop.worker(NEW, lambda model: WithoutModel(model) if model == NEW else SaltedEmbedder(model))
+    assert deps.own_model
+    assert deps.editions
+
+    deps.own_model.ask_once()
+
+    assert deps.editions.store.service().coming is None
+
+
+def test_a_coming_model_that_breaks_is_given_up_and_tools_still_change(shop: Catalogue) -> None:
+    wanting(shop)
+    deps = shop.worker(OLD, lambda model: WithoutModel(model) if model == NEW else SaltedEmbedder(model))
+    shop.world.servers["clock"] = listing(definition("get_time"), definition("stop_watch"))
+    shop.intents.record(changed("clock"), due_in_s=0)
+
+    settle(deps)
+
+    assert tools_found(deps) >= {"clock:get_time", "clock:stop_watch"}
+    assert deps.editions
+    assert deps.editions.store.service().coming is None
+
+
+def test_an_old_model_that_is_gone_is_replaced_and_meanwhile_keywords_find(shop: Catalogue) -> None:
+    def without_old(model: str) -> Embedder:
+        return WithoutModel(model) if model == OLD else SaltedEmbedder(model)
+
+    deps = shop.worker(NEW, without_old)
+    assert deps.own_model
+    assert deps.editions
+    deps.own_model.ask_once()
+    followed = Following(deps.editions)
+    found = followed_catalogue(followed, load_settings())
+
+    meanwhile = find_tool(FindRequest(tool_description="get time"), Scope(), found)
+    finish(deps)
+    followed.look()
+    afterwards = find_tool(FindRequest(tool_description="get time"), Scope(), found)
+
+    assert (meanwhile.tools[0].name, meanwhile.keywords_only) == ("get_time", True)
+    assert (afterwards.tools[0].name, afterwards.keywords_only) == ("get_time", None)
+
+
+def test_tools_from_before_editions_are_adopted_as_they_are(shop: Catalogue) -> None:
+    forget_editions(shop)
+
+    deps = wanting(shop, OLD)
+
+    assert service_of(deps).edition == edition(OLD)
+    assert deps.editions
+    assert deps.editions.store.service().coming is None
+    assert "files:read_file" in tools_found(deps)
+
+
+def test_tools_from_before_editions_of_another_model_serve_until_they_are_made_anew(shop: Catalogue) -> None:
+    forget_editions(shop)
+    store = IndexStore(shop.engine)
+
+    store.establish(edition(NEW), lambda: [OLD, NEW])
+    assert store.service().edition == edition(OLD)
+    finish(wanting(shop))
+
+    assert "files:read_file" in tools_found(shop.worker(NEW))
+
+
+def test_questions_are_answered_from_one_edition_at_every_moment(shop: Catalogue) -> None:
+    asked = FindRequest(tool_description="get time")
+    reader = Following(Editions(IndexStore(shop.engine), SaltedEmbedder(OLD), SaltedEmbedder))
+    found = followed_catalogue(reader, load_settings(no_match_below=0.3))
+    deps, numbers = wanting(shop), itertools.count()
+
+    def ask() -> None:
+        now = found.pinned()
+        (near,) = now.index.search(
+            [QueryVectors(now.embedder.query("scripted: get time"), query_terms(""))], Scope(), 3
+        )
+        assert max(near.name.values()) > 0.99, "the query is of another model than what it found"
+        answer = find_tool(asked, Scope(), found)
+        assert answer.tools[0].name == "get_time"
+        assert answer.token_metrics.baseline_tokens >= answer.token_metrics.returned_tokens
+
+    def change() -> None:
+        number = next(numbers)
+        shop.world.servers["files"] = listing(definition("read_file"), definition(f"tool_{number}"))
+        shop.intents.record(changed("files"), due_in_s=0)
+        shop.intents.record(up("gone") if number % 2 else down("gone"), due_in_s=0)
+        settle(deps)
+
+    with running(ask) as questions, running(change), running(reader.look):
+        eventually(lambda: questions() > 10, 30)
+        with running(lambda: migrate(deps, lambda _: None)):
+            eventually(lambda: reader.now().edition == edition(NEW), 60)
+        after = questions()
+        eventually(lambda: questions() > after + 10, 30)
+
+    last = next(numbers) - 1
+    settle(deps)
+    back = {"gone:old_tool"} if last % 2 else set[str]()
+    assert tools_found(deps) == {"files:read_file", f"files:tool_{last}", "clock:get_time", "clock:set_alarm"} | back
+
+
+def test_a_large_server_is_carried_over_in_batches_between_which_it_may_be_looked_at(on_edge: Catalogue) -> None:
+    on_edge.world.servers["large"] = listing(*(definition(f"tool_{i}") for i in range(2 * BATCH + 1)))
+    on_edge.intents.record(up("large"), due_in_s=0)
+    settle(on_edge.worker(OLD))
+    released: list[str] = []
+
+    deps = wanting(on_edge)
+    migrate(deps, released.append)
+    finish(deps)
+
+    assert released.count("large") >= 3
+    assert len(service_of(deps).index.states("large")) == 2 * BATCH + 1
+
+
+def test_the_sweep_asks_for_the_migration_only_while_there_is_one(on_edge: Catalogue) -> None:
+    asked: list[str] = []
+
+    tend_index(on_edge.worker(OLD), lambda: asked.append("before"))
+    deps = wanting(on_edge)
+    tend_index(deps, lambda: asked.append("while"))
+    finish(deps)
+    tend_index(deps, lambda: asked.append("after"))
+
+    assert asked == ["while"]
+
+
+def test_a_migration_goes_on_where_asking_who_has_tools_takes_longer_than_a_slice(on_edge: Catalogue) -> None:
+    deps = wanting(on_edge)
+    large = replace(deps, editions=LargeEditions(on_edge.engine, deps.embedder))
+    visited: list[str] = []
+
+    migrate(large, visited.append, SHORT_SLICE_S)
+
+    assert visited
+
+
+def test_how_far_it_is_can_be_read_beside_the_index_until_it_is_in_service(on_edge: Catalogue) -> None:
+    deps = wanting(on_edge)
+    told: list[tuple[int, int]] = []
+    for slice_s in (0.0, 60.0, 0.0):
+        migrate(deps, lambda _: None, slice_s)
+        progress = on_edge.intents.migration()
+        assert progress is not None
+        assert progress.model == NEW
+        told.append((progress.done, progress.servers))
+    finish(deps)
+
+    assert told == [(0, 3), (3, 3), (3, 3)]
+    assert on_edge.intents.migration() is None
+
+
+def test_how_far_it_was_is_forgotten_when_the_model_in_service_is_wanted_again(on_edge: Catalogue) -> None:
+    migrate(wanting(on_edge), lambda _: None, slice_s=0.0)
+    assert on_edge.intents.migration() is not None
+
+    tend_index(wanting(on_edge, OLD), lambda: None)
+
+    assert on_edge.intents.migration() is None

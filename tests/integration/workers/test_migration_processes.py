@@ -1,0 +1,137 @@
+"""Another model takes over in real processes: killed in the middle, and with a model that really is another."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from query.catalogue import followed_catalogue
+from query.find import find_tool
+from query.search.live_index import following
+from query.search.request import FindRequest
+from shared.catalog import Scope
+from shared.settings import Settings, load_settings
+from shared.text.embedding import BUNDLED_MODEL, bundled_model
+from shared.upstream.mcp_json import Config
+from tests.support.builders import definition, listing, up
+from tests.support.editions import NEW, OLD, catalogue, edition, service_of, settle, tools_found
+from tests.support.hostile.messages import one_page, tool
+from tests.support.hostile.scripted_http import scripted_http
+from tests.support.waiting import eventually
+from toolscale.embedded.composition import Embedded, run_embedded
+from workers.maintenance.migrate import migrate
+
+pytestmark = pytest.mark.timeout(180)
+
+ROOT = Path(__file__).parents[3]
+SERVERS = [f"server-{number:02}" for number in range(40)]
+
+# The bundled network under the name, and with the pooling, of another model that fastembed knows.
+OTHER_MODEL = "BAAI/bge-small-en-v1.5"
+OTHER_REPOSITORY = "models--Qdrant--bge-small-en-v1.5-onnx-Q"
+
+MIGRATE = """
+import sys
+from pathlib import Path
+from tests.support.editions import NEW, catalogue
+from workers.maintenance.migrate import migrate
+
+with catalogue("edge", Path(sys.argv[1])) as shop:
+    deps = shop.worker(NEW)
+    deps.own_model.ask_once()
+    for _ in range(100):
+        migrate(deps, lambda server_id: print(server_id, flush=True))
+"""
+
+
+def test_a_migration_whose_process_was_killed_is_continued_by_the_next(tmp_path: Path) -> None:
+    with catalogue("edge", tmp_path) as shop:
+        shop.world.servers = {name: listing(definition("read"), definition(f"of_{name}")) for name in SERVERS}
+        for name in SERVERS:
+            shop.intents.record(up(name), due_in_s=0)
+        settle(shop.worker(OLD))
+        before = tools_found(shop.worker(OLD))
+
+    for visits in (3, 10):
+        _kill_after(visits, tmp_path)
+        with catalogue("edge", tmp_path) as shop:
+            deps = shop.worker(NEW)
+            assert service_of(deps).edition == edition(OLD)
+            assert tools_found(deps) == before
+
+    with catalogue("edge", tmp_path) as shop:
+        deps = shop.worker(NEW)
+        for _ in range(10):
+            migrate(deps, lambda _: None)
+        assert service_of(deps).edition == edition(NEW)
+        assert tools_found(deps) == before
+
+
+def _kill_after(visits: int, directory: Path) -> None:
+    command = [sys.executable, "-c", MIGRATE, str(directory)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout
+        for _ in range(visits):
+            assert process.stdout.readline()
+        process.kill()
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Settings of a directory of its own, on a machine that has downloaded the other model."""
+    for name in ("REDIS_URL", "QDRANT_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("FASTEMBED_CACHE_PATH", str(tmp_path / "models"))
+    downloaded = tmp_path / "models" / OTHER_REPOSITORY
+    shutil.copytree(bundled_model(), downloaded / "snapshots" / "1")
+    (downloaded / "snapshots" / "1" / "model.onnx").rename(downloaded / "snapshots" / "1" / "model_optimized.onnx")
+    (downloaded / "refs").mkdir()
+    (downloaded / "refs" / "main").write_text("1")
+    return load_settings(data_dir=tmp_path / "data", retry_after_s=0.5)
+
+
+def test_serve_with_another_model_answers_from_the_old_one_until_the_new_one_is_there(settings: Settings) -> None:
+    pages = one_page(tool("get_current_time"), tool("read_file"), tool("send_mail"))
+    asked = FindRequest(tool_description="what time is it?", limit=1)
+    with scripted_http(lambda exchange: exchange.play(pages)) as server:
+        with run_embedded(settings) as first:
+            first.announce(_config(server.url))
+            eventually(lambda: _found(first) == 3, 30)
+            assert _model(first) == BUNDLED_MODEL
+
+        other = settings.model_copy(update={"embedding_model": OTHER_MODEL})
+        with run_embedded(other) as second, following(second.editions, every_s=0.05) as followed:
+            answers = followed_catalogue(followed, other.model_copy(update={"no_match_below": -1.0}))
+            second.announce(_config(server.url))
+            models: list[str] = []
+
+            def switched() -> bool:
+                models.append(followed.now().edition.model)
+                assert find_tool(asked, Scope(), answers).tools[0].name == "get_current_time"
+                return models[-1] == OTHER_MODEL
+
+            eventually(switched, 60)
+
+            assert models[0] == BUNDLED_MODEL
+            assert _found(second) == 3
+            assert not find_tool(asked, Scope(), answers).keywords_only
+
+
+def _config(url: str) -> Config:
+    from shared.events import ServerAnnouncement
+    from shared.upstream.dial import HttpTarget
+
+    return Config(announcements=(ServerAnnouncement(server_id="s", url=url),), targets={"s": HttpTarget(url)})
+
+
+def _found(embedded: Embedded) -> int:
+    return len(embedded.deps.index.tools(Scope(), limit=10).tools)
+
+
+def _model(embedded: Embedded) -> str:
+    return embedded.editions.now()[0].edition.model

@@ -1,0 +1,247 @@
+"""What real worker processes on a real Redis say of themselves: their metrics, and that they do nothing."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from celery import Celery
+
+from tests.support.builders import up
+from tests.support.hostile.messages import one_page, tool
+from tests.support.hostile.scripted_http import scripted_http
+from tests.support.metrics import scraped
+from tests.support.processes import Composition, Running
+from tests.support.redis_server import free_port
+from tests.support.waiting import eventually
+from workers.intents.redis_store import RedisIntents, connect
+from workers.intents.transitions import Pace
+from workers.tasks import ACCEPT_EVENT
+
+pytestmark = pytest.mark.redis
+
+# what is promised: a worker that consumes nothing is not ready within half a minute
+RED_WITHIN_S = 30.0
+
+
+@dataclass(frozen=True)
+class Monitored:
+    """A composition whose worker has a port of its own."""
+
+    composition: Composition
+    port: int = field(default_factory=free_port)
+
+    @contextmanager
+    def worker(self, *options: str, **environment: str) -> Generator[Running]:
+        """Run the worker until the block ends; it is ready at the beginning."""
+        given = {"TOOLSCALE_MONITOR_PORT": str(self.port), **environment}
+        with self.composition.worker("worker", *options, **given) as worker:
+            eventually(lambda: self.ready() == 200, 20, what=worker.output())
+            yield worker
+
+    def ready(self) -> int:
+        """Return the status of `/readyz`, 0 where nobody answers in time."""
+        return self.readiness()[0]
+
+    def readiness(self) -> tuple[int, dict[str, Any]]:
+        """Return the status of `/readyz`, and what it says."""
+        try:
+            with urllib.request.urlopen(self.url("/readyz"), timeout=2) as response:
+                return response.status, json.loads(response.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read())
+        except OSError:
+            return 0, {}
+
+    def url(self, path: str) -> str:
+        """Return the address of a page."""
+        return f"http://127.0.0.1:{self.port}{path}"
+
+
+@pytest.fixture
+def monitored(own_redis_url: str, tmp_path: Path) -> Monitored:
+    return Monitored(Composition(own_redis_url, tmp_path, {}))
+
+
+@pytest.fixture
+def producer(monitored: Monitored) -> Generator[Celery]:
+    with Celery("producer", broker=monitored.composition.redis_url) as app:
+        yield app
+
+
+def announce(producer: Celery, server_id: str, url: str = "http://127.0.0.1:9/mcp") -> None:
+    producer.send_task(ACCEPT_EVENT, args=[up(server_id, url=url).model_dump(mode="json")], queue="toolscale")
+
+
+def turns_red(monitored: Monitored) -> float:
+    """Return the seconds until the worker says that it is not ready."""
+    began = time.monotonic()
+    eventually(lambda: monitored.ready() != 200, RED_WITHIN_S, what="not ready")
+    return time.monotonic() - began
+
+
+def test_a_worker_shows_what_it_did_and_what_waits(monitored: Monitored, producer: Celery) -> None:
+    pages = one_page(tool("read_file"), tool("write_file"))
+    with (
+        scripted_http(lambda exchange: exchange.play(pages)) as server,
+        closing(RedisIntents(connect(monitored.composition.redis_url), Pace(1.0, 4.0))) as intents,
+        monitored.worker() as worker,
+    ):
+        announce(producer, "files", server.url)
+        eventually(lambda: (found := intents.intent("files")) and not found.is_lagging, 30, what=worker.output())
+        wanted = 'toolscale_looks_total{result="changed"}'
+        eventually(lambda: wanted in scraped(monitored.url("/metrics")), 10)
+
+        found = scraped(monitored.url("/metrics"))
+
+    assert found['toolscale_events_total{outcome="recorded",type="up"}'] == 1
+    assert found['toolscale_tool_changes_total{change="added"}'] == 2
+    stages = {stage: found[f'toolscale_stage_seconds_count{{stage="{stage}"}}'] for stage in ("fetch", "embed")}
+    assert stages == {"fetch": 1, "embed": 1}
+    assert found['toolscale_task_wait_seconds_count{task="toolscale.reconcile_server"}'] >= 1  # or said again
+    assert (found["toolscale_servers_announced"], found["toolscale_intents_up"]) == (1, 1)
+    assert found['toolscale_queue_messages{state="waiting"}'] == 0
+    assert 0 < found["toolscale_last_look_seconds"] < 60
+
+
+def test_a_worker_that_no_longer_consumes_turns_red_within_half_a_minute(
+    monitored: Monitored, producer: Celery
+) -> None:
+    with monitored.worker() as worker, monitored.composition.beat():
+        eventually(lambda: producer.control.cancel_consumer("toolscale", reply=True, timeout=2), 20, what="cancelled")
+
+        took_s = turns_red(monitored)
+
+        status, said = monitored.readiness()
+        assert worker.process.poll() is None
+        assert status == 503, said
+        assert "no task has ended for" in said["checks"]["tasks"]
+        assert (said["checks"]["broker"], said["checks"]["index"]) == ("ok", "ok")
+        found = scraped(monitored.url("/metrics"))
+        assert found['toolscale_queue_messages{state="waiting"}'] > 0
+        assert found["toolscale_queue_oldest_seconds"] > took_s / 2
+
+        eventually(lambda: producer.control.add_consumer("toolscale", reply=True, timeout=2), 20, what="added")
+        eventually(lambda: monitored.ready() == 200, 20, what="ready again")
+
+
+def test_a_frozen_pool_behind_a_living_worker_turns_red_within_half_a_minute(
+    monitored: Monitored, producer: Celery
+) -> None:
+    with monitored.worker("--pool", "processes", "--concurrency", "4") as worker, monitored.composition.beat():
+        children = psutil.Process(worker.process.pid).children()
+        for child in children:
+            child.send_signal(signal.SIGSTOP)
+        try:
+            turns_red(monitored)
+            status, said = monitored.readiness()
+        finally:
+            for child in children:
+                child.send_signal(signal.SIGCONT)
+
+    assert status == 503
+    assert "no task has ended for" in said["checks"]["tasks"]
+
+
+def test_a_worker_that_is_frozen_does_not_answer_and_is_ready_again_afterwards(monitored: Monitored) -> None:
+    with monitored.worker() as worker:
+        worker.process.send_signal(signal.SIGSTOP)
+        try:
+            eventually(lambda: monitored.ready() == 0)
+        finally:
+            worker.process.send_signal(signal.SIGCONT)
+        eventually(lambda: monitored.ready() == 200, 20, what=worker.output())
+
+
+def test_an_idle_worker_stays_ready_and_one_without_a_broker_does_not(monitored: Monitored) -> None:
+    with monitored.worker() as worker:
+        with connect(monitored.composition.redis_url) as redis:
+            redis.shutdown(nosave=True)
+        eventually(lambda: monitored.readiness()[1]["checks"]["broker"] != "ok", RED_WITHIN_S, what=worker.output())
+
+        assert monitored.ready() == 503
+        assert worker.process.poll() is None
+
+
+def test_a_worker_counts_what_its_processes_did_where_they_keep_it(
+    monitored: Monitored, producer: Celery, tmp_path: Path
+) -> None:
+    kept = tmp_path / "counters"
+    kept.mkdir()
+    # no beat repeats a look here, so none may lose its lease on a busy machine
+    given = {"PROMETHEUS_MULTIPROC_DIR": str(kept), "TOOLSCALE_LEASE_S": "10"}
+    pages = one_page(tool("read_file"), tool("write_file"))
+    looks, changes = 'toolscale_looks_total{result="changed"}', 'toolscale_tool_changes_total{change="added"}'
+    with (
+        scripted_http(lambda exchange: exchange.play(pages)) as server,
+        monitored.worker("--pool", "processes", "--concurrency", "1", **given) as worker,
+    ):
+        announce(producer, "files", server.url)
+        eventually(lambda: scraped(monitored.url("/metrics")).get(looks), 60, what=worker.output())
+
+        found = scraped(monitored.url("/metrics"))
+
+    assert (found[looks], found[changes]) == (1, 2)
+    assert found['toolscale_stage_seconds_count{stage="fetch"}'] == 1
+    assert found["toolscale_servers_announced"] == 1
+    assert "looks_not_counted" not in worker.output()
+
+
+def test_a_worker_says_that_nobody_counts_the_looks_of_its_processes(monitored: Monitored) -> None:
+    with monitored.worker("--pool", "processes", "--concurrency", "1") as worker:
+        worker.wait_for("looks_not_counted")
+
+
+def test_a_worker_shows_how_it_follows_the_operators_file(monitored: Monitored, tmp_path: Path) -> None:
+    config = tmp_path / "mcp.json"
+    config.write_text('{"mcpServers": {}}', encoding="utf-8")
+    followed, failed = (
+        f'toolscale_source_lists_total{{result="{result}",source="toolscale/mcp.json"}}' for result in _RESULTS
+    )
+    with monitored.worker(TOOLSCALE_CONFIG=str(config), TOOLSCALE_CONFIG_POLL_S="0.1") as worker:
+        eventually(lambda: scraped(monitored.url("/metrics")).get(followed), 20, what=worker.output())
+        config.write_text("no JSON", encoding="utf-8")
+        eventually(lambda: scraped(monitored.url("/metrics")).get(failed), 20, what=worker.output())
+
+        found = scraped(monitored.url("/metrics"))
+
+    assert found[followed] >= 1
+    assert found['toolscale_source_followed_seconds{source="toolscale/mcp.json"}'] > 0
+
+
+_RESULTS = ("followed", "failed")
+
+
+def test_beat_shows_that_it_ticks_and_turns_red_when_its_ticks_reach_nobody(monitored: Monitored) -> None:
+    metrics = monitored.url("/metrics")
+    with monitored.composition.beat(TOOLSCALE_MONITOR_PORT=str(monitored.port)) as beat:
+        beat.wait_for("monitor_opened")
+        eventually(lambda: scraped(metrics)["toolscale_ticks_total"] >= 2, 20, what=beat.output())
+        assert scraped(metrics)["toolscale_last_tick_seconds"] < 15
+        assert monitored.readiness() == (200, {"status": "ready", "checks": {"ticks": "ok"}})
+
+        with connect(monitored.composition.redis_url) as redis:
+            redis.shutdown(nosave=True)
+        turns_red(monitored)
+
+        assert beat.process.poll() is None
+        assert "not done for" in monitored.readiness()[1]["checks"]["ticks"]
+        assert scraped(metrics)["toolscale_last_tick_seconds"] > 10
+    assert beat.process.returncode == 0
+
+
+def test_a_port_in_use_costs_a_worker_its_metrics_and_nothing_else(monitored: Monitored) -> None:
+    with monitored.worker(), monitored.composition.worker("second", TOOLSCALE_MONITOR_PORT=str(monitored.port)) as two:
+        two.wait_for("monitor_not_opened")
+        assert two.process.poll() is None

@@ -1,0 +1,277 @@
+"""An index that was wiped, while its directory lay there or under running processes, is filled again."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from query.catalogue import followed_catalogue
+from query.find import find_tool
+from query.response.find_response import FindAnswer
+from query.search.live_index import Following
+from query.search.request import FindRequest
+from shared.catalog import Scope
+from shared.errors import IndexLost, IndexUnavailable
+from shared.index.contract import SERVERS_COLLECTION
+from shared.index.open_versions import Editions
+from shared.index.versions import IndexStore
+from shared.settings import load_settings
+from tests.support.builders import PACE, definition, down, listing, up
+from tests.support.editions import NEW, OLD, Catalogue, catalogue, edition, forget_editions, settle, tools_found
+from tests.support.fakes import SaltedEmbedder
+from workers.dependencies import Dependencies
+from workers.ingest import reconcile
+from workers.intents.sqlite_store import SqliteIntents
+from workers.intents.store import Intent
+from workers.maintenance.rebuild import rebuild_if_lost, tend_index
+from workers.maintenance.restore import restore_if_lost
+
+TRUTH = {"files:read_file", "clock:get_time"}
+
+
+def _drop_all(shop: Catalogue) -> None:
+    for name in shop.engine.names():
+        shop.engine.drop(name)
+
+
+wipes: dict[str, Callable[[Catalogue], None]] = {
+    "everything": _drop_all,
+    "the tools": lambda shop: shop.engine.drop(edition(OLD).name),
+    "the servers": lambda shop: shop.engine.drop(SERVERS_COLLECTION),
+}
+wiped = pytest.mark.parametrize("wipe", wipes.values(), ids=list(wipes))
+
+
+@pytest.fixture
+def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Catalogue]:
+    """A catalogue of two servers that run and one that is down, on a server whose collections can vanish."""
+    with catalogue("local", tmp_path) as shop:
+        fill(shop)
+        yield shop
+
+
+def fill(shop: Catalogue) -> None:
+    shop.world.servers = {
+        "files": listing(definition("read_file")),
+        "clock": listing(definition("get_time")),
+        "gone": listing(definition("old_tool")),
+    }
+    deps = shop.worker(OLD)
+    for event in (up("files", ["dev"]), up("clock"), up("gone"), down("gone")):
+        shop.intents.record(event, due_in_s=0)
+    settle(deps)
+    rebuild_if_lost(deps)
+    settle(deps)
+
+
+def sweep(deps: Dependencies) -> list[str]:
+    """Do what a sweep does; return the servers that are looked at."""
+    tend_index(deps, lambda: None)
+    due = sorted(deps.intents.claim_due(100))
+    for server_id in due:
+        reconcile(server_id, deps)
+    return due
+
+
+@wiped
+def test_collections_that_vanish_under_a_running_worker_are_filled_by_the_next_sweep(
+    shop: Catalogue, wipe: Callable[[Catalogue], None]
+) -> None:
+    deps = shop.worker(OLD)
+    assert sweep(deps) == []
+
+    wipe(shop)
+    looked_at = sweep(deps)
+
+    assert looked_at == ["clock", "files", "gone"]
+    assert tools_found(deps) == TRUTH
+    records = {record.server_id: record.status for record in deps.index.servers()}
+    assert records == {"clock": "running", "files": "running", "gone": "stopped"}
+    assert sweep(deps) == []
+
+
+def test_every_server_is_known_in_two_places_again_before_any_is_looked_at(shop: Catalogue, tmp_path: Path) -> None:
+    _drop_all(shop)
+    rebuild_if_lost(shop.worker(OLD))
+
+    with closing(SqliteIntents(tmp_path / "wiped.sqlite3", PACE)) as wiped:
+        restore_if_lost(replace(shop.worker(OLD), intents=wiped))
+
+        known = {intent.server_id: intent.status for intent in wiped.intents()}
+    assert known == {"clock": "running", "files": "running", "gone": "stopped"}
+
+
+class SpokenOfMeanwhile(SqliteIntents):
+    """Intents that a server which was down is announced in, just after they were read."""
+
+    def intents(self) -> Iterator[Intent]:
+        read = list(super().intents())
+        self.record(up("gone"), due_in_s=0)
+        return iter(read)
+
+
+def test_a_server_that_comes_up_during_the_rebuilding_stays_up(shop: Catalogue, tmp_path: Path) -> None:
+    deps = shop.worker(OLD)
+    _drop_all(shop)
+
+    with closing(SpokenOfMeanwhile(tmp_path / "intents.sqlite3", PACE)) as intents:
+        rebuild_if_lost(replace(deps, intents=intents))
+    settle(deps)
+
+    assert tools_found(deps) == {*TRUTH, "gone:old_tool"}
+
+
+class InBetween(SqliteIntents):
+    """Intents before whose first reading something happens: a rebuilding reads them before it writes a record."""
+
+    happens: Callable[[], object] | None = None
+
+    def intents(self) -> Iterator[Intent]:
+        happens, self.happens = self.happens, None
+        if happens:
+            happens()
+        return super().intents()
+
+
+def test_two_workers_that_find_the_index_lost_ask_for_each_server_once(shop: Catalogue, tmp_path: Path) -> None:
+    first, second = shop.worker(OLD), shop.worker(OLD)
+    before = {intent.server_id: intent.desired for intent in shop.intents.intents()}
+    _drop_all(shop)
+
+    with closing(InBetween(tmp_path / "intents.sqlite3", PACE)) as intents, capture_logs() as logs:
+        intents.happens = lambda: rebuild_if_lost(replace(second, intents=intents))
+        rebuild_if_lost(replace(first, intents=intents))
+        after = {intent.server_id: intent.desired for intent in intents.intents()}
+
+    assert after == {server_id: desired + 1 for server_id, desired in before.items()}
+    assert [log["event"] for log in logs].count("index_rebuilding") == 1
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"), [("everything", "is being filled"), ("the tools", "Servers still being listed: 2")]
+)
+def test_whoever_asks_during_the_rebuilding_hears_that_there_is_more_to_come(
+    shop: Catalogue, tmp_path: Path, lost: str, said: str
+) -> None:
+    reader, deps = Following(Editions(IndexStore(shop.engine), SaltedEmbedder(OLD), SaltedEmbedder)), shop.worker(OLD)
+    found, asked = followed_catalogue(reader, load_settings()), FindRequest(tool_description="get time")
+    answers: list[FindAnswer] = []
+    wipes[lost](shop)
+
+    with closing(InBetween(tmp_path / "intents.sqlite3", PACE)) as intents:
+        intents.happens = lambda: answers.append(find_tool(asked, Scope(), found))
+        rebuild_if_lost(replace(deps, intents=intents))
+        answers.append(find_tool(asked, Scope(), found))
+
+    assert [answer.tools for answer in answers] == [[], []]
+    assert said in answers[0].warnings[0]
+    assert "Servers still being listed: 2" in answers[1].warnings[0]
+
+
+@wiped
+def test_collections_that_vanished_before_a_worker_started_are_filled_by_its_first_sweep(
+    shop: Catalogue, wipe: Callable[[Catalogue], None]
+) -> None:
+    wipe(shop)
+
+    deps = shop.worker(OLD)
+    sweep(deps)
+
+    assert tools_found(deps) == TRUTH
+
+
+@wiped
+def test_a_running_query_service_says_so_and_answers_again(shop: Catalogue, wipe: Callable[[Catalogue], None]) -> None:
+    reader = Following(Editions(IndexStore(shop.engine), SaltedEmbedder(OLD), SaltedEmbedder))
+    found, asked = followed_catalogue(reader, load_settings()), FindRequest(tool_description="get time")
+    tools = [tool.name for tool in find_tool(asked, Scope(), found).tools]
+    wipe(shop)
+
+    with pytest.raises(IndexUnavailable):
+        find_tool(asked, Scope(), found)
+    sweep(shop.worker(OLD))
+
+    assert [tool.name for tool in find_tool(asked, Scope(), found).tools] == tools
+
+
+def test_a_look_at_a_vanished_index_says_what_is_gone_and_is_repeated(shop: Catalogue) -> None:
+    deps = shop.worker(OLD)
+    wipes["the tools"](shop)
+    shop.intents.record(up("files"), due_in_s=0)
+
+    with pytest.raises(IndexLost, match=edition(OLD).name):
+        reconcile("files", deps)
+
+    sweep(deps)
+    assert "files:read_file" in tools_found(deps)
+
+
+def test_what_is_gone_is_counted_no_more_until_it_is_listed_again(shop: Catalogue) -> None:
+    deps = shop.worker(OLD)
+    wipes["the tools"](shop)
+
+    tend_index(deps, lambda: None)
+
+    assert not any(record.is_listed for record in deps.index.servers())
+
+
+def test_a_new_catalogue_is_no_lost_one(tmp_path: Path) -> None:
+    with catalogue("edge", tmp_path) as shop, capture_logs() as logs:
+        shop.world.servers = {"files": listing(definition("read_file"))}
+        shop.intents.record(up("files"), due_in_s=0)
+
+        rebuild_if_lost(shop.worker(OLD))
+        settle(shop.worker(OLD))
+        sweep(shop.worker(OLD))
+
+    assert shop.world.looks == ["files"]
+    assert "index_rebuilding" not in [log["event"] for log in logs]
+
+
+def test_an_index_from_before_editions_keeps_its_counts_while_its_servers_are_looked_at(shop: Catalogue) -> None:
+    forget_editions(shop)
+    deps = shop.worker(OLD)
+
+    rebuild_if_lost(deps)
+
+    assert {record.server_id for record in deps.index.servers() if record.is_listed} == {"files", "clock"}
+    assert sorted(deps.intents.claim_due(100)) == ["clock", "files", "gone"]
+
+
+def test_a_coming_edition_that_vanishes_is_made_again(shop: Catalogue) -> None:
+    from workers.maintenance.migrate import migrate
+
+    deps = shop.worker(NEW)
+    assert deps.editions
+    assert deps.own_model
+    deps.own_model.ask_once()
+    migrate(deps, lambda _: None, slice_s=0.05)
+    shop.engine.drop(edition(NEW).name)
+
+    for _ in range(5):
+        migrate(deps, lambda _: None)
+
+    assert deps.editions.store.service().edition == edition(NEW)
+    assert tools_found(deps) == TRUTH
+
+
+@pytest.mark.parametrize("lost", ["everything", "the tools", "the servers"])
+def test_a_directory_that_was_wiped_while_nobody_ran_is_filled_again(tmp_path: Path, lost: str) -> None:
+    with catalogue("edge", tmp_path) as shop:
+        fill(shop)
+        world = shop.world
+    below = {"everything": "", "the tools": edition(OLD).name, "the servers": SERVERS_COLLECTION}[lost]
+    shutil.rmtree(tmp_path / "index" / below)
+
+    with catalogue("edge", tmp_path) as shop:
+        shop.world.servers = world.servers
+        deps = shop.worker(OLD)
+        sweep(deps)
+
+        assert tools_found(deps) == TRUTH

@@ -1,0 +1,78 @@
+"""A door on a loopback port of its own, and a producer that knocks."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+
+from tests.support.redis_server import free_port
+from tests.support.waiting import eventually
+from workers.events_api.app import door_app
+from workers.events_api.cloudevents import STRUCTURED
+from workers.events_api.recorder import Recorder
+from workers.metrics import WorkerMetrics
+
+TOKEN = "a-token-for-tests"
+LIMIT = 16_384
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the door said."""
+
+    status: int
+    content: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Producer:
+    """Sends requests to a door at `url`."""
+
+    url: str
+    token: str | None = TOKEN
+
+    def post(self, body: object, content_type: str | None = STRUCTURED, **headers: str) -> Answer:
+        """Send a body, JSON unless it is bytes already; `ce_id=` becomes the header `ce-id`."""
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        if content_type:
+            sent["content-type"] = content_type
+        if self.token is not None:
+            sent["authorization"] = f"Bearer {self.token}"
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self._send(urllib.request.Request(f"{self.url}/events", data, sent, method="POST"))
+
+    def get(self, path: str) -> int:
+        """Return the status of a GET."""
+        return self._send(urllib.request.Request(f"{self.url}{path}")).status
+
+    def _send(self, request: urllib.request.Request) -> Answer:
+        try:
+            with urllib.request.urlopen(request, timeout=60) as response:
+                return Answer(response.status, json.loads(response.read()))
+        except urllib.error.HTTPError as error:
+            with error:
+                return Answer(error.code, json.loads(error.read()))
+
+
+@contextmanager
+def open_door(recorder: Recorder, metrics: WorkerMetrics | None = None) -> Generator[Producer]:
+    """Serve the door until the block ends, with these metrics."""
+    port = free_port()
+    app = door_app(recorder, TOKEN, LIMIT, metrics or WorkerMetrics())
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None, access_log=False))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        eventually(lambda: server.started)
+        yield Producer(f"http://127.0.0.1:{port}")
+    finally:
+        server.should_exit = True
+        thread.join(60)

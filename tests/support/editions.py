@@ -1,0 +1,145 @@
+"""A catalogue on a real engine whose workers have models of their own."""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shared.catalog import Scope
+from shared.errors import LeaseHeld
+from shared.index import versions as stored
+from shared.index.contract import SERVERS_COLLECTION, Edition
+from shared.index.engine import SERVERS_KIND, Engine
+from shared.index.open_versions import Editions, OpenEdition
+from shared.index.versions import IndexStore
+from shared.text.embedding import Embedder
+from shared.text.tokens import estimate
+from tests.support.builders import World
+from tests.support.fakes import DIMENSION, SaltedEmbedder
+from workers.dependencies import Dependencies, OwnModel
+from workers.ingest import reconcile
+from workers.intents.sqlite_store import SqliteIntents
+from workers.intents.transitions import Pace
+
+QDRANT_URL = os.environ.get("QDRANT_URL")
+ENGINES = ("edge", "local", *(["server"] if QDRANT_URL else []))
+
+OLD, NEW = "models/old", "models/new"
+
+
+def edition(model: str) -> Edition:
+    """Return the edition of a test's model."""
+    return Edition(model, DIMENSION)
+
+
+@dataclass
+class Catalogue:
+    """The index, the intents and the servers, which all workers of a test share."""
+
+    engine: Engine
+    intents: SqliteIntents
+    world: World = field(default_factory=World)
+
+    def worker(self, model: str, make_embedder: Callable[[str], Embedder] = SaltedEmbedder) -> Dependencies:
+        """Return what a worker process works with that has just started with this model."""
+        editions = Editions(IndexStore(self.engine), make_embedder(model), make_embedder)
+        editions.store.establish(editions.own)
+        edition, _ = editions.now()
+        return Dependencies(
+            self.intents,
+            edition.index,
+            edition.embedder,
+            {"heuristic": estimate},
+            self.world.list_server,
+            editions=editions,
+            own_model=OwnModel(editions),
+        )
+
+
+def service_of(deps: Dependencies) -> OpenEdition:
+    """Return the edition in service as this process sees it now."""
+    assert deps.editions
+    return deps.editions.now()[0]
+
+
+def tools_found(deps: Dependencies, status: str = "running") -> set[str]:
+    """Return the qualified names of the tools in service that have this status."""
+    tools = service_of(deps).index.tools(Scope(status=status), limit=10_000).tools  # type: ignore[arg-type]  # any text
+    return {tool.qualified_name for tool in tools}
+
+
+def settle(deps: Dependencies) -> None:
+    """Look at every server that an event asks for, as workers do, until none is left."""
+    for intent in list(deps.intents.intents()):
+        try:
+            reconcile(intent.server_id, deps)
+        except LeaseHeld:
+            continue
+
+
+def forget_editions(shop: Catalogue) -> None:
+    """Make the index one that was written before there were editions."""
+    points = [stored._id(role) for role in ("in service", "wanted", "progress", "whole")]  # pyright: ignore[reportPrivateUsage]  # what the release before did not write
+    shop.engine.collection(SERVERS_KIND).delete(points)
+
+
+@contextmanager
+def catalogue(engine: str, directory: Path) -> Generator[Catalogue]:
+    """Yield an empty catalogue on this engine and remove what it held."""
+    with _engine(engine, directory / "index") as opened, closing(_intents(directory)) as intents:
+        yield Catalogue(opened, intents)
+
+
+def _intents(directory: Path) -> SqliteIntents:
+    return SqliteIntents(directory / "intents.sqlite3", Pace(first_s=0.05, longest_s=1.0))
+
+
+@contextmanager
+def _engine(name: str, directory: Path) -> Generator[Engine]:
+    if name == "edge":
+        from shared.index.edge.engine import EdgeEngine
+
+        with closing(EdgeEngine(directory)) as edge:
+            yield edge
+        return
+    from qdrant_client import QdrantClient  # noqa: TID251  # the adapter under test takes a client
+
+    from shared.index.server.engine import ServerEngine, connect
+
+    prefix = f"test-{uuid.uuid4().hex[:12]}-"
+    client = QdrantClient(":memory:") if name == "local" else connect(str(QDRANT_URL), os.environ.get("QDRANT_API_KEY"))
+    with closing(ServerEngine(client, prefix)) as server:
+        yield server
+        for each in (*server.names(), SERVERS_COLLECTION):
+            server.drop(each)
+
+
+@contextmanager
+def running(work: Callable[[], object], times: int = 1) -> Generator[Callable[[], int]]:
+    """Do this over and over in threads until the block ends; yield how often it was done. A failure is raised."""
+    stopped, done, failures = threading.Event(), [0], list[BaseException]()
+
+    def run() -> None:
+        try:
+            while not stopped.is_set():
+                work()
+                done[0] += 1
+        except BaseException as error:  # noqa: BLE001  # raised again in the test's own thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(times)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield lambda: done[0]
+    finally:
+        stopped.set()
+        for thread in threads:
+            thread.join(30)
+        if failures:
+            raise failures[0]

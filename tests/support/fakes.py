@@ -1,0 +1,318 @@
+"""In-memory collaborators that keep the real ones' contracts, and builders of the values they take."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import zlib
+from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shared.catalog import (
+    ENCODINGS,
+    Candidates,
+    EmbeddedTool,
+    Encoding,
+    IndexedTool,
+    Prepared,
+    QueryVectors,
+    Scope,
+    ServerRecord,
+    SparseVector,
+    Status,
+    TokenSum,
+    ToolDefinition,
+    ToolPage,
+    ToolVectors,
+    digest,
+    point_id,
+)
+from shared.errors import IndexUnavailable, ModelUnavailable
+from shared.index.contract import ToolState
+from shared.text.bm25 import query_terms, tool_terms
+from shared.text.terms import words
+from shared.text.vectors import tool_vectors
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from shared.index.contract import ToolIndex
+    from shared.text.embedding import Embedder
+    from shared.toolset import Toolset
+
+DIMENSION = 64
+
+
+def make_tool(
+    server_id: str = "s",
+    name: str = "t",
+    description: str = "...",
+    tokens: int | Mapping[Encoding, int] = 10,
+    groups: Collection[str] = (),
+    status: Status = "running",
+    read_only: bool = False,
+) -> IndexedTool:
+    """Return a tool; an integer in `tokens` is its count in every encoding, a mapping leaves encodings out."""
+    declared: dict[str, object] = {"name": name, "description": description, "inputSchema": {"type": "object"}}
+    if read_only:
+        declared["annotations"] = {"readOnlyHint": True}
+    definition = ToolDefinition.from_wire(json.dumps(declared))
+    return IndexedTool(
+        server_id=server_id,
+        definition=definition,
+        digest=digest(definition, server_id),
+        token_counts=dict.fromkeys(ENCODINGS, tokens) if isinstance(tokens, int) else dict(tokens),
+        groups=frozenset(groups),
+        status=status,
+    )
+
+
+def embedded(tool: IndexedTool, seed: int = 0, vector: NDArray[np.float32] | None = None) -> EmbeddedTool:
+    """Return the tool with this dense vector twice, or with the unit vector of this seed; its terms are its own."""
+    dense = unit_vector(seed) if vector is None else vector
+    return EmbeddedTool(tool, ToolVectors(dense, dense, tool_terms(tool.definition, tool.server_id)))
+
+
+def asking(seed: int = 0, terms: str = "") -> QueryVectors:
+    """Return a query of the unit vector of this seed, and of these words."""
+    return QueryVectors(unit_vector(seed), query_terms(terms))
+
+
+def unit_vector(seed: int, dimension: int = DIMENSION) -> NDArray[np.float32]:
+    """Return the same random direction for the same seed."""
+    return _unit(np.random.default_rng(seed).standard_normal(dimension))
+
+
+def ingested(tool: IndexedTool, embedder: Embedder) -> EmbeddedTool:
+    """Return the tool with the vectors that the write path gives it."""
+    (vectors,) = tool_vectors([tool.definition], tool.server_id, embedder)
+    return EmbeddedTool(tool, vectors)
+
+
+def closest(index: ToolIndex, query: QueryVectors, scope: Scope, depth: int) -> list[IndexedTool]:
+    """Return the tools of the scope in the order of their names' vectors, closest first."""
+    (candidates,) = index.search([query], scope, depth)
+    tools = index.fetch(list(candidates.name))
+    return [tools[point] for point in candidates.name if point in tools]  # others may be deleting
+
+
+class FakeEmbedder:
+    """Hashed bags of words: texts that share words are close, the same text gives the same vector.
+
+    `embedded_texts` and `queries` list what it was asked, in order.
+    """
+
+    def __init__(self, model: str = "fake/bag-of-words", dimension: int = DIMENSION) -> None:
+        self.model = model
+        self.dimension = dimension
+        self.embedded_texts: list[str] = []
+        self.queries: list[str] = []
+
+    def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self.embedded_texts.extend(texts)
+        return np.array([self._bag(text) for text in texts], dtype=np.float32).reshape(len(texts), self.dimension)
+
+    def query(self, text: str) -> NDArray[np.float32]:
+        self.queries.append(text)
+        return self._bag(text)
+
+    def _bag(self, text: str) -> NDArray[np.float32]:
+        bag = np.zeros(self.dimension)
+        for word in words(text).lower().split() or [""]:
+            bag[zlib.crc32(word.encode("utf-8", "surrogatepass")) % self.dimension] += 1
+        return _unit(bag)
+
+
+class SaltedEmbedder(FakeEmbedder):
+    """A model of its own: what it makes of a text is far from what any other model makes of the same."""
+
+    def _bag(self, text: str) -> NDArray[np.float32]:
+        return super()._bag(" ".join(f"{self.model.replace('/', '')}{word}".lower() for word in words(text).split()))
+
+
+class WithoutModel(FakeEmbedder):
+    """An embedder whose model cannot be loaded."""
+
+    def _bag(self, text: str) -> NDArray[np.float32]:
+        raise ModelUnavailable(f"no model for {text!r}")
+
+
+def _unit(vector: NDArray[np.float64]) -> NDArray[np.float32]:
+    return (vector / np.linalg.norm(vector)).astype(np.float32)
+
+
+class FakeIndex:
+    """A ToolIndex in memory, held to the same contract suite as the real ones.
+
+    `upserted` and `deleted` list the qualified names written and removed, in order. While `is_down`,
+    every method raises IndexUnavailable.
+    """
+
+    def __init__(self) -> None:
+        self.is_down = False
+        self.upserted: list[str] = []
+        self.deleted: list[str] = []
+        self._tools: dict[str, EmbeddedTool] = {}
+        self._servers: dict[str, ServerRecord] = {}
+        self._toolsets: dict[str, Toolset] = {}
+        self._lock = threading.RLock()
+
+    def points(self) -> dict[str, EmbeddedTool]:
+        """Return all that is written, by qualified name."""
+        with self._held():
+            return {each.tool.qualified_name: each for each in self._tools.values()}
+
+    def upsert(self, tools: Sequence[EmbeddedTool]) -> None:
+        with self._held():
+            for each in tools:
+                self._tools[_id(each.tool)] = each
+                self.upserted.append(each.tool.qualified_name)
+
+    def delete(self, server_id: str, tool_names: Collection[str]) -> None:
+        with self._held():
+            for name in tool_names:
+                if self._tools.pop(point_id(server_id, name), None):
+                    self.deleted.append(f"{server_id}:{name}")
+
+    def prepared(self, digests: Collection[str]) -> dict[str, Prepared]:
+        with self._held():
+            held = [each for each in self._tools.values() if each.tool.digest in digests]
+        return {each.tool.digest: Prepared(each.tool.token_counts, each.vectors) for each in held}
+
+    def states(self, server_id: str) -> dict[str, ToolState]:
+        with self._held():
+            tools = [each.tool for each in self._tools.values()]
+        mine = [tool for tool in tools if tool.server_id == server_id]
+        return {tool.definition.name: ToolState(tool.digest, tool.status, tool.groups) for tool in mine}
+
+    def owners(self) -> set[str]:
+        with self._held():
+            return {each.tool.server_id for each in self._tools.values()}
+
+    def assign(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:
+        with self._held():
+            for key, each in self._tools.items():
+                if each.tool.server_id == server_id:
+                    self._tools[key] = replace(each, tool=replace(each.tool, status=status, groups=groups))
+
+    def search(self, queries: Sequence[QueryVectors], scope: Scope, depth: int) -> list[Candidates]:
+        within = {_id(each.tool): each for each in self._within(scope)}
+        return [self._candidates(query, within, max(depth, 0)) for query in queries]
+
+    def named(self, name: str, scope: Scope, limit: int) -> list[IndexedTool]:
+        tools = [each.tool for each in self._within(scope)]
+        return [tool for tool in tools if name in (tool.definition.name, tool.qualified_name)][: max(limit, 0)]
+
+    def fetch(self, ids: Sequence[str]) -> dict[str, IndexedTool]:
+        with self._held():
+            return {point: self._tools[point].tool for point in ids if point in self._tools}
+
+    def token_sum(self, scope: Scope, encoding: Encoding) -> TokenSum:
+        counts = [each.tool.token_counts.get(encoding) for each in self._within(scope)]
+        counted = [count for count in counts if count is not None]
+        return TokenSum(sum(counted), len(counted), len(counts) - len(counted))
+
+    def uncounted(self, scope: Scope, encoding: Encoding, limit: int) -> list[str]:
+        tools = [each.tool for each in self._within(scope)]
+        return [tool.qualified_name for tool in tools if encoding not in tool.token_counts][:limit]
+
+    def tools(self, scope: Scope, *, limit: int, after: str | None = None) -> ToolPage:
+        tools = [each.tool for each in self._within(scope)]
+        rest = [tool for tool in tools if after is None or _id(tool) > after]
+        return ToolPage(rest[:limit], _id(rest[limit - 1]) if len(rest) > limit else None)
+
+    def put_server(self, record: ServerRecord) -> None:
+        with self._held():
+            self._servers[record.server_id] = record
+
+    def server(self, server_id: str) -> ServerRecord | None:
+        with self._held():
+            return self._servers.get(server_id)
+
+    def servers(self, *, newer_than: int = 0) -> list[ServerRecord]:
+        with self._held():
+            return [record for record in self._servers.values() if record.revision > newer_than]
+
+    def revisions(self, *, newer_than: int = 0) -> dict[str, int]:
+        return {record.server_id: record.revision for record in self.servers(newer_than=newer_than)}
+
+    def put_toolset(self, toolset: Toolset) -> None:
+        with self._held():
+            self._toolsets[toolset.name] = toolset
+
+    def toolset(self, name: str) -> Toolset | None:
+        with self._held():
+            return self._toolsets.get(name)
+
+    def toolsets(self) -> list[Toolset]:
+        with self._held():
+            return [toolset for _, toolset in sorted(self._toolsets.items())]
+
+    def delete_toolset(self, name: str) -> None:
+        with self._held():
+            self._toolsets.pop(name, None)
+
+    def close(self) -> None:
+        self.is_down = True
+
+    def _candidates(self, query: QueryVectors, within: Mapping[str, EmbeddedTool], depth: int) -> Candidates:
+        name = _closest({point: each.vectors.name for point, each in within.items()}, query.dense, depth)
+        text = _closest({point: each.vectors.text for point, each in within.items()}, query.dense, depth)
+        scores = {point: self._bm25(query.terms, each.vectors.terms) for point, each in within.items()}
+        terms = _first({point: score for point, score in scores.items() if score > 0}, depth)
+        servers = {point: within[point].tool.server_id for found in (name, text, terms) for point in found}
+        return Candidates(depth, name, text, terms, servers)
+
+    def _bm25(self, query: SparseVector, tool: SparseVector) -> float:
+        weights = dict(zip(tool.indices, tool.values, strict=True))
+        asked = zip(query.indices, query.values, strict=True)
+        return sum(value * weights[term] * self._idf(term) for term, value in asked if term in weights)
+
+    def _idf(self, term: int) -> float:
+        """Return Qdrant's inverse document frequency, which counts all points, whatever the scope."""
+        holding = sum(term in each.vectors.terms.indices for each in self._tools.values())
+        return math.log((len(self._tools) - holding + 0.5) / (holding + 0.5) + 1)
+
+    @contextmanager
+    def _held(self) -> Generator[None]:
+        with self._lock:
+            if self.is_down:
+                raise IndexUnavailable("the index is down")
+            yield
+
+    def _within(self, scope: Scope) -> list[EmbeddedTool]:
+        """Return what the scope admits, in the order of the points' ids."""
+        with self._held():
+            return [each for _, each in sorted(self._tools.items()) if _admits(scope, each.tool)]
+
+
+def _id(tool: IndexedTool) -> str:
+    return point_id(tool.server_id, tool.definition.name)
+
+
+def _closest(
+    vectors: Mapping[str, NDArray[np.float32]], query: NDArray[np.float32] | None, depth: int
+) -> dict[str, float]:
+    if query is None:
+        return {}
+    return _first({point: float(vector @ query) for point, vector in vectors.items()}, depth)
+
+
+def _first(scores: Mapping[str, float], depth: int) -> dict[str, float]:
+    return dict(sorted(scores.items(), key=lambda item: -item[1])[:depth])
+
+
+def _admits(scope: Scope, tool: IndexedTool) -> bool:
+    return (
+        tool.status == scope.status
+        and (scope.groups is None or bool(scope.groups & tool.groups))
+        and (scope.servers is None or tool.server_id in scope.servers)
+        and (tool.definition.read_only or not scope.read_only)
+        and (scope.within is None or scope.within.admits(tool.server_id, tool.definition.name))
+        and scope.exclude.isdisjoint((tool.definition.name, tool.qualified_name))
+    )

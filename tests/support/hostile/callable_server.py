@@ -1,0 +1,118 @@
+"""A server whose tools do things, run as a program: `python callable_server.py stdio|http|legacy|sse [FD]`.
+
+`waits` tells what became of it in a file, so that a test can see what reached this process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp import MCPError
+from mcp.server import Server
+from mcp.server.context import ServerRequestContext
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from tests.support.hostile.good_server import run
+
+Context = ServerRequestContext[Any, Any]
+Arguments = dict[str, Any]
+PNG = "iVBORw0KGgo="
+
+
+def text(words: str) -> types.TextContent:
+    return types.TextContent(type="text", text=words)
+
+
+async def echo(_context: Context, arguments: Arguments) -> types.CallToolResult:
+    return types.CallToolResult(content=[text(f"{arguments['words']} from {os.getpid()}")])
+
+
+async def rich(_context: Context, _arguments: Arguments) -> types.CallToolResult:
+    """Every kind of content, structured content and metadata."""
+    return types.CallToolResult(
+        content=[
+            text("a picture"),
+            types.ImageContent(type="image", data=PNG, mime_type="image/png"),
+            types.ResourceLink(type="resource_link", name="notes", uri="file:///notes.txt"),
+        ],
+        structured_content={"answer": 42},
+        _meta={"example.org/trace": "abc"},
+    )
+
+
+async def listed(_context: Context, _arguments: Arguments) -> types.CallToolResult:
+    return types.CallToolResult(content=[], structured_content=[1, 2])
+
+
+async def hears(context: Context, _arguments: Arguments) -> types.CallToolResult:
+    """Return the metadata that the call came with."""
+    return types.CallToolResult(content=[text(json.dumps(context.meta))])
+
+
+async def refuses(_context: Context, _arguments: Arguments) -> types.CallToolResult:
+    return types.CallToolResult(content=[text("no such record")], is_error=True)
+
+
+async def raises(_context: Context, _arguments: Arguments) -> types.CallToolResult:
+    raise MCPError(code=-32050, message="the disk is on fire")
+
+
+async def steps(context: Context, arguments: Arguments) -> types.CallToolResult:
+    for number in range(1, arguments["count"] + 1):
+        await context.session.report_progress(number, arguments["count"], f"step {number}")
+        await anyio.sleep(arguments.get("pause_s", 0.05))
+    return types.CallToolResult(content=[text("done")])
+
+
+async def waits(context: Context, arguments: Arguments) -> types.CallToolResult:
+    """Say in a file that it began, and that it was cancelled."""
+    tell = Path(arguments["file"]).write_text
+    tell("began")
+    await context.session.report_progress(1, 2, "began")
+    try:
+        await anyio.sleep(arguments.get("for_s", 60))
+    except anyio.get_cancelled_exc_class():
+        tell("cancelled")
+        raise
+    tell("ended")
+    return types.CallToolResult(content=[text("waited")])
+
+
+async def huge(_context: Context, arguments: Arguments) -> types.CallToolResult:
+    return types.CallToolResult(content=[text("a" * arguments["size_bytes"])])
+
+
+async def dies(_context: Context, _arguments: Arguments) -> types.CallToolResult:
+    os._exit(3)
+
+
+async def asks(context: Context, _arguments: Arguments) -> Any:
+    """Ask for input as a server of the latest revision does; others have no way to."""
+    return types.InputRequiredResult(request_state="half way")
+
+
+TOOLS: dict[str, Callable[[Context, Arguments], Awaitable[Any]]] = {
+    each.__name__: each for each in (echo, rich, listed, hears, refuses, raises, steps, waits, huge, dies, asks)
+}
+
+
+async def list_tools(_context: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+    return types.ListToolsResult(tools=[types.Tool(name=name, input_schema={"type": "object"}) for name in TOOLS])
+
+
+async def call_tool(context: Context, params: types.CallToolRequestParams) -> Any:
+    return await TOOLS[params.name](context, params.arguments or {})
+
+
+server: Server[Any] = Server("callable", version="1", on_list_tools=list_tools, on_call_tool=call_tool)
+
+if __name__ == "__main__":
+    run(server)

@@ -1,0 +1,83 @@
+"""The query service's HTTP application in this process, and MCP clients that show tokens to it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from starlette.applications import Starlette
+
+from query.auth.authentication import Authentication
+from query.auth.tokens import StaticTokens, TokenEntry, as_toml, digest
+from query.caller import PERMISSIONS
+from query.calling.upstreams import Upstreams
+from query.catalogue import Catalogue
+from query.history.recorder import Recorder
+from query.savings.ledger import Ledger
+from query.server.http import http_app
+from query.server.listener import Entrance
+from query.server.mcp import service_of
+from query.server.metrics_route import metrics_route
+from query.web.routes import page_routes
+from shared.index.contract import ToolIndex
+from tests.support.fakes import FakeEmbedder
+
+URL = "http://127.0.0.1/mcp"
+
+
+def entry(token: str, groups: Any = "*", **more: Any) -> TokenEntry:
+    """Return the entry of a token whose caller may do everything, unless `more` says otherwise."""
+    return TokenEntry.model_validate({"sha256": digest(token), "groups": groups, "permissions": PERMISSIONS} | more)
+
+
+def token_file(path: Path, **entries: TokenEntry) -> Path:
+    """Write a token file and return its path."""
+    path.write_text("\n\n".join(as_toml(name, each) for name, each in entries.items()), encoding="utf-8")
+    return path
+
+
+def static(path: Path, **entries: TokenEntry) -> Authentication:
+    """Return how these callers are known."""
+    return Authentication(StaticTokens(token_file(path, **entries)))
+
+
+def app_of(
+    index: ToolIndex,
+    authentication: Authentication | None = None,
+    upstreams: Upstreams | None = None,
+    savings: Recorder | None = None,
+    *,
+    metrics_open: bool = False,
+) -> Starlette:
+    """Return the application; its socket listens to nobody."""
+    entrance = Entrance(socket.socket(), authentication)
+    entrance.close()
+    catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), savings=savings)
+    server = service_of(catalogue, upstreams, entrance.caller_of)
+    metrics = metrics_route(catalogue, entrance, is_open=metrics_open)
+    return http_app(server, entrance, index=index, routes=[*page_routes(catalogue, entrance), metrics])
+
+
+@asynccontextmanager
+async def http_client(app: Starlette, token: str | None = None) -> AsyncGenerator[httpx2.AsyncClient]:
+    """Start the application and yield a client that shows this token to it."""
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    transport = httpx2.ASGITransport(app=app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers) as client,
+    ):
+        yield client
+
+
+@asynccontextmanager
+async def mcp_client(http: httpx2.AsyncClient, mode: str = "auto", url: str = URL) -> AsyncGenerator[Client]:
+    """Yield an MCP client over this HTTP client."""
+    async with Client(streamable_http_client(url, http_client=http), mode=mode) as client:
+        yield client

@@ -1,0 +1,71 @@
+"""The engines that the index's contract is tested on."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from shared.index.contract import SERVERS_COLLECTION, TOOLSETS_COLLECTION, ToolIndex
+from tests.support.fakes import DIMENSION, FakeIndex
+
+QDRANT_URL = os.environ.get("QDRANT_URL")
+ENGINES = ("fake", "edge", "edge with graphs", "local", *(["server"] if QDRANT_URL else []))
+
+
+@contextmanager
+def opened(engine: str, directory: Path) -> Generator[ToolIndex]:
+    """Yield an empty index on this engine and remove what it held."""
+    if engine == "server":
+        with _on_server() as index:
+            yield index
+    else:
+        with closing(_MADE[engine](directory)) as index:
+            yield index
+
+
+def _fake(_directory: Path) -> ToolIndex:
+    return FakeIndex()
+
+
+def _edge(directory: Path) -> ToolIndex:
+    from shared.index.edge.engine import open_edge
+
+    return open_edge(directory, "tools", DIMENSION)
+
+
+def _edge_with_graphs(directory: Path) -> ToolIndex:
+    """Return an index that is always being exchanged for one with a graph."""
+    from shared.index.edge.engine import open_edge
+    from shared.index.edge.hnsw import Graphs
+
+    return open_edge(directory, "tools", DIMENSION, graphs=Graphs(from_points=1, quiet_s=0))
+
+
+def _local(_directory: Path) -> ToolIndex:
+    from qdrant_client import QdrantClient  # noqa: TID251  # the adapter under test takes a client
+
+    from shared.index.server.engine import index_on
+
+    return index_on(QdrantClient(":memory:"), "tools", DIMENSION)
+
+
+_MADE = {"fake": _fake, "edge": _edge, "edge with graphs": _edge_with_graphs, "local": _local}
+
+
+@contextmanager
+def _on_server() -> Generator[ToolIndex]:
+    from qdrant_client import QdrantClient  # noqa: TID251  # the adapter under test takes a client
+
+    from shared.index.server.engine import index_on
+
+    client = QdrantClient(url=QDRANT_URL, api_key=os.environ.get("QDRANT_API_KEY"), check_compatibility=False)
+    prefix = f"test-{uuid.uuid4().hex[:12]}-"
+    try:
+        yield index_on(client, "tools", DIMENSION, prefix)
+    finally:
+        for name in ("tools", SERVERS_COLLECTION, TOOLSETS_COLLECTION):
+            client.delete_collection(prefix + name)
+        client.close()

@@ -1,0 +1,114 @@
+"""The scaled composition as real processes, on a Redis and a data directory of a test's own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.waiting import eventually
+
+APP = "workers.app"
+
+
+@dataclass(frozen=True)
+class Running:
+    """A started process and the file its output goes to."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def wait_for(self, text: str, within_s: float = 60.0, times: int = 1) -> None:
+        """Wait until the process has said this, so many times."""
+
+        def said() -> bool:
+            assert self.process.poll() is None, f"exited with {self.process.returncode}:\n{self.output()}"
+            return self.output().count(text) >= times
+
+        eventually(said, within_s, what=f"{text!r} in {self.log.name}")
+
+    def output(self) -> str:
+        """Return all it has said so far."""
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def kill(self) -> None:
+        """End it and its children as a crash of the machine would: SIGKILL to the process group."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(60)
+
+    def stop(self) -> int:
+        """Ask it to end and return its exit code."""
+        self.process.terminate()
+        return self.process.wait(60)
+
+
+@dataclass(frozen=True)
+class Composition:
+    """Starts the services on one Redis and one data directory, with waits short enough for a test."""
+
+    redis_url: str
+    directory: Path
+    extra_environment: dict[str, str]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the environment that the services get."""
+        return {
+            **os.environ,
+            "REDIS_URL": self.redis_url,
+            "TOOLSCALE_DATA_DIR": str(self.directory),
+            "TOOLSCALE_LEASE_S": "2",
+            "TOOLSCALE_RETRY_AFTER_S": "1",
+            "TOOLSCALE_SWEEP_INTERVAL_S": "0.5",
+            **self.extra_environment,
+        }
+
+    @contextmanager
+    def celery(self, name: str, *arguments: str, app: str = APP, **environment: str) -> Generator[Running]:
+        """Run `celery -A <app> <arguments>` until the block ends."""
+        with self.run(name, "-m", "celery", "-A", app, *arguments, **environment) as running:
+            yield running
+
+    @contextmanager
+    def worker(self, name: str = "worker", *options: str, app: str = APP, **environment: str) -> Generator[Running]:
+        """Run a worker, ready to take tasks."""
+        # a second less before it takes tasks: what its neighbours revoked is nothing to it
+        arguments = ("worker", "--without-mingle", "--hostname", f"{name}@localhost", *options)
+        with self.celery(name, *arguments, app=app, **environment) as running:
+            running.wait_for("ready.")
+            yield running
+
+    @contextmanager
+    def beat(self, **environment: str) -> Generator[Running]:
+        """Run beat, which sends the sweeps."""
+        schedule = str(self.directory / "schedule")
+        with self.celery("beat", "beat", "--schedule", schedule, **environment) as running:
+            yield running
+
+    @contextmanager
+    def run(self, name: str, *arguments: str, **environment: str) -> Generator[Running]:
+        """Run Python with these arguments, in a process group of its own; what still runs at the end is stopped."""
+        log = self.directory / f"{name}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, *arguments],
+                env={**self.environment, **environment},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            yield Running(process, log)
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                try:
+                    process.wait(20)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait(10)

@@ -1,0 +1,108 @@
+"""Take the pictures of docs/page.md from a real run on real servers: `make docs-screenshots`."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+from PIL import Image
+
+from query.history import open_history
+from query.history.periods import today
+from query.history.store import Given, Searched, ServerSize
+from query.savings.savings import Baseline, saved_by_server
+from shared.settings import load_settings
+from tests.support.browser import browser
+from tests.support.screenshots import SCREENSHOTS
+from tests.support.transcripts.serving import called, serving_demo
+from tests.support.waiting import eventually
+
+ROOT = Path(__file__).parents[3]
+PICTURES = ROOT / "docs" / "pictures"
+# Flat colours: more would make files that nobody sees a difference in.
+COLOURS = 64
+# The top of a page says what it is like.
+MAX_HEIGHT = 1_250
+DAYS_BEFORE = 29
+QUESTIONS = (
+    "what time is it in another timezone",
+    "show the commits of a repository",
+    "read a file",
+    "run an SQL query",
+    "download a web page as text",
+    "add a slide with a chart to a presentation",
+    "remember something about a person",
+)
+CALLS: tuple[dict[str, Any], ...] = (
+    {"tool_name": "time:get_current_time", "parameters": {"timezone": "Asia/Tokyo"}},
+    {"tool_name": "memory:read_graph", "parameters": {}},
+    {"tool_name": "sqlite:list_tables", "parameters": {}},
+    {"tool_name": "git:git_status", "parameters": {"repo_path": "/nowhere"}},
+)
+
+
+def main() -> None:
+    """Ask and call, and look at each page."""
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory,
+        serving_demo(ROOT / ".demo", Path(directory)) as url,
+    ):
+        anyio.run(_use, url)
+        eventually(lambda: _is_kept(Path(directory)), 30, "the history to be written")
+        _look_back(Path(directory))
+        _take(url.removesuffix("/mcp"), Path(directory))
+
+
+async def _use(url: str) -> None:
+    for question in QUESTIONS:
+        await called(url, "find_tool", tool_description=question, limit=5)
+    for arguments in CALLS:
+        await called(url, "call_tool", **arguments)
+
+
+def _is_kept(directory: Path) -> bool:
+    with closing(open_history(load_settings(data_dir=directory))) as history:
+        rows, sizes = history.rows(today(), today()), history.sizes(today(), today())
+    calls = sum(counters.get("calls", 0) for counters in rows.values())
+    return calls == len(CALLS) and all(size.tools for size in sizes.get(today(), {}).values())
+
+
+def _look_back(directory: Path) -> None:
+    """Write the days before, of which a service that started just now knows nothing: servers came one by one."""
+    with closing(open_history(load_settings(data_dir=directory))) as history:
+        sizes = sorted(history.sizes(today(), today())[today()].items(), key=lambda each: each[1].tokens)
+        for back in range(1, DAYS_BEFORE):
+            day, there = today() - timedelta(days=back), len(sizes) - back // 6
+            history.keep_sizes(day, dict(sizes[:there]))
+            tokens, tools = _together([size for _, size in sizes[:there]])
+            saved, largest = max(0, tokens - 100), {server: size.tokens for server, size in sizes[:there]}
+            by_server = saved_by_server(Baseline(tokens, tools, largest=largest), {"git": 100}, saved)
+            searched = Searched(tokens, tools, own_tokens=900, tokens_saved=saved, saved_by_server=by_server)
+            # each another tool than the search before, which would make it a repeat
+            tools_found = [("git", "git_log"), ("git", "git_status")] * 5
+            found = tools_found[: back * 7 % 11]
+            history.add([Given(day, "anyone", {tool: 100}, 100, searched) for tool in found])
+
+
+def _together(sizes: list[ServerSize]) -> tuple[int, int]:
+    return sum(size.tokens for size in sizes), sum(size.tools for size in sizes)
+
+
+def _take(address: str, directory: Path) -> None:
+    PICTURES.mkdir(exist_ok=True)
+    profile = directory / "chromium"
+    profile.mkdir()
+    with browser(profile) as chromium:
+        for each in SCREENSHOTS:
+            tab = chromium.tab(each.width, 600, dark=each.dark, scripts=False)
+            tab.open(address + each.path)
+            tab.screenshot(PICTURES / each.file, MAX_HEIGHT)
+            with Image.open(PICTURES / each.file) as picture:
+                picture.convert("RGB").quantize(COLOURS).save(PICTURES / each.file, optimize=True)
+
+
+main()

@@ -1,0 +1,143 @@
+"""Servers that tell when their tools change, as processes, and a fleet that listens to them."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from anyio.from_thread import start_blocking_portal
+
+from shared.catalog import Endpoint
+from shared.events import ServerAnnouncement, ServerEvent, ServerUp
+from shared.settings import Listen
+from shared.upstream.dial import Dialler, HttpTarget, StdioTarget, Target
+from workers.emit import emit
+from workers.intents.sqlite_store import SqliteIntents
+from workers.intents.store import Intent
+from workers.notifications.listener import USUAL, Pace
+from workers.notifications.metrics import ListeningMetrics
+from workers.notifications.supervisor import Fleet, Reach
+
+PROGRAM = Path(__file__).parent / "hostile" / "telling_server.py"
+HASTY = replace(USUAL, least_between_s=0.05, first_retry_s=0.05, longest_retry_s=0.2)
+
+
+@dataclass
+class Telling:
+    """A server whose tools are the lines of a file; it can be killed and started again at the same address."""
+
+    kind: str
+    tools: Path
+    listener: socket.socket
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def target(self) -> HttpTarget:
+        """Return where it listens."""
+        address = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        return HttpTarget(f"{address}/sse", "sse") if self.kind == "sse" else HttpTarget(f"{address}/mcp")
+
+    def start(self) -> None:
+        """Start it; connections wait until it answers."""
+        descriptor = self.listener.fileno()
+        command = [sys.executable, str(PROGRAM), self.kind, str(self.tools), str(descriptor)]
+        self.process = subprocess.Popen(command, pass_fds=[descriptor])
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        if self.process:
+            self.process.kill()
+            self.process.wait(60)
+
+    def offer(self, *names: str) -> None:
+        """Let it have these tools from now on."""
+        written = self.tools.with_suffix(".new")
+        written.write_text("\n".join(names), encoding="utf-8")
+        written.replace(self.tools)
+
+
+@contextmanager
+def telling(kind: str, tools: Path, *names: str) -> Generator[Telling]:
+    """Run a telling server on loopback that offers these tools."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = Telling(kind, tools, listener)
+        server.offer(*names)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.kill()
+
+
+def telling_stdio(tools: Path) -> StdioTarget:
+    """Return a target that starts the telling server as a child."""
+    return StdioTarget(sys.executable, (str(PROGRAM), "stdio", str(tools)))
+
+
+@dataclass
+class Heard:
+    """Intents of servers that were listed, and what a fleet made of what it heard.
+
+    Each look that is asked for ends at once, unless `commits` is off. `beats` counts the looks at the intents.
+    """
+
+    intents: SqliteIntents
+    targets: dict[str, Target]
+    events: list[str] = field(default_factory=list[str])
+    commits: bool = True
+    beats: int = 0
+
+    def announce(self, server_id: str, *, listed: bool = True) -> None:
+        """Record that the server runs, and was listed."""
+        target = self.targets[server_id]
+        endpoint = Endpoint(transport="stdio")
+        if isinstance(target, HttpTarget):
+            endpoint = Endpoint(transport=target.transport, url=target.url)
+        announcement = ServerAnnouncement(server_id=server_id, **endpoint.model_dump())
+        recorded = self.intents.record(ServerUp(data=announcement), due_in_s=60.0)
+        if listed:
+            self.intents.commit(server_id, recorded.intent.desired)
+
+    def emit(self, event: ServerEvent) -> Intent:
+        """Record an event as a process would, and remember whose it was; the look ends at once."""
+        intent = emit(event, self.intents, lambda _: None, due_in_s=5.0)
+        if self.commits:
+            self.intents.commit(intent.server_id, intent.desired)
+        self.events.append(intent.server_id)
+        return intent
+
+    def beat(self) -> None:
+        """Count a look at the intents."""
+        self.beats += 1
+
+
+@contextmanager
+def listening_to(
+    heard: Heard,
+    *,
+    listen: Listen = "all",
+    most: int = 100,
+    pace: Pace = HASTY,
+    metrics: ListeningMetrics | None = None,
+) -> Generator[None]:
+    """Listen until the block ends, with waits short enough for a test."""
+    dialler = Dialler(heard.targets, frozenset({"127.0.0.1"}), None, {})
+    reach = Reach(heard.targets, dialler, listen, most)
+    fleet = Fleet(
+        *("toolscale/listening", heard.intents, heard.emit, reach),
+        beat=heard.beat,
+        metrics=metrics,
+        pace=pace,
+        poll_s=0.05,
+    )
+    with start_blocking_portal() as portal:
+        running = portal.start_task_soon(fleet.run)
+        try:
+            yield
+        finally:
+            running.cancel()

@@ -1,0 +1,43 @@
+"""Write the answers of a real run into docs/tools.md: `make docs-transcripts`."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import anyio
+
+from tests.support.transcripts import TRANSCRIPTS
+from tests.support.transcripts.serving import called, serving_demo
+from tests.support.waiting import eventually
+
+ROOT = Path(__file__).parents[3]
+DOCUMENT = ROOT / "docs" / "tools.md"
+
+_FENCE = r"```json\n.*?\n```"
+
+
+def main() -> None:
+    """Ask each question in turn and put its answer below its marker."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as directory, serving_demo(ROOT / ".demo", Path(directory)) as url:
+        for each in TRANSCRIPTS:
+            if each.tool == "get_savings_report":
+                eventually(lambda: anyio.run(_is_recorded, url), what="what was saved to be recorded")
+            result = anyio.run(lambda: called(url, each.tool, **each.arguments))  # noqa: B023  # called at once
+            below = re.compile(rf"{re.escape(each.marker)}(\n{_FENCE}\n\n{_FENCE})?", re.DOTALL)
+            if not below.search(text):
+                sys.exit(f"{DOCUMENT.name} has no line {each.marker}")
+            block = each.block(result)
+            text = below.sub(lambda _: block, text)  # noqa: B023  # called at once
+    DOCUMENT.write_text(text, encoding="utf-8")
+
+
+async def _is_recorded(url: str) -> bool:
+    report = (await called(url, "get_savings_report"))["structuredContent"]
+    return bool(report["totals"]["searches"])
+
+
+main()

@@ -1,0 +1,35 @@
+"""`toolscale serve` over the demo's third-party servers, as a process of its own, once all of them are listed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mcp import Client
+
+from tests.support.processes import Composition
+from toolscale.demo.servers import install, write_config
+
+
+@contextmanager
+def serving_demo(demo: Path, directory: Path) -> Generator[str]:
+    """Yield the URL of the service; the servers are installed in `demo` where they are not yet."""
+    servers = install(demo, lambda _line: None)
+    config = write_config(demo)
+    composition = Composition("", directory, {"REDIS_URL": "", "QDRANT_URL": ""})
+    command = ("-m", "toolscale", "serve", "--config", str(config), "--port", "0")
+    with composition.run("serve", *command) as running:
+        running.wait_for("query_service_started")
+        url = re.search(r"http://127\.0\.0\.1:\d+/mcp", running.output())
+        assert url, running.output()
+        running.wait_for("server_indexed", within_s=120, times=len(servers))
+        yield url.group()
+
+
+async def called(url: str, tool: str, mode: str = "auto", /, **arguments: Any) -> dict[str, Any]:
+    """Return the result of a call, as it is on the wire."""
+    async with Client(url, mode=mode) as client:
+        return (await client.call_tool(tool, arguments)).model_dump(mode="json", by_alias=True, exclude_none=True)

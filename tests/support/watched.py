@@ -1,0 +1,40 @@
+"""A watcher in a thread of its own, on intents that a test can look into."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from workers.emit import emit
+from workers.intents.store import IntentStore
+from workers.sources.metrics import SourceMetrics
+from workers.sources.reconcile import Follower
+from workers.sources.watcher import Source, Watcher
+
+
+@contextmanager
+def watching(
+    source: Source, intents: IntentStore, *, relist_s: float = 60.0, metrics: SourceMetrics | None = None
+) -> Generator[Watcher]:
+    """Watch until the block ends, with waits short enough for a test."""
+    follower = Follower(source.name, intents, lambda event: emit(event, intents, lambda _: None, due_in_s=5.0))
+    watcher = Watcher(source, follower, metrics=metrics, relist_s=relist_s, backoff_s=0.05)
+    thread = threading.Thread(target=watcher.run)
+    thread.start()
+    try:
+        yield watcher
+    finally:
+        watcher.stop()
+        thread.join(60)
+
+
+def running(intents: IntentStore) -> dict[str, str | None]:
+    """Return the URL of each server that should run."""
+    return {each.server_id: each.announcement.url for each in intents.intents() if each.status == "running"}
+
+
+def generation(intents: IntentStore, server_id: str) -> int:
+    """Return how many events were recorded for a server."""
+    intent = intents.intent(server_id)
+    return intent.desired if intent else 0

@@ -1,0 +1,72 @@
+"""The report on what clients wait for, and that everything they can ask is measured."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from benchmarks.serving.__main__ import RESULTS
+from benchmarks.serving.plan import QUICK
+from benchmarks.serving.report import render
+from benchmarks.serving.results import Results
+from benchmarks.throughput.embedded import embedded_settings
+from query.catalogue import Catalogue
+from query.history import recording
+from query.savings.ledger import Ledger
+from query.tools.registry import offers
+from tests.support.calling import upstreams_to
+from tests.support.fakes import FakeEmbedder, FakeIndex
+from tests.support.quick_runs import quick_run
+
+
+@pytest.fixture(scope="module")
+def kept() -> Results:
+    return Results.model_validate_json((RESULTS / "serving.json").read_text(encoding="utf-8"))
+
+
+def test_the_kept_report_is_the_one_its_numbers_give(kept: Results) -> None:
+    assert render(kept) == (RESULTS / "serving.md").read_text(encoding="utf-8")
+
+
+def test_the_report_has_a_line_for_every_question_and_every_way_to_call(kept: Results) -> None:
+    report = render(kept)
+
+    for served in kept.served:
+        assert f"find_tool for {kept.plan.clients} clients at once, at {served.tools:,} tools" in report
+        assert all(f"| {each.what} |" in report for each in served.asked)
+        assert all(f"| {each.transport} | {each.protocol} |" in report for each in served.called)
+
+
+def test_a_wait_beyond_the_target_is_not_hidden(kept: Results) -> None:
+    slow = kept.model_dump()
+    slow["served"][0]["crowds"][0]["latency"]["highest"]["highest"] = 4_321.0
+
+    assert "The longest wait of all was 4,321 ms; the target is at most 1,000." in render(Results.model_validate(slow))
+
+
+@pytest.mark.timeout(300)
+def test_a_quick_run_asks_every_tool_on_both_revisions_and_calls_over_both_transports(tmp_path: Path) -> None:
+    quick_run("serving", tmp_path)
+
+    found = Results.model_validate_json((tmp_path / "serving.json").read_text(encoding="utf-8"))
+    (served,) = found.served
+    asked = {(each.what.split(",")[0], each.protocol) for each in served.asked}
+    revisions = ("2025-11-25", "2026-07-28")
+    assert asked == {
+        (name, each) for name in (tool_names(tmp_path) - {"call_tool"}) | {"tools/list"} for each in revisions
+    }
+    assert {(each.transport, each.protocol) for each in served.called} == {
+        (transport, each) for transport in ("streamable HTTP", "stdio") for each in revisions
+    }
+    assert all(each.own.p50.median >= QUICK.work_ms for each in served.called)
+    assert [each.answers for each in served.crowds] == [QUICK.clients * QUICK.questions] * 2
+
+
+def tool_names(directory: Path) -> set[str]:
+    """Return the names of all tools that a query service offers."""
+    index = FakeIndex()
+    with recording(embedded_settings(directory)) as savings, closing(upstreams_to({})) as upstreams:
+        catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), savings=savings)
+        return {offer.tool.name for offer in offers(catalogue, upstreams)}

@@ -1,0 +1,296 @@
+from __future__ import annotations
+
+import json
+import re
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from query.history import open_history
+from query.history.periods import today
+from query.history.store import Called, Given, Searched, ServerSize
+from shared.errors import ConfigInvalid, EventInvalid, ServerNotRunning
+from shared.settings import load_settings
+from toolscale.app import app
+from toolscale.cli import main
+from toolscale.client.servers import rows, servers, table
+from toolscale.commands.catalogue import tell
+from toolscale.console import out
+from toolscale.embedded.serve import connection_help
+from workers.intents import open_intents
+from workers.intents.store import MigrationProgress
+
+runner = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def _embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLSCALE_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("REDIS_URL", "")
+
+
+def test_emit_says_what_was_recorded() -> None:
+    result = runner.invoke(app, ["emit", "up", "files", "--url", "http://127.0.0.1:1/mcp", "--group", "dev", "--json"])
+
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == {"server_id": "files", "status": "running", "generation": 1, "woken": False}
+
+
+def test_down_and_changed_follow_an_announced_server() -> None:
+    runner.invoke(app, ["emit", "up", "files", "--url", "http://127.0.0.1:1/mcp"])
+
+    assert "generation 2 (running)" in runner.invoke(app, ["emit", "changed", "files"]).stdout
+    assert "generation 3 (stopped)" in runner.invoke(app, ["emit", "down", "files"]).stdout
+
+
+def test_an_event_for_a_misspelt_server_names_the_near_ones() -> None:
+    runner.invoke(app, ["emit", "up", "files", "--url", "http://127.0.0.1:1/mcp"])
+    with closing(open_intents(load_settings())) as intents:
+        intents.mark()
+
+    result = runner.invoke(app, ["emit", "down", "flies"])
+
+    assert isinstance(result.exception, EventInvalid)
+    assert "did you mean files?" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        (["down", "never-announced"], "data.server_id"),
+        (["up", "s"], "data"),
+        (["up", "s", "--url", "ftp://x"], "data.url"),
+        (["up", "a:b", "--url", "http://x"], "data.server_id"),
+        (["up", "s", "--url", "http://x", "--group", "two words"], "data.groups.0"),
+    ],
+)
+def test_a_refused_event_names_the_field_and_is_among_the_dead_letters(arguments: list[str], field: str) -> None:
+    with closing(open_intents(load_settings())) as intents:
+        intents.mark()
+
+    result = runner.invoke(app, ["emit", *arguments])
+
+    assert isinstance(result.exception, EventInvalid)
+    assert result.exception.field == field
+    letters = json.loads(runner.invoke(app, ["dead-letters", "--json"]).stdout)
+    assert [letter["reason"] for letter in letters] == [str(result.exception)]
+
+
+def test_a_cloud_event_is_sent_as_it_is_from_standard_input() -> None:
+    document = {
+        "specversion": "1.0",
+        "id": "1",
+        "source": "me",
+        "type": "dev.toolscale.server.up",
+        "data": {"server_id": "s", "url": "http://127.0.0.1:1/mcp"},
+    }
+
+    result = runner.invoke(app, ["emit", "event", "-"], input=json.dumps(document))
+
+    assert "s: recorded as generation 1 (running)" in result.stdout
+
+
+def test_dead_letters_are_shown_for_people_and_none_is_said_so() -> None:
+    assert "None was refused." in runner.invoke(app, ["dead-letters"]).stdout
+
+    runner.invoke(app, ["emit", "event", "-"], input="not JSON")
+
+    assert "event: not JSON" in runner.invoke(app, ["dead-letters"]).stdout
+
+
+HOSTILE = "[/x] [red]\x1b[2J\x9b2J\u202e :smile:"
+
+
+def test_what_a_dead_letter_holds_is_shown_and_never_acted_upon(tmp_path: Path) -> None:
+    with closing(open_intents(load_settings())) as intents:
+        intents.bury(f"because {HOSTILE}", HOSTILE + "\ud800")
+
+    as_table = runner.invoke(app, ["dead-letters"], terminal_width=200)
+    as_json = runner.invoke(app, ["dead-letters", "--json"])
+
+    assert "[/x] [red]" in as_table.stdout
+    assert ":smile:" in as_table.stdout
+    assert not [sign for sign in as_table.stdout + as_json.stdout if not sign.isprintable() and sign != "\n"]
+    assert json.loads(as_json.stdout)[0]["reason"] == f"because {HOSTILE}"
+
+
+def test_an_error_is_one_line_whatever_it_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "[" / "no].json\x1b[2J"
+    monkeypatch.setattr("sys.argv", ["toolscale", "serve", "--config", str(config)])
+
+    with pytest.raises(SystemExit) as ended:
+        main()
+
+    written = capfd.readouterr().err
+    assert ended.value.code == 2
+    assert written.startswith("error: ")
+    assert "/[/no].json\ufffd[2J" in written
+    assert written.count("\n") == 1
+
+
+@pytest.mark.parametrize("label", ["foo", "=foo", "[/x]"])
+def test_a_label_without_a_key_and_a_value_is_refused(label: str) -> None:
+    result = runner.invoke(app, ["emit", "up", "s", "--url", "http://h", "--label", label])
+
+    assert result.exit_code == 2
+    assert "expected KEY=VALUE" in result.stderr
+
+
+def test_a_setting_out_of_bounds_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLSCALE_LISTING_TIMEOUT_S", "-1")
+
+    result = runner.invoke(app, ["dead-letters"])
+
+    assert isinstance(result.exception, ConfigInvalid)
+    assert "listing_timeout_s" in str(result.exception)
+
+
+def test_help_is_there_whatever_is_wrong_with_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLSCALE_PORT", "none")
+
+    result = runner.invoke(app, ["serve", "--help"])
+
+    assert result.exit_code == 0
+    assert "--stdio" in result.stdout
+
+
+def test_how_far_a_coming_model_is_is_told_beside_the_servers() -> None:
+    with closing(open_intents(load_settings())) as intents:
+        intents.note_migration(MigrationProgress(model="better/model", servers=12, done=5, at=intents.now()))
+
+    result = runner.invoke(app, ["ls", "--json"])
+
+    assert json.loads(result.stdout) == []
+    assert "better/model takes over once every tool is embedded by it: 5 of 12 servers are done" in result.stderr
+
+
+def test_servers_are_listed_with_their_state_and_what_is_wrong_with_them() -> None:
+    assert "No server was announced yet." in runner.invoke(app, ["ls"]).stdout
+    for server in ("waiting", "failing", "listed"):
+        runner.invoke(app, ["emit", "up", server, "--url", "http://127.0.0.1:1/mcp"])
+    with closing(open_intents(load_settings())) as intents:
+        intents.fail("failing", 1, "failing: no answer within 30 s")
+        intents.commit("listed", 1)
+
+    document = json.loads(runner.invoke(app, ["ls", "--json"]).stdout)
+
+    states = {server["server_id"]: (server["state"], server["last_error"]) for server in document}
+    assert states == {
+        "failing": ("failing (1)", "failing: no answer within 30 s"),
+        "listed": ("listed", None),
+        "waiting": ("waiting", None),
+    }
+    assert [server["server_id"] for server in document if server["listed_at"]] == ["listed"]
+    assert "no answer" in runner.invoke(app, ["ls"], env={"COLUMNS": "200"}).stdout
+
+
+def test_a_narrow_terminal_cuts_no_id_and_goes_without_what_can_be_spared() -> None:
+    server = "a-server-whose-id-is-longer-than-the-terminal-is-wide"
+    runner.invoke(app, ["emit", "up", server, "--url", "http://127.0.0.1:1/mcp"])
+    known = rows(servers(load_settings()), {})
+    console = Console(width=40)
+
+    with console.capture() as narrow:
+        console.print(table(known, 40))
+
+    cells = (line.split(" ")[1] for line in narrow.get().splitlines()[1:])
+    assert "".join(cells) == server
+    assert not re.search("…|next look|share|problem", narrow.get())
+
+
+def test_a_resync_asks_for_a_look_at_all_that_should_run_or_at_those_named() -> None:
+    for server in ("one", "two", "stopped"):
+        runner.invoke(app, ["emit", "up", server, "--url", "http://127.0.0.1:1/mcp"])
+    runner.invoke(app, ["emit", "down", "stopped"])
+
+    every = json.loads(runner.invoke(app, ["resync", "--json"]).stdout)
+    named = runner.invoke(app, ["resync", "two"]).stdout
+
+    assert {(each["server_id"], each["generation"]) for each in every} == {("one", 2), ("two", 2)}
+    assert named.startswith("two: recorded as generation 3 (running)")
+
+
+def test_a_search_in_a_misspelt_server_names_the_near_ones() -> None:
+    runner.invoke(app, ["emit", "up", "docs", "--url", "http://127.0.0.1:1/mcp"])
+
+    misspelt = runner.invoke(app, ["find", "anything", "--server", "dosc"])
+    known = runner.invoke(app, ["find", "anything", "--server", "docs"])
+
+    assert str(misspelt.exception) == "no server 'dosc' is known; did you mean docs?"
+    assert known.exit_code == 0
+
+
+def test_where_none_fits_the_nearest_are_named_and_what_is_not_counted_is_no_zero() -> None:
+    searched = {"baseline_tokens": 900, "returned_tokens": 0, "savings_percentage": 100.0, "encoding": "cl100k_base"}
+    none = {"tools": [], "no_match": True, "nearest": ["time:now", "git:log"], "token_metrics": searched}
+    uncounted = {"tools": [{"server": "time", "name": "now", "summary": "now(): Tell"}], "token_metrics": searched}
+
+    with out.capture() as nothing:
+        tell(none)
+    with out.capture() as something:
+        tell(uncounted)
+
+    assert "None fits. The nearest: time:now, git:log" in nothing.get()
+    assert "saved" not in nothing.get()
+    assert something.get().splitlines()[1].split() == ["time:now", "():", "Tell"]
+
+
+def test_a_resync_of_a_server_that_is_not_there_or_stopped_records_nothing() -> None:
+    for server in ("docs", "stopped"):
+        runner.invoke(app, ["emit", "up", server, "--url", "http://127.0.0.1:1/mcp"])
+    runner.invoke(app, ["emit", "down", "stopped"])
+
+    misspelt = runner.invoke(app, ["resync", "docs", "dosc"]).exception
+    stopped = runner.invoke(app, ["resync", "docs", "stopped"]).exception
+
+    assert str(misspelt) == "no server 'dosc' is known; did you mean docs?"
+    assert isinstance(stopped, ServerNotRunning)
+    with closing(open_intents(load_settings())) as intents:
+        assert {intent.server_id: intent.desired for intent in intents.intents()} == {"docs": 1, "stopped": 2}
+
+
+def test_the_version_is_printed() -> None:
+    assert runner.invoke(app, ["--version"]).stdout.startswith("toolscale 0.")
+
+
+def test_what_to_paste_is_valid_json_and_names_the_file() -> None:
+    settings = load_settings(config=Path("/etc/my servers/mcp.json"), data_dir=Path("/var/lib/toolscale"))
+
+    text = connection_help("http://127.0.0.1:1/mcp", settings)
+
+    assert "--config '/etc/my servers/mcp.json' --data-dir /var/lib/toolscale" in text
+    assert json.loads(text[text.index("{") :])["mcpServers"]["toolscale"]["url"] == "http://127.0.0.1:1/mcp"
+
+
+def test_savings_are_read_from_the_file_of_a_service(tmp_path: Path) -> None:
+    day = today()
+    with closing(open_history(load_settings(data_dir=tmp_path))) as history:
+        history.add([Given(day, "ann", {("files", "read"): 10}, 10, Searched(1_000, 100, 60, 990))])
+        history.add([Called(day, "ann", "files", "read", 12_345)])
+        history.keep_sizes(day, {"files": ServerSize(7, 6_543)})
+
+    as_json = json.loads(runner.invoke(app, ["savings", "7d", "--json"]).stdout)
+    for_people = runner.invoke(app, ["savings"]).stdout
+    before = runner.invoke(app, ["savings", "2020-01-01"]).stdout
+
+    assert as_json["totals"]["tokens_saved"] == 990
+    assert as_json["net"]["if_each_search_is_a_session"] == 930
+    assert "files:read" in for_people
+    assert "Below 7 tools" in for_people
+    assert as_json["catalogue"] == [{"day": day.isoformat(), "servers": 1, "tools": 7, "tokens": 6_543}]
+    assert "6,543" in for_people
+    assert "12,345" in for_people
+    assert "result bytes" in for_people
+    assert "result bytes" not in before
+
+
+def test_a_period_that_is_none_is_a_mistake_of_the_command() -> None:
+    result = runner.invoke(app, ["savings", "sometime"])
+
+    assert result.exit_code == 2
+    assert "expected today" in result.output

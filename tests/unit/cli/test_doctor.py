@@ -1,0 +1,215 @@
+"""`toolscale doctor`: what is wrong is found, and said with what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import redis
+import time_machine
+from typer.testing import CliRunner
+
+from shared.setting_names import misspelt_settings, setting_names
+from shared.settings import Settings, load_settings
+from tests.support.builders import up
+from tests.support.redis_server import free_port
+from toolscale.app import app
+from toolscale.doctor import assets, files, stores
+from toolscale.doctor.finding import Check, Finding, Level
+from workers.intents import open_intents
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLSCALE_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("TOOLSCALE_PORT", str(free_port()))
+    monkeypatch.setenv("REDIS_URL", "")
+
+
+def findings(check: Check, **settings: object) -> list[Finding]:
+    return list(check(load_settings(**settings)))
+
+
+def levels(check: Check, **settings: object) -> list[Level]:
+    return [finding.level for finding in findings(check, **settings)]
+
+
+def write(path: Path, text: str, mode: int = 0o600) -> Path:
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def test_an_empty_directory_has_no_problem_and_ends_with_0() -> None:
+    result = CliRunner().invoke(app, ["doctor", "--json"])
+
+    found = [Finding.model_validate(each) for each in json.loads(result.stdout)]
+    assert result.exit_code == 0
+    assert {each.about for each in found if each.level == "ok"} >= {"settings", "index", "model", "vocabularies"}
+    assert all(each.advice for each in found if each.level != "ok")
+
+
+def test_a_problem_ends_with_1_and_is_said_with_what_to_do(tmp_path: Path) -> None:
+    write(tmp_path / "mcp.json", '{"mcpServers": {"s": {"command": "/no/such/program"}}}')
+
+    result = CliRunner().invoke(app, ["doctor"])
+
+    assert result.exit_code == 1
+    assert "problem mcp.json        s: there is no program '/no/such/program'" in result.stdout
+    assert "install it, or write its whole path" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"mcpServers": {"s": {"command": "sh"}}}', ["ok"]),
+        ('{"mcpServers": {"s": {}}}', ["ok", "problem"]),
+        ("{", ["problem"]),
+    ],
+)
+def test_an_mcp_json_is_read(tmp_path: Path, text: str, expected: list[Level]) -> None:
+    assert levels(files.check_config, config=write(tmp_path / "x.json", text)) == expected
+
+
+def test_a_misspelt_setting_is_named_with_the_one_that_was_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLSCALE_LOGLEVEL", "DEBUG")
+    monkeypatch.setenv("TOOLSCALE_CREDENTIAL_DOCS", "a credential, no setting")
+
+    assert [(each.level, each.advice) for each in files.check_names(os.environ)] == [
+        ("problem", "did you mean TOOLSCALE_LOG_LEVEL?"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("TOOLSCALE_TOKEN_ENCODNG", "TOOLSCALE_TOKEN_ENCODING"),
+        ("TOOLSCALE_REDIS_ULR", "TOOLSCALE_REDIS_URL"),
+        ("TOOLSCALE_MAX_RESPONSE_TOKENS", "TOOLSCALE_MCP_MAX_RESPONSE_TOKENS"),
+        # Kubernetes names a service so
+        ("TOOLSCALE_SERVICE_HOST", None),
+    ],
+)
+def test_a_name_that_is_like_none_is_nobodys_mistake(name: str, meant: str | None) -> None:
+    assert misspelt_settings({name: "1", "TOOLSCALE_TOKEN": "t", "TOOLSCALE_PORT": "1", "PATH": ""}) == {name: meant}
+
+
+def test_settings_that_cannot_be_used_are_all_told_and_nothing_else_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TOOLSCALE_PORT", "99999")
+    monkeypatch.setenv("TOOLSCALE_LOG_LEVEL", "chatty")
+    monkeypatch.setenv("TOOLSCALE_EVENTS_TOKEN", "short-secret")
+
+    result = CliRunner().invoke(app, ["doctor", "--json"])
+
+    (told,) = [Finding.model_validate(each) for each in json.loads(result.stdout)]
+    assert result.exit_code == 1
+    assert (told.about, told.level) == ("settings", "problem")
+    assert all(name in told.found for name in ("port (TOOLSCALE_PORT)", "(TOOLSCALE_LOG_LEVEL)", "EVENTS_TOKEN"))
+    assert "short-secret" not in result.output
+
+
+def test_every_setting_is_known_by_its_variables() -> None:
+    names = setting_names()
+
+    assert {"REDIS_URL", "TOOLSCALE_REDIS_URL", "MCP_RESPONSE_MODE", "TOOLSCALE_DATA_DIR"} <= names
+    assert len(names) >= len(Settings.model_fields)
+
+
+def test_redis_without_a_qdrant_server_is_unusual() -> None:
+    assert levels(files.check_settings, redis_url="redis://127.0.0.1:1/0") == ["warning"]
+
+
+@pytest.mark.parametrize(("mode", "expected"), [(0o600, []), (0o640, []), (0o644, ["warning"]), (0o620, ["problem"])])
+def test_files_that_hold_secrets_are_not_for_everyone(tmp_path: Path, mode: int, expected: list[Level]) -> None:
+    credentials = tmp_path / "credentials"
+    credentials.mkdir()
+    write(credentials / "docs", "secret", mode)
+
+    assert levels(files.check_permissions, credentials_dir=credentials) == expected
+
+
+def test_a_token_file_that_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
+    assert levels(files.check_tokens, tokens=write(tmp_path / "t.toml", "[ann]\n")) == ["problem"]
+    assert levels(files.check_tokens, tokens=write(tmp_path / "t.toml", "")) == ["ok"]
+
+
+def test_a_data_directory_that_is_a_file_is_a_problem(tmp_path: Path) -> None:
+    assert levels(files.check_data_dir, data_dir=write(tmp_path / "file", "") / "below") == ["problem"]
+    assert levels(files.check_data_dir, data_dir=tmp_path / "new") == ["ok"]
+
+
+def test_servers_that_wait_or_failed_and_refused_events_are_told() -> None:
+    with closing(open_intents(load_settings(resync_interval_s=0))) as intents:
+        intents.record(up("late"), due_in_s=-100)
+        intents.record(up("failing"), due_in_s=60)
+        intents.fail("failing", 1, "failing: no answer")
+        intents.bury("because", "body")
+
+    assert [(each.level, each.found) for each in findings(stores.check_intents)] == [
+        ("ok", "2 announced"),
+        ("warning", "1 could not be listed: failing"),
+        ("warning", "1 wait for a look that should have come"),
+        ("warning", "1 were refused"),
+    ]
+
+
+def test_a_service_that_is_not_there_is_no_problem_by_itself() -> None:
+    assert levels(stores.check_service) == ["warning"]
+
+
+def test_a_model_that_is_not_there_is_a_problem() -> None:
+    assert levels(assets.check_model, embedding_model="no/such-model") == ["problem"]
+
+
+def test_a_redis_that_does_not_answer_is_a_problem() -> None:
+    assert levels(stores.check_redis, redis_url=f"redis://127.0.0.1:{free_port()}/0") == ["problem"]
+
+
+@pytest.mark.redis
+def test_a_redis_that_refuses_us_is_told_apart_from_one_that_is_not_there(own_redis_url: str) -> None:
+    with redis.Redis.from_url(own_redis_url) as client:
+        client.config_set("requirepass", "right")
+
+    wrong = [own_redis_url, own_redis_url.replace("//", "//:wrong@")]
+    told = [each for url in wrong for each in findings(stores.check_redis, redis_url=url)]
+
+    assert [each.level for each in told] == ["problem", "problem"]
+    assert all(each.found.endswith("refuses us") and "password" in each.advice for each in told)
+    assert "wrong" not in str(told)
+    assert levels(stores.check_redis, redis_url=own_redis_url.replace("//", "//:right@"))[0] == "ok"
+
+
+@pytest.mark.redis
+def test_that_no_worker_answers_is_a_problem(own_redis_url: str) -> None:
+    assert levels(stores.check_workers, redis_url=own_redis_url) == ["problem"]
+    assert levels(stores.check_workers, redis_url=f"redis://127.0.0.1:{free_port()}/0") == []
+    assert levels(stores.check_workers) == []
+
+
+@pytest.mark.redis
+def test_a_redis_that_keeps_what_it_is_told_is_well_and_another_is_not(own_redis_url: str) -> None:
+    def about_redis() -> list[tuple[str, Level]]:
+        return [(each.about, each.level) for each in findings(stores.check_redis, redis_url=own_redis_url)]
+
+    well = about_redis()
+    with redis.Redis.from_url(own_redis_url) as client:
+        client.config_set("appendonly", "no")
+        client.config_set("maxmemory-policy", "allkeys-lru")
+
+    assert well == [("Redis", "ok"), ("clock", "ok")]
+    assert about_redis() == [("Redis", "ok"), ("Redis", "problem"), ("Redis", "problem"), ("clock", "ok")]
+
+
+@pytest.mark.redis
+def test_a_clock_that_is_not_redis_own_is_told(redis_url: str) -> None:
+    with time_machine.travel(datetime.now(UTC) + timedelta(seconds=120)):
+        clock = findings(stores.check_redis, redis_url=redis_url)[-1]
+
+    assert (clock.about, clock.level) == ("clock", "warning")
+    assert clock.found.startswith(("119.", "120."))

@@ -1,0 +1,488 @@
+"""The scaled composition, checked without Docker: its schema, its promises, and the commands it can run here."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import yaml
+from redis import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+from typer.testing import CliRunner
+
+from query.auth.tokens import read_tokens
+from shared.settings import Settings
+from shared.upstream.mcp_json import read_config
+from tests.support.composed import COMPOSE, OURS, ROOT, SERVICES, filled_in, path
+from toolscale.app import app
+from workers.monitoring.heartbeat import Heartbeat
+
+DOCKERFILE = ROOT / "deploy" / "Dockerfile"
+
+# Read by Compose, Flower, Qdrant and the clients of Docker and Kubernetes themselves, so no settings of ours.
+FILLED_IN = {
+    "RUN_AS",
+    "NO_PROXY",
+    "CONFIG_DIR",
+    "CALLERS_DIR",
+    "CREDENTIALS_DIR",
+    "FLOWER_BASIC_AUTH",
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "WATCH_DOCKER_HOST",
+    "WATCH_KUBECONFIG",
+}
+GRAFANAS = {
+    *(f"GF_AUTH_{name}" for name in ("ANONYMOUS_ENABLED", "ANONYMOUS_ORG_ROLE", "BASIC_ENABLED", "DISABLE_LOGIN_FORM")),
+    *(f"GF_ANALYTICS_{name}" for name in ("REPORTING_ENABLED", "CHECK_FOR_UPDATES", "CHECK_FOR_PLUGIN_UPDATES")),
+    "GF_PLUGINS_PREINSTALL_DISABLED",
+}
+FOREIGN = {"no_proxy", "QDRANT__TELEMETRY_DISABLED", "DOCKER_HOST", "KUBECONFIG"} | FILLED_IN | GRAFANAS
+
+each_service = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES)
+
+
+@pytest.mark.parametrize(
+    ("schema", "path"),
+    [
+        ("vendor.compose-spec", COMPOSE),
+        ("vendor.github-workflows", ROOT / ".github/workflows/ci.yml"),
+        ("vendor.github-workflows", ROOT / ".github/workflows/image.yml"),
+        ("vendor.dependabot", ROOT / ".github/dependabot.yml"),
+    ],
+    ids=["compose", "ci", "image", "dependabot"],
+)
+def test_the_file_follows_its_published_schema(schema: str, path: Path) -> None:
+    checked = subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_composition_has_the_services_of_the_design() -> None:
+    assert set(SERVICES) == {"redis", "qdrant", "prometheus", "grafana", *OURS}
+
+
+def test_ci_walks_the_path_to_a_chart_that_is_written_down() -> None:
+    workflow = (ROOT / ".github/workflows/image.yml").read_text(encoding="utf-8")
+    in_ci = [command.replace("exec ", "exec -T ") for command in path()]
+
+    assert [command.split()[:3] for command in path()] == [["docker", "compose", "--profile"]] + [
+        ["docker", "compose", "exec"]
+    ] * 3
+    assert [workflow.find(command) for command in in_ci] == sorted(map(workflow.find, in_ci))
+    assert all(command in workflow for command in in_ci)
+
+
+@pytest.mark.parametrize("name", ["ci", "image"])
+def test_a_workflow_runs_actions_of_exact_commits_and_may_only_read(name: str) -> None:
+    text = (ROOT / f".github/workflows/{name}.yml").read_text(encoding="utf-8")
+    used = re.findall(r"uses: (.*)$", text, re.MULTILINE)
+
+    assert used
+    assert [each for each in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each)] == []
+    assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
+
+
+def test_ci_runs_targets_that_the_makefile_has() -> None:
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+    assert set(re.findall(r"run: make ([a-z-]+)", workflow)) == {"check", "test-qdrant", "demo"} <= targets
+    assert "make test" in (ROOT / ".ci/run").read_text(encoding="utf-8")
+
+
+def test_ci_tests_with_the_qdrant_that_is_deployed() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
+    job = workflow["jobs"]["test"]
+
+    assert job["services"]["qdrant"]["image"] == SERVICES["qdrant"]["image"]
+    assert job["env"]["QDRANT_URL"] == "http://127.0.0.1:6333"
+
+
+def test_ci_installs_the_chart_beside_the_stores_that_are_deployed() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/image.yml").read_text(encoding="utf-8"))
+    steps = "\n".join(step.get("run", "") for step in workflow["jobs"]["cluster"]["steps"])
+
+    assert set(re.findall(r"--image=(\S+)", steps)) == {SERVICES[store]["image"] for store in ("redis", "qdrant")}
+    assert f"kind load docker-image {SERVICES['worker']['image']}" in steps
+
+
+def test_one_service_builds_the_image_of_all_and_none_is_looked_for_in_a_registry() -> None:
+    # built by several at the same time, the second to be done fails where there was no such image before
+    assert [name for name, service in SERVICES.items() if "build" in service] == ["worker"]
+    assert {SERVICES[name]["image"] for name in OURS} == {SERVICES["worker"]["image"]}
+    assert {SERVICES[name]["pull_policy"] for name in OURS} == {"never"}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_service_runs_as_the_images_user_or_as_who_may_read_the_operators_files(name: str) -> None:
+    (image_user,) = re.findall(r"^USER (\S+)$", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert filled_in(SERVICES[name]["user"], {}) == image_user
+    assert filled_in(SERVICES[name]["user"], {"RUN_AS": "1000:1000"}) == "1000:1000"
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_service_may_open_the_files_that_its_settings_ask_for(name: str) -> None:
+    settings = Settings()
+
+    assert SERVICES[name]["ulimits"]["nofile"] > 4 * (settings.worker_concurrency + settings.listen_max)
+
+
+@each_service
+def test_every_image_is_pinned_to_an_exact_version(service: dict[str, Any]) -> None:
+    assert re.search(r":v?\d+\.\d+\.\d+", service["image"]), service["image"]
+
+
+@each_service
+def test_every_service_has_a_health_check_limits_and_no_privileges(service: dict[str, Any]) -> None:
+    assert service["healthcheck"]["test"]
+    assert set(service["deploy"]["resources"]["limits"]) == {"cpus", "memory"}
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+
+
+@each_service
+def test_every_published_port_is_on_loopback(service: dict[str, Any]) -> None:
+    assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+
+
+@pytest.mark.parametrize("store", ["redis", "qdrant"])
+def test_the_stores_are_reached_by_the_services_alone(store: str) -> None:
+    networks = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))["networks"]
+
+    assert "ports" not in SERVICES[store]
+    assert SERVICES[store]["networks"] == ["backend"]
+    assert networks["backend"]["internal"] is True
+
+
+@pytest.mark.parametrize("name", ["prometheus", "grafana"])
+def test_who_only_looks_does_not_reach_the_stores(name: str) -> None:
+    # no network is the default one, which the services that are read are on as well
+    assert "networks" not in SERVICES[name]
+    assert all("default" in SERVICES[read]["networks"] for read in OURS)
+
+
+@pytest.mark.parametrize(
+    ("name", "stores"),
+    [
+        ("worker", {"redis", "qdrant"}),
+        ("beat", {"redis"}),
+        ("listening", {"redis"}),
+        ("watch-docker", {"redis"}),
+        ("watch-kubernetes", {"redis"}),
+        ("door", {"redis"}),
+        ("query", {"qdrant"}),
+        ("flower", {"redis"}),
+    ],
+)
+def test_a_service_waits_until_its_stores_are_healthy(name: str, stores: set[str]) -> None:
+    assert SERVICES[name]["depends_on"] == {store: {"condition": "service_healthy"} for store in stores}
+
+
+@each_service
+def test_every_variable_is_a_known_setting(service: dict[str, Any]) -> None:
+    assert set(service.get("environment", {})) <= known_settings() | FOREIGN
+
+
+def test_every_variable_that_compose_fills_in_is_known_and_none_is_required() -> None:
+    text = COMPOSE.read_text(encoding="utf-8")
+    filled_in = re.findall(r"(?<!\$)\$\{(\w+)(\S*?)\}", text)
+
+    assert {name for name, _ in filled_in} <= known_settings() | FOREIGN
+    # a required one would make the whole file unusable for those who do not need it
+    assert all(rule.startswith((":-", ":+")) for _, rule in filled_in)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_the_module_that_a_command_names_exists(name: str) -> None:
+    words = shlex.split(" ".join(SERVICES[name]["command"]))
+    module = words[words.index("-A") + 1] if "-A" in words else f"{words[words.index('-m') + 1]}.__main__"
+
+    assert importlib.util.find_spec(module) is not None, module
+
+
+def test_a_worker_that_is_asked_to_end_has_the_time_it_takes() -> None:
+    grace_s = int(SERVICES["worker"]["stop_grace_period"].removesuffix("s"))
+
+    assert grace_s >= Settings().shutdown_s + 10
+
+
+def mounted(service: str, target: str) -> dict[str, Any]:
+    """Return what a service has at this path."""
+    (mount,) = (each for each in SERVICES[service]["volumes"] if each["target"] == target)
+    return cast("dict[str, Any]", mount)
+
+
+@pytest.mark.parametrize("name", ["worker", "listening", "query"])
+def test_who_lists_hears_and_calls_reads_the_operators_file_which_has_a_default(name: str) -> None:
+    mount = mounted(name, "/etc/toolscale/config")
+    config = Path(SERVICES[name]["environment"]["TOOLSCALE_CONFIG"])
+
+    assert str(config.parent) == mount["target"]
+    assert read_config(directory_of(mount, "CONFIG_DIR") / config.name, {}).targets == {}
+    assert SERVICES[name]["extra_hosts"] == ["host.docker.internal:host-gateway"]
+
+
+FOR_ONE = {"TOOLSCALE_EVENTS_TOKEN", "FLOWER_BASIC_AUTH", "TOOLSCALE_CURSOR_KEY"}
+
+
+def test_secrets_are_given_to_the_services_that_use_them_alone() -> None:
+    knows_credentials = {name for name, service in SERVICES.items() if "env_file" in service}
+    given = {
+        name: {key for key in FOR_ONE if service["environment"].get(key)}
+        for name, service in SERVICES.items()
+        if name in OURS
+    }
+
+    assert knows_credentials == {"worker", "listening", "query"}
+    assert given == {
+        "worker": set(),
+        "beat": set(),
+        "listening": set(),
+        "watch-docker": set(),
+        "watch-kubernetes": set(),
+        "query": set(),
+        "door": {"TOOLSCALE_EVENTS_TOKEN"},
+        "flower": {"FLOWER_BASIC_AUTH"},
+    }
+    for name in knows_credentials:
+        # what the file says is overruled; the query service alone takes the key of cursors from there
+        left = FOR_ONE - SERVICES[name]["environment"].keys()
+        assert left == ({"TOOLSCALE_CURSOR_KEY"} if name == "query" else set())
+
+
+def directory_of(mount: dict[str, Any], name: str) -> Path:
+    """Return the directory that is mounted where the operator names none by this variable."""
+    default = re.fullmatch(rf"\$\{{{name}:-(.+)\}}", mount["source"])
+    assert default is not None, mount
+    # not a file: one that an editor replaces would stay as it was for who has it mounted
+    assert (ROOT / default[1]).is_dir()
+    assert mount["read_only"] is True
+    return ROOT / default[1]
+
+
+def test_the_query_service_reads_callers_from_a_directory_and_asks_for_tokens_where_the_operator_says_so() -> None:
+    callers = directory_of(mounted("query", "/etc/toolscale/callers"), "CALLERS_DIR")
+    settings = SERVICES["query"]["environment"].keys()
+
+    assert read_tokens(callers / "tokens.toml") == {}
+    # as `.env` says it: nothing is put in its place
+    assert settings.isdisjoint({"TOOLSCALE_TOKENS", "TOOLSCALE_JWT_JWKS"})
+    assert {"path": ".env", "required": False} in SERVICES["query"]["env_file"]
+
+
+@pytest.mark.parametrize("name", ["worker", "listening", "query"])
+def test_who_reaches_servers_has_their_credentials_and_no_other_service_does(name: str) -> None:
+    mount = mounted(name, "/etc/toolscale/credentials")
+    others = [service for service in SERVICES.values() if "env_file" not in service]
+
+    assert [each.name for each in directory_of(mount, "CREDENTIALS_DIR").iterdir()] == [".gitignore"]
+    assert SERVICES[name]["environment"]["TOOLSCALE_CREDENTIALS_DIR"] == mount["target"]
+    assert all("credentials" not in str(service.get("volumes")) for service in others)
+
+
+@pytest.mark.redis
+@pytest.mark.skipif(not shutil.which("redis-server"), reason="redis-server is not installed")
+def test_redis_started_by_its_command_appends_every_write_and_evicts_nothing(tmp_path: Path) -> None:
+    with running_redis(SERVICES["redis"]["command"], tmp_path) as redis:
+        config = cast("dict[str, str]", redis.config_get("append*", "maxmemory*"))
+
+    assert config["appendonly"] == "yes"
+    assert config["appendfsync"] == "everysec"
+    assert config["maxmemory-policy"] == "noeviction"
+    assert int(config["maxmemory"]) < 512 << 20
+
+
+@pytest.mark.parametrize("name", ["qdrant", "worker", "door", "query", "flower"])
+@pytest.mark.parametrize(("status", "healthy"), [(200, True), (503, False)])
+def test_a_health_check_passes_on_200_alone(name: str, status: int, healthy: bool) -> None:
+    with answering(status) as port:
+        command = [
+            re.sub(r"6333|876[56]|5555|9464", str(port), word) for word in SERVICES[name]["healthcheck"]["test"][1:]
+        ]
+        command = [sys.executable if word == "python" else word for word in command]
+
+        # Docker gives containers the proxy that it is configured with, which knows nothing of their ports
+        proxies = os.environ | {"HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
+        checked = subprocess.run(command, env=proxies, capture_output=True, timeout=60, check=False)
+
+    assert (checked.returncode == 0) is healthy, checked.stderr
+
+
+def test_beat_is_unhealthy_once_its_schedule_is_no_longer_written(tmp_path: Path) -> None:
+    check = SERVICES["beat"]["healthcheck"]["test"][1].replace("/tmp", str(tmp_path))
+    (tmp_path / "schedule.db").touch()
+
+    fresh = subprocess.run(["sh", "-c", check], check=False).returncode
+    subprocess.run(["touch", "-d", "10 minutes ago", str(tmp_path / "schedule.db")], check=True)
+    stale = subprocess.run(["sh", "-c", check], check=False).returncode
+
+    assert fresh == 0
+    assert stale != 0
+
+
+@pytest.mark.parametrize("name", ["listening", "watch-docker", "watch-kubernetes"])
+def test_a_process_without_a_port_is_unhealthy_once_its_heartbeat_is_old(name: str, tmp_path: Path) -> None:
+    path = SERVICES[name]["environment"]["TOOLSCALE_HEARTBEAT"]
+    check = SERVICES[name]["healthcheck"]["test"][1].replace(path, str(tmp_path / "heartbeat"))
+
+    missing = subprocess.run(["sh", "-c", check], check=False, capture_output=True).returncode
+    Heartbeat(tmp_path / "heartbeat", [name]).beat(name)
+    fresh = subprocess.run(["sh", "-c", check], check=False).returncode
+    subprocess.run(["touch", "-d", "10 minutes ago", str(tmp_path / "heartbeat")], check=True)
+    stale = subprocess.run(["sh", "-c", check], check=False).returncode
+
+    assert (missing, fresh, stale) == (1, 0, 1)
+
+
+@pytest.mark.parametrize("profile", ["docker", "kubernetes"])
+def test_a_watcher_is_started_on_demand_and_knows_the_command_that_it_runs(profile: str) -> None:
+    service = SERVICES[f"watch-{profile}"]
+
+    helped = CliRunner().invoke(app, [*service["command"][3:], "--help"])
+
+    assert service["profiles"] == [profile]
+    assert service["command"][:3] == ["python", "-m", "toolscale"]
+    assert helped.exit_code == 0
+
+
+def test_prometheus_reads_every_service_of_ours_at_the_port_where_it_shows_metrics() -> None:
+    document = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text(encoding="utf-8"))
+    found = [entry for job in document["scrape_configs"] for entry in job["dns_sd_configs"]]
+    read = {name: str(entry["port"]) for entry in found for name in entry["names"]}
+
+    environment = {name: SERVICES[name]["environment"] for name in OURS if name != "flower"}
+    ports = ("TOOLSCALE_MONITOR_PORT", "TOOLSCALE_PORT", "TOOLSCALE_DOOR_PORT")
+    assert read == {name: next(given[port] for port in ports if port in given) for name, given in environment.items()}
+    assert {environment[name]["TOOLSCALE_METRICS_OPEN"] for name in ("query", "door")} == (
+        {"${TOOLSCALE_METRICS_OPEN:-true}"}
+    )
+
+
+@pytest.mark.parametrize("name", ["prometheus", "grafana"])
+def test_monitoring_is_started_on_demand_with_files_that_exist(name: str) -> None:
+    mounts = [cast("dict[str, Any]", each) for each in SERVICES[name]["volumes"] if isinstance(each, dict)]
+
+    assert SERVICES[name]["profiles"] == ["monitoring"]
+    assert all((ROOT / mount["source"]).is_dir() and mount["read_only"] for mount in mounts)
+
+
+def test_grafana_finds_its_data_source_and_nobody_can_log_in() -> None:
+    provisioned = ROOT / "deploy/grafana/provisioning"
+    (source,) = yaml.safe_load((provisioned / "datasources/prometheus.yml").read_text(encoding="utf-8"))["datasources"]
+    (folder,) = yaml.safe_load((provisioned / "dashboards/toolscale.yml").read_text(encoding="utf-8"))["providers"]
+    environment = SERVICES["grafana"]["environment"]
+
+    assert source["url"] == "http://prometheus:9090"
+    assert folder["options"]["path"] in [mount["target"] for mount in SERVICES["grafana"]["volumes"]]
+    assert environment["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
+    assert environment["GF_AUTH_BASIC_ENABLED"] == "false"
+
+
+def test_flower_does_not_start_without_a_password() -> None:
+    command = [word.replace("$$", "$") for word in SERVICES["flower"]["command"]]
+
+    started = subprocess.run(command, env={"PATH": ""}, executable="/bin/sh", capture_output=True, check=False)
+
+    assert started.returncode != 0
+    assert b"set FLOWER_BASIC_AUTH" in started.stderr
+
+
+def test_the_door_is_opened_on_demand_and_not_without_a_token() -> None:
+    door = SERVICES["door"]
+
+    assert door["profiles"] == ["door"]
+    assert door["environment"]["TOOLSCALE_EVENTS_TOKEN"] == "${TOOLSCALE_EVENTS_TOKEN:-}"
+
+
+def test_the_image_is_built_on_an_exact_version_and_runs_as_nobody_special() -> None:
+    text = DOCKERFILE.read_text(encoding="utf-8")
+
+    assert re.search(r"^ARG PYTHON_IMAGE=python:3\.11\.\d+-slim-\w+$", text, re.MULTILINE)
+    assert set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) == {"${PYTHON_IMAGE}"}
+    assert re.search(r"^USER [1-9]\d+:[1-9]\d+$", text, re.MULTILINE)
+
+
+def test_everything_that_the_image_copies_is_there_and_let_in() -> None:
+    copied = [
+        source
+        for line in re.findall(r"^COPY (?!--from)(.+)$", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)
+        for source in line.split()[:-1]
+    ]
+    let_in = (ROOT / "deploy" / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
+
+    assert copied
+    assert [source for source in copied if not (ROOT / source).exists()] == []
+    assert [source for source in copied if f"!{source}" not in let_in] == []
+
+
+def known_settings() -> set[str]:
+    """Return the names by which the environment may give a setting."""
+    plain = {"REDIS_URL", "QDRANT_URL", "QDRANT_API_KEY"}
+    return plain | {f"TOOLSCALE_{name.upper()}" for name in Settings.model_fields}
+
+
+@contextmanager
+def running_redis(command: list[str], directory: Path) -> Generator[Redis]:
+    """Start Redis by this command in `directory`, on a socket of its own, and stop it at the end."""
+    socket = directory / "redis.sock"
+    arguments = [*command, "--port", "0", "--unixsocket", str(socket), "--dir", str(directory)]
+    with subprocess.Popen(arguments, stdout=subprocess.DEVNULL) as process:
+        try:
+            with Redis(unix_socket_path=str(socket), decode_responses=True) as redis:
+                wait_until_it_answers(redis)
+                yield redis
+        finally:
+            process.terminate()
+
+
+def wait_until_it_answers(redis: Redis) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            redis.ping()
+        except RedisConnectionError:
+            threading.Event().wait(0.02)
+        else:
+            return
+    pytest.fail("Redis did not answer within 60 s")
+
+
+@contextmanager
+def answering(status: int) -> Generator[int]:
+    """Answer every GET with this status; yields the port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+
+        def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+            """Stay silent."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()

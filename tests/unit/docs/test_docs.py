@@ -1,0 +1,231 @@
+"""The documents say what the code does: log events, errors, targets, commands, events, links."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import pytest
+import typer
+from typer.core import TyperGroup
+
+from shared import errors
+from shared.events import EventType, parse_event
+from tests.support.metrics import DECLARED
+from toolscale.app import app
+
+ROOT = Path(__file__).parents[3]
+PRODUCT = [path for package in ("shared", "workers", "query", "toolscale") for path in (ROOT / package).rglob("*.py")]
+DOCUMENTS = sorted(
+    path for folder, pattern in (("", "*.md"), ("docs", "**/*.md"), ("benchmarks", "**/*.md"))
+    for path in (ROOT / folder).glob(pattern)
+)  # fmt: skip
+DECISIONS = sorted((ROOT / "docs" / "adr").glob("*.md"))
+
+_LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_TELEMETRY_ROW = re.compile(rf"^\| `(\w+)` \| ({'|'.join(_LEVELS)}) \|([^|]*)\|", re.MULTILINE)
+_METRIC_ROW = re.compile(r"^\| `(toolscale_\w+)` \| (\w+) \| (\w+) \|([^|]*)\| (.*) \|$", re.MULTILINE)
+
+
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def named(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def fences(document: str, language: str) -> list[str]:
+    """Return the fenced blocks of a language."""
+    return [body for found, body in _FENCE.findall(document) if found == language]
+
+
+def code_of(document: str) -> list[str]:
+    """Return what a document shows as shell code: the lines of its blocks, and its inline code."""
+    inline: list[str] = re.findall(r"`([^`\n]+)`", _FENCE.sub("", document))
+    return [line for block in fences(document, "sh") for line in block.splitlines()] + inline
+
+
+# --- log events ---
+
+
+@dataclass(frozen=True)
+class LogCall:
+    """A call that logs; `has_more_fields` where some of its fields are only known when it runs."""
+
+    event: str
+    level: str
+    fields: set[str]
+    has_more_fields: bool
+
+
+def test_every_log_event_is_described_with_its_level_and_fields() -> None:
+    described = {
+        (event, level): set(re.findall(r"`(\w+)`", fields))
+        for event, level, fields in _TELEMETRY_ROW.findall(text_of("docs/telemetry.md"))
+    }
+    logged = [each for path in PRODUCT for each in log_events(path)]
+
+    assert {(each.event, each.level) for each in logged} == described.keys()
+    for each in logged:
+        fields = described[each.event, each.level]
+        assert each.fields <= fields if each.has_more_fields else each.fields == fields, each
+
+
+def log_events(path: Path) -> Iterator[LogCall]:
+    """Yield the calls of structlog's loggers in a module."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    assigned = [node for node in nodes if isinstance(node, ast.Assign) and "get_logger" in ast.unparse(node.value)]
+    loggers = {ast.unparse(node.targets[0]): node.value for node in assigned}
+    for node in nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _LEVELS:
+            logger = loggers.get(ast.unparse(node.func.value), node.func.value)
+            if "get_logger" in ast.unparse(logger):
+                yield _log_call(node, node.func.attr, logger)
+
+
+def _log_call(call: ast.Call, level: str, logger: ast.expr) -> LogCall:
+    (event,) = call.args
+    bound = [keyword for node in ast.walk(logger) if isinstance(node, ast.Call) for keyword in node.keywords]
+    names = [keyword.arg for keyword in (*bound, *call.keywords)]
+    return LogCall(str(ast.literal_eval(event)), level, {name for name in names if name}, None in names)
+
+
+# --- metrics ---
+
+
+def test_every_metric_is_described_as_it_is_declared() -> None:
+    described = {
+        name: (kind, unit, set(re.findall(r"`(\w+)`", labels)), meaning)
+        for name, kind, unit, labels, meaning in _METRIC_ROW.findall(text_of("docs/telemetry.md"))
+    }
+
+    assert described == {
+        metric.name: (metric.kind, metric.unit, set(metric.labels), metric.description) for metric in DECLARED
+    }
+
+
+# --- errors ---
+
+
+def test_the_tree_of_errors_names_every_error_below_what_a_caller_does_about_it() -> None:
+    drawn: dict[str, set[str]] = {}
+    for branch, indent, name in re.findall(r"^    ([├└│ ])(──|   [├└]──) (\w+)", str(errors.__doc__), re.MULTILINE):
+        if indent == "──" and branch in "├└":
+            drawn[name] = set()
+        else:
+            drawn[list(drawn)[-1]].add(name)
+
+    assert drawn == {
+        kind.__name__: {each.__name__ for each in _leaves(kind)} for kind in (errors.Retryable, errors.Permanent)
+    }
+
+
+def _leaves(kind: type) -> list[type]:
+    return [
+        each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, kind) and each != kind
+    ]
+
+
+# --- commands and targets ---
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_every_make_target_in_a_document_exists(document: Path) -> None:
+    targets = set(re.findall(r"^([a-z]+):", text_of("Makefile"), re.MULTILINE))
+    used = [match for line in code_of(text_of(named(document))) for match in re.findall(r"^make ([a-z]+)", line)]
+
+    assert [target for target in used if target not in targets] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_every_toolscale_command_in_a_document_can_be_parsed(document: Path) -> None:
+    for line in code_of(text_of(named(document))):
+        called = re.search(r"(?:^|exec worker )toolscale ([a-z].*)", line)
+        if called and "…" not in line:
+            _follow(called[1].split())
+
+
+def _follow(arguments: list[str]) -> None:
+    """Walk the arguments down to a command; fails where a name, or an option that is given, is unknown."""
+    command = typer.main.get_command(app)
+    while isinstance(command, TyperGroup) and arguments:
+        name, *arguments = arguments
+        assert name in command.commands, f"no command {name!r}"
+        command = command.commands[name]
+    known = {option for parameter in command.params for option in parameter.opts}
+    assert {each for each in arguments if each.startswith("--")} <= known, arguments
+
+
+# --- events ---
+
+
+def test_the_examples_of_events_are_accepted_and_cover_every_type() -> None:
+    examples = [parse_event(block) for block in fences(text_of("docs/events.md"), "json")]
+
+    assert {example.type for example in examples} == set(get_args(EventType))
+
+
+def test_the_python_example_sends_an_event_that_is_accepted() -> None:
+    (example,) = fences(text_of("docs/events.md"), "python")
+
+    assert parse_event(_assigned(example, "event")).data.server_id == "docs"
+
+
+def _assigned(code: str, name: str) -> dict[str, Any]:
+    (value,) = (
+        node.value
+        for node in ast.parse(code).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name
+    )
+    return cast("dict[str, Any]", json.loads(json.dumps(ast.literal_eval(value))))
+
+
+# --- links and pages ---
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_every_relative_link_leads_somewhere(document: Path) -> None:
+    assert [link for link in _relative_links(document) if not _leads_somewhere(document, link)] == []
+
+
+def _relative_links(document: Path) -> Iterator[str]:
+    prose = _FENCE.sub("", text_of(named(document)))
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose):
+        if not re.match(r"[a-z]+:", link):
+            yield link
+
+
+def _leads_somewhere(document: Path, link: str) -> bool:
+    path, _, anchor = link.partition("#")
+    target = document.parent / path if path else document
+    return target.exists() and (not anchor or anchor in _anchors(target))
+
+
+def _anchors(document: Path) -> set[str]:
+    headings: list[str] = re.findall(r"^#+ (.+)$", text_of(named(document.resolve())), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("decision", DECISIONS, ids=named)
+def test_a_decision_has_its_number_and_its_four_headings(decision: Path) -> None:
+    page = text_of(named(decision))
+
+    assert page.startswith(f"# {decision.name[:4]}: ")
+    assert re.findall(r"^## (.+)$", page, re.MULTILINE) == ["Context", "Options", "Decision", "Consequences"]
+
+
+def test_the_architecture_lists_every_decision() -> None:
+    listed = re.findall(r"\(adr/([^)]+)\)", text_of("docs/architecture.md"))
+
+    assert listed == [decision.name for decision in DECISIONS]
+
+
+def test_decisions_are_numbered_without_a_gap() -> None:
+    assert [int(decision.name[:4]) for decision in DECISIONS] == list(range(1, len(DECISIONS) + 1))

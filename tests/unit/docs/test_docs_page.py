@@ -1,0 +1,25 @@
+"""The document of the page shows the pictures that are taken for it, and nobody waits long for them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.support.screenshots import SCREENSHOTS
+
+DOCS = Path(__file__).parents[3] / "docs"
+MAX_BYTES = 150_000
+
+
+def test_every_picture_is_shown_with_words_for_those_who_do_not_see_it() -> None:
+    shown = dict(re.findall(r"!\[(.*?)\]\(pictures/(.*?)\)", (DOCS / "page.md").read_text(encoding="utf-8")))
+
+    assert set(shown.values()) == {each.file for each in SCREENSHOTS}
+    assert all(len(words.split()) > 3 for words in shown)
+
+
+def test_every_picture_is_there_and_small() -> None:
+    pictures = list((DOCS / "pictures").glob("page-*.png"))
+
+    assert {picture.name for picture in pictures} == {each.file for each in SCREENSHOTS}
+    assert all(picture.stat().st_size < MAX_BYTES for picture in pictures)

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import structlog
+
+from query.auth.authentication import Authentication, Resource
+from query.auth.http import LINES, PER_S, Refusals
+from query.caller import Caller
+from shared.errors import KeysUnavailable
+from tests.support.fakes import FakeIndex
+from tests.support.http_callers import app_of, entry, http_client, mcp_client, static
+
+pytestmark = pytest.mark.anyio
+
+both_eras = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+
+RESOURCE = Resource("https://tools.example.org/mcp", "https://login.example.org/realm")
+PING: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+ACCEPT = {"accept": "application/json, text/event-stream"}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> Authentication:
+    return static(tmp_path / "tokens.toml", alice=entry("good"), robot=entry("weak", permissions=["tools:call"]))
+
+
+async def post(authentication: Authentication | None, token: str | None) -> httpx2.Response:
+    async with http_client(app_of(FakeIndex(), authentication), token) as http:
+        return await http.post("/mcp", json=PING, headers=ACCEPT)
+
+
+@both_eras
+async def test_a_client_that_shows_its_token_finds_tools(known: Authentication, mode: str) -> None:
+    async with http_client(app_of(FakeIndex(), known), "good") as http, mcp_client(http, mode) as client:
+        result = await client.call_tool("find_tool", {"tool_description": "time"})
+
+    assert not result.is_error
+
+
+@pytest.mark.parametrize("token", [None, "bad", "Good", "a.b.c", "x" * 20_000])
+async def test_without_a_token_that_opens_something_the_answer_is_401(known: Authentication, token: str | None) -> None:
+    answer = await post(known, token)
+
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"].startswith('Bearer error="invalid_token"')
+
+
+async def test_a_basic_login_is_no_token(known: Authentication) -> None:
+    async with http_client(app_of(FakeIndex(), known)) as http:
+        answer = await http.post("/mcp", json=PING, headers=ACCEPT | {"authorization": "Basic good"})
+
+    assert answer.status_code == 401
+
+
+async def test_a_token_that_may_not_read_the_catalogue_gets_403(known: Authentication) -> None:
+    answer = await post(known, "weak")
+
+    assert answer.status_code == 403
+    assert answer.headers["www-authenticate"].startswith('Bearer error="insufficient_scope"')
+
+
+async def test_whoever_is_refused_hears_where_tokens_are_issued(known: Authentication) -> None:
+    authentication = Authentication(known.static, resource=RESOURCE)
+    async with http_client(app_of(FakeIndex(), authentication)) as http:
+        refused = await http.post("/mcp", json=PING)
+        metadata = await http.get("/.well-known/oauth-protected-resource/mcp")
+
+    where = 'resource_metadata="https://tools.example.org/.well-known/oauth-protected-resource/mcp"'
+    assert where in refused.headers["www-authenticate"]
+    said: dict[str, Any] = metadata.json()
+    assert said["resource"] == RESOURCE.url
+    assert said["authorization_servers"] == [RESOURCE.issuer]
+    assert said["scopes_supported"] == ["catalog:read", "tools:call"]
+
+
+async def test_while_the_keys_cannot_be_fetched_nobody_is_told_that_the_token_is_bad() -> None:
+    answer = await post(Unreachable(resource=RESOURCE), "a.b.c")
+
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"] == "5"
+
+
+class Unreachable(Authentication):
+    """Authentication whose issuer does not answer."""
+
+    async def caller(self, token: str) -> Caller:
+        raise KeysUnavailable("the issuer's keys cannot be fetched")
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE", "PUT", "HEAD"])
+async def test_only_post_is_answered_at_the_mcp_path(known: Authentication, method: str) -> None:
+    async with http_client(app_of(FakeIndex(), known), "good") as http:
+        answer = await http.request(method, "/mcp", headers=ACCEPT)
+
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+async def test_health_is_told_to_everyone(known: Authentication, path: str) -> None:
+    async with http_client(app_of(FakeIndex(), known)) as http:
+        assert (await http.get(path)).status_code == 200
+
+
+async def test_a_refusal_is_logged_with_its_reason_and_never_with_the_token(known: Authentication) -> None:
+    with structlog.testing.capture_logs() as lines:
+        await post(known, "some-secret")
+
+    (line,) = lines
+    assert (line["event"], line["reason"], line["client"]) == ("caller_refused", "the token is unknown", "127.0.0.1")
+    assert "secret" not in json.dumps(lines)
+
+
+def test_a_storm_of_refusals_is_a_few_lines_and_a_number() -> None:
+    now_s = [0.0]
+    refusals = Refusals(lambda: now_s[0])
+
+    with structlog.testing.capture_logs() as lines:
+        for _ in range(1_000):
+            refusals.note("the token is unknown", "192.0.2.1")
+        now_s[0] = PER_S
+        refusals.note("the token is unknown", "192.0.2.1")
+
+    assert [line["left_out"] for line in lines] == [0] * LINES + [1_000 - LINES]
+
+
+@pytest.mark.parametrize("era", ["2025-11-25", "2026-07-28"])
+async def test_a_failure_of_ours_is_answered_without_its_words(tmp_path: Path, era: str) -> None:
+    class Broken(FakeIndex):
+        def servers(self, *, newer_than: int = 0) -> list[Any]:
+            raise RuntimeError("secret detail")
+
+    meta: dict[str, Any] = {
+        "io.modelcontextprotocol/protocolVersion": era,
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    params: dict[str, Any] = {"name": "find_tool", "arguments": {"tool_description": "x"}, "_meta": meta}
+    call: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    headers = ACCEPT | {"mcp-protocol-version": era, "mcp-method": "tools/call", "mcp-name": "find_tool"}
+    async with http_client(app_of(Broken(), static(tmp_path / "t", a=entry("good"))), "good") as http:
+        answer = await http.post("/mcp", json=call, headers=headers)
+
+    assert answer.json()["error"]["code"] == -32603
+    assert "secret" not in answer.text
+    assert "Traceback" not in answer.text

@@ -1,0 +1,350 @@
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import structlog
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_PARAMS, CallToolResult, TextContent, Tool
+
+from query.caller import Caller
+from query.catalogue import Catalogue
+from query.cursors import Cursors, own_cursors
+from query.cursors.store import MemoryStore
+from query.paging.budget import counting
+from query.paging.policy import Answers
+from query.response.summary import summary
+from query.savings.ledger import Ledger
+from query.server.mcp import build_server
+from query.server.paging import CALL_TOOL
+from query.tools.registry import offers
+from query.tools.tool import Asked, Offer
+from shared.catalog import IndexedTool, ToolDefinition
+from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+
+pytestmark = pytest.mark.anyio
+
+both_eras = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+COUNT = counting("cl100k_base")
+LONG = " ".join(f"word{number}" for number in range(3_000))
+INTEGERS = {"type": "array", "items": {"type": "integer"}}
+QUESTION = {"tool_description": "read a file"}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def catalogue_of(*tools: IndexedTool, answers: Answers | None = None) -> Catalogue:
+    index, embedder = FakeIndex(), FakeEmbedder()
+    index.upsert([ingested(tool, embedder) for tool in tools])
+    return Catalogue(index, embedder, Ledger(index), no_match_below=-1, answers=answers or Answers())
+
+
+def fleet(size: int = 20, words: int = 5, tokens: int = 60) -> list[IndexedTool]:
+    return [make_tool("files", f"read_{number}", "Read a file. " + "Well. " * words, tokens) for number in range(size)]
+
+
+class Upstream:
+    """A tool of ours whose answer is someone else's; `calls` counts how often it was asked."""
+
+    def __init__(self, text: str, name: str = CALL_TOOL, pages: Any = "kept") -> None:
+        self.calls: list[dict[str, Any]] = []
+        self.offer = Offer(
+            Tool(name=name, input_schema={"type": "object"}), "tools:call", self._answer, pages, place=name
+        )
+        self._text = text
+
+    async def _answer(self, asked: Asked) -> CallToolResult:
+        self.calls.append(asked.arguments)
+        return CallToolResult(content=[TextContent(type="text", text=self._text)])
+
+
+@asynccontextmanager
+async def client_of(
+    offered: Sequence[Offer], mode: str = "auto", answers: Answers | None = None, caller: str = "anyone"
+) -> AsyncGenerator[Client]:
+    server = build_server(offered, lambda _: Caller(caller), answers)
+    async with Client(server, mode=mode) as client:
+        yield client
+
+
+async def find(client: Client, **arguments: Any) -> dict[str, Any]:
+    result = await client.call_tool("find_tool", {**QUESTION, **arguments})
+    assert not result.is_error, result.content
+    answer: dict[str, Any] = result.structured_content
+    (content,) = result.content
+    assert isinstance(content, TextContent)
+    assert json.loads(content.text) == answer
+    return answer
+
+
+def texts(result: CallToolResult) -> list[str]:
+    return [block.text for block in result.content if isinstance(block, TextContent)]
+
+
+# --- find_tool ---
+
+
+@both_eras
+async def test_the_cursor_leads_to_the_tools_after_the_first_eight(mode: str) -> None:
+    async with client_of(offers(catalogue_of(*fleet(20))), mode) as client:
+        first = await find(client)
+        second = await find(client, cursor=first["nextCursor"])
+        third = await find(client, cursor=second["nextCursor"])
+
+    pages = [[tool["name"] for tool in page["tools"]] for page in (first, second, third)]
+    assert [len(page) for page in pages] == [8, 8, 4]
+    assert len({name for page in pages for name in page}) == 20
+    assert "nextCursor" not in third
+
+
+async def test_definitions_that_do_not_fit_become_summaries_and_the_answer_and_the_log_say_so() -> None:
+    tools = fleet(8, words=2_000, tokens=2_000)
+    async with client_of(offers(catalogue_of(*tools))) as client:
+        with structlog.testing.capture_logs() as lines:
+            answer = await find(client)
+
+    assert [set(tool) for tool in answer["tools"]] == [{"server", "name", "score", "token_count", "summary"}] * 8
+    assert answer["tools"][0]["summary"].endswith("(): Read a file.")
+    assert answer["warnings"] == ["Summaries, to stay within 5000 tokens; describe_tool has the definitions."]
+    shown = sum(COUNT(tool["summary"]) for tool in answer["tools"])
+    assert (answer["token_metrics"]["returned_tokens"], answer["token_metrics"]["baseline_tokens"]) == (shown, 16_000)
+    bounded = [line for line in lines if line["event"] == "answer_bounded"]
+    assert bounded == [
+        {"event": "answer_bounded", "log_level": "warning", "tool": "find_tool", "form": "summary", "max_tokens": 5_000}
+    ]
+
+
+async def test_the_caller_chooses_the_form_and_the_ranking_stays_the_same() -> None:
+    async with client_of(offers(catalogue_of(*fleet(12)))) as client:
+        answers = {detail: await find(client, detail=detail) for detail in ("summary", "detailed", "auto")}
+
+    rankings = {detail: [tool["name"] for tool in answer["tools"]] for detail, answer in answers.items()}
+    assert rankings["summary"] == rankings["detailed"] == rankings["auto"]
+    assert all("definition" in tool and "summary" not in tool for tool in answers["detailed"]["tools"])
+    assert all("summary" in tool and "definition" not in tool for tool in answers["summary"]["tools"])
+    assert answers["summary"]["warnings"] == []
+
+
+async def test_detailed_answers_keep_definitions_and_give_fewer_at_a_time() -> None:
+    async with client_of(offers(catalogue_of(*fleet(8, words=200, tokens=400)))) as client:
+        answer = await find(client, detail="detailed", max_tokens=1_000)
+
+    assert 0 < len(answer["tools"]) < 8
+    assert all("definition" in tool for tool in answer["tools"])
+    assert answer["warnings"] == [f"Only {len(answer['tools'])} of 8 tools, to stay within 1000 tokens."]
+    assert answer["nextCursor"]
+
+
+async def test_the_operator_s_limit_holds_whatever_the_caller_asks_for() -> None:
+    answers = Answers(max_tokens=300)
+    async with client_of(offers(catalogue_of(*fleet(), answers=answers)), answers=answers) as client:
+        answer = await find(client, max_tokens=100_000)
+
+    assert COUNT(json.dumps(answer, separators=(",", ":"))) <= 300
+
+
+async def test_counts_in_the_encoding_that_the_caller_asks_for() -> None:
+    tool = make_tool("files", "read", tokens={"cl100k_base": 10, "o200k_base": 20, "heuristic": 30})
+    async with client_of(offers(catalogue_of(tool))) as client:
+        metrics = {
+            encoding: (await find(client, detail="detailed", encoding=encoding))["token_metrics"]
+            for encoding in ("cl100k_base", "o200k_base", "heuristic")
+        }
+
+    assert [each["returned_tokens"] for each in metrics.values()] == [10, 20, 30]
+    assert [each["encoding"] for each in metrics.values()] == list(metrics)
+    assert [each["estimated"] for each in metrics.values()] == [False, False, True]
+
+
+async def test_a_name_that_no_budget_holds_is_an_error_that_says_what_to_do() -> None:
+    tool = make_tool("s" + "\u6f22" * 100, "\u5b57" * 128)
+    async with client_of(offers(catalogue_of(tool))) as client:
+        result = await client.call_tool("find_tool", {**QUESTION, "max_tokens": 200})
+
+    assert result.is_error
+    assert texts(result)[0].startswith("max_tokens: 200 are too few")
+
+
+async def test_where_nothing_fits_the_nearest_names_are_within_the_budget() -> None:
+    tools = [make_tool("oven", f"{number}_{'x' * 60}", "bake bread") for number in range(50)]
+    catalogue = catalogue_of(*tools)
+    strict = Catalogue(catalogue.index, catalogue.embedder, catalogue.ledger, no_match_below=1.0)
+    async with client_of(offers(strict)) as client:
+        answer = await find(client, limit=50, max_tokens=300)
+
+    assert answer["no_match"] is True
+    assert 0 < len(answer["nearest"]) < 50
+    assert COUNT(json.dumps(answer, separators=(",", ":"))) <= 300
+
+
+# --- cursors ---
+
+
+@both_eras
+@pytest.mark.parametrize("changed", [{"tool_description": "send mail"}, {"groups": ["dev"]}, {"read_only": True}])
+async def test_a_cursor_of_another_question_is_refused_by_the_protocol(mode: str, changed: dict[str, Any]) -> None:
+    async with client_of(offers(catalogue_of(*fleet())), mode) as client:
+        cursor = (await find(client))["nextCursor"]
+        with pytest.raises(MCPError) as refused:
+            await find(client, **{"cursor": cursor, **changed})
+
+    assert refused.value.error.code == INVALID_PARAMS
+    assert refused.value.error.message.startswith("cursor: expected the nextCursor")
+
+
+@pytest.mark.parametrize("tool", ["find_tool", CALL_TOOL])
+async def test_another_caller_s_cursor_is_refused(tool: str) -> None:
+    answers, upstream = Answers(), Upstream(LONG)
+    offered = [*offers(catalogue_of(*fleet(), answers=answers)), upstream.offer]
+    async with client_of(offered, answers=answers, caller="alice") as alice:
+        result = await alice.call_tool(tool, QUESTION)
+    cursor = json.loads(texts(result)[-1])["nextCursor"]
+
+    async with client_of(offered, answers=answers, caller="bob") as bob:
+        with pytest.raises(MCPError) as refused:
+            await bob.call_tool(tool, {**QUESTION, "cursor": cursor})
+
+    assert refused.value.error.code == INVALID_PARAMS
+    assert len(upstream.calls) == (tool == CALL_TOOL)
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "\u00e9", "A" * 76])
+async def test_what_is_no_cursor_is_refused_by_every_tool_and_listing(cursor: str) -> None:
+    upstream = Upstream(LONG)
+    async with client_of([*offers(catalogue_of(*fleet())), upstream.offer]) as client:
+        for tool in ("find_tool", "describe_tool", CALL_TOOL):
+            with pytest.raises(MCPError, match="cursor"):
+                await client.call_tool(tool, {**QUESTION, "cursor": cursor})
+        with pytest.raises(MCPError, match="cursor"):
+            await client.list_tools(cursor=cursor)
+
+    assert upstream.calls == []
+
+
+# --- results that are kept ---
+
+
+@both_eras
+async def test_a_long_result_is_read_in_pages_and_called_for_once(mode: str) -> None:
+    upstream = Upstream(LONG)
+    read, pages = "", 0
+    async with client_of([upstream.offer], mode) as client:
+        result = await client.call_tool(CALL_TOOL, {"parameters": {"path": "x"}, "max_tokens": 500})
+        while len(texts(result)) > 1:
+            text, notice = texts(result)
+            assert COUNT(text) + COUNT(notice) <= 500
+            read, pages = read + text, pages + 1
+            result = await client.call_tool(CALL_TOOL, {"cursor": json.loads(notice)["nextCursor"], "max_tokens": 500})
+        read += texts(result)[0]
+
+    assert read == LONG
+    assert pages > 10
+    assert upstream.calls == [{"parameters": {"path": "x"}}]
+
+
+async def test_a_page_can_be_read_again() -> None:
+    async with client_of([Upstream(LONG).offer]) as client:
+        first = await client.call_tool(CALL_TOOL)
+        cursor = json.loads(texts(first)[-1])["nextCursor"]
+        again = [texts(await client.call_tool(CALL_TOOL, {"cursor": cursor}))[0] for _ in range(2)]
+
+    assert again[0] == again[1]
+
+
+async def test_the_rest_of_another_server_s_tool_is_read_with_call_tool() -> None:
+    foreign, calling = Upstream(LONG, "files__read", "foreign"), Upstream("unused")
+    async with client_of([foreign.offer, calling.offer]) as client:
+        first = await client.call_tool("files__read", {"max_tokens": 7, "cursor": "its own"})
+        cursor = json.loads(texts(first)[-1])["nextCursor"]
+        second = await client.call_tool(CALL_TOOL, {"cursor": cursor})
+
+    assert foreign.calls == [{"max_tokens": 7, "cursor": "its own"}]
+    assert LONG.startswith(texts(first)[0] + texts(second)[0])
+    assert calling.calls == []
+
+
+async def test_where_the_rest_cannot_be_kept_the_page_says_so() -> None:
+    own = own_cursors()
+    answers = Answers(Cursors(own.sealer, MemoryStore(60, max_bytes=100)))
+    async with client_of([Upstream(LONG).offer], answers=answers) as client:
+        text, notice = texts(await client.call_tool(CALL_TOOL))
+
+    assert LONG.startswith(text)
+    assert json.loads(notice) == {
+        "warnings": ["This is not all, and the rest could not be kept: ask for less at once."]
+    }
+
+
+@pytest.mark.parametrize("arguments", [{"max_tokens": 199}, {"max_tokens": "many"}, {"cursor": 7}])
+async def test_a_wrong_bound_is_refused_by_name_and_nothing_is_called(arguments: dict[str, Any]) -> None:
+    upstream = Upstream(LONG)
+    async with client_of([upstream.offer]) as client:
+        result = await client.call_tool(CALL_TOOL, arguments)
+
+    assert result.is_error
+    assert texts(result)[0].startswith(f"{next(iter(arguments))}: ")
+    assert upstream.calls == []
+
+
+# --- tools/list ---
+
+
+@both_eras
+async def test_our_tools_are_listed_first_and_others_follow_in_pages(mode: str) -> None:
+    others = [Upstream("", f"files__{number:03}", "foreign").offer for number in range(200)]
+    names: list[str] = []
+    async with client_of([*others, *offers(catalogue_of())], mode) as client:
+        listed = await client.list_tools()
+        while True:
+            names += [tool.name for tool in listed.tools]
+            if listed.next_cursor is None:
+                break
+            listed = await client.list_tools(cursor=listed.next_cursor)
+
+    ours = [offer.tool.name for offer in offers(catalogue_of())]
+    assert names == [*ours, *(offer.tool.name for offer in others)]
+
+
+async def test_a_tool_whose_rest_is_kept_declares_how_to_read_it() -> None:
+    async with client_of(offers(catalogue_of())) as client:
+        listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+
+    assert {"max_tokens", "cursor"} <= listed["describe_tool"].input_schema["properties"].keys()
+    assert listed["describe_tool"].output_schema is None
+    assert listed["find_tool"].output_schema is not None
+
+
+# --- summaries ---
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected"),
+    [
+        ({}, "t()"),
+        ({"description": "Do it. Then more."}, "t(): Do it."),
+        ({"description": "Line one\nstill one\n\nPart two"}, "t(): Line one still one"),
+        ({"description": "\u8aad\u3080\u3002\u66f8\u304f\u3002"}, "t(): \u8aad\u3080\u3002"),
+        ({"inputSchema": {"properties": {"a": {"type": "string"}}}}, "t(…)"),
+        ({"inputSchema": {"properties": {"a": {"type": "string"}}, "required": ["a"]}}, "t(a: string)"),
+        ({"inputSchema": {"properties": {"a": INTEGERS, "b": {}}, "required": ["a"]}}, "t(a: integer[], …)"),
+        ({"inputSchema": {"properties": {"a": {"type": ["string", "null"]}}, "required": ["a"]}}, "t(a: string)"),
+        ({"inputSchema": {"properties": {"a": {"anyOf": []}}, "required": ["a", 7, "b"]}}, "t(a: any, b: any)"),
+        ({"inputSchema": {"properties": [], "required": "a"}}, "t()"),
+    ],
+)  # fmt: skip
+def test_a_summary_is_a_signature_and_a_sentence(declared: dict[str, Any], expected: str) -> None:
+    assert summary(ToolDefinition.from_wire(json.dumps({"name": "t", **declared}))) == expected
+
+
+def test_a_summary_stays_short_whatever_a_server_declares() -> None:
+    schema: dict[str, Any] = {"properties": {}, "required": ["p" * 500 + str(number) for number in range(500)]}
+    wire = json.dumps({"name": "t", "description": "word " * 100_000, "inputSchema": schema})
+
+    assert len(summary(ToolDefinition.from_wire(wire))) < 1_200

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from mcp import Client
+from mcp.types import TextContent
+
+from query.calling.tool_lookup import locate
+from query.catalogue import Catalogue
+from query.savings.ledger import Ledger
+from query.server.mcp import build_server
+from query.tools.describe_tool import DESCRIBE_TOOL
+from query.tools.registry import offers
+from shared.catalog import Endpoint, IndexedTool, Scope, ServerRecord
+from shared.errors import ServerNotRunning, ToolNotFound
+from shared.text.tokens import counter
+from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+
+pytestmark = pytest.mark.anyio
+
+both_eras = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def catalogue_of(*tools: IndexedTool, stale_since: float | None = None) -> Catalogue:
+    index, embedder = FakeIndex(), FakeEmbedder()
+    index.upsert([ingested(tool, embedder) for tool in tools])
+    for server_id in {tool.server_id for tool in tools}:
+        index.put_server(ServerRecord(server_id=server_id, endpoint=Endpoint(), stale_since=stale_since))
+    return Catalogue(index, embedder, Ledger(index))
+
+
+TIME = make_tool("time", "convert_time", "Convert a time between two timezones", groups=["office"])
+GIT_LOG = make_tool("git", "log", "Show the log of commits", groups=["code"])
+SYSTEM_LOG = make_tool("system", "log", "Show the log of the system", groups=["office"])
+
+
+async def describe(catalogue: Catalogue, names: object, mode: str = "auto", **more: object) -> dict[str, Any]:
+    async with Client(build_server(offers(catalogue)), mode=mode) as client:
+        result = await client.call_tool("describe_tool", {"names": names, **more})
+    (content,) = result.content
+    assert isinstance(content, TextContent)
+    assert json.loads(content.text) == result.structured_content
+    return dict(result.structured_content)
+
+
+@both_eras
+async def test_full_definitions_come_in_the_order_of_the_names(mode: str) -> None:
+    answer = await describe(catalogue_of(TIME, GIT_LOG, SYSTEM_LOG), ["system:log", "convert_time"], mode)
+
+    assert [(tool["server"], tool["name"]) for tool in answer["tools"]] == [("system", "log"), ("time", "convert_time")]
+    assert answer["tools"][1]["definition"] == TIME.definition.as_object()
+    assert answer["tools"][1]["token_count"] == 10
+    assert "not_found" not in answer
+
+
+async def test_tokens_are_counted_as_the_call_says_and_an_estimate_is_labelled() -> None:
+    counted = make_tool("time", "convert_time", tokens={"cl100k_base": 30, "o200k_base": 20, "heuristic": 25})
+
+    usual = await describe(catalogue_of(counted), "convert_time")
+    exact = await describe(catalogue_of(counted), "convert_time", encoding="o200k_base")
+    estimated = await describe(catalogue_of(counted), "convert_time", encoding="heuristic")
+
+    told = [
+        (each["tools"][0]["token_count"], each["encoding"], each.get("estimated")) for each in (usual, exact, estimated)
+    ]
+    assert told == [(30, "cl100k_base", None), (20, "o200k_base", None), (25, "heuristic", True)]
+
+
+async def test_one_name_needs_no_list_and_a_name_given_twice_is_described_once() -> None:
+    one = await describe(catalogue_of(TIME), "time:convert_time")
+    twice = await describe(catalogue_of(TIME), ["convert_time", "convert_time"])
+
+    assert len(one["tools"]) == len(twice["tools"]) == 1
+
+
+async def test_a_name_that_several_servers_have_is_answered_with_all_of_them() -> None:
+    answer = await describe(catalogue_of(TIME, GIT_LOG, SYSTEM_LOG), "log")
+
+    (problem,) = answer["not_found"]
+    assert answer["tools"] == []
+    assert problem == {
+        "name": "log",
+        "reason": "is a tool of several servers",
+        "candidates": ["git:log", "system:log"],
+    }
+
+
+async def test_an_unknown_name_is_answered_with_the_nearest_and_costs_the_others_nothing() -> None:
+    answer = await describe(catalogue_of(TIME, GIT_LOG), ["time:time_convert", "git:log"])
+
+    (problem,) = answer["not_found"]
+    assert [tool["name"] for tool in answer["tools"]] == ["log"]
+    assert problem["name"] == "time:time_convert"
+    assert problem["candidates"][0] == "time:convert_time"
+
+
+async def test_a_tool_of_a_server_that_did_not_answer_lately_says_since_when() -> None:
+    answer = await describe(catalogue_of(TIME, stale_since=86_400.0), "convert_time")
+
+    assert answer["tools"][0]["stale_since"] == "1970-01-02T00:00:00Z"
+
+
+async def test_a_tool_of_a_stopped_server_is_not_described_and_the_reason_is_said() -> None:
+    answer = await describe(catalogue_of(make_tool("time", "convert_time", status="stopped")), "time:convert_time")
+
+    assert answer["tools"] == []
+    assert "is stopped" in answer["not_found"][0]["reason"]
+
+
+@pytest.mark.parametrize("names", [[], ["a"] * 51, 7, [""] * 2 + [7], "x" * 301])
+async def test_names_that_cannot_be_are_refused_by_field(names: object) -> None:
+    async with Client(build_server(offers(catalogue_of(TIME)))) as client:
+        result = await client.call_tool("describe_tool", {"names": names})
+
+    (content,) = result.content
+    assert result.is_error
+    assert isinstance(content, TextContent)
+    assert content.text.startswith("names: ")
+
+
+def test_a_bare_name_is_unambiguous_within_the_scope_of_the_caller() -> None:
+    catalogue = catalogue_of(GIT_LOG, SYSTEM_LOG)
+
+    assert locate("log", Scope(groups=frozenset({"code"})), catalogue).server_id == "git"
+    with pytest.raises(ToolNotFound, match=r"several servers: git:log, system:log"):
+        locate("log", Scope(), catalogue)
+
+
+def test_a_tool_outside_the_scope_is_neither_found_nor_suggested_nor_said_to_be_stopped() -> None:
+    stopped = make_tool("hr", "salaries", status="stopped", groups=["hr"])
+    catalogue = catalogue_of(TIME, GIT_LOG, stopped)
+    office = Scope(groups=frozenset({"office"}))
+
+    for name in ("git:log", "log", "hr:salaries"):
+        with pytest.raises(ToolNotFound) as caught:
+            locate(name, office, catalogue)
+        assert caught.value.candidates == ("time:convert_time",)
+
+
+@pytest.mark.parametrize("status", ["stopped", "quarantined"])
+def test_a_tool_of_a_server_that_does_not_run_is_said_to_be_there(status: Any) -> None:
+    catalogue = catalogue_of(make_tool("time", "convert_time", status=status))
+
+    with pytest.raises(ServerNotRunning, match=f"time: is {status}"):
+        locate("convert_time", Scope(), catalogue)
+
+
+def test_a_qualified_name_goes_before_a_tool_that_is_named_like_one() -> None:
+    catalogue = catalogue_of(make_tool("a", "b"), make_tool("z", "a:b"))
+
+    assert locate("a:b", Scope(), catalogue).server_id == "a"
+    assert locate("z:a:b", Scope(), catalogue).server_id == "z"
+
+
+def test_a_tool_that_is_named_like_the_tool_of_a_server_in_scope_is_never_meant_by_that_name() -> None:
+    catalogue = catalogue_of(make_tool("fs", "write"), make_tool("x", "fs:read"))
+
+    with pytest.raises(ToolNotFound):
+        locate("fs:read", Scope(), catalogue)
+    assert locate("x:fs:read", Scope(), catalogue).server_id == "x"
+
+
+def test_a_tool_that_is_named_like_the_tool_of_a_server_that_nobody_knows_is_found() -> None:
+    assert locate("fs:read", Scope(), catalogue_of(make_tool("x", "fs:read"))).server_id == "x"
+
+
+def test_a_server_that_is_named_apart_is_the_only_one_that_is_looked_at() -> None:
+    catalogue = catalogue_of(make_tool("x", "fs:read"), make_tool("x", "read"))
+
+    for name in ("fs:read", "read"):
+        with pytest.raises(ToolNotFound):
+            locate(name, Scope(), catalogue, "fs")
+
+
+def test_the_tool_costs_an_agent_few_tokens() -> None:
+    seen_by_a_model = DESCRIBE_TOOL.model_dump_json(by_alias=True, include={"name", "description", "input_schema"})
+
+    assert counter("cl100k_base")(seen_by_a_model) < 115

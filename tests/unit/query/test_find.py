@@ -1,0 +1,285 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from query.catalogue import Catalogue
+from query.find import find_tool
+from query.response.find_response import KEYWORDS_ONLY, NOTHING_FITS, FindAnswer
+from query.savings.ledger import Ledger
+from query.savings.savings import OTHERS
+from query.search.request import FindRequest
+from shared.catalog import RECIPE, Endpoint, IndexedTool, Scope, ServerRecord, Status, ToolDefinition
+from shared.errors import IndexUnavailable
+from shared.text.embedding import Embedder
+from tests.support.fakes import FakeEmbedder, FakeIndex, WithoutModel, ingested, make_tool
+
+
+def index_of(*tools: IndexedTool, status: Status = "running", stale_since: float | None = None) -> FakeIndex:
+    """Return an index of these tools, each server with the record that a finished ingestion leaves."""
+    index, embedder = FakeIndex(), FakeEmbedder()
+    index.upsert([ingested(tool, embedder) for tool in tools])
+    for revision, server_id in enumerate(sorted({tool.server_id for tool in tools}), start=1):
+        own = [tool for tool in tools if tool.server_id == server_id]
+        tokens = sum(tool.token_counts.get("cl100k_base", 0) for tool in own)
+        index.put_server(
+            ServerRecord(
+                recipe=RECIPE,
+                last_listed_at=1.0,
+                server_id=server_id,
+                endpoint=Endpoint(),
+                groups=own[0].groups,
+                status=status,
+                tool_count=len(own),
+                tokens={"cl100k_base": tokens},
+                revision=revision,
+                stale_since=stale_since,
+            )
+        )
+    return index
+
+
+def find(
+    index: FakeIndex,
+    description: str | list[str] = "read a file",
+    scope: Scope | None = None,
+    embedder: Embedder | None = None,
+    no_match_below: float = -1,
+    **more: Any,
+) -> FindAnswer:
+    catalogue = Catalogue(index, embedder or FakeEmbedder(), Ledger(index), no_match_below=no_match_below)
+    return find_tool(FindRequest(tool_description=description, **more), scope or Scope(), catalogue)
+
+
+def names(answer: FindAnswer) -> list[str]:
+    return [tool.name for tool in answer.tools]
+
+
+def test_the_closest_tools_come_first() -> None:
+    index = index_of(make_tool("fs", "write", "write a file"), make_tool("fs", "read_file", "read a file"))
+
+    answer = find(index)
+
+    assert names(answer) == ["read_file", "write"]
+    first, second = (tool.score for tool in answer.tools)
+    assert first is not None
+    assert second is not None
+    assert first > second
+
+
+def test_eight_tools_are_returned_unless_the_caller_says_otherwise() -> None:
+    index = index_of(*(make_tool("fs", f"t{i}") for i in range(20)))
+
+    assert len(find(index).tools) == 8
+    assert len(find(index, limit=3).tools) == 3
+
+
+def test_keywords_join_the_query() -> None:
+    index = index_of(make_tool("fs", "read"), make_tool("fs", "convert", "convert currencies"))
+
+    assert names(find(index, "do it", tool_keywords=["convert", "currencies"], limit=1)) == ["convert"]
+    assert names(find(index, "do it", tool_keywords="convert currencies", limit=1)) == ["convert"]
+
+
+def test_search_and_baseline_see_the_same_scope() -> None:
+    index = index_of(
+        make_tool("fs", "read", tokens=10, groups=["dev"]),
+        make_tool("fs", "write", tokens=10, groups=["dev"]),
+        make_tool("mail", "send", tokens=1_000, groups=["office"]),
+    )
+
+    answer = find(index, scope=Scope(groups=frozenset({"dev"})), limit=1)
+
+    assert answer.tools[0].server == "fs"
+    assert answer.token_metrics.baseline_tokens == 20
+
+
+def test_a_stopped_server_s_tools_are_neither_found_nor_counted() -> None:
+    answer = find(index_of(make_tool(status="stopped", tokens=10), status="stopped"))
+
+    assert answer.tools == []
+    assert answer.token_metrics.baseline_tokens == 0
+    assert answer.warnings == ["The catalogue holds no tools that you may see."]
+
+
+def test_the_definition_is_what_the_server_declared_null_values_included() -> None:
+    tool = make_tool("fs", "read")
+    declared = {"name": "read", "inputSchema": {"properties": {"path": {"default": None}}}}
+    tool = replace(tool, definition=ToolDefinition.from_wire(json.dumps(declared)))
+
+    answer = find(index_of(tool)).as_object()
+
+    assert answer["tools"][0]["definition"] == declared
+
+
+def test_an_uncounted_tool_has_no_count_in_the_answer() -> None:
+    answer = find(index_of(make_tool("fs", "read", tokens={}))).as_object()
+
+    assert "token_count" not in answer["tools"][0]
+    assert answer["token_metrics"]["uncounted"] == ["fs:read"]
+
+
+def test_a_stale_server_s_tools_say_since_when_and_a_warning_names_it() -> None:
+    answer = find(index_of(make_tool("fs", "read"), stale_since=1_700_000_000.7)).as_object()
+
+    assert answer["tools"][0]["stale_since"] == "2023-11-14T22:13:20Z"
+    assert answer["warnings"] == ["Tools of fs may be out of date: their servers did not answer."]
+
+
+def test_a_fresh_server_s_tools_carry_no_staleness() -> None:
+    answer = find(index_of(make_tool("fs", "read"))).as_object()
+
+    assert "stale_since" not in answer["tools"][0]
+    assert answer["warnings"] == []
+
+
+def test_a_lone_surrogate_in_a_definition_does_not_make_the_answer_unsendable() -> None:
+    tool = make_tool("fs", "read")
+    tool = replace(tool, definition=ToolDefinition.from_wire(r'{"name": "read", "description": "a \ud800 b"}'))
+
+    answer = find(index_of(tool))
+
+    assert json.loads(answer.model_dump_json())["tools"][0]["definition"]["description"] == "a ? b"
+
+
+def test_the_parts_of_the_time_are_known_to_the_caller_and_not_sent() -> None:
+    answer = find(index_of(make_tool()))
+
+    assert min(answer.timings.embed_ms, answer.timings.search_ms, answer.timings.sum_ms) > 0
+    assert answer.as_object().keys() == {"tools", "token_metrics", "warnings"}
+
+
+def test_an_unreachable_index_is_an_error_and_not_an_empty_answer() -> None:
+    index = index_of(make_tool())
+    index.is_down = True
+
+    with pytest.raises(IndexUnavailable):
+        find(index)
+
+
+def test_each_step_of_a_task_finds_its_tool() -> None:
+    index = index_of(
+        *(make_tool("fs", f"read_file_{i}", "read a file from disk") for i in range(5)),
+        make_tool("mail", "send", "send a letter"),
+    )
+
+    answer = find(index, ["read a file", "send a letter", ""], limit=2)
+
+    assert [(tool.server, tool.name[:4]) for tool in answer.tools] == [("fs", "read"), ("mail", "send")]
+
+
+def test_keywords_join_every_step() -> None:
+    request = FindRequest(tool_description=["read", " ", "write"], tool_keywords=["csv"])
+
+    assert request.steps == ["read csv", "write csv"]
+    assert FindRequest(tool_description="", tool_keywords="csv").steps == ["csv"]
+
+
+@pytest.mark.parametrize("query", ["zap", "b:zap"])
+def test_a_tool_asked_for_by_its_name_comes_first(query: str) -> None:
+    index = index_of(make_tool("a", "zip", "zap zap b zap"), make_tool("b", "zap", "nothing alike"))
+
+    answer = find(index, query, no_match_below=1)
+
+    assert (answer.tools[0].server, answer.tools[0].name) == ("b", "zap")
+    assert answer.no_match is None
+
+
+def test_a_name_outside_the_scope_is_not_found() -> None:
+    index = index_of(make_tool("a", "zip", groups=["dev"]), make_tool("b", "zap", groups=["ops"]))
+
+    assert names(find(index, "zap", scope=Scope(groups=frozenset({"dev"})))) == ["zip"]
+
+
+def test_where_nothing_fits_no_tool_is_returned_and_the_nearest_are_named() -> None:
+    index = index_of(make_tool("fs", "read_file", "read a file", tokens=10))
+
+    answer = find(index, "bake bread", no_match_below=0.9)
+
+    assert answer.tools == []
+    assert answer.no_match is True
+    assert answer.nearest == ["fs:read_file"]
+    assert answer.token_metrics.tokens_saved == 10
+    assert answer.warnings == [NOTHING_FITS]
+
+
+def test_a_tool_that_holds_most_words_of_the_query_fits_whatever_the_model_thinks() -> None:
+    index = index_of(make_tool("fs", "tool", "прочитать файл"))
+
+    answer = find(index, "прочитать файлы", no_match_below=1)
+
+    assert names(answer) == ["tool"]
+    assert answer.no_match is None
+
+
+def test_without_a_model_keywords_find_the_tool_and_the_answer_says_so() -> None:
+    index = index_of(make_tool("fs", "read_file", "read a file"), make_tool("mail", "send", "send a letter"))
+
+    answer = find(index, "reading files", embedder=WithoutModel())
+
+    assert names(answer) == ["read_file"]
+    assert answer.keywords_only is True
+    assert answer.warnings == [KEYWORDS_ONLY]
+
+
+def test_servers_groups_read_only_and_exclude_narrow_search_and_baseline_alike() -> None:
+    index = index_of(
+        make_tool("fs", "read", groups=["dev"], tokens=1, read_only=True),
+        make_tool("fs", "write", groups=["dev"], tokens=2),
+        make_tool("git", "log", groups=["dev"], tokens=4, read_only=True),
+        make_tool("mail", "send", groups=["office"], tokens=8),
+    )
+
+    narrowed = {
+        (): find(index),
+        ("fs",): find(index, servers=["fs"]),
+        ("dev",): find(index, groups=["dev"]),
+        ("read only",): find(index, read_only=True),
+        ("without",): find(index, exclude=["send", "fs:write"]),
+        ("all of it",): find(index, servers=["fs", "mail"], read_only=True, exclude=["mail:send"]),
+    }
+
+    baselines = [answer.token_metrics.baseline_tokens for answer in narrowed.values()]
+    assert baselines == [15, 3, 7, 5, 5, 1]
+    returned = [sorted(names(answer)) for answer in narrowed.values()]
+    assert returned[1:] == [["read", "write"], ["log", "read", "write"], ["log", "read"], ["log", "read"], ["read"]]
+
+
+def test_a_caller_cannot_ask_for_more_than_it_may_see() -> None:
+    index = index_of(make_tool("fs", "read"), make_tool("mail", "send"))
+
+    answer = find(index, scope=Scope(servers=frozenset({"fs"})), servers=["fs", "mail"])
+
+    assert names(answer) == ["read"]
+    assert find(index, scope=Scope(servers=frozenset({"fs"})), servers=["mail"]).tools == []
+
+
+def test_a_tool_named_by_a_stop_word_fits_when_it_is_asked_for_by_name() -> None:
+    answer = find(index_of(make_tool("b", "help", "nothing alike")), "help", no_match_below=1)
+
+    assert names(answer) == ["help"]
+
+
+@pytest.mark.parametrize("detail", ["detailed", "summary"])
+def test_what_an_answer_saved_is_divided_among_the_servers_it_did_without(detail: str) -> None:
+    index = index_of(make_tool("files", "read_file", tokens=30), make_tool("files", "write_file", tokens=50),
+                     make_tool("clock", "get_time", tokens=70))  # fmt: skip
+
+    answer = find(index, "read_file", limit=1, detail=detail)
+
+    returned = answer.token_metrics.returned_tokens
+    assert names(answer) == ["read_file"]
+    assert answer.saved_by_server == {"files": 80 - returned, "clock": 70}
+    assert [tool.shown_tokens for tool in answer.tools] == [returned]
+
+
+def test_a_scope_that_divides_servers_saves_in_sum_alone() -> None:
+    index = index_of(make_tool("files", "read_file", tokens=30, read_only=True), make_tool("files", "write", tokens=50))
+
+    answer = find(index, limit=1, read_only=True)
+
+    assert set(answer.saved_by_server) <= {OTHERS}
+    assert sum(answer.saved_by_server.values()) == answer.token_metrics.tokens_saved

@@ -1,0 +1,133 @@
+"""Kinds of tools in general: embedded once, and what a query's closest tool is compared with."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from query.catalogue import Catalogue
+from query.find import find_tool
+from query.savings.ledger import Ledger
+from query.search.no_match import ANYTHING_MATCHES, KINDS_WEIGHT, NO_MATCH_BELOW, adjusted_closeness, is_close
+from query.search.ranking import closeness
+from query.search.request import FindRequest
+from query.search.tool_categories import KINDS, NEAREST, closeness_of_kinds, kind_vectors, passage
+from shared.catalog import Candidates, Scope
+from shared.settings import load_settings
+from shared.text.embedding import Embedder, FastEmbedder
+from shared.text.vectors import query_vectors
+from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+
+OWN_TOOLS = (
+    ("git", "commit", "Record changes to a repository"),
+    ("git", "log", "Show the history of commits"),
+    ("clock", "get_current_time", "Tell the time in a time zone"),
+    ("clock", "convert_time", "Convert a time between time zones"),
+)
+EMBEDDER = FakeEmbedder()
+
+texts = st.lists(st.sampled_from(" ".join(KINDS.values()).split()), min_size=1, max_size=9).map(" ".join)
+
+
+@pytest.fixture(scope="module")
+def bundled() -> Embedder:
+    return FastEmbedder()
+
+
+def index_of_own_tools(embedder: Embedder) -> FakeIndex:
+    index = FakeIndex()
+    index.upsert([ingested(make_tool(*tool), embedder) for tool in OWN_TOOLS])
+    return index
+
+
+def candidates_as_close_as(cosine: float) -> Candidates:
+    return Candidates(1, {"a": cosine}, {"a": cosine}, {}, {"a": "s"})
+
+
+def closest(question: str, embedder: Embedder) -> float:
+    (found,) = index_of_own_tools(embedder).search([query_vectors(question, embedder)], Scope(), depth=10)
+    return max(closeness(found).values())
+
+
+def test_an_embedder_embeds_the_kinds_once_and_takes_their_vectors_with_it() -> None:
+    embedder = FakeEmbedder()
+
+    one, other = kind_vectors(embedder), kind_vectors(embedder)
+
+    assert one is other
+    assert one.shape == (len(KINDS), embedder.dimension)
+    assert embedder.embedded_texts == [passage(kind, of) for kind, of in KINDS.items()]
+    vectors = weakref.ref(one)
+    del embedder, one, other
+    gc.collect()
+    assert vectors() is None
+
+
+def test_threads_that_ask_at_once_have_the_kinds_embedded_once() -> None:
+    embedder = FakeEmbedder()
+
+    with ThreadPoolExecutor(8) as threads:
+        each = list(threads.map(kind_vectors, [embedder] * 8))
+
+    assert len({id(vectors) for vectors in each}) == 1
+    assert len(embedder.embedded_texts) == len(KINDS)
+
+
+@given(texts)
+def test_the_nearest_kinds_decide_and_no_others(question: str) -> None:
+    query = EMBEDDER.query(question)
+
+    each = sorted((float(row @ query) for row in kind_vectors(EMBEDDER)), reverse=True)
+
+    assert closeness_of_kinds(query, EMBEDDER) == pytest.approx(sum(each[:NEAREST]) / NEAREST, abs=1e-6)
+    assert -1.001 <= closeness_of_kinds(query, EMBEDDER) <= 1.001
+
+
+@given(texts, texts)
+def test_the_closer_kinds_of_tools_are_the_less_is_the_same_closeness_worth(one: str, other: str) -> None:
+    first, second = EMBEDDER.query(one), EMBEDDER.query(other)
+    found = candidates_as_close_as(0.5)
+
+    difference = adjusted_closeness(first, found, EMBEDDER) - adjusted_closeness(second, found, EMBEDDER)
+
+    by_kinds = closeness_of_kinds(second, EMBEDDER) - closeness_of_kinds(first, EMBEDDER)
+    assert difference == pytest.approx(KINDS_WEIGHT * by_kinds, abs=1e-6)
+
+
+def test_at_minus_one_the_furthest_tool_matches_and_no_kind_is_embedded() -> None:
+    embedder = FakeEmbedder()
+    query = query_vectors(passage(*next(iter(KINDS.items()))), embedder)
+
+    assert is_close(query, candidates_as_close_as(-1.0), embedder, ANYTHING_MATCHES)
+    assert embedder.embedded_texts == []
+    assert not is_close(query, candidates_as_close_as(-1.0), embedder, -0.999)
+
+
+def test_what_is_measured_is_what_is_served() -> None:
+    assert load_settings().no_match_below == NO_MATCH_BELOW
+
+
+def test_what_another_kind_of_tool_would_do_is_no_match_though_tools_here_are_as_close_to_it(bundled: Embedder) -> None:
+    elsewhere, here = "list my calendar events", "is it night in Sydney"
+    index = index_of_own_tools(bundled)
+    catalogue = Catalogue(index, bundled, Ledger(index))
+
+    answers = [find_tool(FindRequest(tool_description=each), Scope(), catalogue) for each in (elsewhere, here)]
+
+    assert closest(elsewhere, bundled) == pytest.approx(closest(here, bundled), abs=0.04)
+    assert [answer.no_match for answer in answers] == [True, None]
+    assert answers[1].tools[0].server == "clock"
+
+
+def test_every_kind_is_nearest_to_its_own_tools(bundled: Embedder) -> None:
+    own = bundled.passages([f"{kind}: list {of.split(', ')[0]}" for kind, of in KINDS.items()])
+
+    nearest = np.argmax(own @ kind_vectors(bundled).T, axis=1)
+
+    assert np.mean(nearest == np.arange(len(KINDS))) > 0.9

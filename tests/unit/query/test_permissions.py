@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+from mcp import Client
+from mcp.types import CallToolResult, TextContent, Tool
+
+from query.caller import PERMISSIONS, Caller, Permission
+from query.server.mcp import build_server
+from query.tools.tool import Asked, Offer, result
+
+pytestmark = pytest.mark.anyio
+
+both_eras = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def offer(name: str, permission: Permission) -> Offer:
+    async def answer(asked: Asked) -> CallToolResult:
+        return result({"done": name, "for": asked.caller.name})
+
+    return Offer(Tool(name=name, input_schema={"type": "object"}), permission, answer)
+
+
+def client_of(caller: Caller, mode: str) -> Client:
+    offers = [offer("read", "catalog:read"), offer("act", "tools:call")]
+    return Client(build_server(offers, lambda _: caller), mode=mode)
+
+
+@both_eras
+async def test_a_tool_that_a_caller_may_not_use_is_neither_listed_nor_run(mode: str) -> None:
+    async with client_of(Caller("ann", permissions=frozenset({"catalog:read"})), mode) as client:
+        listed = [tool.name for tool in (await client.list_tools()).tools]
+        refused = await client.call_tool("act", {})
+        answered = await client.call_tool("read", {})
+
+    (said,) = refused.content
+    assert listed == ["read"]
+    assert refused.is_error
+    assert isinstance(said, TextContent)
+    assert "tools:call" in said.text
+    assert answered.structured_content == {"done": "read", "for": "ann"}
+
+
+@both_eras
+async def test_a_caller_with_every_permission_may_use_every_tool(mode: str) -> None:
+    async with client_of(Caller("ann", permissions=PERMISSIONS), mode) as client:
+        listed = [tool.name for tool in (await client.list_tools()).tools]
+        answered = await client.call_tool("act", {})
+
+    assert listed == ["read", "act"]
+    assert answered.structured_content == {"done": "act", "for": "ann"}

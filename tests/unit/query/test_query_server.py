@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import structlog
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp.types import CallToolResult, TextContent
+
+from query.catalogue import Catalogue
+from query.savings.ledger import Ledger
+from query.server.mcp import build_server
+from query.tools.find_tool import FIND_TOOL
+from query.tools.registry import offers
+from query.tools.tool import CATALOGUE_UNREACHABLE
+from shared.catalog import RECIPE, Endpoint, ServerRecord
+from shared.text.tokens import counter
+from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+
+pytestmark = pytest.mark.anyio
+
+both_eras = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@asynccontextmanager
+async def client_of(index: FakeIndex, mode: str = "auto") -> AsyncGenerator[Client]:
+    server = build_server(offers(Catalogue(index, FakeEmbedder(), Ledger(index), no_match_below=-1)))
+    async with Client(server, mode=mode) as client:
+        yield client
+
+
+def catalogue() -> FakeIndex:
+    """Return two tools of 10 tokens each on one running server."""
+    index = FakeIndex()
+    tools = [
+        make_tool("time", "get_current_time", "Tell the current time in a timezone"),
+        make_tool("time", "convert_time", "Convert a time between two timezones"),
+    ]
+    embedder = FakeEmbedder()
+    index.upsert([ingested(tool, embedder) for tool in tools])
+    index.put_server(
+        ServerRecord(
+            recipe=RECIPE,
+            last_listed_at=1.0,
+            server_id="time",
+            endpoint=Endpoint(),
+            tool_count=2,
+            tokens={"cl100k_base": 20},
+            revision=1,
+        )
+    )
+    return index
+
+
+def text_of(result: CallToolResult) -> str:
+    (content,) = result.content
+    assert isinstance(content, TextContent)
+    return content.text
+
+
+@both_eras
+async def test_the_closest_tool_comes_first_with_what_it_saved(mode: str) -> None:
+    async with client_of(catalogue(), mode) as client:
+        result = await client.call_tool("find_tool", {"tool_description": "current time in a timezone", "limit": 1})
+
+    answer: dict[str, Any] = result.structured_content
+    (tool,) = answer["tools"]
+    assert (tool["server"], tool["name"], tool["token_count"]) == ("time", "get_current_time", 10)
+    assert tool["definition"]["inputSchema"] == {"type": "object"}
+    assert answer["token_metrics"] == {
+        "baseline_tokens": 20,
+        "returned_tokens": 10,
+        "tokens_saved": 10,
+        "savings_percentage": 50.0,
+        "encoding": "cl100k_base",
+        "estimated": False,
+        "uncounted": [],
+        "uncounted_total": 0,
+    }
+
+
+@both_eras
+async def test_the_text_says_the_same_as_the_structured_content(mode: str) -> None:
+    async with client_of(catalogue(), mode) as client:
+        result = await client.call_tool("find_tool", {"tool_description": "time"})
+
+    assert json.loads(text_of(result)) == result.structured_content
+
+
+@both_eras
+async def test_the_listed_tool_describes_each_parameter_and_its_answer(mode: str) -> None:
+    async with client_of(catalogue(), mode) as client:
+        tool = {each.name: each for each in (await client.list_tools()).tools}["find_tool"]
+
+    properties = tool.input_schema["properties"]
+    assert list(properties) == [
+        "tool_description",
+        "tool_keywords",
+        "limit",
+        "servers",
+        "groups",
+        "read_only",
+        "exclude",
+        "detail",
+        "encoding",
+        "max_tokens",
+        "cursor",
+    ]
+    assert all(each["description"] for each in properties.values())
+    assert tool.input_schema["required"] == ["tool_description"]
+    assert tool.output_schema is not None
+    assert set(tool.output_schema["properties"]) == {
+        "tools",
+        "no_match",
+        "nearest",
+        "keywords_only",
+        "token_metrics",
+        "warnings",
+        "nextCursor",
+    }
+    assert tool.annotations is not None
+    assert tool.annotations.read_only_hint is True
+
+
+@both_eras
+async def test_every_tool_says_what_it_does_to_the_world_and_the_search_is_never_deferred(mode: str) -> None:
+    async with client_of(catalogue(), mode) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+
+    assert all(tool.annotations and tool.annotations.title for tool in tools.values())
+    assert all(tool.annotations and tool.annotations.read_only_hint is not None for tool in tools.values())
+    assert {name for name, tool in tools.items() if (tool.meta or {}).get("anthropic/alwaysLoad")} == {"find_tool"}
+
+
+async def test_the_tool_costs_an_agent_few_tokens() -> None:
+    seen_by_a_model = FIND_TOOL.model_dump_json(by_alias=True, include={"name", "description", "input_schema"})
+
+    assert counter("cl100k_base")(seen_by_a_model) < 340
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({}, "tool_description"),
+        ({"tool_description": " "}, "tool_description"),
+        ({"tool_description": "", "tool_keywords": [" "]}, "tool_description"),
+        ({"tool_description": 7}, "tool_description"),
+        ({"tool_description": "x" * 4_001}, "tool_description"),
+        ({"tool_description": "time", "tool_keywords": [7]}, "tool_keywords"),
+        ({"tool_description": "time", "limit": 0}, "limit"),
+        ({"tool_description": "time", "limit": 51}, "limit"),
+        ({"tool_description": "time", "keywords": "clock"}, "keywords"),
+    ],
+)
+async def test_a_wrong_argument_is_refused_by_name_without_repeating_its_value(
+    arguments: dict[str, Any], field: str
+) -> None:
+    async with client_of(catalogue()) as client:
+        result = await client.call_tool("find_tool", arguments)
+
+    assert result.is_error
+    assert text_of(result).startswith(f"{field}: ")
+    assert "xxx" not in text_of(result)
+
+
+async def test_keywords_alone_are_enough() -> None:
+    async with client_of(catalogue()) as client:
+        result = await client.call_tool("find_tool", {"tool_description": "", "tool_keywords": "convert", "limit": 1})
+
+    answer: dict[str, Any] = result.structured_content
+    assert [tool["name"] for tool in answer["tools"]] == ["convert_time"]
+
+
+async def test_an_unreachable_catalogue_is_said_and_the_next_request_is_answered() -> None:
+    index = catalogue()
+    async with client_of(index) as client:
+        index.is_down = True
+        refused = await client.call_tool("find_tool", {"tool_description": "time"})
+        index.is_down = False
+        answered = await client.call_tool("find_tool", {"tool_description": "time"})
+
+    assert refused.is_error
+    assert text_of(refused) == CATALOGUE_UNREACHABLE
+    assert not answered.is_error
+
+
+async def test_another_tool_name_is_a_protocol_error() -> None:
+    async with client_of(catalogue()) as client:
+        with pytest.raises(MCPError, match="expected the tool find_tool"):
+            await client.call_tool("find_tools", {})
+
+
+async def test_one_log_line_tells_the_story_of_a_request_without_its_words() -> None:
+    async with client_of(catalogue()) as client:
+        with structlog.testing.capture_logs() as lines:
+            await client.call_tool("find_tool", {"tool_description": "secret wish"})
+
+    (line,) = lines
+    assert (line["event"], line["hits"], line["baseline_tokens"], line["tokens_saved"]) == ("tools_found", 2, 20, 0)
+    assert {"embed_ms", "search_ms", "sum_ms", "total_ms"} <= line.keys()
+    assert "secret" not in repr(line)

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import pytest
+
+from query.search.ranking import boost_servers, closeness, fuse, rank, round_robin, with_best_clause, z_scores
+from shared.catalog import Candidates
+
+
+def candidates(
+    depth: int = 10,
+    name: dict[str, float] | None = None,
+    text: dict[str, float] | None = None,
+    terms: dict[str, float] | None = None,
+) -> Candidates:
+    """Return candidates, each on a server of its own."""
+    lists = (name or {}, text or {}, terms or {})
+    return Candidates(depth, *lists, {point: f"server of {point}" for each in lists for point in each})
+
+
+def test_scores_are_measured_in_standard_deviations_from_their_mean() -> None:
+    assert z_scores({"a": 1.0, "b": 2.0, "c": 3.0}) == pytest.approx({"a": -1.2247, "b": 0, "c": 1.2247}, abs=1e-4)
+    assert z_scores({"a": 5.0, "b": 5.0}) == {"a": 0.0, "b": 0.0}
+    assert z_scores({}) == {}
+
+
+def test_closeness_lies_between_the_mean_and_the_higher_of_both_cosines() -> None:
+    assert closeness(candidates(name={"a": 0.8}, text={"a": 0.4})) == pytest.approx({"a": 0.7})
+
+
+def test_a_candidate_missing_from_a_dense_list_is_as_close_as_the_last_one_there() -> None:
+    found = candidates(depth=2, name={"a": 0.9, "b": 0.5}, text={"a": 0.9, "c": 0.7})
+
+    assert closeness(found)["c"] == pytest.approx((0.6 + 0.7) / 2)
+
+
+def test_a_candidate_missing_from_a_list_of_terms_that_was_not_cut_off_scores_nothing_there() -> None:
+    dense = {"a": 0.5, "b": 0.5, "c": 0.5}
+
+    whole = fuse(candidates(depth=3, name=dense, text=dense, terms={"a": 9.0, "b": 8.0}))
+    cut_off = fuse(candidates(depth=2, name=dense, text=dense, terms={"a": 9.0, "b": 8.0}))
+
+    assert whole["b"] > whole["c"]
+    assert cut_off["b"] == cut_off["c"]
+
+
+def test_words_and_meaning_both_count_and_meaning_counts_more() -> None:
+    by_meaning = {"meant": 0.9, "worded": 0.3, "x": 0.3}
+
+    scores = rank(candidates(name=by_meaning, text=by_meaning, terms={"worded": 9.0}))
+
+    assert list(scores) == ["meant", "worded", "x"]
+
+
+def test_without_a_model_terms_alone_rank() -> None:
+    assert list(rank(candidates(terms={"a": 2.0, "b": 7.0, "c": 4.0}))) == ["b", "c", "a"]
+
+
+def test_a_tool_that_one_clause_is_about_rises() -> None:
+    whole = {"a": 1.0, "b": 0.9, "c": 0.0}
+
+    mixed = with_best_clause(whole, [{"b": 2.0, "c": 0.0}, {"a": 0.0, "c": 0.1}])
+
+    assert mixed["b"] > mixed["a"] > mixed["c"]
+    assert with_best_clause(whole, []) == whole
+
+
+def test_a_tool_rises_with_the_best_of_its_server() -> None:
+    scores = {"best": 3.0, "sibling": 1.0, "stranger": 1.1}
+    servers = {"best": "s", "sibling": "s", "stranger": "t"}
+
+    boosted = boost_servers(scores, servers)
+
+    assert sorted(boosted, key=lambda point: -boosted[point]) == ["best", "sibling", "stranger"]
+
+
+def test_equal_scores_come_in_an_order_of_their_own() -> None:
+    found = rank(candidates(name={"b": 0.5, "a": 0.5}, text={"a": 0.5, "b": 0.5}))
+
+    assert list(found) == ["a", "b"]
+
+
+def test_nothing_found_ranks_nothing() -> None:
+    assert rank(candidates()) == {}
+
+
+def test_each_ranking_gets_its_turn_and_duplicates_count_once() -> None:
+    assert round_robin([["a", "b", "c"], ["b", "d"], []], 10) == ["a", "b", "d", "c"]
+    assert round_robin([["a", "b"], ["c"]], 2) == ["a", "c"]
+    assert round_robin([], 3) == []

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from query.savings.savings import OTHERS, UNCOUNTED_SHOWN, Baseline, saved_by_server, token_metrics
+from tests.support.fakes import make_tool
+
+
+def test_saved_is_the_baseline_without_what_is_returned() -> None:
+    metrics = token_metrics(Baseline(tokens=400, tools=4), [make_tool(tokens=100)], "cl100k_base")
+
+    assert (metrics.baseline_tokens, metrics.returned_tokens, metrics.tokens_saved) == (400, 100, 300)
+    assert metrics.savings_percentage == 75.0
+
+
+def test_the_percentage_has_two_decimals() -> None:
+    metrics = token_metrics(Baseline(tokens=3, tools=3), [make_tool(tokens=1)], "cl100k_base")
+
+    assert metrics.savings_percentage == 66.67
+
+
+def test_returning_all_tools_saves_nothing() -> None:
+    metrics = token_metrics(Baseline(tokens=100, tools=1), [make_tool(tokens=100)], "cl100k_base")
+
+    assert (metrics.tokens_saved, metrics.savings_percentage) == (0, 0)
+
+
+def test_an_empty_catalogue_gives_zeros() -> None:
+    metrics = token_metrics(Baseline(tokens=0, tools=0), [], "cl100k_base")
+
+    numbers = (metrics.baseline_tokens, metrics.returned_tokens, metrics.tokens_saved, metrics.savings_percentage)
+    assert numbers == (0, 0, 0, 0)
+
+
+def test_more_returned_than_the_baseline_knows_yet_claims_no_savings() -> None:
+    metrics = token_metrics(Baseline(tokens=50, tools=1), [make_tool(tokens=80)], "cl100k_base")
+
+    assert (metrics.baseline_tokens, metrics.returned_tokens, metrics.tokens_saved) == (80, 80, 0)
+
+
+def test_a_tool_without_a_count_is_in_neither_sum_and_is_listed() -> None:
+    uncounted = make_tool("s", "odd", tokens={"o200k_base": 7})
+    baseline = Baseline(tokens=30, tools=2, uncounted=("s:odd",), uncounted_total=1)
+
+    metrics = token_metrics(baseline, [uncounted, make_tool("s", "even", tokens=10)], "cl100k_base")
+
+    assert (metrics.baseline_tokens, metrics.returned_tokens) == (30, 10)
+    assert (metrics.uncounted, metrics.uncounted_total) == (["s:odd"], 1)
+
+
+def test_a_returned_tool_without_a_count_is_listed_before_its_server_s_record_names_it() -> None:
+    metrics = token_metrics(Baseline(tokens=0, tools=0), [make_tool("s", "odd", tokens={})], "cl100k_base")
+
+    assert (metrics.uncounted, metrics.uncounted_total) == (["s:odd"], 1)
+
+
+def test_many_tools_without_a_count_are_named_in_part_and_counted_in_full() -> None:
+    names = tuple(f"s:t{i}" for i in range(UNCOUNTED_SHOWN))
+    returned = [make_tool("s", "in_answer", tokens={})]
+
+    metrics = token_metrics(Baseline(tokens=0, tools=500, uncounted=names, uncounted_total=500), returned, "heuristic")
+
+    assert metrics.uncounted == ["s:in_answer", *names[:-1]]
+    assert metrics.uncounted_total == 500
+
+
+def test_only_the_heuristic_is_labelled_an_estimate() -> None:
+    baseline = Baseline(tokens=0, tools=0)
+
+    assert token_metrics(baseline, [], "heuristic").estimated
+    assert not token_metrics(baseline, [], "o200k_base").estimated
+
+
+@given(
+    st.dictionaries(st.text(min_size=1), st.integers(0, 10_000), max_size=5),
+    st.dictionaries(st.text(min_size=1), st.integers(0, 10_000), max_size=5),
+    st.integers(0, 100_000),
+)
+def test_what_servers_saved_together_is_what_the_answer_saved(
+    largest: dict[str, int], returned: dict[str, int], saved: int
+) -> None:
+    by_server = saved_by_server(Baseline(0, 0, largest=largest), returned, saved)
+
+    assert sum(by_server.values()) == saved
+    assert all(part >= 0 for part in by_server.values())
+    assert all(by_server[server] == largest[server] - returned.get(server, 0) for server in by_server.keys() - {OTHERS})
+
+
+def test_a_server_saved_its_definitions_without_what_was_shown_of_them() -> None:
+    baseline = Baseline(tokens=1_500, tools=20, largest={"git": 1_000, "time": 400})
+
+    assert saved_by_server(baseline, {"git": 100}, 1_400) == {"git": 900, "time": 400, OTHERS: 100}
+
+
+def test_nothing_is_claimed_of_a_server_whose_record_is_behind_its_tools() -> None:
+    assert saved_by_server(Baseline(100, 3, largest={"a": 100}), {"b": 150}, 0) == {}
+    assert saved_by_server(Baseline(1_000, 3, largest={"a": 100}), {"a": 150}, 850) == {OTHERS: 850}

@@ -1,0 +1,323 @@
+"""Toolsets and budgets as callers see them, over HTTP and in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+
+from query.caller import Caller
+from query.catalogue import Catalogue
+from query.savings.ledger import Ledger
+from query.server.mcp import service_of
+from query.tools.toolset_tools import LEFT_OUT_KEY
+from query.toolsets.names import offered_names
+from shared.catalog import ENCODINGS, RECIPE, Endpoint, IndexedTool, ServerRecord
+from shared.toolset import Toolset
+from tests.support.calling import text_of, upstreams_to
+from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+from tests.support.http_callers import URL, app_of, entry, http_client, mcp_client, static
+
+pytestmark = pytest.mark.anyio
+
+both_eras = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+
+OURS = {"find_tool", "describe_tool", "call_tool", "list_available_tools", "get_active_toolset"}
+DEV = Toolset(name="dev", tools=("git", "time:now", "time:gone", "secret:read"))
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def index_of(*toolsets: Toolset) -> FakeIndex:
+    """Return three servers, the tools of which cost 10, 20 and 40 tokens; `secret` is of a group of its own."""
+    index, embedder = FakeIndex(), FakeEmbedder()
+    tools = [
+        make_tool("git", "log", "Show the log of commits", 10, ("dev",)),
+        make_tool("git", "now", "Show what is staged now", 20, ("dev",)),
+        make_tool("time", "now", "Show what time it is now", 40, ("dev",)),
+        make_tool("time", "zones", "List the time zones", 40, ("dev",)),
+        make_tool("secret", "read", "Show what is secret now", 10, ("ops",)),
+    ]
+    for tool in tools:
+        index.upsert([ingested(tool, embedder)])
+    for revision, server in enumerate(("git", "time", "secret"), 1):
+        index.put_server(record_of(server, [tool for tool in tools if tool.server_id == server], revision))
+    for toolset in toolsets:
+        index.put_toolset(toolset)
+    return index
+
+
+def record_of(server: str, tools: list[IndexedTool], revision: int) -> ServerRecord:
+    return ServerRecord(
+        server_id=server,
+        endpoint=Endpoint(),
+        groups=tools[0].groups,
+        recipe=RECIPE,
+        last_listed_at=1.0,
+        tool_count=len(tools),
+        tokens={encoding: sum(tool.token_counts[encoding] for tool in tools) for encoding in ENCODINGS},
+        revision=revision,
+    )
+
+
+def client_of(caller: Caller, *toolsets: Toolset, mode: str = "auto") -> Client:
+    index = index_of(*toolsets)
+    catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), no_match_below=-1)
+    return Client(service_of(catalogue, upstreams_to({}), lambda _: caller), mode=mode)
+
+
+async def answer(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content
+    found: dict[str, Any] = result.structured_content
+    return found
+
+
+ANN = Caller("ann", frozenset({"dev"}), toolset="dev")
+
+
+@both_eras
+async def test_the_visible_tools_of_a_toolset_are_listed_beside_ours_under_distinct_names(mode: str) -> None:
+    async with client_of(ANN, DEV, mode=mode) as client:
+        listed = {tool.name for tool in (await client.list_tools()).tools}
+
+    assert listed - OURS == {"log", "git_now", "time_now"}
+
+
+async def test_a_toolset_bounds_what_is_found_listed_described_and_counted() -> None:
+    async with client_of(ANN, DEV) as client:
+        found = await answer(client, "find_tool", tool_description="show what time it is now", limit=20)
+        listed = await answer(client, "list_available_tools")
+        described = await answer(client, "describe_tool", names=["time:zones", "secret:read", "git:log"])
+
+    assert {f"{tool['server']}:{tool['name']}" for tool in found["tools"]} == {"git:log", "git:now", "time:now"}
+    assert found["token_metrics"]["baseline_tokens"] == 70
+    assert listed["meta"] == {"context": {"tokens": 70, "percentTotal": 1.0}, "totalPossibleContext": 70}
+    assert [tool["name"] for tool in described["tools"]] == ["log"]
+
+
+@both_eras
+async def test_a_toolset_that_does_not_exist_shows_nothing(mode: str) -> None:
+    async with client_of(ANN, mode=mode) as client:
+        listed = {tool.name for tool in (await client.list_tools()).tools}
+        found = await answer(client, "find_tool", tool_description="now")
+        shown = await answer(client, "get_active_toolset")
+
+    assert listed == OURS
+    assert found["tools"] == []
+    assert shown["warnings"] == ["There is no toolset dev for you."]
+
+
+@both_eras
+async def test_a_tool_outside_the_toolset_is_as_unknown_to_a_call_as_one_that_does_not_exist(mode: str) -> None:
+    async with client_of(ANN, DEV, mode=mode) as client:
+        outside = await client.call_tool("call_tool", {"tool_name": "time:zones"})
+        nowhere = await client.call_tool("call_tool", {"tool_name": "time:zebra"})
+        inside = await client.call_tool("call_tool", {"tool_name": "time:now"})
+
+    assert outside.is_error
+    assert nowhere.is_error
+    assert text_of(outside).replace("zones", "zebra") == text_of(nowhere)
+    assert "is no tool that you may use" not in text_of(inside)
+
+
+@pytest.mark.parametrize("asked", ["zones", "time_zones", "time:zones"])
+async def test_a_tool_outside_the_toolset_cannot_be_called_directly_under_any_name(asked: str) -> None:
+    async with client_of(ANN, DEV) as client:
+        with pytest.raises(MCPError, match="expected the tool"):
+            await client.call_tool(asked, {})
+
+
+async def test_get_active_toolset_says_what_tools_cost_and_how_many_entries_are_not_there() -> None:
+    async with client_of(ANN, DEV) as client:
+        shown = await answer(client, "get_active_toolset")
+
+    assert [(tool["server"], tool["name"], tool["context"]["tokens"]) for tool in shown["tools"]] == [
+        ("git", "log", 10),
+        ("git", "now", 20),
+        ("time", "now", 40),
+    ]
+    assert shown["meta"] == {"context": {"tokens": 70, "percentTotal": 0.636364}, "totalPossibleContext": 110}
+    assert "missing" in shown  # this caller may manage toolsets
+    assert any("without a tool that you may use now: 2" in warning for warning in shown["warnings"])
+
+
+@pytest.mark.parametrize("tool", ["get_active_toolset", "list_available_tools"])
+async def test_estimated_costs_are_labelled(tool: str) -> None:
+    async with client_of(ANN, DEV) as client:
+        counted = await answer(client, tool)
+        estimated = await answer(client, tool, encoding="heuristic")
+
+    assert "estimated" not in counted
+    assert (estimated["encoding"], estimated["estimated"]) == ("heuristic", True)
+
+
+async def test_names_of_missing_entries_are_only_for_those_who_manage_toolsets() -> None:
+    user = Caller("ann", frozenset({"dev"}), frozenset({"catalog:read"}), toolset="dev")
+
+    async with client_of(user, DEV) as client:
+        result = await client.call_tool("get_active_toolset", {})
+
+    assert "secret" not in result.model_dump_json()
+
+
+async def test_a_caller_without_a_toolset_is_told_so_and_may_look_at_any() -> None:
+    async with client_of(Caller("ann"), DEV) as client:
+        none = await answer(client, "get_active_toolset")
+        other = await answer(client, "get_active_toolset", name="dev")
+
+    assert none["toolset"] is None
+    assert len(other["tools"]) == 4
+
+
+async def test_a_caller_of_one_toolset_is_not_shown_another() -> None:
+    async with client_of(ANN, DEV, Toolset(name="all", tools=("time", "git"))) as client:
+        shown = await answer(client, "get_active_toolset", name="all")
+
+    assert shown["tools"] == []
+
+
+async def test_a_budget_that_is_exceeded_is_warned_of() -> None:
+    async with client_of(ANN, DEV.model_copy(update={"budget_tokens": 50})) as client:
+        listed = await client.list_tools()
+        shown = await answer(client, "get_active_toolset")
+        found = await answer(client, "find_tool", tool_description="now")
+
+    assert len(listed.tools) == len(OURS) + 3
+    assert listed.meta is not None
+    assert "more than the budget of 50" in listed.meta[LEFT_OUT_KEY][0]
+    assert shown["budget"] == {"tokens": 50, "enforcedTokens": None, "used": 70, "exceededBy": 20}
+    assert shown["advice"][0] == "Without time:now you save 40 tokens."
+    assert len(found["tools"]) == 3
+    assert "The definitions cost 70 tokens, more than the budget of 50." in found["warnings"]
+
+
+@both_eras
+async def test_an_enforced_budget_leaves_out_what_exceeds_it_and_says_what_and_its_cost(mode: str) -> None:
+    async with client_of(ANN, DEV.model_copy(update={"budget_tokens": 35, "enforce": True}), mode=mode) as client:
+        listed = await client.list_tools()
+        shown = await answer(client, "get_active_toolset")
+        found = await answer(client, "find_tool", tool_description="now")
+        with pytest.raises(MCPError, match="time_now"):
+            await client.call_tool("time_now", {})
+
+    said = "Left out for the budget of 35 tokens: time:now (40); together 40 tokens."
+    assert {tool.name for tool in listed.tools} - OURS == {"log", "git_now"}
+    assert listed.meta is not None
+    assert listed.meta[LEFT_OUT_KEY] == [said]
+    assert shown["leftOut"] == [{"name": "time:now", "tokens": 40}]
+    assert sum(tool["token_count"] for tool in found["tools"]) <= 35
+    assert said in found["warnings"]
+
+
+async def test_where_every_hit_exceeds_the_enforced_budget_further_ones_are_a_cursor_away() -> None:
+    caller = Caller("ann", frozenset({"dev"}), limit_tokens=15, budget_tokens=15)
+
+    async with client_of(caller) as client:
+        names: list[str] = []
+        page = await answer(client, "find_tool", tool_description="what time is it now", limit=1)
+        while True:
+            names += [tool["name"] for tool in page["tools"]]
+            if "nextCursor" not in page:
+                break
+            cursor = page["nextCursor"]
+            page = await answer(client, "find_tool", tool_description="what time is it now", limit=1, cursor=cursor)
+
+    assert names == ["log"]
+
+
+def test_clashing_and_invalid_names_are_resolved_the_same_way_in_any_order() -> None:
+    tools = [
+        make_tool("a", "get"),
+        make_tool("b", "get"),
+        make_tool("c", "find_tool"),
+        make_tool("d", "über/all" + "x" * 90),
+        make_tool("a.b", "c"),
+        make_tool("a_b", "c"),
+    ]
+
+    names = offered_names(tools, {"find_tool"})
+
+    assert names == offered_names(tools[::-1], {"find_tool"})
+    assert len(names) == len(tools)
+    assert {"a_get", "b_get", "c_find_tool"} < set(names)
+    assert all(len(name) <= 64 and name.isascii() for name in names)
+
+
+@both_eras
+async def test_the_path_chooses_a_toolset_and_never_another_than_the_tokens_own(tmp_path: Path, mode: str) -> None:
+    authentication = static(tmp_path / "t.toml", free=entry("free"), bound=entry("bound", toolset="dev"))
+    app = app_of(index_of(DEV, Toolset(name="clock", tools=("time",))), authentication)
+
+    async with http_client(app, "free") as http, mcp_client(http, mode, f"{URL}/clock") as client:
+        listed = await answer(client, "list_available_tools")
+        http.headers["authorization"] = "Bearer bound"
+        with pytest.raises(MCPError, match="for the toolset dev alone"):
+            await client.call_tool("list_available_tools", {})
+
+    assert [server["server"] for server in listed["toolsByServer"]] == ["time"]
+
+
+async def test_toolsets_are_written_shown_listed_and_deleted_over_http(tmp_path: Path) -> None:
+    app = app_of(index_of(), static(tmp_path / "t.toml", boss=entry("boss")))
+    wanted = {"name": "dev", "tools": ["git"], "description": "", "budget_tokens": 9, "enforce": False}
+
+    async with http_client(app, "boss") as http:
+        written = await http.put("/toolsets/dev", json={"name": "dev", "tools": ["git"], "budget_tokens": 9})
+        shown = await http.get("/toolsets/dev")
+        listed = await http.get("/toolsets")
+        deleted = await http.delete("/toolsets/dev")
+        gone = await http.get("/toolsets/dev")
+
+    assert (written.status_code, written.json(), shown.json()) == (200, wanted, wanted)
+    assert listed.json() == {"toolsets": [wanted]}
+    assert (deleted.status_code, gone.status_code) == (204, 404)
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({"name": "other", "tools": []}, "name:"),
+        ({"name": "dev"}, "tools:"),
+        ({"name": "dev", "tools": ["not a server"]}, "tools:"),
+        ({"name": "dev", "tools": [], "budget_tokens": 0}, "budget_tokens:"),
+    ],
+)
+async def test_a_toolset_that_is_wrong_is_refused_with_the_field(
+    tmp_path: Path, document: dict[str, Any], said: str
+) -> None:
+    app = app_of(index_of(), static(tmp_path / "t.toml", boss=entry("boss")))
+
+    async with http_client(app, "boss") as http:
+        refused = await http.put("/toolsets/dev", json=document)
+
+    assert refused.status_code == 400
+    assert refused.json()["error"].startswith(said)
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+async def test_toolsets_are_only_for_callers_with_their_permission(tmp_path: Path, method: str) -> None:
+    users = static(tmp_path / "t.toml", user=entry("user", permissions=["catalog:read", "tools:call"]))
+    app = app_of(index_of(DEV), users)
+
+    async with http_client(app, "user") as http:
+        refused = await http.request(method, "/toolsets/dev")
+        del http.headers["authorization"]
+        unknown = await http.request(method, "/toolsets/dev")
+
+    assert (refused.status_code, unknown.status_code) == (403, 401)
+
+
+async def test_a_web_page_does_not_reach_toolsets(tmp_path: Path) -> None:
+    app = app_of(index_of(DEV), None)
+
+    async with http_client(app) as http:
+        refused = await http.get("/toolsets", headers={"host": "evil.example"})
+
+    assert refused.status_code == 421

@@ -1,0 +1,168 @@
+"""What a Qdrant server may answer at bad moments, from one that is scripted to."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qsl
+
+import pytest
+
+from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
+from shared.index.engine import SERVERS_KIND
+from shared.index.points import Point
+from shared.index.server.engine import BATCH_CHARACTERS, BATCH_POINTS, ServerEngine, batches, connect, open_server
+
+Answer = Callable[[str, str], tuple[int, object]]
+"""From method and path to status and result."""
+
+
+@contextmanager
+def scripted_qdrant(answer: Answer, asked: list[str] | None = None) -> Generator[str]:
+    """Yield the URL of a server that answers so and notes what it is asked."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length") or 0))
+            status, result = answer(self.command, self.path.split("?")[0])
+            if asked is not None:
+                asked.append(self.path)
+            body = json.dumps({"result": result, "status": "ok", "time": 0.0}).encode()
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_PUT = do_POST = _answer  # noqa: N815  # the names http.server looks for
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name http.server gives it
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_server_that_is_not_there_is_unavailable() -> None:
+    with pytest.raises(IndexUnavailable, match="tools"):
+        open_server("http://127.0.0.1:1", None, "tools", 4)
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_server_in_trouble_is_unavailable(status: int) -> None:
+    with scripted_qdrant(lambda _method, _path: (status, None)) as url, pytest.raises(IndexUnavailable):
+        open_server(url, None, "tools", 4)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_key_needs_the_operator(status: int) -> None:
+    with scripted_qdrant(lambda _method, _path: (status, None)) as url, pytest.raises(ConfigInvalid, match="API_KEY"):
+        open_server(url, None, "tools", 4)
+
+
+def test_a_collection_that_is_gone_is_lost_and_not_merely_unavailable() -> None:
+    with scripted_qdrant(lambda method, _path: (404, None) if method == "POST" else (200, COLLECTION)) as url:
+        engine = ServerEngine(connect(url, None))
+
+        with pytest.raises(IndexLost, match="no collection servers"):
+            engine.collection(SERVERS_KIND).retrieve(["5f0a2b1e-7d0c-5f6e-9a53-0c1f6f2f7a11"])
+
+
+def test_a_collection_that_another_worker_made_in_the_same_moment_is_used() -> None:
+    refused: set[str] = set()
+    indexed: list[str] = []
+
+    def answer(method: str, path: str) -> tuple[int, object]:
+        if path.endswith("/exists"):
+            return 200, {"exists": path.removesuffix("/exists") in refused}
+        if path.endswith("/index"):
+            indexed.append(path)
+            return 200, {"operation_id": 1, "status": "completed"}
+        if method == "PUT":
+            refused.add(path)
+            return 409, None
+        return 200, COLLECTION
+
+    with scripted_qdrant(answer) as url:
+        open_server(url, None, "tools", 4).close()
+
+    assert refused == {"/collections/tools", "/collections/servers", "/collections/toolsets"}
+    assert indexed.count("/collections/tools/index") == 9
+    assert indexed.count("/collections/servers/index") == 1
+
+
+@pytest.mark.parametrize("status", ["acknowledged", "wait_timeout"])
+def test_a_write_that_was_only_noted_is_none_since_what_is_read_next_would_lack_it(status: str) -> None:
+    noted = {"operation_id": 1, "status": status}
+    with scripted_qdrant(lambda _method, _path: (200, noted)) as url:
+        servers = ServerEngine(connect(url, None)).collection(SERVERS_KIND)
+        writes: list[Callable[[], None]] = [
+            lambda: servers.upsert([Point("00000000-0000-0000-0000-000000000001", {})]),
+            lambda: servers.delete(["00000000-0000-0000-0000-000000000001"]),
+            lambda: servers.set_payload({"status": "stopped"}, ()),
+        ]
+        for write in writes:
+            with pytest.raises(IndexUnavailable, match=status):
+                write()
+
+
+def test_a_collection_that_cannot_be_made_is_an_error() -> None:
+    def answer(method: str, path: str) -> tuple[int, object]:
+        return (400, None) if method == "PUT" else (200, {"exists": False})
+
+    with scripted_qdrant(answer) as url, pytest.raises(IndexUnavailable, match="400"):
+        open_server(url, None, "tools", 4)
+
+
+def test_a_request_is_bounded_in_points_and_in_characters() -> None:
+    small = [Point(f"small-{i}", {"definition": "x"}) for i in range(2 * BATCH_POINTS + 1)]
+    large = [Point(f"large-{i}", {"definition": "x" * (BATCH_CHARACTERS // 2)}) for i in range(3)]
+    giant = [Point("giant", {"definition": "x" * (2 * BATCH_CHARACTERS)})]
+
+    assert [len(batch) for batch in batches(small)] == [BATCH_POINTS, BATCH_POINTS, 1]
+    assert [len(batch) for batch in batches(large)] == [2, 1]
+    assert [[point.id for point in batch] for batch in batches(giant + small[:2])] == [
+        ["giant"],
+        ["small-0", "small-1"],
+    ]
+    assert list(batches([])) == []
+
+
+COLLECTION: dict[str, object] = {
+    "status": "green",
+    "optimizer_status": "ok",
+    "segments_count": 1,
+    "payload_schema": {},
+    "config": {
+        "params": {"vectors": {"dense": {"size": 4, "distance": "Cosine"}}},
+        "hnsw_config": {"m": 16, "ef_construct": 100, "full_scan_threshold": 10_000},
+        "optimizer_config": {
+            "deleted_threshold": 0.2,
+            "vacuum_min_vector_number": 1_000,
+            "default_segment_number": 0,
+            "flush_interval_sec": 5,
+        },
+    },
+}
+
+
+def test_writes_go_through_the_leader_of_a_shard_so_that_replicas_do_not_come_to_differ() -> None:
+    asked: list[str] = []
+    done = {"operation_id": 1, "status": "completed"}
+    with scripted_qdrant(lambda _method, _path: (200, done), asked) as url:
+        servers = ServerEngine(connect(url, None)).collection(SERVERS_KIND)
+
+        servers.upsert([Point("00000000-0000-0000-0000-000000000001", {})])
+        servers.delete(["00000000-0000-0000-0000-000000000001"])
+        servers.set_payload({"status": "stopped"}, ())
+
+    assert [dict(parse_qsl(path.partition("?")[2])) for path in asked] == [{"wait": "true", "ordering": "strong"}] * 3

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from shared.errors import AssetInvalid, CountFailed
+from shared.text.tokens import (
+    VOCABULARIES,
+    bundled_vocabularies,
+    count_all,
+    counter,
+    counters,
+    estimate,
+    is_estimate,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("", 0),
+        ("a", 1),
+        ("abc", 1),
+        ("abcd", 1),
+        ("abcde", 1),
+        ("abcdef", 2),
+        ("abcdefg", 2),
+        ("abcdefgh", 2),
+        ("abcdefghi", 3),
+        ("a bc  def\nabcd", 4),
+        ("\u4f60\u597d\u4e16\u754c", 1),
+    ],
+)
+def test_the_heuristic_counts_by_the_length_of_words(text: str, tokens: int) -> None:
+    assert estimate(text) == tokens
+
+
+def test_only_the_heuristic_is_an_estimate() -> None:
+    assert [is_estimate(name) for name in ("cl100k_base", "o200k_base", "heuristic")] == [False, False, True]
+
+
+@pytest.mark.parametrize(("encoding", "tokens"), [("cl100k_base", 2), ("o200k_base", 2)])
+def test_text_is_counted_as_tiktoken_counts_it(encoding: str, tokens: int) -> None:
+    assert counter(encoding)("hello world") == tokens  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<|endoftext|>", "a \ud800 lone surrogate", "\x00", "a" * 1_000_000, "word " * 200_000, "\U0001f600" * 1000],
+)
+def test_hostile_text_is_counted_not_raised(text: str) -> None:
+    counts = count_all([text], counters())[0]
+
+    assert set(counts) == {"cl100k_base", "o200k_base", "heuristic"}
+    assert all(count > 0 for count in counts.values())
+
+
+def test_a_special_token_in_a_description_counts_as_the_plain_text_it_is() -> None:
+    assert counter("cl100k_base")("<|endoftext|>") == 7
+
+
+def test_a_count_that_fails_is_absent_and_never_zero() -> None:
+    def fails(text: str) -> int:
+        raise CountFailed(f"no count for {len(text)} characters")
+
+    assert count_all(["abc"], {"cl100k_base": fails, "heuristic": estimate}) == [{"heuristic": 1}]
+
+
+def test_a_vocabulary_that_was_tampered_with_is_refused_and_left_alone(tmp_path: Path) -> None:
+    file_name, _ = VOCABULARIES["cl100k_base"]
+    tampered = tmp_path / file_name
+    shutil.copy(bundled_vocabularies() / file_name, tampered)
+    with tampered.open("ab") as file:
+        file.write(b"x")
+
+    with pytest.raises(AssetInvalid, match="expected SHA-256 223921b7"):
+        counter("cl100k_base", tmp_path)
+
+    assert tampered.stat().st_size > 1_000_000
+
+
+def test_a_vocabulary_is_loaded_when_the_first_text_is_counted(tmp_path: Path) -> None:
+    late = counters(tmp_path)
+    for file_name, _ in VOCABULARIES.values():
+        shutil.copy(bundled_vocabularies() / file_name, tmp_path)
+
+    assert count_all(["hello world"], late) == [{"cl100k_base": 2, "o200k_base": 2, "heuristic": 2}]
+
+
+def test_a_vocabulary_that_is_unusable_is_said_to_be_so_once(tmp_path: Path) -> None:
+    with capture_logs() as logs:
+        count_all(["abc", "def"], counters(tmp_path))
+
+    unusable = [log["encoding"] for log in logs if log["event"] == "vocabulary_unusable"]
+    assert sorted(unusable) == ["cl100k_base", "o200k_base"]
+
+
+def test_without_vocabularies_nothing_is_fetched_and_the_estimate_remains(tmp_path: Path) -> None:
+    with pytest.raises(AssetInvalid, match="found none"):
+        counter("o200k_base", tmp_path)
+
+    assert count_all(["abc"], counters(tmp_path)) == [{"heuristic": 1}]

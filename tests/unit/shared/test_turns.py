@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import anyio
+import pytest
+
+from shared.slots import Turns
+from shared.upstream.transport.session_state import SMALL_BYTES, SMALL_NODES, Evidence
+
+
+def test_only_so_many_servers_have_their_turn_at_a_time() -> None:
+    turns = Turns(2)
+
+    with turns.given_back("a"):
+        assert [turns.try_take(each) for each in ("a", "b", "c", "a")] == [True, True, False, True]
+
+    assert [turns.try_take(each) for each in ("b", "c", "a")] == [True, True, False]
+
+
+def test_a_turn_is_given_back_by_a_look_that_fails() -> None:
+    turns = Turns(1)
+
+    turns.try_take("a")
+
+    with pytest.raises(ZeroDivisionError), turns.given_back("a"):
+        raise ZeroDivisionError
+
+    assert turns.try_take("b")
+
+
+def test_many_threads_never_have_more_turns_than_there_are() -> None:
+    turns = Turns(3)
+
+    with ThreadPoolExecutor(16) as pool:
+        taken = list(pool.map(turns.try_take, map(str, range(200))))
+
+    assert sum(taken) == 3
+
+
+def test_a_small_message_waits_for_nobody() -> None:
+    async def hold() -> None:
+        evidence = Evidence("s", anyio.CancelScope(), may_hold_much=lambda: False)
+        with anyio.fail_after(30):
+            await evidence.before_holding(SMALL_BYTES, SMALL_NODES)
+
+    anyio.run(hold)
+
+
+@pytest.mark.parametrize(("size_bytes", "nodes"), [(SMALL_BYTES + 1, 0), (0, SMALL_NODES + 1)])
+def test_a_large_message_waits_and_the_servers_time_does_not_run(size_bytes: int, nodes: int) -> None:
+    answers = iter([False, False, False, True])
+
+    async def hold() -> float:
+        with anyio.CancelScope(deadline=anyio.current_time() + 0.01) as scope:
+            evidence = Evidence("s", scope, may_hold_much=lambda: next(answers))
+            began = scope.deadline
+            await evidence.before_holding(size_bytes, nodes)
+            return scope.deadline - began
+        raise AssertionError("the time ran out while waiting")
+
+    assert anyio.run(hold) >= 0.15
+    assert next(answers, None) is None

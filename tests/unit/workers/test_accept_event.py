@@ -1,0 +1,78 @@
+"""What becomes of an event while the store of the intents, or the index, has lost what it knew or does not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import Celery
+
+from shared.errors import IndexUnavailable
+from tests.support.builders import definition, down, listing, up, write_path
+from workers.dependencies import Dependencies
+from workers.ingest import reconcile
+from workers.intents.sqlite_store import SqliteIntents
+from workers.intents.transitions import Pace
+from workers.metrics import WorkerMetrics
+from workers.tasks import Tasks
+
+
+@pytest.fixture
+def intents(tmp_path: Path) -> Generator[SqliteIntents]:
+    """Return a store that is new, so that nobody knows yet whether it lost anything."""
+    with closing(SqliteIntents(tmp_path / "new.sqlite3", Pace(1.0, 4.0))) as store:
+        yield store
+
+
+def tasks(intents: SqliteIntents, dependencies: Callable[[], Dependencies]) -> Tasks:
+    app = Celery("test", broker="memory://localhost/")
+    return Tasks(app, lambda: intents, dependencies, 5.0, WorkerMetrics())
+
+
+def as_sent(event: Any) -> dict[str, Any]:
+    sent: dict[str, Any] = event.model_dump(mode="json", exclude_none=True)
+    return sent
+
+
+def test_an_event_is_recorded_before_the_index_is_waited_for(intents: SqliteIntents) -> None:
+    recorded: list[bool] = []
+
+    def unreachable() -> Dependencies:
+        recorded.append(intents.intent("s") is not None)
+        raise IndexUnavailable("does not answer")
+
+    tasks(intents, unreachable).accept_event(as_sent(up("s")))
+
+    assert recorded == [True]
+
+
+def test_word_of_a_server_that_the_store_lost_is_recorded_once_it_is_restored(
+    intents: SqliteIntents, tmp_path: Path
+) -> None:
+    path = write_path(tmp_path / "before")
+    path.world.servers["s"] = listing(definition("a"))
+    path.deps.intents.record(up("s"), due_in_s=60)
+    reconcile("s", path.deps)
+
+    tasks(intents, lambda: replace(path.deps, intents=intents)).accept_event(as_sent(down("s")))
+
+    intent = intents.intent("s")
+    assert intent is not None
+    assert intent.status == "stopped"
+    assert intents.dead_letters(10) == []
+
+
+def test_word_of_a_server_that_the_store_lost_is_sent_again_while_the_index_does_not_answer(
+    intents: SqliteIntents,
+) -> None:
+    def unreachable() -> Dependencies:
+        raise IndexUnavailable("does not answer")
+
+    with pytest.raises(IndexUnavailable):
+        tasks(intents, unreachable).accept_event(as_sent(down("s")))
+
+    assert intents.dead_letters(10) == []

@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Generator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from shared.errors import ConfigInvalid, IntentsUnavailable
+from shared.events import ServerEvent
+from shared.upstream.config_file import ConfigFile
+from shared.upstream.dial import HttpTarget, Target
+from tests.support.builders import changed, down, up
+from workers.emit import emit
+from workers.intents.sqlite_store import SqliteIntents
+from workers.intents.store import Intent
+from workers.intents.transitions import Pace
+from workers.sources.mcp_json import ConfigFollower
+
+
+class Followed:
+    """A follower of a file, and what it emitted."""
+
+    def __init__(self, path: Path, intents: SqliteIntents) -> None:
+        self.path = path
+        self.intents = intents
+        self.emitted: list[tuple[str, str]] = []
+        self.fails = False
+        self.follower = ConfigFollower(ConfigFile(path, {"HOME": "/h"}), intents, self._emit, recheck_s=0)
+
+    def _emit(self, event: ServerEvent) -> Intent:
+        if self.fails:
+            raise IntentsUnavailable("the store is down")
+        self.emitted.append((event.type.rpartition(".")[2], event.data.server_id))
+        return emit(event, self.intents, lambda _: None, due_in_s=1.0)
+
+    def poll(self) -> list[tuple[str, str]]:
+        """Return what a look at the file makes it say."""
+        self.emitted.clear()
+        self.follower.poll()
+        return sorted(self.emitted)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "mcp.json"
+
+
+@pytest.fixture
+def followed(path: Path, tmp_path: Path) -> Generator[Followed]:
+    with closing(SqliteIntents(tmp_path / "intents.sqlite3", Pace(1.0, 4.0))) as intents:
+        yield Followed(path, intents)
+
+
+def replace(path: Path, text: str) -> None:
+    """Write as editors do: another file, renamed over this one."""
+    written = path.with_suffix(".new")
+    written.write_text(text, encoding="utf-8")
+    written.replace(path)
+
+
+def write(path: Path, **servers: dict[str, Any]) -> None:
+    replace(path, json.dumps({"mcpServers": servers}))
+
+
+def at(port: int, **more: Any) -> dict[str, Any]:
+    return {"url": f"http://127.0.0.1:{port}/mcp", **more}
+
+
+def test_all_servers_are_announced_at_the_start_and_none_again_without_a_change(followed: Followed) -> None:
+    write(followed.path, a=at(1), b=at(2))
+
+    assert followed.poll() == [("up", "a"), ("up", "b")]
+    assert followed.poll() == []
+
+
+def test_only_what_changed_is_said_after_a_change(followed: Followed) -> None:
+    write(followed.path, kept=at(1), moved=at(2), gone=at(3))
+    followed.poll()
+
+    write(followed.path, kept=at(1), moved=at(4), new=at(5))
+
+    assert followed.poll() == [("down", "gone"), ("up", "moved"), ("up", "new")]
+    assert [intent.status for intent in followed.intents.intents()] == ["stopped", "running", "running", "running"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (at(1, headers={"X": "1"}), at(1, headers={"X": "2"})),
+        ({"command": "x", "args": ["1"]}, {"command": "x", "args": ["2"]}),
+        ({"command": "x", "env": {"A": "1"}}, {"command": "x", "env": {"A": "2"}}),
+    ],
+)
+def test_a_server_that_is_reached_in_another_way_is_looked_at_again(
+    followed: Followed, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    write(followed.path, s=before, t=at(2))
+    followed.poll()
+
+    write(followed.path, s=after, t=at(2))
+
+    assert followed.poll() == [("up", "s")]
+
+
+def test_a_server_restored_after_it_was_dropped_from_the_file_is_taken_down(followed: Followed) -> None:
+    write(followed.path, a=at(1), b=at(2))
+    followed.poll()
+    restored = followed.intents.intent("b")
+    assert restored is not None
+    write(followed.path, a=at(1))
+    followed.poll()
+
+    followed.intents.adopt(restored.model_copy(update={"server_id": "c"}))
+
+    assert followed.poll() == [("down", "c")]
+    assert followed.poll() == []
+
+
+def test_a_server_that_someone_took_down_is_not_announced_again_until_the_file_changes(followed: Followed) -> None:
+    write(followed.path, a=at(1))
+    followed.poll()
+
+    emit(down("a"), followed.intents, lambda _: None, due_in_s=1.0)
+
+    assert followed.poll() == []
+
+
+@pytest.mark.parametrize("broken", ["", "{", '{"mcpServers": []}'])
+def test_a_file_that_is_broken_for_a_moment_changes_nothing_and_is_reported_once(
+    followed: Followed, broken: str
+) -> None:
+    write(followed.path, a=at(1))
+    followed.poll()
+
+    with capture_logs() as logs:
+        replace(followed.path, broken)
+        assert [followed.poll(), followed.poll()] == [[], []]
+        write(followed.path, a=at(1), b=at(2))
+        assert followed.poll() == [("up", "b")]
+
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == ["config_not_followed"]
+
+
+def test_a_file_that_is_missing_is_reported_once_and_followed_when_it_comes(followed: Followed) -> None:
+    with capture_logs() as logs:
+        assert [followed.poll(), followed.poll()] == [[], []]
+        write(followed.path, a=at(1))
+        assert followed.poll() == [("up", "a")]
+
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == ["config_not_followed"]
+
+
+def test_an_entry_that_cannot_be_used_is_left_as_it_is(followed: Followed) -> None:
+    write(followed.path, a=at(1), b=at(2))
+    followed.poll()
+
+    with capture_logs() as logs:
+        write(followed.path, a=at(1, headers={"X": "${NOT_SET}"}), b=at(2))
+        assert followed.poll() == []
+
+    assert [line["reason"] for line in logs] == ["a: the environment variable NOT_SET is not set"]
+
+
+def test_what_could_not_be_recorded_is_said_by_the_next_look(followed: Followed) -> None:
+    write(followed.path, a=at(1))
+    followed.fails = True
+    assert followed.poll() == []
+
+    followed.fails = False
+
+    assert followed.poll() == [("up", "a")]
+
+
+def test_servers_of_other_sources_are_left_alone(followed: Followed) -> None:
+    for event in (up("x"), up("y"), down("y"), up("a")):
+        emit(event, followed.intents, lambda _: None, due_in_s=1.0)
+    write(followed.path, a=at(1))
+
+    assert followed.poll() == [("up", "a")]
+
+
+def test_what_the_file_said_before_this_process_is_known_from_the_intents(followed: Followed) -> None:
+    write(followed.path, a=at(1), b=at(2))
+    followed.poll()
+    write(followed.path, a=at(1))
+
+    restarted = Followed(followed.path, followed.intents)
+
+    assert restarted.poll() == [("down", "b"), ("up", "a")]
+
+
+def test_an_event_about_a_server_of_the_file_does_not_disturb_the_others(followed: Followed) -> None:
+    write(followed.path, a=at(1), b=at(2))
+    followed.poll()
+    emit(changed("a"), followed.intents, lambda _: None, due_in_s=1.0)
+
+    write(followed.path, a=at(1), b=at(2), c=at(3))
+
+    assert followed.poll() == [("up", "c")]
+
+
+def url(target: Target | None) -> str:
+    assert isinstance(target, HttpTarget)
+    return target.url
+
+
+def test_the_next_look_uses_the_changed_target_and_a_broken_file_leaves_the_last(path: Path) -> None:
+    write(path, a=at(1), b=at(2), gone=at(3))
+    get = partial(ConfigFile(path, os.environ).get)
+    assert url(get("a")) == at(1)["url"]
+
+    write(path, a=at(9), b=at(2, headers={"X": "${NOT_SET}"}))
+    assert [url(get("a")), url(get("b")), get("gone")] == [at(9)["url"], at(2)["url"], None]
+
+    replace(path, "{")
+    assert url(get("a")) == at(9)["url"]
+
+
+def test_an_unchanged_file_is_not_read_again(path: Path) -> None:
+    write(path, a=at(1))
+    file = ConfigFile(path, {})
+
+    assert file.config() is file.config()
+
+
+def test_a_file_that_cannot_be_used_says_so_each_time(path: Path) -> None:
+    file = ConfigFile(path, {})
+
+    for _ in range(2):
+        with pytest.raises(ConfigInvalid, match=r"mcp\.json"):
+            file.config()

@@ -1,0 +1,103 @@
+"""When a worker counts as one that does nothing, by a clock that the test turns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from shared.errors import IndexUnavailable
+from workers.monitoring.checks import Check, Freshness
+from workers.monitoring.progress import IDLE_AT_MOST_S, Consumption, Seen
+
+LOOK_S = 30.0
+STEP_S = 2.0
+
+
+@dataclass
+class Steady:
+    """A clock that stands still until it is turned."""
+
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Steady:
+    return Steady()
+
+
+def watch(clock: Steady, for_s: float, *, waiting: int, ends: bool, is_full: bool = False) -> str | None:
+    """Look at a worker as the monitor does for so long, and return what it then says."""
+    consumption, ended = Consumption(LOOK_S, clock), 0
+    until = clock.now + for_s
+    while clock.now < until:
+        consumption.saw(Seen(waiting, ended, is_full))
+        clock.now += STEP_S
+        ended += ends
+    return consumption.trouble()
+
+
+def test_a_worker_that_takes_nothing_of_what_waits_is_in_trouble_soon(clock: Steady) -> None:
+    assert watch(clock, IDLE_AT_MOST_S - STEP_S, waiting=3, ends=False) is None
+    assert watch(clock, IDLE_AT_MOST_S + 2 * STEP_S, waiting=3, ends=False) == (
+        "3 messages wait, and no task has ended for 20 s"
+    )
+
+
+def test_a_worker_for_which_nothing_waits_may_be_idle_for_ever(clock: Steady) -> None:
+    assert watch(clock, 86_400, waiting=0, ends=False) is None
+
+
+def test_a_worker_with_a_long_queue_that_ends_tasks_is_well(clock: Steady) -> None:
+    assert watch(clock, 3_600, waiting=10_000, ends=True) is None
+
+
+def test_a_worker_whose_threads_all_wait_for_servers_has_the_time_that_a_look_takes(clock: Steady) -> None:
+    assert watch(clock, LOOK_S + IDLE_AT_MOST_S - STEP_S, waiting=5, ends=False, is_full=True) is None
+    assert watch(clock, LOOK_S + IDLE_AT_MOST_S + 2 * STEP_S, waiting=5, ends=False, is_full=True) is not None
+
+
+def test_a_queue_that_was_empty_in_between_is_no_trouble(clock: Steady) -> None:
+    consumption = Consumption(LOOK_S, clock)
+    for waiting in (1, 1, 1, 1, 1, 0, 1, 1, 1, 1):
+        consumption.saw(Seen(waiting, 0, is_full=False))
+        clock.now += STEP_S
+
+    assert consumption.trouble() is None
+
+
+def test_a_check_says_what_its_probe_found_last_and_that_a_probe_hangs(clock: Steady) -> None:
+    found: list[str | IndexUnavailable | None] = [None, "empty", IndexUnavailable("away"), None]
+
+    def probe() -> str | None:
+        now = found.pop(0)
+        if isinstance(now, IndexUnavailable):
+            raise now
+        return now
+
+    check = Check(probe, every_s=2.0, patience_s=10.0, clock=clock)
+    said: list[str | None] = []
+    for _ in range(4):
+        check.run_once()
+        said.append(check.trouble())
+    clock.now += 13.0
+
+    assert said == [None, "empty", "away", None]
+    assert check.trouble() == "no answer for 13 s"
+
+
+def test_what_was_done_in_time_is_fresh_and_what_never_was_is_trouble_too(clock: Steady) -> None:
+    fresh = Freshness(within_s=20.0, clock=clock)
+    assert (fresh.age_s(), fresh.trouble()) == (0.0, None)
+
+    clock.now += 21.0
+    assert (fresh.age_s(), fresh.trouble()) == (21.0, "not done for 21 s")
+
+    fresh.note()
+    clock.now += 20.0
+    assert (fresh.age_s(), fresh.trouble()) == (20.0, None)
+    clock.now += 5.0
+    assert fresh.trouble() == "not done for 25 s"

@@ -1,0 +1,112 @@
+"""Whatever a look writes, it first makes sure of its lease: a run that was frozen writes at most one thing late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shared.errors import ServerTimeout
+from tests.chaos.interrupted import InterruptedIndex, Steps
+from tests.support.builders import PACE, WritePath, changed, definition, down, listing, up, write_path
+from workers.dependencies import Patience
+from workers.ingest import reconcile
+from workers.intents.sqlite_store import SqliteIntents
+from workers.intents.store import Lease
+
+
+class Fence(Steps):
+    """A lease, and the writes to an index: each of them needs a check of its own."""
+
+    is_checked = False
+
+    def assert_held(self) -> None:
+        self.is_checked = True
+
+    def next(self) -> None:
+        assert self.is_checked, "a write without a check of the lease before it"
+        self.is_checked = False
+
+
+class FencedIntents(SqliteIntents):
+    """Intents whose every lease is this fence."""
+
+    fence = Fence()
+
+    @contextmanager
+    def lease(self, server_id: str) -> Generator[Lease]:
+        with super().lease(server_id):
+            self.fence.is_checked = False
+            yield self.fence
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> WritePath:
+    """A write path that has listed one good server, behind a fence."""
+    path = write_path(tmp_path)
+    intents = FencedIntents(tmp_path / "fenced.sqlite3", PACE, clock=path.clock)
+    index = InterruptedIndex(intents.fence)
+    deps = replace(path.deps, intents=intents, index=index, patience=Patience(looks=2))
+    path = replace(path, deps=deps, index=index)
+    path.world.servers["s"] = listing(definition("a"))
+    intents.record(up(), due_in_s=60)
+    reconcile("s", deps)
+    return path
+
+
+def is_down(path: WritePath) -> None:
+    path.deps.intents.record(down(), due_in_s=60)
+    reconcile("s", path.deps)
+
+
+def changes(path: WritePath) -> None:
+    path.world.servers["s"] = listing(definition("b"), declared_name="renamed")
+    path.deps.intents.record(up(groups=["ops"]), due_in_s=60)
+    reconcile("s", path.deps)
+
+
+def fails_until_hidden(path: WritePath) -> None:
+    path.world.servers["s"] = ServerTimeout("s", "no answer")
+    path.deps.intents.record(changed(), due_in_s=60)
+    for _ in range(2):
+        with suppress(ServerTimeout):
+            reconcile("s", path.deps)
+
+
+def is_silent_too_long(path: WritePath) -> None:
+    path.world.servers["s"] = ServerTimeout("s", "no answer")
+    path.deps.intents.record(changed(), due_in_s=60)
+    with pytest.raises(ServerTimeout):
+        reconcile("s", replace(path.deps, patience=Patience(stop_after_s=0.0)))
+
+
+def kills_its_workers(path: WritePath) -> None:
+    path.deps.intents.record(changed(), due_in_s=60)
+    for _ in range(2):
+        path.deps.intents.begin("s")
+        path.clock.ahead_s += 1.25 * PACE.longest_s
+        path.deps.intents.claim_due(10)
+    reconcile("s", path.deps)
+
+
+@pytest.mark.parametrize(
+    ("happen", "status"),
+    [
+        (is_down, "stopped"),
+        (changes, "running"),
+        (fails_until_hidden, "quarantined"),
+        (is_silent_too_long, "stopped"),
+        (kills_its_workers, "quarantined"),
+    ],
+)
+def test_every_write_of_a_look_comes_after_a_check_of_its_lease(
+    path: WritePath, happen: Callable[[WritePath], None], status: str
+) -> None:
+    happen(path)
+
+    record = path.index.server("s")
+    assert record is not None
+    assert record.status == status

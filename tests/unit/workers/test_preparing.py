@@ -1,0 +1,216 @@
+"""What replicas share: definitions that one of them has counted and embedded cost the others nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from shared.catalog import Encoding, Prepared, ToolDefinition, digest
+from shared.errors import ModelUnavailable
+from shared.text.tokens import Counter, estimate
+from tests.support.builders import WritePath, definition, down, listing, up, write_path
+from tests.support.fakes import FakeEmbedder, WithoutModel, embedded, make_tool
+from tests.support.waiting import eventually
+from workers.indexing.prepare import claimed, prepare
+from workers.ingest import reconcile
+from workers.intents.store import IntentStore
+
+TOOLS = (definition("read_file"), definition("write_file"))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> WritePath:
+    return write_path(tmp_path)
+
+
+def bring_up(path: WritePath, server_id: str, *tools: ToolDefinition, declared_name: str = "scripted") -> None:
+    path.world.servers[server_id] = listing(*tools, declared_name=declared_name)
+    path.deps.intents.record(up(server_id), due_in_s=60)
+    reconcile(server_id, path.deps)
+
+
+def by_digest(*tools: ToolDefinition) -> dict[str, ToolDefinition]:
+    return {digest(tool, "scripted"): tool for tool in tools}
+
+
+def test_a_replica_is_neither_counted_nor_embedded(path: WritePath) -> None:
+    bring_up(path, "first", *TOOLS)
+    counted, embedded_texts = list(path.counted.texts), list(path.embedder.embedded_texts)
+
+    bring_up(path, "second", *TOOLS)
+
+    assert path.tool_names("second") == {"read_file", "write_file"}
+    assert path.counted.texts == counted
+    assert path.embedder.embedded_texts == embedded_texts
+
+
+def test_only_what_a_replica_has_more_is_counted_and_embedded(path: WritePath) -> None:
+    bring_up(path, "first", *TOOLS)
+    counted = len(path.counted.texts)
+
+    bring_up(path, "second", *TOOLS, definition("delete_file"))
+
+    assert len(path.counted.texts) == counted + 1
+    assert path.embedder.embedded_texts[-2:] == ["scripted: delete file", "delete file: does something"]
+
+
+def test_the_tools_of_a_server_that_is_down_spare_a_replica_the_work_as_well(path: WritePath) -> None:
+    bring_up(path, "first", *TOOLS)
+    path.deps.intents.record(down("first"), due_in_s=60)
+    reconcile("first", path.deps)
+    embedded_texts = len(path.embedder.embedded_texts)
+
+    bring_up(path, "second", *TOOLS)
+
+    assert len(path.embedder.embedded_texts) == embedded_texts
+
+
+def test_what_was_made_by_another_recipe_is_made_again(path: WritePath) -> None:
+    older = replace(make_tool("first", "a"), definition=definition("a"), digest="of an older recipe")
+    path.index.upsert([embedded(older)])
+
+    bring_up(path, "second", definition("a"))
+
+    assert path.embedder.embedded_texts == ["scripted: a", "a: does something"]
+
+
+def test_a_text_that_two_tools_share_is_embedded_once(path: WritePath) -> None:
+    bring_up(path, "s", definition("read_file", "the same"), definition("read-file", "the same"))
+
+    assert sorted(path.embedder.embedded_texts) == ["read file: the same", "scripted: read file"]
+
+
+def test_a_count_that_failed_is_not_inherited_but_taken_again(tmp_path: Path) -> None:
+    path = write_path(tmp_path, failing=frozenset({"cl100k_base"}))
+    bring_up(path, "first", *TOOLS)
+    mended: dict[Encoding, Counter] = {**path.deps.counters, "cl100k_base": estimate}
+    path = replace(path, deps=replace(path.deps, counters=mended))
+    embedded_texts = len(path.embedder.embedded_texts)
+
+    bring_up(path, "second", *TOOLS)
+
+    counts = {name: each.tool.token_counts for name, each in path.index.points().items()}
+    assert "cl100k_base" not in counts["first:read_file"]
+    assert counts["second:read_file"]["cl100k_base"] == estimate(TOOLS[0].wire)
+    assert len(path.embedder.embedded_texts) == embedded_texts
+
+
+def test_replicas_that_are_looked_at_at_once_wait_for_the_one_that_embeds(path: WritePath) -> None:
+    embedding, may_end = threading.Event(), threading.Event()
+
+    def slow_count(text: str) -> int:
+        embedding.set()
+        assert may_end.wait(60)
+        return path.counted(text)
+
+    slow = replace(path, deps=replace(path.deps, counters={**path.deps.counters, "cl100k_base": slow_count}))
+
+    with ThreadPoolExecutor(8) as pool:
+        first = pool.submit(bring_up, slow, "first", *TOOLS)
+        assert embedding.wait(60)
+        others = [pool.submit(bring_up, path, f"other_{i}", *TOOLS) for i in range(6)]
+        bring_up(path, "different", definition("something_else"))  # which nobody has to wait for
+        assert not any(each.done() for each in others)
+        may_end.set()
+        for each in (first, *others):
+            each.result(timeout=60)
+
+    assert len(path.embedder.embedded_texts) == 6
+    assert len(path.counted.texts) == 3
+
+
+def test_what_another_look_wrote_just_before_it_was_claimed_is_not_made_again(path: WritePath) -> None:
+    class Overtaken:
+        def claim(self, keys: Collection[str]) -> AbstractContextManager[frozenset[str]]:
+            bring_up(path, "faster", *TOOLS)
+            return path.deps.intents.claim(keys)
+
+    written: dict[str, Prepared] = {}
+    wanted = by_digest(*TOOLS)
+
+    prepare(wanted, "scripted", replace(path.deps, intents=cast("IntentStore", Overtaken())), written.update)
+
+    assert written.keys() == wanted.keys()
+    assert len(path.counted.texts) == 2
+
+
+def test_what_counts_and_embeds_waits_its_turn_and_what_only_copies_does_not(path: WritePath) -> None:
+    inside: list[str] = []
+
+    class Gate:
+        def __enter__(self) -> None:
+            inside.append("in")
+
+        def __exit__(self, *_: object) -> None:
+            inside.append("out")
+
+    def count(text: str) -> int:
+        inside.append("count")
+        return path.counted(text)
+
+    counters: dict[Encoding, Counter] = {"cl100k_base": count}
+    gated = replace(
+        path, deps=replace(path.deps, computing=cast("AbstractContextManager[object]", Gate()), counters=counters)
+    )
+
+    bring_up(gated, "first", *TOOLS)
+    bring_up(gated, "second", *TOOLS)
+
+    assert inside == ["in", "count", "count", "out"]
+
+
+def test_when_the_one_that_embeds_fails_another_does_it(path: WritePath) -> None:
+    failing = replace(path, deps=replace(path.deps, embedder=WithoutModel()))
+    with pytest.raises(ModelUnavailable):
+        bring_up(failing, "first", *TOOLS)
+
+    bring_up(path, "second", *TOOLS)
+
+    assert path.tool_names("second") == {"read_file", "write_file"}
+
+
+def test_what_is_claimed_for_too_long_is_made_all_the_same(path: WritePath) -> None:
+    written: dict[str, Prepared] = {}
+    wanted = by_digest(*TOOLS)
+
+    with claimed(wanted, path.deps) as held:
+        assert held == wanted.keys()
+        prepare(wanted, "scripted", path.deps, written.update, wait_at_most_s=0)
+
+    assert written.keys() == wanted.keys()
+
+
+def test_a_look_writes_what_it_made_before_it_waits(path: WritePath) -> None:
+    mine, theirs = by_digest(TOOLS[0]), by_digest(TOOLS[1])
+    written: list[str] = []
+
+    def write(ready: Mapping[str, Prepared]) -> None:
+        written.extend(ready)
+
+    with ThreadPoolExecutor(1) as pool:
+        with claimed(theirs, path.deps):
+            look = pool.submit(prepare, mine | theirs, "scripted", path.deps, write)
+            eventually(lambda: written == list(mine), what="its own part")
+            with claimed(mine, path.deps) as free:
+                assert free == mine.keys()
+        look.result(timeout=60)
+
+    assert written == [*mine, *theirs]
+
+
+def test_what_is_made_for_one_edition_is_not_waited_for_by_another(path: WritePath) -> None:
+    coming = replace(path.deps, embedder=FakeEmbedder("fake/coming"))
+    written: dict[str, Prepared] = {}
+    wanted = by_digest(*TOOLS)
+
+    with claimed(wanted, path.deps), ThreadPoolExecutor(1) as pool:
+        pool.submit(prepare, wanted, "scripted", coming, written.update).result(timeout=60)
+
+    assert written.keys() == wanted.keys()

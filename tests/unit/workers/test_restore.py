@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shared.errors import ServerTimeout
+from tests.support.builders import WritePath, changed, definition, down, listing, up, write_path
+from workers.ingest import reconcile
+from workers.intents.store import Intent
+from workers.maintenance.restore import restore_if_lost
+from workers.sources.reconcile import Follower
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> WritePath:
+    """A write path whose index knows a running, a stopped and a failing server, and whose intents were lost."""
+    path = write_path(tmp_path / "before")
+    path.world.servers = {"runs": listing(definition("a")), "stopped": listing(), "fails": ServerTimeout("fails", "")}
+    for event in (up("runs", ["dev"]), up("stopped"), down("stopped"), changed("runs"), up("fails")):
+        path.deps.intents.record(event, due_in_s=60)
+    for server_id in ("runs", "stopped"):
+        reconcile(server_id, path.deps)
+    with pytest.raises(ServerTimeout):
+        reconcile("fails", path.deps)
+    return replace(path, deps=replace(path.deps, intents=write_path(tmp_path / "after").deps.intents))
+
+
+def intent(path: WritePath, server_id: str) -> Intent:
+    found = path.deps.intents.intent(server_id)
+    assert found is not None
+    return found
+
+
+def test_every_server_of_the_index_is_known_again_as_it_was(path: WritePath) -> None:
+    restore_if_lost(path.deps)
+
+    assert {each.server_id: each.status for each in path.deps.intents.intents()} == {
+        "runs": "running", "stopped": "stopped", "fails": "running",
+    }  # fmt: skip
+    assert intent(path, "runs").announcement == up("runs", ["dev"]).data
+    assert intent(path, "fails").failures == 1
+
+
+def test_who_announced_a_server_is_known_again_and_so_takes_down_what_is_gone(path: WritePath) -> None:
+    (announced,) = {up("any").source}
+    restore_if_lost(path.deps)
+    follower = Follower(announced, path.deps.intents, lambda event: path.deps.intents.record(event, due_in_s=1).intent)
+
+    follower.reconcile([], kept=["fails"])
+
+    assert {each.server_id: each.status for each in path.deps.intents.intents()} == {
+        "runs": "stopped", "stopped": "stopped", "fails": "running",
+    }  # fmt: skip
+
+
+def test_running_servers_are_looked_at_at_once_and_stopped_ones_are_not(path: WritePath) -> None:
+    restore_if_lost(path.deps)
+
+    assert sorted(path.deps.intents.claim_due(10)) == ["fails", "runs"]
+
+
+def test_an_event_since_the_loss_is_not_overwritten(path: WritePath) -> None:
+    path.deps.intents.record(up("stopped", ["back"]), due_in_s=60)
+
+    restore_if_lost(path.deps)
+
+    found = intent(path, "stopped")
+    assert (found.status, found.announcement.groups) == ("running", frozenset({"back"}))
+
+
+def test_a_store_that_lost_nothing_is_left_alone(path: WritePath) -> None:
+    path.deps.intents.mark()
+
+    restore_if_lost(path.deps)
+
+    assert list(path.deps.intents.intents()) == []

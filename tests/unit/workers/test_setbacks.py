@@ -1,0 +1,350 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from shared.catalog import Listing, Scope
+from shared.errors import ConfigInvalid, IndexUnavailable, ServerTimeout
+from shared.events import ServerEvent
+from tests.support.builders import PACE, WritePath, changed, definition, down, listing, up, write_path
+from workers.dependencies import Patience
+from workers.fetch.fetch import FetchInterrupted
+from workers.ingest import reconcile
+from workers.intents.store import Intent
+
+SILENT = ServerTimeout("s", "no complete answer within 30 s")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> WritePath:
+    """A write path with one good server, that is hidden after three failed looks."""
+    path = write_path(tmp_path)
+    path = replace(path, deps=replace(path.deps, patience=Patience(looks=3)))
+    path.world.servers["s"] = listing(definition("a"))
+    path.deps.intents.record(up(), due_in_s=60)
+    reconcile("s", path.deps)
+    return path
+
+
+def look(path: WritePath, times: int = 1) -> None:
+    path.deps.intents.record(changed(), due_in_s=60)
+    for _ in range(times):
+        try:
+            reconcile("s", path.deps)
+        except ServerTimeout:
+            continue
+
+
+def status(path: WritePath) -> str:
+    record = path.index.server("s")
+    assert record is not None
+    return record.status
+
+
+def found(path: WritePath) -> int:
+    return len(path.index.tools(Scope(), limit=10).tools)
+
+
+def test_one_failure_marks_a_server_stale_and_says_when_it_is_tried_again(path: WritePath) -> None:
+    path.world.servers["s"] = SILENT
+
+    look(path)
+
+    record = path.index.server("s")
+    assert record is not None
+    assert (record.status, record.failures, found(path)) == ("running", 1, 1)
+    assert record.next_look_at is not None
+    assert record.stale_since is not None
+
+
+def test_a_server_that_keeps_failing_is_quarantined_and_its_tools_hidden_and_kept(path: WritePath) -> None:
+    path.world.servers["s"] = SILENT
+
+    look(path, times=3)
+
+    assert (status(path), found(path)) == ("quarantined", 0)
+    assert path.tool_names() == {"a"}
+
+
+def test_staleness_is_counted_from_the_first_failure(path: WritePath) -> None:
+    path.world.servers["s"] = SILENT
+    look(path)
+    first = path.index.server("s")
+
+    look(path)
+
+    second = path.index.server("s")
+    assert first is not None
+    assert second is not None
+    assert second.stale_since == first.stale_since
+
+
+def test_the_first_good_list_brings_a_quarantined_server_back_and_embeds_nothing(path: WritePath) -> None:
+    embedded = len(path.embedder.embedded_texts)
+    path.world.servers["s"] = SILENT
+    look(path, times=3)
+
+    path.world.servers["s"] = listing(definition("a"))
+    look(path)
+
+    record = path.index.server("s")
+    assert record is not None
+    assert (record.status, record.failures, record.stale_since, found(path)) == ("running", 0, None, 1)
+    assert len(path.embedder.embedded_texts) == embedded
+
+
+def test_a_server_that_was_silent_for_too_long_is_stopped_and_no_longer_asked(path: WritePath) -> None:
+    path = replace(path, deps=replace(path.deps, patience=Patience(looks=100, stop_after_s=0.0)))
+    path.world.servers["s"] = SILENT
+    look(path, times=2)
+
+    intent = path.deps.intents.intent("s")
+    assert intent is not None
+    assert (status(path), intent.is_lagging, intent.due_at) == ("stopped", False, None)
+
+
+def test_how_long_a_server_was_silent_is_told_by_the_clock_of_the_store(path: WritePath) -> None:
+    path.clock.ahead_s = -100_000.0  # so that this process's own clock is a day ahead of it
+    path.deps.intents.record(down(), due_in_s=60)
+    path.deps.intents.record(up(), due_in_s=60)
+    reconcile("s", path.deps)
+    path.world.servers["s"] = SILENT
+    look(path, times=2)
+    after_two = status(path)
+
+    path.clock.ahead_s += path.deps.patience.stop_after_s
+    look(path)
+
+    assert (after_two, status(path)) == ("running", "stopped")
+
+
+def test_a_stopped_server_runs_again_when_it_is_announced(path: WritePath) -> None:
+    path = replace(path, deps=replace(path.deps, patience=Patience(looks=100, stop_after_s=0.0)))
+    path.world.servers["s"] = SILENT
+    look(path, times=2)
+
+    path.world.servers["s"] = listing(definition("a"))
+    path.deps.intents.record(up(), due_in_s=60)
+    reconcile("s", path.deps)
+
+    assert (status(path), found(path)) == ("running", 1)
+
+
+def test_a_server_that_is_announced_after_a_long_absence_is_given_time_to_be_reached(path: WritePath) -> None:
+    path.world.servers["s"] = SILENT
+    look(path)
+    path.deps.intents.record(down(), due_in_s=60)
+    reconcile("s", path.deps)
+    long_ago = path.index.server("s")
+    assert long_ago is not None
+    path.index.put_server(long_ago.model_copy(update={"stale_since": 1.0}))
+
+    path.deps.intents.record(up(), due_in_s=60)
+    with pytest.raises(ServerTimeout):
+        reconcile("s", path.deps)
+
+    intent = path.deps.intents.intent("s")
+    assert intent is not None
+    assert intent.is_lagging
+    assert intent.due_at is not None
+
+
+def test_a_group_that_is_taken_away_loses_sight_of_a_server_that_fails_too(path: WritePath) -> None:
+    path.deps.intents.record(up(groups=["dev", "ops"]), due_in_s=60)
+    reconcile("s", path.deps)
+    path.world.servers["s"] = SILENT
+
+    path.deps.intents.record(up(groups=["ops"]), due_in_s=60)
+    with pytest.raises(ServerTimeout):
+        reconcile("s", path.deps)
+
+    assert path.index.tools(Scope(groups=frozenset({"dev"})), limit=10).tools == []
+    assert len(path.index.tools(Scope(groups=frozenset({"ops"})), limit=10).tools) == 1
+
+
+def test_an_index_that_does_not_answer_says_nothing_about_the_servers(path: WritePath) -> None:
+    path.deps.intents.record(changed(), due_in_s=60)
+    path.index.is_down = True
+    for _ in range(20):
+        with pytest.raises(IndexUnavailable):
+            reconcile("s", path.deps)
+    path.index.is_down = False
+
+    intent = path.deps.intents.intent("s")
+    assert intent is not None
+    assert (intent.attempts, intent.failures, intent.is_lagging) == (0, 0, True)
+    assert intent.due_at is not None
+    reconcile("s", path.deps)
+    assert (status(path), found(path)) == ("running", 1)
+
+
+@pytest.mark.parametrize("trouble", [ConfigInvalid("QDRANT_API_KEY: refused"), OSError(24, "EMFILE"), MemoryError()])
+def test_trouble_of_our_own_never_parks_a_server(path: WritePath, trouble: Exception) -> None:
+    def troubled(_: Intent) -> Listing:
+        raise trouble
+
+    ill = replace(path.deps, list_server=troubled)
+    path.deps.intents.record(changed(), due_in_s=60)
+    for _ in range(path.deps.patience.looks + 1):
+        with pytest.raises(type(trouble)):
+            reconcile("s", ill)
+
+    reconcile("s", path.deps)
+
+    assert (status(path), found(path)) == ("running", 1)
+
+
+def test_looks_that_end_in_our_own_trouble_are_ever_further_apart_until_a_commit(path: WritePath) -> None:
+    intents = path.deps.intents
+    intents.record(changed(), due_in_s=60)
+    waits: list[float] = []
+    for _ in range(8):
+        assert intents.begin("s")
+        asked_at = path.clock()
+        waits.append((intents.postpone("s").due_at or 0.0) - asked_at)
+
+    intents.commit("s", 2)
+    intents.record(changed(), due_in_s=60)
+    intents.begin("s")
+    afterwards = intents.postpone("s")
+
+    assert max(waits[:1]) < 1.1 * PACE.first_s
+    assert min(waits[-2:]) >= 0.5 * PACE.longest_s
+    assert len(set(waits)) == len(waits)
+    assert (afterwards.due_at or 0.0) - path.clock() < 1.1 * PACE.first_s
+
+
+def asked_by_a_sweep(path: WritePath) -> bool:
+    """Let the longest wait and the quarter more of a parked server pass; return whether a sweep then asks for it."""
+    path.clock.ahead_s += 1.25 * PACE.longest_s
+    return path.deps.intents.claim_due(10) == ["s"]
+
+
+def never_ends(path: WritePath, times: int = 3) -> None:
+    """Begin looks that take their workers with them."""
+    path.deps.intents.record(changed(), due_in_s=60)
+    for _ in range(times):
+        assert path.deps.intents.begin("s")
+        assert asked_by_a_sweep(path)
+
+
+@pytest.fixture
+def parked(path: WritePath) -> WritePath:
+    """The write path after the server's looks killed three workers."""
+    never_ends(path)
+    reconcile("s", path.deps)
+    path.world.looks.clear()
+    return path
+
+
+def test_a_server_whose_looks_kill_their_workers_is_hidden_and_not_looked_at(parked: WritePath) -> None:
+    record = parked.index.server("s")
+    intent = parked.deps.intents.intent("s")
+    assert record is not None
+    assert intent is not None
+    assert (record.status, intent.parked, parked.world.looks) == ("quarantined", True, [])
+    assert record.last_error == "s: 3 looks in a row did not end; parked, and tried again now and then"
+
+
+def test_a_parked_server_that_killed_nobody_comes_back_by_itself(parked: WritePath) -> None:
+    assert asked_by_a_sweep(parked)
+    reconcile("s", parked.deps)
+
+    intent = parked.deps.intents.intent("s")
+    assert intent is not None
+    assert (status(parked), found(parked), intent.parked, intent.attempts) == ("running", 1, False, 0)
+
+
+def test_a_parked_server_that_kills_each_worker_is_tried_once_in_the_longest_wait(parked: WritePath) -> None:
+    tried_at: list[float] = []
+    for _ in range(200):
+        parked.clock.ahead_s += PACE.longest_s / 20
+        parked.deps.intents.claim_due(10)
+        begun = [parked.deps.intents.begin("s") for _delivered_again in range(3)]
+        tried_at.extend(parked.clock() for each in begun if each)
+        parked.deps.intents.record(up(), due_in_s=0)  # by the worker that starts in its place
+
+    waits = [later - earlier for earlier, later in pairwise(tried_at)]
+    assert PACE.longest_s <= min(waits)
+    assert max(waits) <= 1.5 * PACE.longest_s
+
+
+def test_a_parked_server_stays_parked_while_each_starting_worker_announces_it_again(parked: WritePath) -> None:
+    for _ in range(3):
+        assert not parked.deps.intents.record(up(), due_in_s=60).needs_wake
+        reconcile("s", parked.deps)
+
+    assert (status(parked), parked.world.looks) == ("quarantined", [])
+
+
+def test_a_suspect_is_not_looked_at_because_its_message_is_delivered_again(path: WritePath) -> None:
+    never_ends(path, times=1)
+    assert path.deps.intents.begin("s")
+    path.world.looks.clear()
+
+    reconcile("s", path.deps)
+
+    assert path.world.looks == []
+    assert asked_by_a_sweep(path)
+    reconcile("s", path.deps)
+    assert path.world.looks == ["s"]
+
+
+def test_a_look_that_is_interrupted_by_the_end_of_its_process_raises_no_suspicion(path: WritePath) -> None:
+    def interrupted(intent: Intent) -> Listing:
+        raise FetchInterrupted(intent.server_id)
+
+    ending = replace(path.deps, list_server=interrupted)
+    path.deps.intents.record(changed(), due_in_s=60)
+    for _ in range(5):
+        with pytest.raises(FetchInterrupted):
+            reconcile("s", ending)
+
+    intent = path.deps.intents.intent("s")
+    assert intent is not None
+    assert (intent.attempts, intent.is_lagging) == (0, True)
+
+
+def test_a_storm_of_changes_costs_few_of_the_workers_that_a_server_kills(path: WritePath) -> None:
+    assert 0 < looks_in_a_storm(path) <= 3
+
+
+def test_a_storm_of_changes_costs_one_worker_more_when_the_server_is_parked(parked: WritePath) -> None:
+    assert looks_in_a_storm(parked) == 1
+
+
+def looks_in_a_storm(path: WritePath) -> int:
+    """Return how many looks begin, none of which ends, in a storm of changes within one wait."""
+    begun = 0
+    for _ in range(30):
+        path.deps.intents.record(changed(), due_in_s=60)
+        begun += path.deps.intents.begin("s") is not None
+    return begun
+
+
+@pytest.mark.parametrize("news", [[changed()], [down(), up()], [up(url="http://127.0.0.1:10/mcp")]])
+def test_a_parked_server_is_looked_at_at_once_when_an_event_says_something_new(
+    parked: WritePath, news: list[ServerEvent]
+) -> None:
+    for event in news:
+        assert parked.deps.intents.record(event, due_in_s=60).needs_wake
+        reconcile("s", parked.deps)
+
+    assert (status(parked), found(parked)) == ("running", 1)
+
+
+def test_parking_that_was_cut_short_is_finished_by_the_next_look(path: WritePath) -> None:
+    never_ends(path)
+    path.index.is_down = True
+    with pytest.raises(IndexUnavailable):
+        reconcile("s", path.deps)
+    path.index.is_down = False
+
+    assert asked_by_a_sweep(path)
+    path.world.looks.clear()
+    reconcile("s", path.deps)
+
+    assert (status(path), path.world.looks) == ("quarantined", [])

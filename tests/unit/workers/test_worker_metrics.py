@@ -1,0 +1,113 @@
+"""What the write side counts, on the real write path with in-memory neighbours."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from shared.errors import EventInvalid, IndexUnavailable, IntentsUnavailable, LeaseHeld, ServerTimeout
+from tests.support.builders import WritePath, changed, definition, listing, up, write_path
+from tests.support.metrics import shown
+from workers.emit import accept, emit
+from workers.ingest import reconcile
+from workers.intents.store import Backlog
+from workers.metrics import BacklogGauges
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> WritePath:
+    return write_path(tmp_path)
+
+
+def look(path: WritePath, *offered: str) -> None:
+    path.world.servers["s"] = listing(*(definition(*name.split("=")) for name in offered))
+    path.deps.intents.record(up(), due_in_s=60)
+    path.deps.metrics.look(partial(reconcile, "s", path.deps))
+
+
+def metrics(path: WritePath) -> dict[str, float]:
+    return shown(path.deps.metrics.registry)
+
+
+def test_a_look_is_counted_by_what_it_changed_and_timed_by_its_stages(path: WritePath) -> None:
+    look(path, "read", "write", "list")
+    look(path, "read", "write", "list")
+    look(path, "read", "write=does another thing", "new")
+
+    found = metrics(path)
+    assert found['toolscale_looks_total{result="changed"}'] == 2
+    assert found['toolscale_looks_total{result="unchanged"}'] == 1
+    assert found["toolscale_look_seconds_count"] == 3
+    changes = {change: found[f'toolscale_tool_changes_total{{change="{change}"}}'] for change in _CHANGES}
+    assert changes == {"added": 4, "changed": 1, "removed": 1}
+    stages = {stage: found[f'toolscale_stage_seconds_count{{stage="{stage}"}}'] for stage in _STAGES}
+    assert path.deps.metrics.steps == sum(stages.values())
+    assert stages == {"fetch": 3, "count": 2, "embed": 2, "upsert": 2}
+
+
+_CHANGES = ("added", "changed", "removed")
+_STAGES = ("fetch", "count", "embed", "upsert")
+
+
+def test_a_look_that_ends_otherwise_is_counted_by_why(path: WritePath) -> None:
+    path.world.servers["s"] = ServerTimeout("s", "silent")
+    path.deps.intents.record(up(), due_in_s=60)
+
+    with pytest.raises(ServerTimeout):
+        path.deps.metrics.look(partial(reconcile, "s", path.deps))
+    with path.deps.intents.lease("s"), pytest.raises(LeaseHeld):
+        path.deps.metrics.look(partial(reconcile, "s", path.deps))
+    with pytest.raises(IndexUnavailable):
+        path.deps.metrics.look(_unavailable)
+    path.deps.metrics.look(partial(reconcile, "nobody", path.deps))
+
+    found = metrics(path)
+    results = ("not_listed", "held", "failed", "not_asked")
+    assert [found[f'toolscale_looks_total{{result="{result}"}}'] for result in results] == [1, 1, 1, 1]
+    assert found['toolscale_stage_seconds_count{stage="fetch"}'] == 1
+    assert found["toolscale_look_seconds_count"] == 0
+
+
+def _unavailable() -> None:
+    raise IndexUnavailable("away")
+
+
+def test_events_are_counted_by_type_and_by_what_became_of_them(path: WritePath) -> None:
+    intents, count = path.deps.intents, path.deps.metrics.event
+    intents.mark()
+
+    emit(up(), intents, lambda _: None, due_in_s=60, count=count)
+    for refused in (changed("nobody").model_dump(mode="json"), {"type": "x" * 500}):
+        with pytest.raises(EventInvalid):
+            accept(refused, intents, lambda _: None, due_in_s=60, count=count)
+    intents.close()
+    with pytest.raises(IntentsUnavailable):
+        emit(up(), intents, lambda _: None, due_in_s=60, count=count)
+
+    assert {name: value for name, value in metrics(path).items() if name.startswith("toolscale_events_total")} == {
+        'toolscale_events_total{outcome="recorded",type="up"}': 1,
+        'toolscale_events_total{outcome="refused",type="changed"}': 1,
+        'toolscale_events_total{outcome="refused",type="unknown"}': 1,
+        'toolscale_events_total{outcome="not_recorded",type="up"}': 1,
+    }
+
+
+def test_a_store_that_does_not_answer_is_shown_and_hides_no_other_metric(path: WritePath) -> None:
+    registry, answers = path.deps.metrics.registry, True
+
+    def backlog() -> Backlog:
+        if not answers:
+            raise IntentsUnavailable("away")
+        return Backlog(servers=3, due=2, overdue_s=1.5, dead_letters=1)
+
+    registry.register(BacklogGauges(backlog))
+    up_now = shown(registry)
+    answers = False
+    down_now = shown(registry)
+
+    assert (up_now["toolscale_intents_up"], up_now["toolscale_look_overdue_seconds"]) == (1, 1.5)
+    assert down_now["toolscale_intents_up"] == 0
+    assert "toolscale_looks_due" not in down_now
+    assert "toolscale_sweeps_total" in down_now

@@ -1,0 +1,1 @@
+"""Client side of the command line: queries, events and their results."""

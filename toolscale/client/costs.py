@@ -1,0 +1,92 @@
+"""What tools cost a context, by server, as the query service tells a caller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+
+from toolscale.client.query import Ask
+from toolscale.console import count, plain, share
+
+# As much as the service gives at a time; whoever asks from here pays nothing for it.
+PAGE_TOKENS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCost:
+    """A tool, and the tokens of its definition; None: they could not be counted. `summary` begins with its name."""
+
+    name: str
+    tokens: int | None
+    part: float | None
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCost:
+    """A server with all tools of it that can be found; `part` is its share of all that the caller may see, 0 to 1."""
+
+    server: str
+    tokens: int | None
+    part: float | None
+    tools: tuple[ToolCost, ...]
+
+
+def costs(ask: Ask, servers: list[str] | None = None, *, detail: str = "name") -> dict[str, ServerCost]:
+    """Return what servers cost, all or these, by id; one that is not running, or not to be seen, is absent.
+
+    Raises: as the question does.
+    """
+    found: dict[str, ServerCost] = {}
+    for page in _pages(ask, {"detail": detail, "max_tokens": PAGE_TOKENS} | ({"servers": servers} if servers else {})):
+        for each in page["toolsByServer"]:
+            before = found[each["server"]].tools if each["server"] in found else ()
+            tools = (*before, *map(_tool, each["tools"]))
+            found[each["server"]] = ServerCost(each["server"], *_context(each), tools)
+    return found
+
+
+def cost_as_object(server: str, cost: ServerCost | None) -> dict[str, Any]:
+    """Return a server's tools as JSON, the costliest first; none where it has none that can be found."""
+    tools = [{"name": each.name, "tokens": each.tokens, "share": each.part} for each in _costliest_first(cost)]
+    known = {"tokens": cost.tokens, "share": cost.part} if cost else {"tokens": None, "share": None}
+    return {"server_id": server, **known, "tools": tools}
+
+
+def cost_table(cost: ServerCost) -> Table:
+    """Return a server's tools as a table for people, the costliest first."""
+    table = Table(box=None, header_style="bold")
+    table.add_column("tool", overflow="fold")
+    table.add_column("tokens", justify="right")
+    table.add_column("share", justify="right")
+    table.add_column("what it does", ratio=1)
+    for each in _costliest_first(cost):
+        table.add_row(
+            plain(each.name), count(each.tokens), share(each.part), plain(each.summary.removeprefix(each.name))
+        )
+    return table
+
+
+def _costliest_first(cost: ServerCost | None) -> list[ToolCost]:
+    return sorted(cost.tools if cost else (), key=lambda tool: (-(tool.tokens or 0), tool.name))
+
+
+def _pages(ask: Ask, arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    cursor: str | None = None
+    while True:
+        page = ask("list_available_tools", arguments | ({"cursor": cursor} if cursor else {}))
+        yield page
+        cursor = page.get("nextCursor")
+        if cursor is None:
+            return
+
+
+def _tool(listed: dict[str, Any]) -> ToolCost:
+    return ToolCost(listed["name"], *_context(listed), listed.get("summary") or listed["name"])
+
+
+def _context(listed: dict[str, Any]) -> tuple[int | None, float | None]:
+    return listed["context"]["tokens"], listed["context"]["percentTotal"]

@@ -1,0 +1,119 @@
+"""`toolscale emit` and `resync`: record an event's intent durably, then wake a worker."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+import structlog
+from kombu.exceptions import OperationalError
+from pydantic import BaseModel, ConfigDict, Field
+
+from shared.errors import ServerNotRunning
+from shared.events import ServerChanged, ServerRef
+from shared.observability.tracing import configure_tracing
+from shared.settings import Settings
+from toolscale.client.server_names import unknown
+from workers.emit import accept, emit
+from workers.intents import open_intents
+from workers.intents.store import Intent
+
+SOURCE = "toolscale/cli"
+
+
+class Emitted(BaseModel):
+    """What became of an event: it is recorded; `woken` says whether a worker was told at once.
+
+    `failures`, `attempts` and `parked` are those of the intent when it was recorded.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    server_id: str
+    status: str
+    generation: int
+    woken: bool
+    failures: int = Field(default=0, exclude=True)
+    attempts: int = Field(default=0, exclude=True)
+    parked: bool = Field(default=False, exclude=True)
+
+    @property
+    def sentence(self) -> str:
+        """Return the outcome for people."""
+        wait = "a worker was woken" if self.woken else "a worker, or `toolscale serve`, looks when it next sweeps"
+        return f"{self.server_id}: recorded as generation {self.generation} ({self.status}); {wait}."
+
+
+def emit_from_outside(raw: str | dict[str, Any], settings: Settings) -> Emitted:
+    """Accept a CloudEvent, given as JSON text or as an object.
+
+    Raises:
+        EventInvalid: it was refused, and is among the dead letters now.
+        IntentsUnavailable: nothing was recorded.
+    """
+    configure_tracing("toolscale", os.environ)
+    intents = open_intents(settings)
+    told: list[str] = []
+    try:
+        # without a broker that another process reads, the event is due at once for that process's sweep
+        due_in_s = 0.0 if settings.is_embedded else settings.retry_after_s
+        intent = accept(raw, intents, partial(_wake, settings, told), due_in_s=due_in_s)
+    finally:
+        intents.close()
+    return emitted_of(intent, woken=bool(told))
+
+
+def resync(settings: Settings, servers: Sequence[str]) -> Iterator[Emitted]:
+    """Ask for a look at these servers, or at every one that should run; yield what was recorded, one by one.
+
+    Raises:
+        ServerUnknown: one was never announced; then nothing is recorded.
+        ServerNotRunning: one is stopped; then nothing is recorded.
+        IntentsUnavailable: nothing more was recorded.
+    """
+    with closing(open_intents(settings)) as intents:
+        known = {intent.server_id: intent for intent in intents.intents()}
+        wanted = list(map(partial(_running, known), servers))
+        told: list[str] = []
+        due_in_s = 0.0 if settings.is_embedded else settings.retry_after_s
+        for server in wanted or [each for each in known if known[each].status == "running"]:
+            event = ServerChanged(source=SOURCE, data=ServerRef(server_id=server))
+            intent = emit(event, intents, partial(_wake, settings, told), due_in_s=due_in_s)
+            yield emitted_of(intent, woken=server in told)
+
+
+def _running(known: Mapping[str, Intent], server: str) -> str:
+    if server not in known:
+        raise unknown(server, known)
+    if known[server].status != "running":
+        raise ServerNotRunning(server, "it is stopped; announce it with `toolscale emit up`, or in the mcp.json")
+    return server
+
+
+def emitted_of(intent: Intent, *, woken: bool) -> Emitted:
+    """Return what was recorded, as this intent has it."""
+    return Emitted(
+        server_id=intent.server_id,
+        status=intent.status,
+        generation=intent.desired,
+        woken=woken,
+        failures=intent.failures,
+        attempts=intent.attempts,
+        parked=intent.parked,
+    )
+
+
+def _wake(settings: Settings, told: list[str], server_id: str) -> None:
+    if settings.is_embedded:
+        return
+    from workers.app import app  # noqa: PLC0415  # reads the environment, and loads Celery
+    from workers.tasks import send_reconcile  # noqa: PLC0415
+
+    try:
+        send_reconcile(app, server_id)
+        told.append(server_id)
+    except OperationalError as error:
+        structlog.get_logger().warning("wake_failed", server=server_id, reason=str(error))

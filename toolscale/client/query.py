@@ -1,0 +1,141 @@
+"""The query service as the command line asks it: over MCP where one runs, in this process where none does.
+
+Qdrant Edge is held by one process. So where the index of these settings is in use, whoever holds it is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, closing, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+import httpx2
+from anyio.from_thread import start_blocking_portal
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+from mcp.types import TextContent
+
+from query.catalogue import catalogue_of
+from query.server.http import MCP_PATH
+from query.server.mcp import service_of
+from query.tools.tool import CATALOGUE_UNREACHABLE, PAGES_UNREACHABLE
+from shared.errors import IndexHeld, ServiceRefused, ServiceUnreachable, ToolscaleError
+from shared.index.open_versions import open_editions
+from shared.settings import Settings
+from shared.text.embedding import FastEmbedder
+from shared.upstream.transport.errors import leaves
+from toolscale.console import err
+
+if TYPE_CHECKING:
+    from mcp.server import Server
+    from mcp.types import CallToolResult
+
+TIMEOUT_S = 60.0
+
+Ask = Callable[[str, Mapping[str, Any]], dict[str, Any]]
+"""Call a tool of the query service and return its answer."""
+
+_FOREIGN_ERRORS = (ExceptionGroup, MCPError, httpx2.HTTPError, httpx2.InvalidURL, anyio.ClosedResourceError)
+_WANTS_A_TOKEN = (401, 403)
+_NOT_NOW = (CATALOGUE_UNREACHABLE, PAGES_UNREACHABLE)
+
+
+@contextmanager
+def asking(settings: Settings, url: str | None = None, token: str | None = None) -> Generator[Ask]:
+    """Yield a way to ask the service at this URL; without one, the catalogue that the settings name.
+
+    Raises:
+        ServiceUnreachable: nobody answers there, or the index is in use and whoever holds it does not answer.
+        ServiceRefused: the token is missing or wrong, or the question is.
+        IndexUnavailable: Qdrant does not answer.
+    """
+    with ExitStack() as opened:
+        opened.enter_context(err.status("Asking the catalogue ..."))
+        if url:
+            yield opened.enter_context(_over_http(url, token))
+            return
+        try:
+            service = opened.enter_context(_own_service(settings))
+        except IndexHeld as held:
+            yield opened.enter_context(_of_holder(settings, token, held))
+        else:
+            yield opened.enter_context(_session(Client(service, cache=None), "the catalogue"))
+
+
+@contextmanager
+def _own_service(settings: Settings) -> Generator[Server[Any]]:
+    """Open the index and yield the service over it; the model is loaded with the first question that needs it."""
+    editions = open_editions(settings, FastEmbedder(settings.embedding_model, settings.embedding_threads))
+    with closing(editions.store):
+        editions.ensure_one()
+        edition, _ = editions.now()
+        yield service_of(catalogue_of(edition.index, edition.embedder, settings))
+
+
+@contextmanager
+def _of_holder(settings: Settings, token: str | None, held: IndexHeld) -> Generator[Ask]:
+    try:
+        with _over_http(settings.own_url, token) as ask:
+            yield ask
+    except ServiceUnreachable:
+        raise ServiceUnreachable(
+            f"{settings.data_dir} is in use by another Toolscale process, and none answers at {settings.own_url}; "
+            "say where it listens with --url"
+        ) from held
+
+
+@contextmanager
+def _over_http(url: str, token: str | None) -> Generator[Ask]:
+    statuses: list[int] = []
+    address = url.rstrip("/") if MCP_PATH in url else url.rstrip("/") + MCP_PATH
+    with _session(_http_client(address, token, statuses), address, statuses) as ask:
+        yield ask
+
+
+@asynccontextmanager
+async def _http_client(url: str, token: str | None, statuses: list[int]) -> AsyncGenerator[Client]:
+    async def note(response: httpx2.Response) -> None:
+        statuses.append(response.status_code)
+
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    http = httpx2.AsyncClient(headers=headers, timeout=TIMEOUT_S, trust_env=False, event_hooks={"response": [note]})
+    async with http, Client(streamable_http_client(url, http_client=http), cache=None) as client:
+        yield client
+
+
+@contextmanager
+def _session(
+    session: AbstractAsyncContextManager[Client], where: str, statuses: list[int] | None = None
+) -> Generator[Ask]:
+    try:
+        with start_blocking_portal() as portal, portal.wrap_async_context_manager(session) as client:
+
+            def ask(tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+                return _answer(portal.call(partial(client.call_tool, tool, dict(arguments))))
+
+            yield ask
+    except _FOREIGN_ERRORS as error:
+        raise _explained(error, where, statuses or []) from error
+
+
+def _answer(result: CallToolResult) -> dict[str, Any]:
+    if result.is_error:
+        said = " ".join(each.text for each in result.content if isinstance(each, TextContent))
+        raise (ServiceUnreachable if said in _NOT_NOW else ServiceRefused)(said)
+    return cast("dict[str, Any]", result.structured_content or {})
+
+
+def _explained(error: Exception, where: str, statuses: list[int]) -> ToolscaleError:
+    """Return our error for what a session ended in."""
+    found = list(leaves(error))
+    ours = next((leaf for leaf in found if isinstance(leaf, ToolscaleError)), None)
+    if ours:
+        return ours
+    if statuses and statuses[-1] in _WANTS_A_TOKEN:
+        return ServiceRefused(f"{where} answered {statuses[-1]}: show it a token by --token or TOOLSCALE_TOKEN")
+    refused = next((leaf for leaf in found if isinstance(leaf, MCPError)), None)
+    if refused and statuses and statuses[-1] < 300:  # noqa: PLR2004  # an answer, and not HTTP's
+        return ServiceRefused(f"{where}: {refused.message}")
+    return ServiceUnreachable(f"{where} does not answer as an MCP server: {type(found[0]).__name__}: {found[0]}")

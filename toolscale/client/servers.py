@@ -1,0 +1,129 @@
+"""`toolscale ls`: every announced server as the intents know it, and what its tools cost as the catalogue does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from shared.settings import Settings
+from toolscale.client.costs import ServerCost
+from toolscale.console import ago, count, plain, share
+from workers.intents import open_intents
+from workers.intents.store import Intent
+
+if TYPE_CHECKING:
+    from shared.settings import Settings
+
+
+Row = tuple[str, Intent | None, ServerCost | None]
+
+
+def servers(settings: Settings) -> list[Intent]:
+    """Return the intents of all announced servers, by id.
+
+    Raises:
+        IntentsUnavailable: the store does not answer.
+    """
+    with closing(open_intents(settings)) as intents:
+        return list(intents.intents())
+
+
+def rows(intents: Collection[Intent], found: Mapping[str, ServerCost]) -> list[Row]:
+    """Return every server that either knows, by id."""
+    known = {intent.server_id: intent for intent in intents}
+    return [(server, known.get(server), found.get(server)) for server in sorted({*known, *found})]
+
+
+def state(intent: Intent) -> str:
+    """Return in a word or two how far the catalogue is with this server."""
+    if intent.status == "stopped":
+        return "stopped" if not intent.is_lagging else "stopping"
+    if intent.due_at is None and intent.last_error:
+        return "given up"
+    if intent.parked:
+        return "parked"
+    if intent.failures:
+        return f"failing ({intent.failures})"
+    return "waiting" if intent.is_lagging else "listed"
+
+
+def as_object(row: Row) -> dict[str, Any]:
+    """Return a server as JSON; null for what is not known of it."""
+    server, intent, cost = row
+    costs = {"tools": len(cost.tools), "tokens": cost.tokens, "share": cost.part} if cost else {}
+    return {"server_id": server, "tools": None, "tokens": None, "share": None} | costs | _announced(intent)
+
+
+def _announced(intent: Intent | None) -> dict[str, Any]:
+    if intent is None:
+        return {}
+    return {
+        "state": state(intent),
+        "transport": intent.announcement.transport,
+        "url": intent.announcement.url,
+        "groups": sorted(intent.announcement.groups),
+        "source": intent.source,
+        "listed_at": _iso(intent.listed_at),
+        "next_look_at": _iso(intent.due_at),
+        "last_error": intent.last_error,
+    }
+
+
+_COLUMNS = ("server", "state", "tools", "tokens", "share", "listed", "next look", "problem")
+_FIGURES = ("tools", "tokens", "share")
+# What a narrow terminal goes without.
+_DISPENSABLE = ("share", "next look")
+NARROW = 80
+
+
+def table(found: Collection[Row], width: int) -> Table:
+    """Return the servers as a table for people, of this width in characters at most; ids are never cut."""
+    cells: list[dict[str, str]] = [dict(zip(_COLUMNS, _cells(*row), strict=True)) for row in found]
+    left_out: set[str] = set(_DISPENSABLE) if width < NARROW else set()
+    if not any(each["problem"] for each in cells):
+        left_out.add("problem")
+    columns = [column for column in _COLUMNS if column not in left_out]
+    shown = Table(box=None, header_style="bold")
+    for column in columns:
+        shown.add_column(column, justify="right" if column in _FIGURES else "left", overflow="fold")
+    for each in cells:
+        shown.add_row(*(each[column] for column in columns))
+    return shown
+
+
+def _cells(server: str, intent: Intent | None, cost: ServerCost | None) -> list[str]:
+    costs = [count(len(cost.tools)), count(cost.tokens), share(cost.part)] if cost else ["", "", ""]
+    if intent is None:
+        return [plain(server), "", *costs, "", "", ""]
+    looks = [ago(intent.listed_at, time.time()), _wait(intent)]
+    return [plain(server), state(intent), *costs, *looks, plain((intent.last_error or "").removeprefix(f"{server}: "))]
+
+
+def _iso(at: float | None) -> str | None:
+    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
+
+
+def _wait(intent: Intent) -> str:
+    if intent.due_at is None:
+        return "when announced"
+    return f"in {max(0, round(intent.due_at - time.time()))} s"
+
+
+def migration(settings: Settings) -> str | None:
+    """Return in a sentence how far the coming model is, None when none is coming.
+
+    Raises:
+        IntentsUnavailable: the store does not answer.
+    """
+    with closing(open_intents(settings)) as intents:
+        progress, now = intents.migration(), intents.now()
+    if progress is None:
+        return None
+    how_far = f"{progress.done} of {progress.servers} servers are done"
+    age_s = max(0, round(now - progress.at))
+    return f"{progress.model} takes over once every tool is embedded by it: {how_far}, {age_s} s ago."

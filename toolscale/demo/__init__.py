@@ -1,0 +1,1 @@
+"""The demo: real third-party MCP servers, ingested and searched."""

@@ -1,0 +1,62 @@
+"""The demo's findings as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from toolscale.console import out
+from toolscale.demo.demo import Asked, Report
+
+
+def print_report(report: Report) -> None:
+    """Print what was ingested, and for each question the tools found and what that saved."""
+    out.print(_servers(report))
+    out.print(_answers(report))
+    out.print(
+        f"{report.tools} tools of {len(report.servers)} servers, ingested in {report.ingestion_s:.1f} s. "
+        f"A client that lists them all pays {report.tokens:,} tokens ({report.encoding}); "
+        "with find_tool it pays for those it needs.",
+        highlight=False,
+    )
+
+
+def _servers(report: Report) -> Table:
+    table = Table("server", "declares itself", "protocol", title="Servers", title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("tools", justify="right")
+    table.add_column("tokens", justify="right")
+    for server in report.servers:
+        about = server.error or server.declared_name
+        table.add_row(server.server, about, server.protocol_version or "", str(server.tools), f"{server.tokens:,}")
+    table.add_section()
+    table.add_row("all", "", "", str(report.tools), f"{report.tokens:,}")
+    return table
+
+
+def _answers(report: Report) -> Table:
+    table = Table(title="find_tool, asked over MCP", title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("question, and the tools found, best first")
+    for heading in ("returned", "saved", "%", "ms"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for asked in report.answers:
+        table.add_row("\n  ".join((asked.question, *_found(asked.answer))), *_figures(asked))
+        table.add_section()
+    return table
+
+
+def _found(answer: Mapping[str, Any]) -> list[str]:
+    if answer.get("no_match"):
+        return [f"none fits; nearest is {answer['nearest'][0]}"]
+    return [f"{tool['server']}:{tool['name']}" for tool in answer["tools"]]
+
+
+def _figures(asked: Asked) -> list[str]:
+    """Return what the answer cost and saved; finding nothing saves nothing worth showing."""
+    metrics, took_ms = asked.answer["token_metrics"], f"{asked.took_ms:.0f}"
+    if not asked.answer["tools"]:
+        return ["", "", "", took_ms]
+    saved, share = f"{metrics['tokens_saved']:,}", f"{metrics['savings_percentage']:.1f}"
+    return [f"{metrics['returned_tokens']:,}", saved, share, took_ms]

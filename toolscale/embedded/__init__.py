@@ -1,0 +1,1 @@
+"""All services in one process: `toolscale serve`."""

@@ -1,0 +1,173 @@
+"""The embedded composition: both sides in one process, with nothing to install beside it.
+
+Celery runs on its in-memory broker with a worker thread, Qdrant Edge and the intents live in the data directory.
+What is recorded survives a kill; messages do not, and need not.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import structlog
+from celery import Celery
+from celery.worker import WorkController
+
+from shared.errors import IndexUnavailable, IntentsUnavailable
+from shared.events import ServerEvent
+from shared.index.open_versions import Editions
+from shared.settings import Settings
+from shared.upstream.config_file import ConfigFile
+from shared.upstream.mcp_json import Config
+from toolscale.client.emit import Emitted, emitted_of
+from workers.celery_app import build_app
+from workers.dependencies import Dependencies, open_dependencies
+from workers.emit import emit
+from workers.fetch.fetch import interrupt_fetches
+from workers.intents import open_intents
+from workers.intents.store import Intent
+from workers.maintenance.rebuild import rebuild_if_lost, tend_index
+from workers.maintenance.restore import restore_if_lost
+from workers.metrics import BacklogGauges
+from workers.monitoring.checks import Freshness
+from workers.monitoring.embedded import consumption_checked
+from workers.monitoring.server import Trouble
+from workers.sources.mcp_json import ConfigFollower, following_config
+from workers.sources.metrics import SourceMetrics
+from workers.sources.reconcile import follow, look_again
+from workers.tasks import SWEEP_LIMIT, send_migrate, send_reconcile
+
+# A sweep comes each second; one that takes longer, as on a busy disk, is not trouble yet.
+SWEPT_WITHIN_S = 20.0
+
+_INTERRUPT_EVERY_S = 0.05
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """A running worker and what it shares with the query service in this process."""
+
+    settings: Settings
+    deps: Dependencies
+    app: Celery
+    sources: SourceMetrics
+    checks: Mapping[str, Trouble]
+    """What must be well for what is announced to be acted upon, by name."""
+    asked: dict[str, Emitted] = field(default_factory=dict[str, "Emitted"])
+    """What the last event of this process asked of each server, as it was recorded: before the look it brings."""
+
+    @property
+    def editions(self) -> Editions:
+        """Return the editions of the index, which both sides share."""
+        assert self.deps.editions  # open_dependencies opens them
+        return self.deps.editions
+
+    def emit(self, event: ServerEvent) -> Intent:
+        """Record an event and wake the worker thread."""
+        count = self.deps.metrics.event
+        intent = emit(event, self.deps.intents, self.wake, due_in_s=self.settings.retry_after_s, count=count)
+        self.asked[intent.server_id] = emitted_of(intent, woken=True)
+        return intent
+
+    def wake(self, server_id: str) -> None:
+        """Ask the worker thread to look at this server; its broker is in memory and never hangs."""
+        send_reconcile(self.app, server_id)
+
+    def announce(self, config: Config) -> list[Intent]:
+        """Make the catalogue follow the operator's file, and look again at every other server that should run."""
+        return follow(config, self.deps.intents, self.emit)
+
+    def following(self, path: Path) -> AbstractContextManager[None]:
+        """Make the catalogue follow the operator's file while it is edited, until the block ends.
+
+        Every other server that should run is looked at again: this process may have been away for long.
+        """
+        look_again(self.deps.intents, self.emit)
+        follower = ConfigFollower(ConfigFile(path, os.environ), self.deps.intents, self.emit, self.sources)
+        return following_config(follower, self.settings.config_poll_s)
+
+
+@contextmanager
+def run_embedded(settings: Settings) -> Generator[Embedded]:
+    """Run a worker thread and the sweep until the block ends.
+
+    Then what is being written is finished, and looks that wait for a server are interrupted, to be repeated at the
+    next start.
+
+    Raises:
+        ConfigInvalid: another process holds the data directory.
+    """
+    with closing(open_intents(settings)) as intents, closing(open_dependencies(settings, intents)) as deps:
+        intents.forget_messages()
+        rebuild_if_lost(deps)
+        registry, sources = deps.metrics.registry, SourceMetrics(deps.metrics.registry)
+        for each in (BacklogGauges(intents.backlog), sources):
+            registry.register(each)
+        app = build_app(settings, deps)
+        app.set_default()  # without it the pool's threads would use Celery's default app
+        with (
+            _worker(app, settings) as worker,
+            consumption_checked(app, worker, settings, deps.metrics) as tasks,
+            _sweeper(app, deps, min(1.0, settings.sweep_interval_s)) as swept,
+        ):
+            yield Embedded(settings, deps, app, sources, {"tasks": tasks, "sweep": swept.trouble})
+
+
+@contextmanager
+def _worker(app: Celery, settings: Settings) -> Generator[threading.Thread]:
+    worker = WorkController(
+        app=app,
+        hostname="toolscale@localhost",
+        pool="threads",
+        concurrency=settings.worker_concurrency,
+        without_gossip=True,
+        without_mingle=True,
+        without_heartbeat=True,
+    )
+    thread = threading.Thread(target=worker.start, name="toolscale worker", daemon=True)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        _stop(worker)
+        thread.join(timeout=10)
+
+
+def _stop(worker: WorkController) -> None:
+    stopping = threading.Thread(target=worker.stop, name="toolscale worker's end", daemon=True)
+    stopping.start()
+    while stopping.is_alive():
+        interrupt_fetches()  # again and again: tasks that wait in the pool start when others end
+        stopping.join(timeout=_INTERRUPT_EVERY_S)
+
+
+@contextmanager
+def _sweeper(app: Celery, deps: Dependencies, interval_s: float) -> Generator[Freshness]:
+    """Wake the worker for what was recorded and not acted upon, `toolscale emit` from another terminal included."""
+    stopped, swept = threading.Event(), Freshness(SWEPT_WITHIN_S)
+
+    def sweep() -> None:
+        while not stopped.wait(interval_s):
+            try:
+                restore_if_lost(deps)
+                due = deps.intents.claim_due(SWEEP_LIMIT)
+                deps.metrics.swept(len(due))
+                for server_id in due:
+                    send_reconcile(app, server_id)
+                tend_index(deps, partial(send_migrate, app))
+                swept.note()
+            except (IndexUnavailable, IntentsUnavailable) as error:
+                structlog.get_logger().warning("sweep_failed", reason=str(error))
+
+    thread = threading.Thread(target=sweep, name="toolscale sweep", daemon=True)
+    thread.start()
+    try:
+        yield swept
+    finally:
+        stopped.set()
+        thread.join(timeout=10)

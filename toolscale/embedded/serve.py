@@ -1,0 +1,180 @@
+"""`toolscale serve`: the catalogue of an mcp.json, found and called through one service, in one process."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Generator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from query.auth.authentication import authentication_of
+from query.calling.upstreams import upstreams_of
+from query.catalogue import Catalogue, followed_catalogue
+from query.history import recording
+from query.metrics import QueryMetrics
+from query.reports.catalogue_size import observing
+from query.search.live_index import following
+from query.server.http import MCP_PATH, HttpServer
+from query.server.listener import Entrance, open_entrance
+from query.server.mcp import service_of
+from query.server.metrics_route import metrics_route
+from query.server.stdio import serve_stdio, stdio_caller
+from query.web.routes import PATH as PAGE_PATH
+from query.web.routes import page_routes
+from shared.errors import ConfigInvalid
+from shared.observability.tracing import configure_tracing
+from shared.settings import Settings
+from shared.upstream.mcp_json import Config, read_config
+from toolscale.console import err, plain
+from toolscale.embedded.composition import Embedded, run_embedded
+from toolscale.embedded.startup_progress import telling_first_looks
+from toolscale.importing.target import FILE_NAME
+from workers.events_api.recorder import Recorder
+from workers.events_api.routes import events_route
+from workers.notifications.thread import listening
+
+if TYPE_CHECKING:
+    from starlette.routing import Route
+
+# Where callers show tokens of a file; with JWTs a client asks the issuer by itself.
+TOKEN_HEADER = {"Authorization": "Bearer TOKEN"}
+
+
+def serve_embedded(settings: Settings, *, stdio: bool) -> None:
+    """Follow the configured servers and answer until a signal, or the client, ends it.
+
+    Raises:
+        ConfigInvalid: the file cannot be used, or none of its servers can, or another Toolscale process uses the
+            data directory, or the address, or whoever may call cannot be told from the settings.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # unwinds as Ctrl-C does, so all is closed
+    configure_tracing("toolscale", os.environ)
+    settings = _with_config(settings)
+    if settings.config:
+        _check(settings.config)
+    if stdio:
+        with _running(settings) as (_, catalogue), closing(upstreams_of(settings)) as upstreams:
+            serve_stdio(service_of(catalogue, upstreams, stdio_caller(settings)))
+        return
+    # before anything is loaded, so that what is wrong here is said at once
+    with (
+        closing(open_entrance(settings, authentication_of(settings))) as entrance,
+        _running(settings) as (embedded, catalogue),
+    ):
+        _answer(embedded, catalogue, entrance)
+
+
+def _with_config(settings: Settings) -> Settings:
+    """Return settings that name the data directory's own file, where there is one and no other is named."""
+    imported = settings.data_dir / FILE_NAME
+    return settings.model_copy(update={"config": imported}) if not settings.config and imported.is_file() else settings
+
+
+@contextmanager
+def _running(settings: Settings) -> Generator[tuple[Embedded, Catalogue]]:
+    with (
+        run_embedded(settings) as embedded,
+        suppress(KeyboardInterrupt),
+        _servers(embedded, settings.config),
+        _listening(settings, embedded),
+        following(embedded.editions) as followed,
+        recording(settings) as savings,
+    ):
+        metrics = QueryMetrics(embedded.deps.metrics.registry)
+        catalogue = replace(followed_catalogue(followed, settings, metrics), savings=savings)
+        with observing(catalogue):
+            yield embedded, catalogue
+
+
+def _check(path: Path) -> None:
+    """Refuse a file that is of no use now; once we run, one that breaks changes nothing."""
+    config = read_config(path, os.environ)
+    if config.problems and not config.announcements:
+        raise ConfigInvalid(f"{path}: no usable server; {config.problems[0]}")
+
+
+@contextmanager
+def _servers(embedded: Embedded, path: Path | None) -> Generator[None]:
+    """Keep the catalogue at what the file says, or, without one, at what events said before."""
+    if path:
+        with embedded.following(path):
+            yield
+    else:
+        embedded.announce(Config())
+        yield
+
+
+def _listening(settings: Settings, embedded: Embedded) -> AbstractContextManager[None]:
+    if settings.listen == "none":
+        return nullcontext()
+    return listening(settings, embedded.deps.intents, embedded.emit, embedded.deps.metrics.registry)
+
+
+def _answer(embedded: Embedded, catalogue: Catalogue, entrance: Entrance) -> None:
+    with _door(embedded) as door, closing(upstreams_of(embedded.settings)) as upstreams:
+        server = service_of(catalogue, upstreams, entrance.caller_of)
+        metrics = metrics_route(catalogue, entrance, is_open=embedded.settings.metrics_open)
+        routes = [*page_routes(catalogue, entrance), *door, metrics]
+        http = HttpServer(server, entrance, index=catalogue.index, routes=routes, checks=embedded.checks)
+        err.print(connection_help(http.url, embedded.settings), highlight=False, soft_wrap=True, markup=False)
+        with _telling(embedded, catalogue):
+            http.run()
+
+
+def _telling(embedded: Embedded, catalogue: Catalogue) -> AbstractContextManager[None]:
+    """Tell people how the first looks go; whoever collects logs has a line of each."""
+    return telling_first_looks(embedded, catalogue, _say) if err.is_terminal else nullcontext()
+
+
+def _say(line: str) -> None:
+    err.print(plain(line), highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _door(embedded: Embedded) -> Generator[list[Route]]:
+    """Open the door for events beside the query service, where a token is set."""
+    settings = embedded.settings
+    if settings.events_token is None:
+        yield []
+        return
+    token, limit, metrics = settings.events_token, settings.door_max_body_bytes, embedded.deps.metrics
+    wake, due_in_s = embedded.wake, settings.retry_after_s
+    with closing(Recorder(embedded.deps.intents, wake, due_in_s=due_in_s, count=metrics.event)) as recorder:
+        yield [events_route(recorder, token=token, max_body_bytes=limit, answered=metrics.answered)]
+
+
+def connection_help(url: str, settings: Settings) -> str:
+    """Return what to type or paste so that a client uses this catalogue."""
+    needs_token = settings.tokens is not None
+    entry: dict[str, object] = {"type": "http", "url": url}
+    over_http = {"mcpServers": {"toolscale": entry | ({"headers": TOKEN_HEADER} if needs_token else {})}}
+    header = f" --header {shlex.quote(': '.join(*TOKEN_HEADER.items()))}" if needs_token else ""
+    config = ["--config", str(settings.config.resolve())] if settings.config else []
+    command = [*_program(), "serve", "--stdio", *config, "--data-dir", str(settings.data_dir.resolve())]
+    return "\n".join(
+        (
+            f"Toolscale answers at {url}",
+            f"For people: {url.removesuffix(MCP_PATH)}{PAGE_PATH}",
+            "",
+            "Claude Code:",
+            f"  claude mcp add --transport http toolscale {url}{header}",
+            "or, over stdio, started by the client in the place of this process:",
+            f"  claude mcp add toolscale -- {shlex.join(command)}",
+            "",
+            "Cursor, Claude Code and others, in an mcp.json (VS Code: `servers` for `mcpServers`):",
+            json.dumps(over_http, indent=2),
+            "",
+        )
+    )
+
+
+def _program() -> list[str]:
+    """Return how this program was started, in full: a client's PATH seldom has the environment it is installed in."""
+    program = Path(sys.argv[0]).resolve()
+    return [sys.executable, "-m", "toolscale"] if program.name == "__main__.py" else [str(program)]

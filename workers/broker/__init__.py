@@ -1,0 +1,1 @@
+"""Guards between Celery and Redis: message format, transport, dead letters."""

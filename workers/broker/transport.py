@@ -1,0 +1,111 @@
+"""A Redis transport that survives a message that is no message.
+
+kombu lets one list item that is not JSON, or not a message, end the whole worker, the item lost with it; Celery does
+the same with a task message it did not expect. Here such an item is handed to `on_garbage` and the worker goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from kombu.transport import TRANSPORT_ALIASES
+from kombu.transport.redis import Channel, Transport
+from kombu.utils.json import loads
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from workers.broker.message import MessageRefused, check_message, check_task
+
+MAX_MESSAGE_BYTES = 1 << 20
+
+OnGarbage = Callable[[str, str], None]
+"""Called with the reason and the item."""
+
+
+def survive_garbage(on_garbage: OnGarbage) -> None:
+    """Make the `redis://` and `rediss://` brokers of this process pass garbage to `on_garbage` and go on."""
+
+    def popped(reply: Any, **_: Any) -> Any:
+        return _popped(reply, on_garbage)
+
+    def item(reply: Any, **_: Any) -> Any:
+        return _item(reply, on_garbage)
+
+    class GuardedChannel(Channel):
+        def _create_client(self, asynchronous: bool = False) -> Any:
+            _assert_open(self)
+            create = cast("Callable[[bool], Any]", super()._create_client)  # type: ignore[misc]  # not in the stubs
+            client = create(asynchronous)
+            # the one place that sees an item before kombu parses it
+            client.set_response_callback("BRPOP", popped)
+            client.set_response_callback("RPOP", item)
+            return client
+
+    class GuardedTransport(Transport):
+        Channel = GuardedChannel
+
+        def _deliver(self, message: Any, queue: str | None) -> None:
+            try:
+                (check_message if _is_between_workers(queue or "") else check_task)(message)
+            except MessageRefused as error:
+                on_garbage(f"expected a Celery message: {error}", _text(message))
+            else:
+                super()._deliver(message, queue)
+
+    aliases = cast("dict[str, Any]", TRANSPORT_ALIASES)  # a callable is allowed, and called
+    for scheme in ("redis", "rediss"):
+        aliases[scheme] = lambda: GuardedTransport
+
+
+def _assert_open(channel: Channel) -> None:
+    """Raise what kombu expects of a lost connection: as it is, an AttributeError ends the worker.
+
+    After Redis was lost, messages are acknowledged on channels that are closed, and channels are closed once more.
+    """
+    connection = cast("Any", channel).connection
+    if connection is None or connection.client is None:
+        raise RedisConnectionError("the connection of this channel was closed")
+
+
+def _popped(reply: Any, on_garbage: OnGarbage) -> Any:
+    """Return a blocking pop's reply, None (nothing came in time) when the item is garbage."""
+    if not reply:
+        return None
+    key, item = reply
+    return None if _item(item, on_garbage) is None else (key, item)
+
+
+def _item(item: Any, on_garbage: OnGarbage) -> Any:
+    """Return the item; where kombu could not parse it, report it and return None, as for an empty queue."""
+    if not isinstance(item, bytes):
+        return item
+    if reason := _fault(item):
+        on_garbage(reason, item[:MAX_MESSAGE_BYTES].decode("utf-8", "replace"))
+        return None
+    return item
+
+
+def _fault(item: bytes) -> str | None:
+    if len(item) > MAX_MESSAGE_BYTES:
+        return f"expected at most {MAX_MESSAGE_BYTES} bytes, got {len(item)}"
+    try:
+        loads(item)
+    except RecursionError:
+        return "expected JSON: it is nested too deeply"
+    except UnicodeDecodeError:
+        return "expected UTF-8"
+    except (ValueError, TypeError, AttributeError, ArithmeticError) as error:  # the last from kombu's typed values
+        return f"expected JSON: {error}"
+    return None
+
+
+def _text(message: object) -> str:
+    try:
+        return str(message)
+    except RecursionError:
+        return "(nested too deeply to be shown)"
+
+
+def _is_between_workers(queue: str) -> bool:
+    """Return whether a queue carries Celery's own talk (remote control, events), not tasks."""
+    return queue.endswith("celery.pidbox") or queue.startswith("celeryev")

@@ -1,0 +1,34 @@
+"""Run the door by itself, for the scaled composition: `python -m workers.events_api`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import structlog
+
+from shared.errors import ToolscaleError
+from shared.observability.logging import configure_logging
+from shared.settings import load_settings
+from workers.events_api.app import serve
+
+_log = structlog.get_logger()
+
+
+def main() -> int:
+    """Serve until a signal ends it; return the exit code, 1 when it could not start."""
+    configure_logging("INFO")
+    # SIGTERM unwinds as Ctrl-C does, so that what was opened is closed
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        serve(load_settings())
+    except ToolscaleError as error:
+        _log.error("door_failed", kind=type(error).__name__, reason=str(error))
+        return 1
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""Record events within a bounded time, whatever the intent store does."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from shared.errors import EventInvalid, IntentsUnavailable
+from workers.emit import Count, Wake, accept, uncounted
+from workers.events_api.cloudevents import Document
+from workers.intents.store import Intent, IntentStore
+
+# Requests that are recorded at the same time; the others wait for their turn within their own time.
+THREADS = 8
+# A producer is promised an answer within 2 s; the rest is for the request's way through the door.
+WITHIN_S = 1.5
+
+RECORDED, REFUSED, NOT_RECORDED = 202, 400, 503
+
+
+class Outcome(BaseModel):
+    """What became of one event.
+
+    `status` is 202: recorded durably, as this `generation` of its server; 400: refused for this `field`, and among the
+    dead letters; 503: not recorded as far as is known, so it should be sent again.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    status: int
+    id: str | None = None
+    server_id: str | None = None
+    generation: int | None = None
+    field: str | None = None
+    reason: str | None = None
+
+
+class Recorder:
+    """Accepts events in threads of its own, at most THREADS at a time, each request within `within_s` seconds."""
+
+    def __init__(
+        self, intents: IntentStore, wake: Wake, *, due_in_s: float, within_s: float = WITHIN_S, count: Count = uncounted
+    ) -> None:
+        self._intents = intents
+        self._accept: Callable[[Document], Intent] = partial(
+            accept, intents=intents, wake=wake, due_in_s=due_in_s, count=count
+        )
+        self._within_s = within_s
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="toolscale door")
+
+    async def record(self, documents: Sequence[Document]) -> list[Outcome]:
+        """Return what became of each, in order.
+
+        One that was still being recorded when the time was up may be recorded all the same: sending it again is safe.
+        """
+        outcomes = [_not_recorded(document, "the intent store did not answer in time") for document in documents]
+        until = time.monotonic() + self._within_s
+
+        def record_all() -> None:
+            for number, document in enumerate(documents):
+                if time.monotonic() >= until:
+                    return
+                outcomes[number] = self._outcome(document)
+
+        await self._in_time(record_all)
+        return list(outcomes)
+
+    async def is_ready(self) -> bool:
+        """Return whether the intent store answers in time."""
+        try:
+            return await self._in_time(lambda: self._intents.intent("readiness"))
+        except IntentsUnavailable:
+            return False
+
+    def close(self) -> None:
+        """Begin nothing more; what hangs in the store is not waited for."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _in_time(self, call: Callable[[], Any]) -> bool:
+        """Return whether the call ended in time; one that has not begun by then never does."""
+        future = self._threads.submit(copy_context().run, call)  # with the trace of the request
+        try:
+            await asyncio.wait_for(asyncio.wrap_future(future), self._within_s)
+        except TimeoutError:
+            return False
+        return True
+
+    def _outcome(self, document: Document) -> Outcome:
+        try:
+            intent = self._accept(document)
+        except EventInvalid as error:
+            return Outcome(status=REFUSED, id=_id(document), field=error.field, reason=error.reason)
+        except IntentsUnavailable as error:
+            return _not_recorded(document, str(error))
+        return Outcome(status=RECORDED, id=_id(document), server_id=intent.server_id, generation=intent.desired)
+
+
+def _not_recorded(document: Document, reason: str) -> Outcome:
+    return Outcome(status=NOT_RECORDED, id=_id(document), reason=reason)
+
+
+def _id(document: Document) -> str | None:
+    found = document.get("id") if isinstance(document, dict) else None
+    return found[:200] if isinstance(found, str) else None

@@ -1,0 +1,134 @@
+"""`POST /events`: who may, what is taken, and how the answer sums up what became of each event."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from shared.observability.metrics import exposition
+from shared.observability.tracing import carried_on
+from workers.events_api.cloudevents import BATCH, MEDIA_TYPES, documents, media_type
+from workers.events_api.recorder import NOT_RECORDED, RECORDED, REFUSED, Outcome
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from starlette.requests import Request
+
+    from workers.events_api.recorder import Recorder
+
+EVENTS_PATH = "/events"
+# A producer that sends its body more slowly than this is cut off.
+BODY_WITHIN_S = 10.0
+
+MIXED = 207
+
+
+def events_route(
+    recorder: Recorder, *, token: str, max_body_bytes: int, answered: Callable[[int], None] = lambda _: None
+) -> Route:
+    """Return the route that records events for whoever holds the token; `answered` is told each answer's status."""
+
+    async def events(request: Request) -> JSONResponse:
+        response = await answer(request)
+        answered(response.status_code)
+        return response
+
+    async def answer(request: Request) -> JSONResponse:
+        try:
+            with carried_on(request.headers.get("traceparent")):
+                return await taken(request)
+        except HTTPException as refusal:
+            return _refused(refusal)
+
+    async def taken(request: Request) -> JSONResponse:
+        _check_token(request, token)
+        sent_as = media_type(request.headers.get("content-type", ""))
+        if sent_as not in MEDIA_TYPES:
+            raise HTTPException(415, f"expected a content-type of {', '.join(MEDIA_TYPES)}")
+        body = await _body(request, max_body_bytes)
+        outcomes = await recorder.record(documents(request.headers, body))
+        return _answer(outcomes) if sent_as == BATCH else _single(outcomes[0])
+
+    return Route(EVENTS_PATH, events, methods=["POST"])
+
+
+def metrics_route(registry: CollectorRegistry, *, token: str | None) -> Route:
+    """Return the route that shows metrics to whoever holds the token; without one, to all."""
+
+    async def metrics(request: Request) -> Response:
+        try:
+            if token is not None:
+                _check_token(request, token)
+        except HTTPException as refusal:
+            return _refused(refusal)
+        accept = request.headers.get("accept", "")
+        body, content_type = await anyio.to_thread.run_sync(exposition, registry, accept)
+        return Response(body, headers={"content-type": content_type})
+
+    return Route("/metrics", metrics, methods=["GET"])
+
+
+def overall(outcomes: Sequence[Outcome]) -> int:
+    """Return the status of a whole batch.
+
+    202: all are recorded. 503: some are not, so send it again; for those that are recorded that is harmless.
+    400: all are refused. 207: some are recorded, the others refused; sending it again cannot help.
+    """
+    found = {outcome.status for outcome in outcomes}
+    if NOT_RECORDED in found:
+        return NOT_RECORDED
+    if found == {REFUSED}:
+        return REFUSED
+    return MIXED if REFUSED in found else RECORDED
+
+
+def _answer(outcomes: Sequence[Outcome]) -> JSONResponse:
+    return _json(overall(outcomes), {"events": [outcome.model_dump(exclude_none=True) for outcome in outcomes]})
+
+
+def _single(outcome: Outcome) -> JSONResponse:
+    return _json(outcome.status, outcome.model_dump(exclude_none=True))
+
+
+def _refused(refusal: HTTPException) -> JSONResponse:
+    content = {"status": refusal.status_code, "reason": refusal.detail}
+    return JSONResponse(content, refusal.status_code, refusal.headers)
+
+
+def _json(status: int, content: dict[str, Any]) -> JSONResponse:
+    return JSONResponse(content, status, {"Retry-After": "1"} if status == NOT_RECORDED else None)
+
+
+def _check_token(request: Request, token: str) -> None:
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    # digests have one length, so the comparison tells nothing about the token, not even how long it is
+    if scheme.lower() != "bearer" or not hmac.compare_digest(_digest(given.strip()), _digest(token)):
+        raise HTTPException(401, "expected the bearer token of TOOLSCALE_EVENTS_TOKEN", {"WWW-Authenticate": "Bearer"})
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
+
+
+async def _body(request: Request, limit: int) -> bytes:
+    """Return the whole body, read no further than the limit."""
+    body = bytearray()
+    try:
+        with anyio.fail_after(BODY_WITHIN_S):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > limit:
+                    raise HTTPException(413, f"expected at most {limit} bytes")
+    except TimeoutError as error:
+        raise HTTPException(408, f"expected the whole body within {BODY_WITHIN_S:g} s") from error
+    except ClientDisconnect as error:
+        raise HTTPException(400, "the request ended before its body did") from error
+    return bytes(body)

@@ -1,0 +1,1 @@
+"""Lists the tools of one MCP server, within limits."""

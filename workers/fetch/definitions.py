@@ -1,0 +1,138 @@
+"""Tools judged one by one: a malformed one is left out with its reason and costs its siblings nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, cast
+
+from mcp.shared.inbound import find_invalid_x_mcp_header
+from mcp_types import Tool
+from mcp_types.methods import validate_server_result
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+from pydantic_core import to_json
+
+from shared.catalog import RejectedTool, ToolDefinition
+from shared.errors import ListingTooLarge
+from shared.upstream.transport.errors import first_problem
+from shared.upstream.transport.json_size import MAX_TOOL_NODES, holds_more_values
+
+if TYPE_CHECKING:
+    from workers.fetch.fetch import Limits
+
+MAX_NAME_CHARACTERS = 128
+MAX_DEPTH = 100
+MAX_REJECTED_NAMED = 100
+_REASON_CHARACTERS = 200
+_ENVELOPE = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+
+
+class Harvest:
+    """The tools of a walk so far: `tools` by name, in the order they came, and the `rejected` ones.
+
+    `size_bytes` is the size of their definitions.
+    """
+
+    def __init__(self, server_id: str, protocol_version: str, limits: Limits) -> None:
+        self.tools: dict[str, ToolDefinition] = {}
+        self.rejected: list[RejectedTool] = []
+        self._server_id = server_id
+        self._version = protocol_version
+        self._limits = limits
+        self.size_bytes = 0
+
+    def add(self, page: Iterable[object]) -> None:
+        """Judge the tools of one page.
+
+        Raises:
+            ListingTooLarge: the server offers more tools, or more bytes of them, than allowed.
+        """
+        for raw in page:
+            if len(self.tools) + len(self.rejected) >= self._limits.max_tools:
+                raise ListingTooLarge(self._server_id, f"more than {self._limits.max_tools} tools")
+            self._judge(raw)
+
+    def _judge(self, raw: object) -> None:
+        try:
+            definition = read_definition(raw, self._version, self._limits.max_tool_bytes)
+            if definition.name in self.tools:
+                raise ValueError("a second tool of this name")  # the same fate as any other
+        except ValueError as error:
+            self.rejected.append(RejectedTool(name=_name_shown(raw), reason=_reason(error)))
+        else:
+            self._keep(definition)
+
+    def _keep(self, definition: ToolDefinition) -> None:
+        self.size_bytes += len(definition.wire)
+        if self.size_bytes > self._limits.max_total_bytes:
+            raise ListingTooLarge(self._server_id, f"more than {self._limits.max_total_bytes} bytes of tools")
+        self.tools[definition.name] = definition
+
+    def rejected_in_short(self) -> tuple[RejectedTool, ...]:
+        """Return the first of the rejected tools, and in one more how many others there are."""
+        named, others = self.rejected[:MAX_REJECTED_NAMED], len(self.rejected) - MAX_REJECTED_NAMED
+        summary = [RejectedTool(name="…", reason=f"{others} more tools were left out")] if others > 0 else []
+        return (*named, *summary)
+
+
+def read_definition(raw: object, protocol_version: str, max_bytes: int) -> ToolDefinition:
+    """Return the definition that a client of this protocol version would see.
+
+    Keys inside its schemas are sorted, because some servers send them in another order each time.
+
+    Raises:
+        ValueError: a client would refuse it, its name cannot be shown, or it is larger than `max_bytes`.
+    """
+    if not isinstance(raw, dict):
+        raise ValueError("not a JSON object")  # one error for all that is wrong with the data
+    _refuse_large(to_json(raw, inf_nan_mode="null"), max_bytes)  # validating takes many times the memory
+    tool = _validated(cast("dict[str, Any]", raw), protocol_version)
+    if not tool.name or len(tool.name) > MAX_NAME_CHARACTERS or not tool.name.isprintable():
+        raise ValueError(f"its name must have 1 to {MAX_NAME_CHARACTERS} printable characters")
+    wire = _wire(tool)
+    _refuse_large(wire, max_bytes)
+    return ToolDefinition.from_wire(wire.decode())
+
+
+def _refuse_large(definition: bytes, max_bytes: int) -> None:
+    if len(definition) > max_bytes:
+        raise ValueError(f"its definition has {len(definition)} bytes, more than {max_bytes}")
+    if holds_more_values(definition, MAX_TOOL_NODES):
+        raise ValueError(f"its definition holds more than {MAX_TOOL_NODES} values")
+
+
+def _validated(raw: dict[str, Any], protocol_version: str) -> Tool:
+    validate_server_result("tools/list", protocol_version, {**_ENVELOPE, "tools": [raw]})
+    tool = Tool.model_validate(raw, by_name=False)
+    # newer clients must drop such a tool
+    if protocol_version in MODERN_PROTOCOL_VERSIONS and (fault := find_invalid_x_mcp_header(tool.input_schema)):
+        raise ValueError(f"invalid x-mcp-header: {fault}")
+    return tool
+
+
+def _wire(tool: Tool) -> bytes:
+    fields = tool.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return to_json({key: _sorted(value) for key, value in fields.items()}, inf_nan_mode="null")
+
+
+def _sorted(value: object, depth: int = 0) -> object:
+    if depth > MAX_DEPTH:
+        raise ValueError(f"its definition is nested more than {MAX_DEPTH} levels deep")
+    if isinstance(value, dict):
+        members = cast("dict[str, object]", value)
+        return {key: _sorted(members[key], depth + 1) for key in sorted(members)}
+    if isinstance(value, list):
+        return [_sorted(item, depth + 1) for item in cast("list[object]", value)]
+    return value
+
+
+def _name_shown(raw: object) -> str:
+    name: object = cast("dict[str, object]", raw).get("name") if isinstance(raw, dict) else None
+    if not isinstance(name, str):
+        return "?"
+    return "".join(sign if sign.isprintable() else "\ufffd" for sign in name[:MAX_NAME_CHARACTERS])
+
+
+def _reason(error: ValueError) -> str:
+    reason = first_problem(error) if isinstance(error, ValidationError) else str(error)
+    return reason.removeprefix("tools.0.")[:_REASON_CHARACTERS]

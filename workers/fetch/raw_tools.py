@@ -1,0 +1,131 @@
+"""A transport from which the tools of a page are taken before the SDK validates them.
+
+The SDK validates a page of tools as a whole, so that one malformed tool costs all of its siblings. Here the raw
+tools leave the page on the way in, and each is judged by itself; what the SDK sees is the page's envelope.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
+
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
+
+from shared.errors import ServerMisbehaved
+from shared.upstream.transport.errors import explain
+from shared.upstream.transport.session_state import Evidence
+
+if TYPE_CHECKING:
+    from contextvars import Context
+    from types import TracebackType
+
+    from mcp.client._transport import ReadStream, WriteStream
+    from mcp.client._transport import TransportStreams as Streams
+
+Stream = TypeVar("Stream", bound="ReadStream[Any] | WriteStream[Any]")
+
+
+class Tap:
+    """A transport that keeps the raw tools of every page; `take_page` hands them out."""
+
+    def __init__(self, transport: AbstractAsyncContextManager[Streams], evidence: Evidence) -> None:
+        self._transport = transport
+        self._evidence = evidence
+        self._stack = AsyncExitStack()
+        self._methods: dict[str, str] = {}
+        self._page: list[object] = []
+
+    async def __aenter__(self) -> Streams:
+        read, write = await self._stack.enter_async_context(self._transport)
+        return _TappedRead(read, self), _TappedWrite(write, self)
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> bool | None:
+        return await self._stack.__aexit__(exc_type, exc_val, exc_tb)
+
+    def take_page(self) -> list[object]:
+        """Return the tools of the last page as they came, once."""
+        page, self._page = self._page, []
+        return page
+
+    def sent(self, outgoing: SessionMessage) -> None:
+        """Note which answer to expect."""
+        if isinstance(outgoing.message, JSONRPCRequest):
+            self._methods[str(outgoing.message.id)] = outgoing.message.method
+
+    def received(self, incoming: SessionMessage | Exception) -> SessionMessage | Exception:
+        """Return what the session is to see instead of this message."""
+        if isinstance(incoming, Exception):
+            self._condemn(incoming)
+        elif isinstance(incoming.message, JSONRPCResponse):
+            return self._without_tools(incoming, incoming.message)
+        elif isinstance(incoming.message, JSONRPCError):
+            self._note_answer(incoming.message.id)
+        return incoming
+
+    def _without_tools(self, incoming: SessionMessage, answer: JSONRPCResponse) -> SessionMessage:
+        tools = answer.result.get("tools")
+        if self._note_answer(answer.id) != "tools/list" or not isinstance(tools, list):
+            return incoming
+        self._page = cast("list[object]", tools)
+        emptied = JSONRPCResponse(jsonrpc="2.0", id=answer.id, result={**answer.result, "tools": []})
+        return SessionMessage(emptied, incoming.metadata)
+
+    def _note_answer(self, request_id: str | int | None) -> str | None:
+        method = self._methods.get(str(request_id))
+        wrong = f"answered a request that was never sent (id {self._evidence.quote(repr(request_id))})"
+        self._evidence.oddity = None if method else wrong
+        return method
+
+    def _condemn(self, error: Exception) -> None:
+        # the SDK only logs what a stream hands it as an error, and waits on
+        unreadable = ServerMisbehaved(self._evidence.server_id, "sends what is not a JSON-RPC message")
+        self._evidence.condemn(explain(self._evidence, error) or unreadable)
+
+
+class _Tapped(Generic[Stream]):
+    """A stream of the transport, with the tap in between."""
+
+    def __init__(self, inner: Stream, tap: Tap) -> None:
+        self._inner = inner
+        self._tap = tap
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> bool | None:
+        return await self._inner.__aexit__(exc_type, exc_val, exc_tb)
+
+
+class _TappedRead(_Tapped["ReadStream[SessionMessage | Exception]"]):
+    """The server's messages, as the tap lets them through."""
+
+    @property
+    def last_context(self) -> Context | None:
+        """The sender's context of the last message, where the transport keeps it."""
+        return getattr(self._inner, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        return self._tap.received(await self._inner.receive())
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        return self._tap.received(await self._inner.__anext__())
+
+
+class _TappedWrite(_Tapped["WriteStream[SessionMessage]"]):
+    """Our messages, each noted by the tap before it goes out."""
+
+    async def send(self, item: SessionMessage, /) -> None:
+        self._tap.sent(item)
+        await self._inner.send(item)

@@ -1,0 +1,1 @@
+"""Computes tool features and writes a server's records."""

@@ -1,0 +1,1 @@
+"""Rebuilds, migrates and restores the index and the intents."""

@@ -1,0 +1,50 @@
+"""Listen to the servers by itself, for the scaled composition: `python -m workers.notifications`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from functools import partial
+
+import structlog
+
+from shared.errors import ToolscaleError
+from shared.observability.logging import configure_logging
+from shared.settings import Settings, load_settings
+from workers.notifications.thread import SOURCE, listening
+from workers.sources.process import source_process
+
+# The intents are read every two seconds.
+READY_WITHIN_S = 25.0
+
+_log = structlog.get_logger()
+
+
+def main() -> int:
+    """Listen until a signal ends it; return the exit code, 1 when it could not start."""
+    configure_logging("INFO")
+    # SIGTERM unwinds as Ctrl-C does, so that what was opened is closed
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        _listen(load_settings())
+    except ToolscaleError as error:
+        _log.error("listening_not_started", kind=type(error).__name__, reason=str(error))
+        return 1
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+def _listen(settings: Settings) -> None:
+    configure_logging(settings.log_level)
+    with (
+        source_process(settings, [SOURCE], READY_WITHIN_S) as process,
+        listening(settings, process.intents, process.emit, process.registry, beat=partial(process.beat, SOURCE)),
+    ):
+        _log.info("listening_started", listen=settings.listen, most=settings.listen_max)
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""Listens to one server: connects, connects again, and asks for a look when it has to."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import anyio
+import structlog
+
+from shared.errors import NoNotifications, ServerError
+from shared.upstream.dial import Target
+from workers.notifications.connection import Ear, listen
+from workers.notifications.metrics import ListeningMetrics
+from workers.sources.watcher import Backoff
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds to wait.
+
+    Between two events for one server: `least_between_s`, doubling to `most_between_s` for as long as it does not stop
+    telling. Before connecting again: `first_retry_s`, doubling to `longest_retry_s`, shorter by chance by up to half;
+    after a connection that lasted `good_s` from the beginning again. `unsupported_s` after a server that cannot tell.
+    """
+
+    connect_s: float = 30.0
+    least_between_s: float = 1.0
+    most_between_s: float = 60.0
+    first_retry_s: float = 1.0
+    longest_retry_s: float = 300.0
+    good_s: float = 60.0
+    unsupported_s: float = 3600.0
+
+
+USUAL = Pace()
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many connections there may be, and how many may be under way at the same time."""
+
+    connections: anyio.CapacityLimiter
+    connecting: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(16))
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """What a listener needs of others: where its server is now, whether it was just listed, and who asks for a look.
+
+    `target` blocks. `ask` returns whether the event was recorded.
+    """
+
+    target: Callable[[], Target]
+    was_just_listed: Callable[[], bool]
+    ask: Callable[[], Awaitable[bool]]
+
+
+class Listener:
+    """Listens to one server until cancelled, whatever that server does."""
+
+    def __init__(
+        self, server_id: str, neighbours: Neighbours, room: Room, pace: Pace, metrics: ListeningMetrics
+    ) -> None:
+        self._server_id = server_id
+        self._neighbours = neighbours
+        self._room = room
+        self._pace = pace
+        self._metrics = metrics
+        self._changed = anyio.Event()
+        self._was_connected = False
+        self._connected_at = math.inf
+
+    async def run(self) -> None:
+        """Listen until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._pass_on)
+            await self._stay_connected()
+
+    async def _stay_connected(self) -> None:
+        backoff = Backoff(self._pace.first_retry_s, self._pace.longest_retry_s)
+        while True:
+            wait_s = await self._until_lost(backoff)
+            await anyio.sleep(wait_s * random.uniform(0.5, 1.0))  # noqa: S311  # spreads load, guards nothing
+
+    async def _until_lost(self, backoff: Backoff) -> float:
+        """Listen until the connection ends; return how long to wait before the next one."""
+        self._connected_at = math.inf
+        try:
+            with self._metrics.connection() as opened:
+                await self._connect(opened)
+        except NoNotifications as error:
+            _log.info("server_not_heard", server=self._server_id, reason=error.reason)
+            return self._pace.unsupported_s
+        except ServerError as error:
+            _log.debug("listening_ended", server=self._server_id, error=error.kind, reason=error.reason)
+        if time.monotonic() - self._connected_at >= self._pace.good_s:
+            backoff.reset()
+        return backoff.next_s()
+
+    async def _connect(self, opened: Callable[[], None]) -> None:
+        async with self._room.connections:
+            with ExitStack() as connecting:
+                await self._room.connecting.acquire()
+                connecting.callback(self._room.connecting.release)
+                target = await anyio.to_thread.run_sync(self._neighbours.target, abandon_on_cancel=True)
+
+                def connected() -> None:
+                    connecting.close()
+                    opened()
+                    self._note_connection()
+
+                ear = Ear(connected, self._note_change, self._metrics.noticed)
+                await listen(self._server_id, target, ear, self._pace.connect_s)
+
+    def _note_connection(self) -> None:
+        """Take a change for missed that may have come while there was no connection."""
+        _log.debug("listening_began", server=self._server_id)
+        if self._was_connected or not self._neighbours.was_just_listed():
+            self._note_change()
+        self._was_connected = True
+        self._connected_at = time.monotonic()
+
+    def _note_change(self) -> None:
+        self._changed.set()
+
+    async def _pass_on(self) -> None:
+        """Ask for a look after each change, and ever more seldom while they do not end."""
+        pause = Backoff(self._pace.least_between_s, self._pace.most_between_s)
+        while True:
+            await self._changed.wait()
+            self._changed = anyio.Event()
+            if not await self._neighbours.ask():
+                self._changed.set()
+            await anyio.sleep(pause.next_s())
+            if not self._changed.is_set():
+                pause.reset()

@@ -1,0 +1,84 @@
+"""What is counted of the connections on which servers tell that their tools changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry
+
+from shared.errors import NoNotifications, ServerError
+from shared.observability.metrics import Metric, counter, gauge
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import GaugeMetricFamily
+
+SERVERS = Metric(
+    "toolscale_listening_servers",
+    "gauge",
+    "servers",
+    "Servers that this process is to hear from, `wanted`, and those whose connection is open and tells, `connected`.",
+    ("state",),
+)
+CONNECTIONS = Metric(
+    "toolscale_listening_connections_total",
+    "counter",
+    "connections",
+    "Connections to hear from servers on: `opened`; `lost` after that; `failed` before; "
+    "`cannot_tell`: the server does not tell of changes.",
+    ("outcome",),
+)
+NOTICES = Metric(
+    "toolscale_listening_notices_total",
+    "counter",
+    "notices",
+    "Times that servers told that their tools changed; several of one server ask for one look.",
+)
+METRICS = (SERVERS, CONNECTIONS, NOTICES)
+
+
+class ListeningMetrics:
+    """Counts what one fleet of listeners hears; used from its event loop alone, and read from any thread."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        """Begin at 0, in a registry of its own where none is given."""
+        registry = CollectorRegistry() if registry is None else registry
+        self._connections = counter(CONNECTIONS, registry)
+        self._notices = counter(NOTICES, registry)
+        self._wanted = self._connected = 0
+        registry.register(self)
+
+    def wanted(self, servers: int) -> None:
+        """Note how many servers are to be heard."""
+        self._wanted = servers
+
+    def noticed(self) -> None:
+        """Count what a server told."""
+        self._notices.inc()
+
+    @contextmanager
+    def connection(self) -> Generator[Callable[[], None]]:
+        """Count a connection by how it ends, and show it while it is open: from when what is yielded is called."""
+        is_open = False
+
+        def opened() -> None:
+            nonlocal is_open
+            is_open = True
+            self._connected += 1
+            self._connections.labels("opened").inc()
+
+        try:
+            yield opened
+        except NoNotifications:
+            self._connections.labels("cannot_tell").inc()
+            raise
+        except ServerError:
+            self._connections.labels("lost" if is_open else "failed").inc()
+            raise
+        finally:
+            self._connected -= is_open
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield how many servers are to be heard now, and how many are."""
+        yield gauge(SERVERS, {"wanted": float(self._wanted), "connected": float(self._connected)})
