@@ -7,7 +7,7 @@ CHART := deploy/helm/requirements.lock
 CHART_READY := $(VENV)/.chart-ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-qdrant check lint types docs docs-transcripts docs-screenshots format lock bench bench-answers bench-fleet bench-retrieval bench-peers bench-search chaos clean
+.PHONY: help demo test test-qdrant check lint types docs docs-transcripts docs-screenshots format lock bench bench-answers bench-fleet bench-retrieval bench-peers bench-search shape chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -80,6 +80,9 @@ bench-retrieval: $(READY) ## measure whether find_tool finds the right tools; th
 
 bench-peers: $(READY) ## measure Toolscale beside its peers, each in an environment of its own in .peers; BENCH_ARGS="--only latency"
 	@$(BIN)/python -m benchmarks.peers $(BENCH_ARGS)
+
+shape: $(READY) ## measure the code: places, imports, the two main paths, sizes, English
+	@$(BIN)/python -m benchmarks.shape
 
 docs-transcripts: $(READY) ## write the answers of a real run on real servers into docs/tools.md
 	@$(BIN)/python -m tests.support.transcripts

@@ -1,0 +1,1 @@
+"""The shape of the code: places, imports, the two main paths, sizes and English, as one table."""
