@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-MARKED_WORDS = ROOT / "tests" / "unit" / "marked_words.txt"
+MARKED_WORDS = ROOT / "tests" / "unit" / "docs" / "marked_words.txt"
 LONGEST_SENTENCE = 25
 
 _WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")

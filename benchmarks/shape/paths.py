@@ -24,12 +24,12 @@ from mcp import Client
 
 from benchmarks.shape.tree import PACKAGES, ROOT, place
 from query.catalogue import Catalogue, catalogue_of
-from query.server import build_server
-from query.tools import offers
+from query.server.mcp import build_server
+from query.tools.registry import offers
 from shared.events import ServerAnnouncement, ServerUp
 from shared.settings import Settings, load_settings
-from tests.hostile.messages import one_page, tool
-from tests.hostile.scripted_http import ScriptedServer, scripted_http
+from tests.support.hostile.messages import one_page, tool
+from tests.support.hostile.scripted_http import ScriptedServer, scripted_http
 from workers.celery_app import build_app
 from workers.dependencies import Dependencies, open_dependencies
 from workers.intents import open_intents

@@ -442,7 +442,7 @@ KEDA = {"enabled": True, "address": "redis:6379"}
         ({"query": {"jwt": {"issuer": "https://login"}}}, "an issuer needs jwks"),
         ({"query": {"allowUnauthenticated": True, "replicas": 2}}, "cursorKey.existingSecret"),
         ({"query": {"allowUnauthenticated": True, "ingress": {"enabled": True}}}, "query.ingress"),
-        ({"query": {"allowUnauthenticated": True, "service": {"type": "LoadBalancer"}}}, "query.server.mcp.type"),
+        ({"query": {"allowUnauthenticated": True, "service": {"type": "LoadBalancer"}}}, "query.service.type"),
         ({"query": CALLERS | {"autoscaling": {"enabled": True, "minReplicas": 9}}}, "minReplicas is above"),
         ({"query": CALLERS | {"autoscaling": {"enabled": True}, "resources": NO_CPU}}, "requests.cpu"),
         ({"workerGroups": {"default": {"keda": KEDA | {"minReplicas": 11}}}}, "workerGroups.default.keda"),

@@ -14,7 +14,7 @@
 {{- fail "query.ingress: not together with allowUnauthenticated, since whoever reaches it could call any tool" -}}
 {{- end -}}
 {{- if and .allowUnauthenticated (ne .service.type "ClusterIP") -}}
-{{- fail "query.server.mcp.type: ClusterIP with allowUnauthenticated, since whoever reaches it from outside could call any tool" -}}
+{{- fail "query.service.type: ClusterIP with allowUnauthenticated, since whoever reaches it from outside could call any tool" -}}
 {{- end -}}
 {{- if .autoscaling.enabled -}}
 {{- if gt (int .autoscaling.minReplicas) (int .autoscaling.maxReplicas) -}}
