@@ -58,8 +58,6 @@ class Settings(BaseSettings):
     """Key for the Qdrant server."""
     data_dir: Path = Path("~/.local/share/toolscale")
     """Where the embedded composition keeps its index and intents."""
-    graph_from_tools: Annotated[int, Field(ge=0)] = 5_000
-    """Tools in Qdrant Edge from which on searches use a graph, built in the background by a process apart; 0: never."""
     config: Path | None = None
     """The operator's `mcp.json`, the only place stdio servers come from; unset: `serve` takes `data_dir`/mcp.json."""
     credentials_dir: Path | None = None
