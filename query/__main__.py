@@ -14,18 +14,18 @@ import structlog
 
 from query.auth.authentication import authentication_of
 from query.calling.upstreams import upstreams_of
-from query.catalogue import Catalogue, followed_catalogue
+from query.catalogue import Catalogue, live_catalogue
 from query.history import recording
-from query.reports.catalogue_size import observing
-from query.search.live_index import following
+from query.reports.catalogue_size import sampling
+from query.search.live_index import live_index
 from query.server.http import HttpServer
-from query.server.listener import open_entrance
+from query.server.listener import open_listener
 from query.server.mcp import service_of
 from query.server.metrics_route import metrics_route
 from query.server.stdio import serve_stdio, stdio_caller
 from query.web.routes import page_routes
 from shared.errors import ToolscaleError
-from shared.index.open_versions import open_editions
+from shared.index.open_versions import open_index_versions
 from shared.observability.logging import configure_logging
 from shared.observability.tracing import configure_tracing
 from shared.settings import Settings, load_settings
@@ -64,23 +64,23 @@ def serve(settings: Settings, *, stdio: bool) -> None:
         return
     with (
         # before the model is loaded, so that what is wrong here is said at once
-        closing(open_entrance(settings, authentication_of(settings))) as entrance,
+        closing(open_listener(settings, authentication_of(settings))) as listener,
         _catalogue(settings) as catalogue,
         closing(upstreams_of(settings)) as upstreams,
     ):
-        server = service_of(catalogue, upstreams, entrance.caller_of)
-        metrics = metrics_route(catalogue, entrance, is_open=settings.metrics_open)
-        routes = [*page_routes(catalogue, entrance), metrics]
-        HttpServer(server, entrance, index=catalogue.index, routes=routes).run()
+        server = service_of(catalogue, upstreams, listener.authenticate)
+        metrics = metrics_route(catalogue, listener, is_open=settings.metrics_public)
+        routes = [*page_routes(catalogue, listener), metrics]
+        HttpServer(server, listener, index=catalogue.index, routes=routes).run()
 
 
 @contextmanager
 def _catalogue(settings: Settings) -> Generator[Catalogue]:
     embedder = FastEmbedder(settings.embedding_model, settings.embedding_threads)
-    editions = open_editions(settings, embedder)
-    with closing(editions.store), following(editions) as followed, recording(settings) as savings:
-        catalogue = replace(followed_catalogue(followed, settings), savings=savings)
-        with observing(catalogue):
+    versions = open_index_versions(settings, embedder)
+    with closing(versions.store), live_index(versions) as live, recording(settings) as recorder:
+        catalogue = replace(live_catalogue(live, settings), recorder=recorder)
+        with sampling(catalogue):
             yield catalogue
 
 

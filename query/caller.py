@@ -28,7 +28,7 @@ class Caller:
     toolset: str | None = None
     budget_tokens: int | None = None
     limit_tokens: int | None = None
-    within: Selection | None = None
+    selection: Selection | None = None
 
     @property
     def scope(self) -> Scope:
@@ -37,8 +37,8 @@ class Caller:
         A server without groups is in the scope of a caller without restriction alone.
         """
         # a toolset that was not looked up, or is not there, shows nothing
-        within = Selection() if self.toolset and self.within is None else self.within
-        return Scope(groups=self.groups, within=within)
+        selection = Selection() if self.toolset and self.selection is None else self.selection
+        return Scope(groups=self.groups, within=selection)
 
 
 # Whoever reaches a service without authentication, which only listens on loopback.

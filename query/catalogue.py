@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from query.metrics import QueryMetrics
-from query.paging.policy import Answers, answers_of
+from query.paging.policy import ResponsePolicy, response_policy
 from query.savings.ledger import Ledger
-from query.search.no_match import NO_MATCH_BELOW
+from query.search.no_match import NO_MATCH_THRESHOLD
 
 if TYPE_CHECKING:
-    from query.history.recorder import Recorder
-    from query.search.live_index import Following
+    from query.history.recorder import UsageRecorder
+    from query.search.live_index import LiveIndex
     from shared.catalog import Encoding
     from shared.index.contract import ToolIndex
-    from shared.index.open_versions import OpenEdition
+    from shared.index.open_versions import OpenVersion
     from shared.settings import Settings
     from shared.text.embedding import Embedder
 
@@ -29,19 +29,19 @@ class Catalogue:
     embedder: Embedder
     ledger: Ledger
     encoding: Encoding = "cl100k_base"
-    no_match_below: float = NO_MATCH_BELOW
-    now: Callable[[], OpenEdition] | None = None
-    is_whole: Callable[[], bool] = lambda: True
-    answers: Answers = field(default_factory=Answers)
-    savings: Recorder | None = None
+    no_match_threshold: float = NO_MATCH_THRESHOLD
+    current_version: Callable[[], OpenVersion] | None = None
+    is_complete: Callable[[], bool] = lambda: True
+    response_policy: ResponsePolicy = field(default_factory=ResponsePolicy)
+    recorder: UsageRecorder | None = None
     metrics: QueryMetrics = field(default_factory=QueryMetrics)
 
     def pinned(self) -> Catalogue:
         """Return the catalogue for one request: index and embedder of one edition, whatever is switched meanwhile."""
-        if self.now is None:
+        if self.current_version is None:
             return self
-        edition = self.now()
-        return replace(self, index=edition.index, embedder=edition.embedder)
+        version = self.current_version()
+        return replace(self, index=version.index, embedder=version.embedder)
 
 
 def catalogue_of(
@@ -58,13 +58,13 @@ def catalogue_of(
         embedder,
         Ledger(index),
         settings.token_encoding,
-        settings.no_match_below,
-        answers=answers_of(settings, metrics.cut),
+        settings.no_match_threshold,
+        response_policy=response_policy(settings, metrics.count_truncated),
         metrics=metrics,
     )
 
 
-def followed_catalogue(followed: Following, settings: Settings, metrics: QueryMetrics | None = None) -> Catalogue:
+def live_catalogue(live: LiveIndex, settings: Settings, metrics: QueryMetrics | None = None) -> Catalogue:
     """Return the catalogue of whatever edition is in service."""
-    catalogue = catalogue_of(followed.index, followed.now().embedder, settings, metrics)
-    return replace(catalogue, now=followed.now, is_whole=followed.is_whole)
+    catalogue = catalogue_of(live.index, live.current().embedder, settings, metrics)
+    return replace(catalogue, current_version=live.current, is_complete=live.is_complete)

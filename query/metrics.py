@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry
 
 from shared.errors import IndexUnavailable
-from shared.observability.metrics import Metric, counter, gauge, histogram, spread
+from shared.observability.metrics import Metric, counter, gauge, histogram, histogram_of
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import GaugeHistogramMetricFamily, GaugeMetricFamily
 
-    from query.response.find_response import FindAnswer
+    from query.response.find_response import FindResponse
     from shared.catalog import ServerRecord
 
     Family = GaugeMetricFamily | GaugeHistogramMetricFamily
@@ -73,8 +73,8 @@ CALLS = Metric(
     ("outcome",),
 )
 CALL_SECONDS = Metric("toolscale_call_seconds", "histogram", "seconds", "What these calls took, connecting included.")
-ANSWERS_CUT = Metric(
-    "toolscale_answers_cut_total",
+RESPONSES_TRUNCATED = Metric(
+    "toolscale_responses_truncated_total",
     "counter",
     "answers",
     "Answers that were too long: shown as `summary` or `name`s, or as the first `page`.",
@@ -112,7 +112,18 @@ STALEST_AGE = Metric(
 )
 
 METRICS = (
-    *(REQUESTS, REQUEST_SECONDS, FIND_SECONDS, NO_MATCH, BASELINE, RETURNED, SAVED, CALLS, CALL_SECONDS, ANSWERS_CUT),
+    *(
+        REQUESTS,
+        REQUEST_SECONDS,
+        FIND_SECONDS,
+        NO_MATCH,
+        BASELINE,
+        RETURNED,
+        SAVED,
+        CALLS,
+        CALL_SECONDS,
+        RESPONSES_TRUNCATED,
+    ),
     *(INDEX_UP, SERVERS, TOOLS, TOOLS_REJECTED, CATALOGUE_TOKENS, LIST_AGE, STALEST_AGE),
 )
 
@@ -132,42 +143,42 @@ class QueryMetrics:
         self._saved = counter(SAVED, self.registry)
         self._calls = counter(CALLS, self.registry)
         self._call_seconds = histogram(CALL_SECONDS, self.registry)
-        self._answers_cut = counter(ANSWERS_CUT, self.registry)
+        self._responses_truncated = counter(RESPONSES_TRUNCATED, self.registry)
 
     @contextmanager
     def request(self, tool: str) -> Generator[Callable[[bool], None]]:
         """Time and count a call of one of our tools; what is yielded is told whether the result is an error."""
         outcome = "error"
 
-        def ended(is_error: bool) -> None:
+        def record_outcome(is_error: bool) -> None:
             nonlocal outcome
             outcome = "refused" if is_error else "ok"
 
         try:
             with self._request_seconds.labels(tool).time():
-                yield ended
+                yield record_outcome
         finally:
             self._requests.labels(tool, outcome).inc()
 
-    def found(self, answer: FindAnswer, *, is_new: bool) -> None:
+    def count_search(self, response: FindResponse, *, is_new: bool) -> None:
         """Count what a search gave, and time its parts; a further page of one is not new."""
-        tokens, timings = answer.token_metrics, answer.timings
+        tokens, timings = response.token_metrics, response.timings
         self._returned.labels(tokens.encoding).inc(tokens.returned_tokens)
         if is_new:
             self._baseline.labels(tokens.encoding).inc(tokens.baseline_tokens)
             self._saved.labels(tokens.encoding).inc(tokens.tokens_saved)
-            self._no_match.inc(bool(answer.no_match))
+            self._no_match.inc(bool(response.no_match))
         for part in ("embed", "search", "sum", "fit"):
             self._find_seconds.labels(part).observe(getattr(timings, f"{part}_ms") / 1e3)
 
-    def called(self, outcome: str, seconds: float) -> None:
+    def count_call(self, outcome: str, seconds: float) -> None:
         """Count and time a call of a server's tool."""
         self._calls.labels(outcome).inc()
         self._call_seconds.observe(seconds)
 
-    def cut(self, tool: str, form: str) -> None:
+    def count_truncated(self, tool: str, form: str) -> None:
         """Count an answer that was too long."""
-        self._answers_cut.labels(tool, form).inc()
+        self._responses_truncated.labels(tool, form).inc()
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,5 +232,5 @@ def _tokens(records: Sequence[ServerRecord]) -> dict[str, float]:
 def _ages(records: Sequence[ServerRecord]) -> Iterator[Family]:
     now = time.time()
     ages = {record.server_id: max(0.0, now - (record.last_listed_at or now)) for record in records}
-    yield spread(LIST_AGE, ages.values())
+    yield histogram_of(LIST_AGE, ages.values())
     yield gauge(STALEST_AGE, {server: ages[server] for server in nlargest(STALEST, ages, key=ages.__getitem__)})

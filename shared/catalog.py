@@ -29,7 +29,7 @@ Transport = Literal["streamable-http", "sse", "stdio"]
 NAMESPACE = uuid.UUID("5f0a2b1e-7d0c-5f6e-9a53-0c1f6f2f7a11")
 
 # Part of every digest: raise it when counting or embedding of the same definition changes.
-RECIPE = "2"
+FEATURES_VERSION = "2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def digest(definition: ToolDefinition, declared_name: str) -> str:
     The server's declared name is part of it, since it is part of the embedded text; the server's id is not,
     so that replicas of one server share their digests.
     """
-    material = "\x00".join((RECIPE, declared_name, definition.wire))
+    material = "\x00".join((FEATURES_VERSION, declared_name, definition.wire))
     return hashlib.sha256(material.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
@@ -136,7 +136,7 @@ class ToolVectors:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class ToolFeatures:
     """What was made of a definition. Equal digests stand for equal counts and vectors, whichever server it is of.
 
     An encoding absent from `token_counts` could not be counted.
@@ -262,7 +262,7 @@ class ServerRecord(BaseModel):
     tokens: dict[Encoding, int] = {}
     uncounted: dict[Encoding, tuple[str, ...]] = {}
     rejected: tuple[RejectedTool, ...] = ()
-    recipe: str = ""
+    features_version: str = ""
     catalog_digest: str = ""
     generation: int = 0
     revision: int = 0
@@ -270,12 +270,12 @@ class ServerRecord(BaseModel):
     stale_since: float | None = None
     last_error: str | None = None
     failures: int = 0
-    next_look_at: float | None = None
+    next_reconcile_at: float | None = None
 
     @property
     def is_listed(self) -> bool:
         """Return whether the sums speak of tools that the index holds now."""
-        return self.last_listed_at is not None and self.recipe == RECIPE
+        return self.last_listed_at is not None and self.features_version == FEATURES_VERSION
 
 
 @dataclass(frozen=True, slots=True)

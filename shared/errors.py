@@ -18,17 +18,17 @@
     │   └── LeaseHeld             another run is looking at this server right now
     └── Permanent                 it needs a change by someone
         ├── EventInvalid          an event that does not follow the contract; names the field
-        ├── ServerRefused         401 or 403: credentials are missing or wrong
-        ├── ServerMisbehaved      not MCP: broken JSON, a repeated cursor, no common protocol version
-        ├── NoNotifications       the server does not tell when its tools change
+        ├── ServerAuthRequired         401 or 403: credentials are missing or wrong
+        ├── ProtocolViolation      not MCP: broken JSON, a repeated cursor, no common protocol version
+        ├── NotificationsUnsupported       the server does not tell when its tools change
         ├── ListingTooLarge       a guard on bytes, pages or tools was hit
         ├── AddressForbidden      the endpoint is outside what the operator allows
         ├── ToolNotFound          no tool, or several, of that name lie within the caller's scope
         ├── ArgumentsInvalid      arguments that a tool's input schema refuses; names the field
-        ├── CallerRefused         a caller's token opens nothing: unknown, expired, or for someone else
+        ├── AuthenticationFailed         a caller's token opens nothing: unknown, expired, or for someone else
         ├── BudgetTooSmall        not even the shortest answer fits into the tokens that were asked for
         ├── CursorInvalid         a cursor that was changed, is another's, or has expired
-        ├── ServiceRefused        a running service refuses what the command line asks
+        ├── ServiceRejected        a running service refuses what the command line asks
         ├── ServerUnknown         no server of the name that was given was ever announced
         ├── ConfigInvalid         a setting or an mcp.json that cannot be used
         ├── IndexHeld             a ConfigInvalid: another process uses the data directory
@@ -55,7 +55,7 @@ class ServiceUnreachable(Retryable):
     """A running service that the command line asks did not answer."""
 
 
-class ServiceRefused(Permanent):
+class ServiceRejected(Permanent):
     """A running service refuses what the command line asks."""
 
 
@@ -96,15 +96,15 @@ class CallsExhausted(Retryable):
     """As many calls are under way, connections open, or large results in hand as may be; says when to try again."""
 
 
-class ServerRefused(ServerError, Permanent):
+class ServerAuthRequired(ServerError, Permanent):
     """The server wants other credentials (401 or 403)."""
 
 
-class ServerMisbehaved(ServerError, Permanent):
+class ProtocolViolation(ServerError, Permanent):
     """The server does not speak MCP as it should."""
 
 
-class NoNotifications(ServerError, Permanent):
+class NotificationsUnsupported(ServerError, Permanent):
     """The server does not tell when its tools change."""
 
 
@@ -207,7 +207,7 @@ class EventInvalid(Permanent):
         return f"{self.field}: {self.reason}"
 
 
-class CallerRefused(Permanent):
+class AuthenticationFailed(Permanent):
     """A caller's token opens nothing; the reason never quotes it."""
 
 

@@ -21,7 +21,9 @@ def setting_names() -> set[str]:
     names: set[str] = set()
     for field, info in Settings.model_fields.items():
         alias = info.validation_alias
-        names |= {str(each) for each in alias.choices} if isinstance(alias, AliasChoices) else {PREFIX + field.upper()}
+        names |= (
+            {str(choice) for choice in alias.choices} if isinstance(alias, AliasChoices) else {PREFIX + field.upper()}
+        )
     return names
 
 

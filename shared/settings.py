@@ -18,7 +18,7 @@ from shared.toolset import TOOLSET_NAME
 
 PREFIX = "TOOLSCALE_"
 
-Listen = Literal["http", "all", "none"]
+Subscribe = Literal["http", "all", "none"]
 RedisUrl = Annotated[str, StringConstraints(pattern=r"^(rediss?|unix)://")]
 ResponseMode = Literal["summary", "detailed", "auto"]
 # One secret, or several with commas between, 32 characters or more each.
@@ -58,11 +58,11 @@ class Settings(BaseSettings):
     """Key for the Qdrant server."""
     data_dir: Path = Path("~/.local/share/toolscale")
     """Where the embedded composition keeps its index and intents."""
-    config: Path | None = None
+    mcp_config: Path | None = None
     """The operator's `mcp.json`, the only place stdio servers come from; unset: `serve` takes `data_dir`/mcp.json."""
     credentials_dir: Path | None = None
     """Directory of secrets named by `credential_ref`; beside it, `TOOLSCALE_CREDENTIAL_<NAME>` is looked up."""
-    credentials_hosts: Annotated[CredentialHosts | None, NoDecode] = None
+    credential_hosts: Annotated[CredentialHosts | None, NoDecode] = None
     """Hosts each may be sent to, `github=*.github.com,10.0.0.0/8 jira=jira.lan`; unset: allowed hosts but for `*`."""
 
     embedding_model: str = BUNDLED_MODEL
@@ -90,7 +90,7 @@ class Settings(BaseSettings):
     savings_keep_days: Annotated[int, Field(ge=1, le=400)] = 30
     """Days for which savings, calls and the catalogue's size are kept, today included; in Redis or in `data_dir`."""
 
-    no_match_below: Annotated[float, Field(ge=-1, le=1)] = 0.18
+    no_match_threshold: Annotated[float, Field(ge=-1, le=1)] = 0.18
     """Least cosine of a match, less 0.3 of that of the nearest kinds of tools, -1 (any) to 1; for the bundled model."""
 
     allowed_hosts: Annotated[frozenset[str], NoDecode] = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -105,7 +105,7 @@ class Settings(BaseSettings):
     """Bytes of one response, event or line, refused before it is parsed."""
     listing_max_total_bytes: Annotated[int, Field(ge=65_536, le=1 << 32)] = 64 << 20
     """Bytes of all of a server's definitions together."""
-    listing_large_at_once: Annotated[int, Field(ge=1, le=256)] = 2
+    listing_max_large: Annotated[int, Field(ge=1, le=256)] = 2
     """Lists beyond 256 KiB, or beyond 10,000 values in a response, that one worker holds at a time; others wait."""
     tool_max_bytes: Annotated[int, Field(ge=1_024, le=1 << 26)] = 2 << 20
     """Bytes of one tool's definition; a larger tool is left out, its siblings are kept."""
@@ -114,7 +114,7 @@ class Settings(BaseSettings):
     """Servers looked at at the same time by one worker process."""
     sweep_interval_s: Annotated[float, Field(ge=0.1, le=3600)] = 5.0
     """Seconds between two sweeps for events that were recorded and not acted upon."""
-    retry_after_s: Annotated[float, Field(ge=0.1, le=3600)] = 15.0
+    redeliver_after_s: Annotated[float, Field(ge=0.1, le=3600)] = 15.0
     """Seconds after which a recorded event without a run is sent again; doubles with each failed look."""
     retry_max_s: Annotated[float, Field(ge=1, le=86_400)] = 900.0
     """The longest wait between two looks at a server that keeps failing, in seconds."""
@@ -124,9 +124,9 @@ class Settings(BaseSettings):
     """Seconds between looks at a server of which events say nothing new; two may follow at once. A storm costs few."""
     quarantine_after: Annotated[int, Field(ge=1, le=1_000)] = 5
     """Looks in a row that fail, or that kill their worker, before a server's tools are hidden."""
-    stop_after_s: Annotated[float, Field(ge=60, le=31_536_000)] = 86_400.0
+    give_up_after_s: Annotated[float, Field(ge=60, le=31_536_000)] = 86_400.0
     """Seconds without a good list after which a server counts as stopped, until it is announced again."""
-    shutdown_s: Annotated[float, Field(ge=0, le=600)] = 30.0
+    shutdown_grace_s: Annotated[float, Field(ge=0, le=600)] = 30.0
     """Seconds that a worker which was asked to end leaves its listings; what is being written is finished."""
     lease_s: Annotated[float, Field(ge=1, le=600)] = 10.0
     """Seconds until a dead worker's hold on a server expires; a living one renews it."""
@@ -146,7 +146,7 @@ class Settings(BaseSettings):
 
     public_url: HttpUrl | None = None
     """The URL that clients reach `/mcp` by; needed with JWTs, which must have been issued for it."""
-    tokens: Path | None = None
+    tokens_file: Path | None = None
     """A TOML file of callers and digests of their bearer tokens, as `toolscale token new` prints them."""
     stdio_groups: Annotated[frozenset[str], NoDecode] | None = None
     """Groups that a client over stdio sees the tools of, separated by commas; unset: all."""
@@ -166,7 +166,7 @@ class Settings(BaseSettings):
     """The claim with the caller's permissions: a list, or a text with blanks between them."""
     jwt_groups_claim: ClaimName = "groups"
     """The claim with the list of the caller's groups; a JWT without it sees nothing."""
-    jwt_unrestricted_group: str | None = None
+    jwt_admin_group: str | None = None
     """Whoever is in this group sees the tools of all groups, and those of none; unset: nobody does."""
     jwt_toolset_claim: ClaimName = "toolset"
     """The claim with the name of the caller's toolset."""
@@ -183,28 +183,28 @@ class Settings(BaseSettings):
     """Seconds after its last call until a connection, or the process of a stdio server, is ended."""
     call_max_per_caller: Annotated[int, Field(ge=1, le=100_000)] = 64
     """Calls that one caller may have under way; another one is refused. Without authentication all are one caller."""
-    call_large_at_once: Annotated[int, Field(ge=1, le=1_000)] = 4
+    call_max_large: Annotated[int, Field(ge=1, le=1_000)] = 4
     """Results beyond 256 KiB, or beyond 10,000 values, in hand at a time, up to 60 MiB each; others wait."""
 
     events_token: Annotated[str, Field(min_length=16, max_length=1_000)] | None = Field(default=None, repr=False)
     """The bearer token that producers show at the HTTP door for events, 16 characters or more; unset: no door."""
-    door_host: str = "127.0.0.1"
+    events_host: str = "127.0.0.1"
     """Address the door of the scaled composition listens on."""
-    door_port: Annotated[int, Field(ge=0, le=65_535)] = 8766
+    events_port: Annotated[int, Field(ge=0, le=65_535)] = 8766
     """Port the door of the scaled composition listens on; 0: any free one."""
-    door_max_body_bytes: Annotated[int, Field(ge=1_024, le=1 << 26)] = 1 << 20
+    events_max_body_bytes: Annotated[int, Field(ge=1_024, le=1 << 26)] = 1 << 20
     """Bytes of one request at the door, a whole batch included."""
-    listen: Listen = "http"
+    subscribe: Subscribe = "http"
     """Which servers are asked to tell when their tools change: http, all (stdio servers then keep running), or none."""
     listen_max: Annotated[int, Field(ge=1, le=100_000)] = 1_000
     """Servers that one process listens to at the same time; changes of the others are found by the resync."""
-    watch_scope: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{0,100}$")] = ""
+    watch_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{0,100}$")] = ""
     """What tells a `toolscale watch` from others of its kind on one catalogue: a cluster's or a machine's name."""
-    monitor_host: str = "127.0.0.1"
+    metrics_host: str = "127.0.0.1"
     """Address of a process's own port; whoever reaches it reads its metrics, and can do no more."""
-    monitor_port: Annotated[int, Field(ge=0, le=65_535)] | None = None
+    metrics_port: Annotated[int, Field(ge=0, le=65_535)] | None = None
     """Port on which a worker, beat, a watcher or `workers.notifications` shows metrics; 0: any; unset: none."""
-    metrics_open: bool = False
+    metrics_public: bool = False
     """Let whoever reaches the query service, or the door, read `/metrics`; else it needs a token, as the rest does."""
     config_poll_s: Annotated[float, Field(ge=0.05, le=3_600)] = 1.0
     """Seconds between two looks at whether the `mcp.json` changed."""
@@ -214,7 +214,7 @@ class Settings(BaseSettings):
     def _split(cls, value: object) -> object:
         return frozenset(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
-    @field_validator("credentials_hosts", mode="before")
+    @field_validator("credential_hosts", mode="before")
     @classmethod
     def _table(cls, value: object) -> object:
         if not isinstance(value, str):
@@ -224,7 +224,7 @@ class Settings(BaseSettings):
             raise ValueError("a credential is named twice")
         return {name: cls._split(hosts) for name, _, hosts in entries}
 
-    @field_validator("data_dir", "config", "credentials_dir", "tokens")
+    @field_validator("data_dir", "mcp_config", "credentials_dir", "tokens_file")
     @classmethod
     def _expand(cls, value: Path | None) -> Path | None:
         return value.expanduser() if value else None
@@ -252,7 +252,7 @@ def load_settings(**overrides: object) -> Settings:
         return Settings(**given)  # type: ignore[arg-type]  # pydantic validates what mypy cannot see
     except ValidationError as error:
         # without the values: some are secrets
-        wrong = [f"setting {_named(each['loc'])}: {each['msg']}" for each in error.errors(include_url=False)]
+        wrong = [f"setting {_named(problem['loc'])}: {problem['msg']}" for problem in error.errors(include_url=False)]
         raise ConfigInvalid("; ".join(wrong)) from error
 
 

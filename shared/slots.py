@@ -11,7 +11,7 @@ from collections.abc import Generator, Hashable
 from contextlib import contextmanager
 
 
-class Turns:
+class LargePayloadSlots:
     """Who may hold something large: at most `limit` at a time. Safe to use from several threads.
 
     Who waits for a turn has none, so whoever has one gets to the end and gives it back.
@@ -22,19 +22,19 @@ class Turns:
         self._holders: set[Hashable] = set()
         self._lock = threading.Lock()
 
-    def try_take(self, holder: Hashable) -> bool:
+    def try_acquire(self, holder: Hashable) -> bool:
         """Return whether it is this holder's turn; once it is, it stays so until it is given back."""
         with self._lock:
             if holder not in self._holders and len(self._holders) < self._limit:
                 self._holders.add(holder)
             return holder in self._holders
 
-    def give_back(self, holder: Hashable) -> None:
+    def release(self, holder: Hashable) -> None:
         """Let another have this holder's turn, if it has one."""
         with self._lock:
             self._holders.discard(holder)
 
-    def pass_on(self, holder: Hashable, to: Hashable) -> None:
+    def transfer(self, holder: Hashable, to: Hashable) -> None:
         """Make this holder's turn, if it has one, that of another, who may have one already."""
         with self._lock:
             if holder in self._holders:
@@ -42,9 +42,9 @@ class Turns:
                 self._holders.add(to)
 
     @contextmanager
-    def given_back(self, holder: Hashable) -> Generator[None]:
+    def released(self, holder: Hashable) -> Generator[None]:
         """Give the holder's turn back, if it has one, when the block ends."""
         try:
             yield
         finally:
-            self.give_back(holder)
+            self.release(holder)

@@ -16,7 +16,7 @@ T = TypeVar("T")
 _log = structlog.get_logger()
 
 
-class FollowedFile(Generic[T]):
+class WatchedFile(Generic[T]):
     """What `read` makes of the file; cheap to ask, safe from several threads.
 
     A file that breaks, or goes away, while we run leaves what it said before, and an error in the log.
@@ -30,20 +30,20 @@ class FollowedFile(Generic[T]):
         """
         self._path, self._read, self._lock = path, read, threading.Lock()
         self._status = _status(path)  # before the file is read: a change in between is seen the next time
-        self._said = read(path)
+        self._value = read(path)
 
-    def current(self) -> T:
+    def read(self) -> T:
         """Return what the file says now, the same object as long as it does not change."""
         with self._lock:
             status = _status(self._path)
             if status != self._status:
                 self._status = status
                 self._read_again()
-            return self._said
+            return self._value
 
     def _read_again(self) -> None:
         try:
-            self._said = self._read(self._path)
+            self._value = self._read(self._path)
         except ConfigInvalid as error:
             _log.error("auth_file_not_read", path=str(self._path), reason=str(error))
 

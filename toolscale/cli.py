@@ -23,10 +23,10 @@ def _run() -> None:
 
     from shared.errors import Permanent, ToolscaleError  # noqa: PLC0415
     from toolscale.app import app  # noqa: PLC0415
-    from toolscale.console import err, plain  # noqa: PLC0415
+    from toolscale.console import err, printable  # noqa: PLC0415
 
     try:
         app()
     except ToolscaleError as error:
-        err.print(Text.assemble(("error:", "red"), " ", plain(str(error))), soft_wrap=True)
+        err.print(Text.assemble(("error:", "red"), " ", printable(str(error))), soft_wrap=True)
         sys.exit(2 if isinstance(error, Permanent) else 1)

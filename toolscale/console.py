@@ -53,20 +53,20 @@ def print_json(document: object) -> None:
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
 
 
-def figures(of: str, *columns: str) -> Table:
+def number_table(first_column: str, *columns: str) -> Table:
     """Return a table to be filled whose columns but the first are of numbers, which end at the right."""
-    table = Table(of, box=None, header_style="bold")
+    table = Table(first_column, box=None, header_style="bold")
     for column in columns:
         table.add_column(column, justify="right")
     return table
 
 
-def count(number: int | None) -> str:
+def thousands(number: int | None) -> str:
     """Return 12,345; nothing for what is not known."""
     return "" if number is None else f"{number:,}"
 
 
-def share(part: float | None) -> str:
+def percent(part: float | None) -> str:
     """Return a part of a whole, 0 to 1, in percent; nothing where there is no such part."""
     return "" if part is None else f"{part:.1%}"
 
@@ -82,6 +82,6 @@ def ago(at: float | None, now: float) -> str:
     return f"{passed_s:.0f} s ago"
 
 
-def plain(text: str) -> str:
+def printable(text: str) -> str:
     """Return someone else's text as one line that a terminal does not act upon."""
     return "".join(sign if sign.isprintable() else " " if sign.isspace() else "\ufffd" for sign in text)

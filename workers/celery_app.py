@@ -20,7 +20,7 @@ from kombu.exceptions import OperationalError
 from shared.errors import IndexUnavailable
 from shared.events import ServerEvent
 from shared.observability.logging import configure_logging
-from shared.observability.tracing import configure_tracing, send_waiting
+from shared.observability.tracing import configure_tracing, flush_spans
 from shared.settings import Settings
 from shared.upstream.config_file import ConfigFile
 from workers.broker.dead_letters import keep_refused_messages
@@ -33,8 +33,8 @@ from workers.maintenance.rebuild import rebuild_if_lost
 from workers.metrics import BacklogGauges, WorkerMetrics
 from workers.monitoring.beat import show_ticks
 from workers.monitoring.queue import QUEUE
-from workers.monitoring.worker import monitored, note_wait, stamp, warn_of_uncounted_looks
-from workers.sources.mcp_json import ConfigFollower, following_config
+from workers.monitoring.worker import monitored, record_wait, stamp, warn_of_uncounted_reconciles
+from workers.sources.mcp_json import ConfigReconciler, config_reconciled
 from workers.sources.metrics import SourceMetrics
 from workers.sources.reconcile import Emit
 from workers.tasks import SWEEP_INTENTS, TICK_EXPIRES_S, Tasks, send_reconcile
@@ -52,14 +52,14 @@ VISIBLE_AFTER_S = 30
 RESTORE_INTERVAL_S = 5
 
 
-class Opened:
+class LazyDependencies:
     """Opens the dependencies once, on first use in this process, and closes them at its end."""
 
-    def __init__(self, settings: Settings, metrics: WorkerMetrics, given: Dependencies | None = None) -> None:
+    def __init__(self, settings: Settings, metrics: WorkerMetrics, overrides: Dependencies | None = None) -> None:
         self._settings = settings
         self._metrics = metrics
-        self._opened = given
-        self._intents: IntentStore | None = given.intents if given else None
+        self._opened = overrides
+        self._intents: IntentStore | None = overrides.intents if overrides else None
         self._opening = threading.RLock()
         # its own: whoever opens the rest may wait for an index that does not answer
         self._opening_intents = threading.Lock()
@@ -79,8 +79,8 @@ class Opened:
                 with suppress(IndexUnavailable):  # the sweep does it too; here, before any look, it asks for fewer
                     rebuild_if_lost(self._opened)
             opened = self._opened
-        if opened.own_model:
-            opened.own_model.ask_once()
+        if opened.rollout:
+            opened.rollout.request_once()
         return opened
 
     def touch_index(self) -> None:
@@ -89,9 +89,9 @@ class Opened:
         Raises:
             IndexUnavailable: the index takes no writes.
         """
-        editions = self.dependencies().editions
-        if editions:
-            editions.store.touch()
+        versions = self.dependencies().versions
+        if versions:
+            versions.store.check_writable()
 
     def close(self) -> None:
         """Close what was opened, in the reverse order."""
@@ -105,23 +105,23 @@ class Opened:
             self._intents = None
 
 
-def build_app(settings: Settings, given: Dependencies | None = None) -> Celery:
+def build_app(settings: Settings, overrides: Dependencies | None = None) -> Celery:
     """Return the app for these settings; with `given`, tasks use those dependencies and the caller closes them."""
     app = Celery("toolscale", broker=settings.redis_url or "memory://localhost/")
-    metrics = given.metrics if given else WorkerMetrics()
-    opened = Opened(settings, metrics, given)
-    app.conf.update(_delivery(settings), **_schedule(settings), **_conduct(settings))
-    Tasks(app, opened.intents, opened.dependencies, settings.retry_after_s, metrics).register()
-    if given is None:
-        _connect_signals(app, settings, opened, metrics)
+    metrics = overrides.metrics if overrides else WorkerMetrics()
+    lazy = LazyDependencies(settings, metrics, overrides)
+    app.conf.update(_delivery_options(settings), **_schedule(settings), **_worker_options(settings))
+    Tasks(app, lazy.intents, lazy.dependencies, settings.redeliver_after_s, metrics).register()
+    if overrides is None:
+        _connect_signals(app, settings, lazy, metrics)
     return app
 
 
-def _delivery(settings: Settings) -> dict[str, Any]:
+def _delivery_options(settings: Settings) -> dict[str, Any]:
     transport: dict[str, Any] = {"polling_interval": MEMORY_POLLING_S}
     if settings.redis_url:
         transport = {
-            "visibility_timeout": _look_limit_s(settings) + HARD_LIMIT_AFTER_S + VISIBLE_AFTER_S,
+            "visibility_timeout": _task_limit_s(settings) + HARD_LIMIT_AFTER_S + VISIBLE_AFTER_S,
             "unacked_restore_interval": RESTORE_INTERVAL_S,
             "unacked_restore_throttle": 1,
             "socket_timeout": 5,
@@ -134,12 +134,12 @@ def _delivery(settings: Settings) -> dict[str, Any]:
         "worker_prefetch_multiplier": 1,
         "broker_transport_options": transport,
         "broker_connection_retry_on_startup": True,
-        "task_soft_time_limit": _look_limit_s(settings),
-        "task_time_limit": _look_limit_s(settings) + HARD_LIMIT_AFTER_S,
+        "task_soft_time_limit": _task_limit_s(settings),
+        "task_time_limit": _task_limit_s(settings) + HARD_LIMIT_AFTER_S,
     }
 
 
-def _look_limit_s(settings: Settings) -> float:
+def _task_limit_s(settings: Settings) -> float:
     return settings.listing_timeout_s + WORK_LIMIT_S
 
 
@@ -155,7 +155,7 @@ def _schedule(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _conduct(settings: Settings) -> dict[str, Any]:
+def _worker_options(settings: Settings) -> dict[str, Any]:
     return {
         "task_default_queue": QUEUE,
         "task_serializer": "json",
@@ -163,7 +163,7 @@ def _conduct(settings: Settings) -> dict[str, Any]:
         "task_ignore_result": True,
         "worker_pool": "threads",  # a look waits on a server; ONNX Runtime and tiktoken release the GIL
         "worker_concurrency": settings.worker_concurrency,
-        "worker_soft_shutdown_timeout": settings.shutdown_s,
+        "worker_soft_shutdown_timeout": settings.shutdown_grace_s,
         "worker_send_task_events": True,
         "task_send_sent_event": True,
         "worker_hijack_root_logger": False,
@@ -171,32 +171,34 @@ def _conduct(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _connect_signals(app: Celery, settings: Settings, opened: Opened, metrics: WorkerMetrics) -> None:
+def _connect_signals(app: Celery, settings: Settings, lazy: LazyDependencies, metrics: WorkerMetrics) -> None:
     running = ExitStack()
     sources = SourceMetrics(metrics.registry)
 
     def on_ready(sender: Any = None, **_: Any) -> None:
         _sweep_at_start(app)
         # the parent of processes opens no index: what it opened, its children would share
-        touch_index = opened.touch_index if isinstance(sender.pool, ThreadsPool) else None
-        gauges, limit = (BacklogGauges(opened.intents().backlog), sources), sender.pool.limit
+        touch_index = lazy.touch_index if isinstance(sender.pool, ThreadsPool) else None
+        gauges, limit = (BacklogGauges(lazy.intents().backlog), sources), sender.pool.limit
         running.enter_context(monitored(settings, metrics, gauges, limit, touch_index, os.environ))
-        if settings.monitor_port is not None:
-            warn_of_uncounted_looks(sender.pool, os.environ)
-        if settings.config:
-            emit_here = _emit(app, settings, opened.intents(), metrics)
-            follower = ConfigFollower(ConfigFile(settings.config, os.environ), opened.intents(), emit_here, sources)
-            running.enter_context(following_config(follower, settings.config_poll_s))
+        if settings.metrics_port is not None:
+            warn_of_uncounted_reconciles(sender.pool, os.environ)
+        if settings.mcp_config:
+            emit_here = _emit(app, settings, lazy.intents(), metrics)
+            reconciler = ConfigReconciler(
+                ConfigFile(settings.mcp_config, os.environ), lazy.intents(), emit_here, sources
+            )
+            running.enter_context(config_reconciled(reconciler, settings.config_poll_s))
 
     def on_init(**_: Any) -> None:
         configure_tracing("toolscale-worker", os.environ)
 
     def on_shutting_down(**_: Any) -> None:
-        interrupt_fetches_after(settings.shutdown_s)
+        interrupt_fetches_after(settings.shutdown_grace_s)
 
     def on_shutdown(**_: Any) -> None:
         running.close()
-        opened.close()
+        lazy.close()
 
     def on_logging(**_: Any) -> None:
         configure_logging(settings.log_level)
@@ -209,13 +211,13 @@ def _connect_signals(app: Celery, settings: Settings, opened: Opened, metrics: W
     signals.worker_process_shutdown.connect(_send_spans, weak=False)
     signals.worker_process_shutdown.connect(on_shutdown, weak=False)
     signals.setup_logging.connect(on_logging, weak=False)
-    signals.task_prerun.connect(note_wait(metrics), weak=False)
+    signals.task_prerun.connect(record_wait(metrics), weak=False)
     signals.before_task_publish.connect(stamp, weak=False)
-    keep_refused_messages(opened.intents)
+    keep_refused_messages(lazy.intents)
 
 
 def _send_spans(**_: Any) -> None:
-    send_waiting()
+    flush_spans()
 
 
 def _sweep_at_start(app: Celery) -> None:
@@ -227,9 +229,9 @@ def _sweep_at_start(app: Celery) -> None:
 
 
 def _emit(app: Celery, settings: Settings, intents: IntentStore, metrics: WorkerMetrics) -> Emit:
-    wake = partial(send_reconcile, app)
+    enqueue = partial(send_reconcile, app)
 
     def emit_here(event: ServerEvent) -> Intent:
-        return emit(event, intents, wake, due_in_s=settings.retry_after_s, count=metrics.event)
+        return emit(event, intents, enqueue, due_in_s=settings.redeliver_after_s, count=metrics.event)
 
     return emit_here

@@ -14,9 +14,9 @@ import structlog
 from shared.catalog import Encoding, Listing
 from shared.errors import IndexUnavailable, ModelUnavailable
 from shared.index.contract import ToolIndex
-from shared.index.open_versions import Editions, OpenEdition, index_in_service, open_editions
+from shared.index.open_versions import IndexVersions, OpenVersion, active_index, open_index_versions
 from shared.settings import Settings
-from shared.slots import Turns
+from shared.slots import LargePayloadSlots
 from shared.text.embedding import Embedder, FastEmbedder, known_models
 from shared.text.tokens import Counter, counters
 from workers.intents.store import Intent, IntentStore
@@ -24,11 +24,11 @@ from workers.metrics import WorkerMetrics
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class FailurePolicy:
     """When a server that gives no list is given up: hidden after so many `looks`, stopped after so many seconds."""
 
-    looks: int = 5
-    stop_after_s: float = 86_400.0
+    quarantine_after: int = 5
+    give_up_after_s: float = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +45,15 @@ class Dependencies:
     embedder: Embedder
     counters: Mapping[Encoding, Counter]
     list_server: Callable[[Intent], Listing]
-    patience: Patience = Patience()
-    editions: Editions | None = None
-    own_model: OwnModel | None = None
-    coming: OpenEdition | None = None
-    turns: Turns = field(default_factory=lambda: Turns(1))
-    computing: AbstractContextManager[object] = field(default_factory=nullcontext)
+    failure_policy: FailurePolicy = FailurePolicy()
+    versions: IndexVersions | None = None
+    rollout: ModelRollout | None = None
+    next_version: OpenVersion | None = None
+    slots: LargePayloadSlots = field(default_factory=lambda: LargePayloadSlots(1))
+    embedding_slots: AbstractContextManager[object] = field(default_factory=nullcontext)
     metrics: WorkerMetrics = field(default_factory=WorkerMetrics)
 
-    def current(self) -> Dependencies:
+    def pinned(self) -> Dependencies:
         """Return the same with the editions as of now: for one look, asked for when it holds its lease.
 
         The coming edition is complete only if no look that began before it was wanted still writes.
@@ -61,25 +61,28 @@ class Dependencies:
         Raises:
             IndexUnavailable: the index does not answer.
         """
-        if self.editions is None:
+        if self.versions is None:
             return self
-        edition, coming = self.editions.now()
-        return replace(self, index=edition.index, embedder=edition.embedder, coming=coming)
+        active, next_version = self.versions.current()
+        return replace(self, index=active.index, embedder=active.embedder, next_version=next_version)
 
     @property
-    def written(self) -> list[Dependencies]:
+    def targets(self) -> list[Dependencies]:
         """Return the neighbours for each edition that a look writes tools to.
 
         The one in service is the last: what it lacks is compared, so an interrupted look is repeated for both.
         """
-        if self.coming is None:
+        if self.next_version is None:
             return [self]
-        return [replace(self, index=self.coming.index, embedder=self.coming.embedder, coming=None), self]
+        return [
+            replace(self, index=self.next_version.index, embedder=self.next_version.embedder, next_version=None),
+            self,
+        ]
 
     def close(self) -> None:
         """Release the index; the intents belong to who opened them."""
-        if self.editions:
-            self.editions.store.close()
+        if self.versions:
+            self.versions.store.close()
         else:
             self.index.close()
 
@@ -92,36 +95,36 @@ def open_dependencies(settings: Settings, intents: IntentStore, metrics: WorkerM
         ConfigInvalid: another process holds the data directory.
     """
     embedder = FastEmbedder(settings.embedding_model, settings.embedding_threads)
-    editions = open_editions(settings, embedder)
+    versions = open_index_versions(settings, embedder)
     with ExitStack() as opened:
-        opened.callback(editions.store.close)
-        editions.store.establish(editions.own, known_models)
+        opened.callback(versions.store.close)
+        versions.store.ensure_active_version(versions.own, known_models)
         opened.pop_all()
-    turns = Turns(settings.listing_large_at_once)
+    slots = LargePayloadSlots(settings.listing_max_large)
     return Dependencies(
         intents=intents,
-        index=index_in_service(lambda: editions.now()[0]),
+        index=active_index(lambda: versions.current()[0]),
         embedder=embedder,
-        editions=editions,
-        own_model=OwnModel(editions),
+        versions=versions,
+        rollout=ModelRollout(versions),
         counters=counters(),
-        list_server=lister(settings, turns),
-        turns=turns,
-        patience=Patience(settings.quarantine_after, settings.stop_after_s),
-        computing=threading.BoundedSemaphore(settings.embedding_concurrency),
+        list_server=lister(settings, slots),
+        slots=slots,
+        failure_policy=FailurePolicy(settings.quarantine_after, settings.give_up_after_s),
+        embedding_slots=threading.BoundedSemaphore(settings.embedding_concurrency),
         metrics=metrics or WorkerMetrics(),
     )
 
 
-def lister(settings: Settings, turns: Turns) -> Callable[[Intent], Listing]:
+def lister(settings: Settings, slots: LargePayloadSlots) -> Callable[[Intent], Listing]:
     """Return the function that dials a server and lists its tools, within the operator's guards.
 
     A large list waits for the server's turn, which is the caller's to give back.
     """
-    from shared.upstream.dialler import operators_dialler  # noqa: PLC0415  # the SDK takes half a second to import
+    from shared.upstream.dialler import dialler_for  # noqa: PLC0415  # the SDK takes half a second to import
     from workers.fetch.fetch import Limits, fetch_tools_blocking  # noqa: PLC0415
 
-    dialler = operators_dialler(settings, os.environ)
+    dialler = dialler_for(settings, os.environ)
     limits = Limits(
         timeout_s=settings.listing_timeout_s,
         max_tools=settings.listing_max_tools,
@@ -133,7 +136,7 @@ def lister(settings: Settings, turns: Turns) -> Callable[[Intent], Listing]:
 
     def list_server(intent: Intent) -> Listing:
         target = dialler.target(intent.server_id, intent.announcement.endpoint)
-        return fetch_tools_blocking(intent.server_id, target, limits, partial(turns.try_take, intent.server_id))
+        return fetch_tools_blocking(intent.server_id, target, limits, partial(slots.try_acquire, intent.server_id))
 
     return list_server
 
@@ -141,40 +144,40 @@ def lister(settings: Settings, turns: Turns) -> Callable[[Intent], Listing]:
 _log = structlog.get_logger()
 
 
-class OwnModel:
+class ModelRollout:
     """Asks for the edition of the settings to be made and put into service. Safe to call from several threads."""
 
-    def __init__(self, editions: Editions) -> None:
-        self._editions = editions
-        self._asking = threading.Lock()
-        self._asked = False
+    def __init__(self, versions: IndexVersions) -> None:
+        self._versions = versions
+        self._requesting = threading.Lock()
+        self._requested = False
         self._last_reason = ""
 
-    def ask_once(self) -> None:
+    def request_once(self) -> None:
         """Ask unless this process did; a model that cannot be loaded is not asked for, and tried again later.
 
         Returns at once while another thread is asking, since loading may mean to download.
         """
-        if self._asked or not self._asking.acquire(blocking=False):
+        if self._requested or not self._requesting.acquire(blocking=False):
             return
         try:
-            self._ask()
+            self._request()
         except (IndexUnavailable, ModelUnavailable) as error:
-            self._tell(str(error))
+            self._warn_once(str(error))
         finally:
-            self._asking.release()
+            self._requesting.release()
 
-    def _ask(self) -> None:
-        own, store = self._editions.own, self._editions.store
-        service = store.service()
-        if service.edition and service.wanted != own:
-            if service.edition != own:
-                self._editions.embedder(own.model).query("ready")
-            store.want(own)
-            _log.info("edition_wanted", model=own.model, collection=own.name, in_service=service.edition.name)
-        self._asked = service.edition is not None
+    def _request(self) -> None:
+        own, store = self._versions.own, self._versions.store
+        service = store.versions()
+        if service.active and service.requested != own:
+            if service.active != own:
+                self._versions.embedder(own.model).query("ready")
+            store.request_version(own)
+            _log.info("index_version_requested", model=own.model, collection=own.name, active=service.active.name)
+        self._requested = service.active is not None
 
-    def _tell(self, reason: str) -> None:
+    def _warn_once(self, reason: str) -> None:
         if reason != self._last_reason:
-            _log.warning("edition_not_wanted", model=self._editions.own.model, reason=reason)
+            _log.warning("index_version_request_failed", model=self._versions.own.model, reason=reason)
             self._last_reason = reason

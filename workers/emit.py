@@ -11,22 +11,24 @@ import structlog
 
 from shared.errors import EventInvalid, IntentsUnavailable
 from shared.events import TYPE_PREFIX, ServerEvent, parse_event
-from shared.observability.tracing import Kind, span, traceparent
+from shared.observability.tracing import SpanKind, span, traceparent
 from workers.intents.store import Intent, IntentStore, Recorded
-from workers.metrics import Outcome
+from workers.metrics import EventResult
 
-Wake = Callable[[str], None]
+Enqueue = Callable[[str], None]
 """Ask a worker to look at this server. May fail or be lost: the sweep looks at what was recorded."""
 
-Count = Callable[[str, Outcome], None]
+Count = Callable[[str, EventResult], None]
 """Told of each event: `up`, `down`, `changed` or `unknown`, and what became of it."""
 
 
-def uncounted(kind: str, outcome: Outcome) -> None:
+def uncounted(kind: str, outcome: EventResult) -> None:
     """Count nothing: for a process that shows no metrics."""
 
 
-def emit(event: ServerEvent, intents: IntentStore, wake: Wake, *, due_in_s: float, count: Count = uncounted) -> Intent:
+def emit(
+    event: ServerEvent, intents: IntentStore, enqueue: Enqueue, *, due_in_s: float, count: Count = uncounted
+) -> Intent:
     """Record what the event asks, durably, then wake a worker; returns the intent after it.
 
     `due_in_s` is how long the sweep leaves the message time to be acted upon.
@@ -35,20 +37,25 @@ def emit(event: ServerEvent, intents: IntentStore, wake: Wake, *, due_in_s: floa
         EventInvalid: it speaks of a server that was never announced.
         IntentsUnavailable: nothing was recorded; among others because the store was wiped and is not restored yet.
     """
-    with span("record event", event.traceparent, Kind.PRODUCER, server=event.data.server_id, type=event.type):
+    with span("record event", event.traceparent, SpanKind.PRODUCER, server=event.data.server_id, type=event.type):
         with _counted(event.type.removeprefix(f"{TYPE_PREFIX}."), count):
             recorded = _record(_traced(event), intents, due_in_s)
         intent = recorded.intent
         structlog.get_logger().info(
             "event_recorded", server=intent.server_id, type=event.type, event_id=event.id, generation=intent.desired
         )
-        if recorded.needs_wake:
-            wake(intent.server_id)
+        if recorded.needs_message:
+            enqueue(intent.server_id)
     return intent
 
 
 def accept(
-    raw: str | bytes | dict[str, Any], intents: IntentStore, wake: Wake, *, due_in_s: float, count: Count = uncounted
+    raw: str | bytes | dict[str, Any],
+    intents: IntentStore,
+    enqueue: Enqueue,
+    *,
+    due_in_s: float,
+    count: Count = uncounted,
 ) -> Intent:
     """Emit an event that came from outside; one that is refused is kept among the dead letters.
 
@@ -58,9 +65,9 @@ def accept(
     """
     try:
         event = _parsed(raw, count)
-        return emit(event, intents, wake, due_in_s=due_in_s, count=count)
+        return emit(event, intents, enqueue, due_in_s=due_in_s, count=count)
     except EventInvalid as error:
-        intents.bury(str(error), _text(raw))
+        intents.add_dead_letter(str(error), _text(raw))
         structlog.get_logger().warning("event_refused", field=error.field, reason=error.reason)
         raise
 
@@ -97,7 +104,7 @@ def _record(event: ServerEvent, intents: IntentStore, due_in_s: float) -> Record
     try:
         return intents.record(event, due_in_s=due_in_s)
     except EventInvalid as error:
-        if not intents.is_marked():
+        if not intents.is_complete():
             reason = f"{error}, as far as is known: the store is new or lost its data, and no worker has restored it"
             raise IntentsUnavailable(reason) from error
     return intents.record(event, due_in_s=due_in_s)  # the server may have been restored in between

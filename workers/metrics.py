@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from workers.intents.store import Backlog
 
 Stage = Literal["fetch", "count", "embed", "upsert"]
-Outcome = Literal["recorded", "refused", "not_recorded"]
+EventResult = Literal["recorded", "refused", "not_recorded"]
 
 EVENTS = Metric(
     "toolscale_events_total",
@@ -31,8 +31,8 @@ EVENTS = Metric(
     "`recorded`, `refused`, or `not_recorded` since the intent store did not answer.",
     ("type", "outcome"),
 )
-DOOR_REQUESTS = Metric(
-    "toolscale_door_requests_total",
+EVENTS_API_REQUESTS = Metric(
+    "toolscale_events_api_requests_total",
     "counter",
     "requests",
     "Requests at `/events` by the status of their answer: `202`: all is recorded; `207`: a part is, the rest refused; "
@@ -40,17 +40,17 @@ DOOR_REQUESTS = Metric(
     "`503`: not recorded, to be sent again.",
     ("status",),
 )
-LOOKS = Metric(
-    "toolscale_looks_total",
+RECONCILES = Metric(
+    "toolscale_reconciles_total",
     "counter",
-    "looks",
+    "reconciles",
     "Looks at servers by how they ended: `changed`, or `unchanged`, as those of a server that is down; "
-    "`not_listed`: the server gave no list; `not_asked`: there was nothing to look for, or the server is parked; "
+    "`listing_failed`: the server gave no list; `not_due`: there was nothing to look for, or the server is parked; "
     "`held`: another run was at it; `failed`: for a reason of our own.",
     ("result",),
 )
-LOOK_SECONDS = Metric(
-    "toolscale_look_seconds", "histogram", "seconds", "What looks took that ended `changed` or `unchanged`."
+RECONCILE_SECONDS = Metric(
+    "toolscale_reconcile_seconds", "histogram", "seconds", "What looks took that ended `changed` or `unchanged`."
 )
 STAGE_SECONDS = Metric(
     "toolscale_stage_seconds",
@@ -75,24 +75,26 @@ TASK_WAIT_SECONDS = Metric(
     "How long tasks waited from being sent to being begun, by the clocks of both machines.",
     ("task",),
 )
-LAST_LOOK = Metric(
-    "toolscale_last_look_seconds",
+LAST_RECONCILE = Metric(
+    "toolscale_last_reconcile_seconds",
     "gauge",
     "seconds",
     "Seconds since this process last ended a look well; absent until it did.",
 )
 INTENTS_UP = Metric("toolscale_intents_up", "gauge", "boolean", "1: the intent store answers; 0: it does not.")
 SERVERS_ANNOUNCED = Metric("toolscale_servers_announced", "gauge", "servers", "Servers that have an intent.")
-LOOKS_DUE = Metric("toolscale_looks_due", "gauge", "looks", "Looks whose time has come and that no sweep has sent yet.")
-LOOK_OVERDUE = Metric(
-    "toolscale_look_overdue_seconds", "gauge", "seconds", "How long the first of them has waited for a sweep."
+RECONCILES_DUE = Metric(
+    "toolscale_reconciles_due", "gauge", "reconciles", "Looks whose time has come and that no sweep has sent yet."
 )
-DEAD_LETTERS = Metric("toolscale_dead_letters", "gauge", "messages", "Refused events and messages that are kept.")
+RECONCILE_OVERDUE = Metric(
+    "toolscale_reconcile_overdue_seconds", "gauge", "seconds", "How long the first of them has waited for a sweep."
+)
+DEAD_LETTER_COUNT = Metric("toolscale_dead_letters", "gauge", "messages", "Refused events and messages that are kept.")
 
 METRICS = (
-    *(EVENTS, DOOR_REQUESTS, LOOKS, LOOK_SECONDS, STAGE_SECONDS, TOOL_CHANGES),
-    *(SWEEPS, SWEPT, TASK_WAIT_SECONDS, LAST_LOOK),
-    *(INTENTS_UP, SERVERS_ANNOUNCED, LOOKS_DUE, LOOK_OVERDUE, DEAD_LETTERS),
+    *(EVENTS, EVENTS_API_REQUESTS, RECONCILES, RECONCILE_SECONDS, STAGE_SECONDS, TOOL_CHANGES),
+    *(SWEEPS, SWEPT, TASK_WAIT_SECONDS, LAST_RECONCILE),
+    *(INTENTS_UP, SERVERS_ANNOUNCED, RECONCILES_DUE, RECONCILE_OVERDUE, DEAD_LETTER_COUNT),
 )
 
 
@@ -102,26 +104,26 @@ class WorkerMetrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         """Begin at 0, in a registry of its own where none is given."""
         self.registry = CollectorRegistry() if registry is None else registry
-        self.last_look_at: float | None = None
+        self.last_reconcile_at: float | None = None
         self.steps = 0
         """Stages of looks that have ended, give or take those that ended in the same moment: does anything move?"""
         self._events = counter(EVENTS, self.registry)
-        self._door_requests = counter(DOOR_REQUESTS, self.registry)
-        self._looks = counter(LOOKS, self.registry)
-        self._look_seconds = histogram(LOOK_SECONDS, self.registry)
+        self._events_api_requests = counter(EVENTS_API_REQUESTS, self.registry)
+        self._reconciles = counter(RECONCILES, self.registry)
+        self._reconcile_seconds = histogram(RECONCILE_SECONDS, self.registry)
         self._stage_seconds = histogram(STAGE_SECONDS, self.registry)
         self._tool_changes = counter(TOOL_CHANGES, self.registry)
         self._sweeps = counter(SWEEPS, self.registry)
         self._swept = counter(SWEPT, self.registry)
         self._task_wait_seconds = histogram(TASK_WAIT_SECONDS, self.registry)
 
-    def event(self, kind: str, outcome: Outcome) -> None:
+    def event(self, kind: str, outcome: EventResult) -> None:
         """Count an event; `kind` is the last part of its type, or `unknown`."""
         self._events.labels(kind, outcome).inc()
 
-    def answered(self, status: int) -> None:
+    def events_response(self, status: int) -> None:
         """Count a request at the door by the status of its answer."""
-        self._door_requests.labels(str(status)).inc()
+        self._events_api_requests.labels(str(status)).inc()
 
     @contextmanager
     def stage(self, stage: Stage) -> Generator[None]:
@@ -132,19 +134,19 @@ class WorkerMetrics:
         finally:
             self.steps += 1
 
-    def look(self, reconcile: Callable[[], Ingested | None]) -> None:
+    def reconcile(self, run: Callable[[], Ingested | None]) -> None:
         """Carry out a look, and count it by how it ends; whatever it raises is raised again."""
         started = time.monotonic()
         try:
-            ingested = reconcile()
+            ingested = run()
         except LeaseHeld:
-            self._looks.labels("held").inc()
+            self._reconciles.labels("held").inc()
             raise
         except ServerError:
-            self._looks.labels("not_listed").inc()
+            self._reconciles.labels("listing_failed").inc()
             raise
         except BaseException:  # an interruption counts too
-            self._looks.labels("failed").inc()
+            self._reconciles.labels("failed").inc()
             raise
         self._ended(ingested, time.monotonic() - started)
 
@@ -159,12 +161,12 @@ class WorkerMetrics:
 
     def _ended(self, ingested: Ingested | None, seconds: float) -> None:
         if ingested is None:
-            self._looks.labels("not_asked").inc()
+            self._reconciles.labels("not_due").inc()
             return
-        self.last_look_at = time.monotonic()
-        self._look_seconds.observe(seconds)
+        self.last_reconcile_at = time.monotonic()
+        self._reconcile_seconds.observe(seconds)
         changes = {"added": ingested.added, "changed": ingested.written - ingested.added, "removed": ingested.removed}
-        self._looks.labels("changed" if any(changes.values()) else "unchanged").inc()
+        self._reconciles.labels("changed" if any(changes.values()) else "unchanged").inc()
         for change, tools in changes.items():
             self._tool_changes.labels(change).inc(tools)
 
@@ -178,12 +180,12 @@ class BacklogGauges:
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the gauges as of now; of a store that does not answer, only that."""
         try:
-            found = self.backlog()
+            backlog = self.backlog()
         except IntentsUnavailable:
             yield gauge(INTENTS_UP, 0)
             return
         yield gauge(INTENTS_UP, 1)
-        yield gauge(SERVERS_ANNOUNCED, found.servers)
-        yield gauge(LOOKS_DUE, found.due)
-        yield gauge(LOOK_OVERDUE, found.overdue_s)
-        yield gauge(DEAD_LETTERS, found.dead_letters)
+        yield gauge(SERVERS_ANNOUNCED, backlog.servers)
+        yield gauge(RECONCILES_DUE, backlog.due)
+        yield gauge(RECONCILE_OVERDUE, backlog.overdue_s)
+        yield gauge(DEAD_LETTER_COUNT, backlog.dead_letters)

@@ -11,14 +11,14 @@ import structlog
 from celery import Celery, current_task
 
 from shared.errors import EventInvalid, IndexUnavailable, IntentsUnavailable, LeaseHeld, Retryable, ServerError
-from shared.observability.tracing import carried_on
+from shared.observability.tracing import use_parent_trace
 from workers.dependencies import Dependencies
 from workers.emit import accept
 from workers.fetch.fetch import FetchInterrupted
 from workers.ingest import reconcile
 from workers.intents.store import IntentStore
 from workers.maintenance.migrate import migrate
-from workers.maintenance.rebuild import tend_index
+from workers.maintenance.rebuild import maintain_index
 from workers.maintenance.restore import restore_if_lost
 from workers.metrics import WorkerMetrics
 
@@ -85,13 +85,13 @@ class Tasks:
     def reconcile_server(self, server_id: str) -> None:
         """Look at one server and make the index equal to what it offers."""
         try:
-            self._metrics.look(lambda: reconcile(server_id, self._dependencies()))
+            self._metrics.reconcile(lambda: reconcile(server_id, self._dependencies()))
         except LeaseHeld:
             return  # the run that holds it looks again when it ends
         except ServerError:
-            self._look_again_if_asked(server_id)
+            self._reconcile_again_if_due(server_id)
             raise
-        self._look_again_if_asked(server_id)
+        self._reconcile_again_if_due(server_id)
 
     def sweep_intents(self) -> None:
         """Wake a worker for every server whose time for a look has come; intents that were lost come back first."""
@@ -99,36 +99,36 @@ class Tasks:
             self._restore_if_lost()
         due = self._intents().claim_due(SWEEP_LIMIT)
         for server_id in due:
-            self._wake(server_id)
+            self._enqueue(server_id)
         self._metrics.swept(len(due))
         if due:
             structlog.get_logger().info("intents_swept", servers=len(due))
         with suppress(IndexUnavailable):
-            tend_index(self._dependencies(), self._ask_migration)
+            maintain_index(self._dependencies(), self._enqueue_migration)
 
     def migrate_tools(self) -> None:
         """Work for some seconds on the edition that is to take over; without one there is nothing to do."""
-        migrate(self._dependencies(), self._look_again_if_asked)
+        migrate(self._dependencies(), self._reconcile_again_if_due)
 
     def _accept(self, event: dict[str, Any] | str) -> None:
-        accept(event, self._intents(), self._wake, due_in_s=self._message_time_s, count=self._metrics.event)
+        accept(event, self._intents(), self._enqueue, due_in_s=self._message_time_s, count=self._metrics.event)
 
     def _restore_if_lost(self) -> None:
-        if not self._intents().is_marked():
+        if not self._intents().is_complete():
             restore_if_lost(self._dependencies())
 
-    def _look_again_if_asked(self, server_id: str) -> None:
+    def _reconcile_again_if_due(self, server_id: str) -> None:
         """Send the message again that came too soon, or while a look was under way and found its lease held."""
         intent = self._intents().intent(server_id)
-        if intent and intent.is_spaced:
+        if intent and intent.is_throttled:
             send_reconcile(self._app, server_id, in_s=max(0.0, intent.not_before - self._intents().now()))
-        elif intent and intent.awaited:
-            self._wake(server_id)
+        elif intent and intent.message_pending:
+            self._enqueue(server_id)
 
-    def _wake(self, server_id: str) -> None:
+    def _enqueue(self, server_id: str) -> None:
         send_reconcile(self._app, server_id)
 
-    def _ask_migration(self) -> None:
+    def _enqueue_migration(self) -> None:
         send_migrate(self._app)
 
 
@@ -136,11 +136,11 @@ def _in_trace_of_message(run: Callable[..., None]) -> Callable[..., None]:
     """Return a task that goes on with the trace that its message carries, as those of instrumented producers do."""
 
     @wraps(run)
-    def carried(*args: Any, **kwargs: Any) -> None:
-        with carried_on(current_task.request.get("traceparent") if current_task else None):
+    def traced(*args: Any, **kwargs: Any) -> None:
+        with use_parent_trace(current_task.request.get("traceparent") if current_task else None):
             run(*args, **kwargs)
 
-    return carried
+    return traced
 
 
 def _only_object(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | str:

@@ -21,10 +21,10 @@ from benchmarks.throughput.machine import Machine, this_machine
 from query.catalogue import Catalogue
 from query.find import find_tool
 from query.paging.budget import counting, json_text
-from query.paging.policy import Answers
-from query.response.find_response import FindAnswer
+from query.paging.policy import ResponsePolicy
+from query.response.find_response import FindResponse
 from query.savings.ledger import Ledger
-from query.search.no_match import ANYTHING_MATCHES
+from query.search.no_match import NO_THRESHOLD
 from query.search.request import FindRequest
 from shared.catalog import Scope
 from shared.observability.logging import configure_logging
@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "retrieval"
 RESULTS = ROOT / "benchmarks" / "results"
 LIMIT = 8
-NEVER = ANYTHING_MATCHES  # each question is answered with eight tools, whether they fit or not
+NEVER = NO_THRESHOLD  # each question is answered with eight tools, whether they fit or not
 
 
 class _Kept(BaseModel):
@@ -71,13 +71,18 @@ def measure(data: Path, corpora: Sequence[str], queries: str) -> Results:
     servers = read_servers([data / "corpora" / f"{name}.jsonl" for name in corpora])
     questions = read_queries(data / "queries" / f"{queries}.jsonl")
     with ingested(servers) as system:
-        answers = Answers()
+        answers = ResponsePolicy()
         catalogue = Catalogue(
-            system.index, system.embedder, Ledger(system.index), "cl100k_base", NEVER, answers=answers
+            system.index, system.embedder, Ledger(system.index), "cl100k_base", NEVER, response_policy=answers
         )
         found = {mode: _ask(catalogue, questions, mode) for mode in get_args(ResponseMode)}
         unbounded = Catalogue(
-            system.index, system.embedder, catalogue.ledger, "cl100k_base", NEVER, answers=Answers(max_tokens=1_000_000)
+            system.index,
+            system.embedder,
+            catalogue.ledger,
+            "cl100k_base",
+            NEVER,
+            response_policy=ResponsePolicy(max_tokens=1_000_000),
         )
         whole = [_names(answer) for answer in _ask(unbounded, questions, "detailed")]
     return Results(
@@ -87,16 +92,16 @@ def measure(data: Path, corpora: Sequence[str], queries: str) -> Results:
         tools=sum(len(server.listing.tools) for server in servers),
         questions=len(questions),
         same_ranking=sum(_names(answer) == names for answer, names in zip(found["summary"], whole, strict=True)),
-        forms=tuple(_result(mode, each) for mode, each in found.items()),
+        forms=tuple(_result(mode, answers) for mode, answers in found.items()),
     )
 
 
 def render(results: Results) -> str:
     """Return the report."""
     rows = [
-        f"| {each.form} | {each.median_tokens:,.0f} | {each.p95_tokens:,.0f} | {each.most_tokens:,} "
-        f"| {each.median_tools:g} | {each.fit_p50_ms:.1f} | {each.fit_p95_ms:.1f} |"
-        for each in results.forms
+        f"| {batch.form} | {batch.median_tokens:,.0f} | {batch.p95_tokens:,.0f} | {batch.most_tokens:,} "
+        f"| {batch.median_tools:g} | {batch.fit_p50_ms:.1f} | {batch.fit_p95_ms:.1f} |"
+        for batch in results.forms
     ]
     lines = [
         "# Answers",
@@ -130,16 +135,16 @@ def main() -> None:
     print(f"Wrote {rendered}")
 
 
-def _ask(catalogue: Catalogue, questions: Sequence[Query], mode: ResponseMode) -> list[FindAnswer]:
-    requests = (FindRequest(tool_description=each.text, limit=LIMIT, detail=mode) for each in questions)
+def _ask(catalogue: Catalogue, questions: Sequence[Query], mode: ResponseMode) -> list[FindResponse]:
+    requests = (FindRequest(tool_description=server.text, limit=LIMIT, detail=mode) for server in questions)
     return [find_tool(request, Scope(), catalogue) for request in requests]
 
 
-def _names(answer: FindAnswer) -> list[tuple[str, str]]:
+def _names(answer: FindResponse) -> list[tuple[str, str]]:
     return [(tool.server, tool.name) for tool in answer.tools]
 
 
-def _result(form: str, answers: Sequence[FindAnswer]) -> FormResult:
+def _result(form: str, answers: Sequence[FindResponse]) -> FormResult:
     count = counting("cl100k_base")
     tokens = [count(json_text(answer.as_object())) for answer in answers]
     fit_ms = [answer.timings.fit_ms for answer in answers]

@@ -38,7 +38,7 @@ INGESTED_WITHIN_S = 1_800.0
 # No server is due for a resync while something else is measured.
 ENVIRONMENT = {
     "TOOLSCALE_LEASE_S": "",
-    "TOOLSCALE_RETRY_AFTER_S": "",
+    "TOOLSCALE_REDELIVER_AFTER_S": "",
     "TOOLSCALE_SWEEP_INTERVAL_S": "",
     "TOOLSCALE_WORKER_CONCURRENCY": "",
     "TOOLSCALE_EMBEDDING_THREADS": "",
@@ -46,9 +46,9 @@ ENVIRONMENT = {
     "TOOLSCALE_LOG_LEVEL": "",
     "TOOLSCALE_HOST": "",
     "TOOLSCALE_PORT": "0",
-    "TOOLSCALE_DOOR_HOST": "",
-    "TOOLSCALE_DOOR_PORT": "0",
-    "TOOLSCALE_CONFIG": "",
+    "TOOLSCALE_EVENTS_HOST": "",
+    "TOOLSCALE_EVENTS_PORT": "0",
+    "TOOLSCALE_MCP_CONFIG": "",
     "TOOLSCALE_EVENTS_TOKEN": TOKEN,
     "TOOLSCALE_RESYNC_INTERVAL_S": "86400",
 }
@@ -96,7 +96,7 @@ class Everything:
     workers: Sequence[Running]
     mcp_url: str
     door: Running
-    door_url: str
+    events_url: str
 
 
 def _sweep(redis_url: str, ended: threading.Event) -> None:
@@ -131,16 +131,16 @@ def everything(composition: Composition) -> Generator[Everything]:
     On Qdrant Edge worker and query service are one process, `toolscale serve`; else each is its own.
     """
     with ExitStack() as running:
-        door = running.enter_context(composition.run("door", "-m", "workers.events_api"))
-        door_url = said_url(door, "door_opened").removesuffix("/events")
+        door = running.enter_context(composition.run("events-api", "-m", "workers.events_api"))
+        events_url = said_url(door, "events_api_started").removesuffix("/events")
         if qdrant_url():
             working = running.enter_context(workers(composition, 2))
             running.enter_context(composition.beat())
             query = running.enter_context(composition.run("query", "-m", "query"))
-            yield Everything(working, said_url(query, "query_service_started"), door, door_url)
+            yield Everything(working, said_url(query, "query_service_started"), door, events_url)
         else:
             node = running.enter_context(composition.run("node", "-m", "toolscale", "serve"))
-            yield Everything([node], said_url(node, "query_service_started"), door, door_url)
+            yield Everything([node], said_url(node, "query_service_started"), door, events_url)
 
 
 def said_url(service: Running, event: str) -> str:
@@ -157,14 +157,14 @@ def log_lines(process: Running, event: str) -> list[dict[str, object]]:
 
 def tools_written(processes: Sequence[Running]) -> int:
     """Return how many tools these processes say they have written."""
-    return sum(int(str(line["written"])) for each in processes for line in log_lines(each, "server_indexed"))
+    return sum(int(str(line["written"])) for process in processes for line in log_lines(process, "server_indexed"))
 
 
 def usage(processes: Sequence[Running]) -> Usage:
     """Return what these processes took so far."""
     return Usage(
-        cpu_s=round(sum(_cpu_s(each) for each in processes), 2),
-        peak_mib=max(_peak_mib(each) for each in processes),
+        cpu_s=round(sum(_cpu_s(process) for process in processes), 2),
+        peak_mib=max(_peak_mib(process) for process in processes),
     )
 
 

@@ -21,7 +21,7 @@ from benchmarks.throughput.isolation import in_fresh_process
 from benchmarks.throughput.memory import MIB
 from shared.catalog import ENCODINGS
 from workers.intents.redis_store import RedisIntents, connect
-from workers.intents.transitions import Pace
+from workers.intents.transitions import RetryPolicy
 
 PROTOCOLS: dict[Era, str] = {"handshake": "2025-11-25", "modern": MODERN}
 
@@ -99,7 +99,7 @@ def _resync(at: Site, servers: RunningFleet, era: Era, empty_mib: float) -> Resy
 
 def make_due(at: Site) -> None:
     """Tell the store what it is told at the end of each look, with a resync interval that is over at once."""
-    at_once = Pace(first_s=15.0, longest_s=900.0, resync_s=0.001)
+    at_once = RetryPolicy(first_s=15.0, longest_s=900.0, resync_s=0.001)
     with closing(RedisIntents(connect(at.composition.redis_url), at_once)) as intents:
         for intent in intents.intents():
             intents.commit(intent.server_id, intent.desired)

@@ -40,9 +40,9 @@ class Setting:
     def __str__(self) -> str:
         texts = "1 text" if self.embedding_concurrency == 1 else f"{self.embedding_concurrency} texts"
         threads = "1 thread" if self.embedding_threads == 1 else f"{self.embedding_threads} threads"
-        each = f"{texts} at once in {threads} each"
+        embedding = f"{texts} at once in {threads} each"
         counted = "1 worker" if self.workers == 1 else f"{self.workers} workers"
-        return f"{counted}, {each}" + (", each with an index and a queue of its own" if self.apart else "")
+        return f"{counted}, {embedding}" + (", each with an index and a queue of its own" if self.apart else "")
 
     @property
     def environment(self) -> dict[str, str]:
@@ -88,7 +88,7 @@ def _ingest(directory: Path, setting: Setting, servers: RunningFleet) -> Ingesti
     with ExitStack() as opened:
         sites = [opened.enter_context(site(_made(directory / str(n)), **setting.environment)) for n in range(apart)]
         working = [
-            each for at in sites for each in opened.enter_context(workers(at.composition, setting.workers // apart))
+            worker for at in sites for worker in opened.enter_context(workers(at.composition, setting.workers // apart))
         ]
         _announce(sites, [share[: _first(share)] for share in shares])
         before, tools_before = usage(working), tools_written(working)

@@ -62,8 +62,8 @@ def _grown(embedded: Embedded, servers: RunningFleet, numbers: range, plan: Plan
         looks=servers.listings() - listings,
         seconds=plan.metrics_s,
         resident_mib=round(psutil.Process().memory_info().rss / MIB, 1),
-        token_metrics=Answers.of([each.sum_ms for each in timings]),
-        find_tool=Answers.of([each.total_ms for each in timings]),
+        token_metrics=Answers.of([timing.sum_ms for timing in timings]),
+        find_tool=Answers.of([timing.total_ms for timing in timings]),
     )
 
 

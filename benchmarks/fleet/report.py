@@ -55,12 +55,12 @@ def _targets(results: Results) -> Iterator[str]:
     yield ""
     rows = [
         (
-            each.what,
-            f"{each.bound:,g}{each.unit}",
-            f"{number(each.measured)}{each.unit}",
-            "yes" if each.is_met else "no",
+            query_set.what,
+            f"{query_set.bound:,g}{query_set.unit}",
+            f"{number(query_set.measured)}{query_set.unit}",
+            "yes" if query_set.is_met else "no",
         )
-        for each in targets(results)
+        for query_set in targets(results)
     ]
     yield from table(("what", "at most", "measured", "met"), rows)
 
@@ -108,18 +108,18 @@ def _crowd(found: Crowd) -> Iterator[str]:
     yield ""
     rows = [
         (
-            each.protocol,
-            f"{each.servers:,}",
-            f"{each.tools:,}",
-            f"{each.listings:,}",
-            each.tools_written,
-            number(each.seconds),
-            number(each.cpu_s),
-            number(each.peak_mib),
-            f"{each.redis_commands:,}",
-            number(each.redis_grown_mib),
+            resync.protocol,
+            f"{resync.servers:,}",
+            f"{resync.tools:,}",
+            f"{resync.listings:,}",
+            resync.tools_written,
+            number(resync.seconds),
+            number(resync.cpu_s),
+            number(resync.peak_mib),
+            f"{resync.redis_commands:,}",
+            number(resync.redis_grown_mib),
         )
-        for each in found.resyncs
+        for resync in found.resyncs
     ]
     yield from table(
         (
@@ -155,16 +155,16 @@ def _haystack(found: Haystack) -> Iterator[str]:
     yield ""
     rows = [
         (
-            each.setting,
-            f"{each.servers:,}",
-            f"{each.tools:,}",
-            number(each.seconds),
-            number(each.tools_per_s),
-            number(each.cpu_s),
-            number(each.peak_mib),
-            number(each.disk_mib),
+            ingestion.setting,
+            f"{ingestion.servers:,}",
+            f"{ingestion.tools:,}",
+            number(ingestion.seconds),
+            number(ingestion.tools_per_s),
+            number(ingestion.cpu_s),
+            number(ingestion.peak_mib),
+            number(ingestion.disk_mib),
         )
-        for each in found.ingestions
+        for ingestion in found.ingestions
     ]
     yield from table(
         ("setting", "servers", "tools written", "seconds", "tools a second", "processor s", "peak MiB", "disk MiB"),
@@ -179,8 +179,8 @@ def _stages(found: Stages) -> Iterator[str]:
     yield f"in {number(found.seconds)} s. Each text is counted in three encodings, each tool has two to embed."
     yield ""
     rows = [
-        (each.name, number(each.seconds), number(100 * each.seconds / found.seconds), f"{each.items:,}")
-        for each in found.stages
+        (stage.name, number(stage.seconds), number(100 * stage.seconds / found.seconds), f"{stage.items:,}")
+        for stage in found.stages
     ]
     yield from table(("stage", "seconds", "share in %", "items"), rows)
 
@@ -193,20 +193,20 @@ def _metrics(found: MetricsBySize) -> Iterator[str]:
     yield ""
     rows = [
         (
-            f"{each.tools:,}",
-            f"{each.servers:,}",
-            number(each.resident_mib),
-            each.events,
-            each.looks,
+            f"{size.tools:,}",
+            f"{size.servers:,}",
+            number(size.resident_mib),
+            size.events,
+            size.looks,
             part,
             *_answers(answers),
         )
-        for each in found.sizes
-        for part, answers in (("token metrics", each.token_metrics), ("search and token metrics", each.find_tool))
+        for size in found.sizes
+        for part, answers in (("token metrics", size.token_metrics), ("search and token metrics", size.find_tool))
     ]
     yield from table(("tools", "servers", "MiB", "events", "looks", "part", *ANSWERS), rows)
 
 
 def _answers(answers: Answers) -> tuple[str, ...]:
     shown = (answers.p50, answers.p95, answers.p99, answers.highest)
-    return (f"{answers.count:,}", *(number(each) for each in shown))
+    return (f"{answers.count:,}", *(number(duration) for duration in shown))

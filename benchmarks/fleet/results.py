@@ -28,7 +28,7 @@ class Answers(Frozen):
     @classmethod
     def of(cls, samples_ms: Sequence[float]) -> Answers:
         """Return the percentiles of these samples, rounded to a hundredth."""
-        p50, p95, p99, highest = (round(percentile(samples_ms, each), 2) for each in (50, 95, 99, 100))
+        p50, p95, p99, highest = (round(percentile(samples_ms, percent), 2) for percent in (50, 95, 99, 100))
         return cls(count=len(samples_ms), p50=p50, p95=p95, p99=p99, highest=highest)
 
 

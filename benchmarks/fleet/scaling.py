@@ -82,8 +82,8 @@ def costs(results: Results) -> Costs:
     """
     storm, crowd, haystack, metrics = _parts(results)
     narrow, wide = crowd.resyncs[0], crowd.resyncs[-1]
-    look_ms = [1_000 * each.cpu_s / each.servers for each in (narrow, wide)]
-    tools = [each.tools / each.servers for each in (narrow, wide)]
+    look_ms = [1_000 * cost.cpu_s / cost.servers for cost in (narrow, wide)]
+    tools = [cost.tools / cost.servers for cost in (narrow, wide)]
     per_tool = max(0.0, (look_ms[1] - look_ms[0]) / (tools[1] - tools[0]))
     small, large = metrics.sizes[0], metrics.sizes[-1]
     whole = haystack.ingestions[0]

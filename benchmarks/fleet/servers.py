@@ -53,7 +53,7 @@ class Fleet(BaseModel):
         if self.kind == "replicas":
             return dict.fromkeys(ids, Offer(ids[0], definitions(ids[0], self.tools, self.seed)))
         is_changing = self.kind == "changing"
-        return {each: Offer(each, definitions(each, self.tools, self.seed), is_changing=is_changing) for each in ids}
+        return {name: Offer(name, definitions(name, self.tools, self.seed), is_changing=is_changing) for name in ids}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class RunningFleet:
 
     def servers(self, era: Era = "modern") -> list[FleetServer]:
         """Return all servers, where they speak this protocol."""
-        return [FleetServer(each, f"{self.origin}/{era}/{each}") for each in self.ids]
+        return [FleetServer(name, f"{self.origin}/{era}/{name}") for name in self.ids]
 
     def listings(self) -> int:
         """Return how many times servers were asked for their list, a list of several pages counted once."""

@@ -17,7 +17,7 @@ from benchmarks.fleet.servers import Fleet, RunningFleet, running_fleet
 from benchmarks.throughput.embedded import PATIENCE_S, up
 from benchmarks.throughput.isolation import in_fresh_process
 from shared.events import ServerChanged, ServerEvent, ServerRef
-from tests.support.door import Producer
+from tests.support.events_api import Producer
 from workers.events_api.cloudevents import BATCH
 from workers.tasks import ACCEPT_EVENT
 
@@ -79,7 +79,7 @@ def _events(server_ids: Sequence[str], plan: Plan) -> list[ServerEvent]:
 
 def _sender(way: str, at: Site, running: Everything) -> Send:
     if way == "door":
-        return partial(_post, Producer(running.door_url, TOKEN))
+        return partial(_post, Producer(running.events_url, TOKEN))
     return partial(_publish, at.composition.redis_url)
 
 
@@ -106,7 +106,7 @@ def _wait_until_drained(at: Site, server_ids: Sequence[str], desired: int) -> No
         TimeoutError: it did not come to that.
     """
     deadline = time.monotonic() + PATIENCE_S
-    while _desired(at, server_ids) < desired or any(each.is_lagging for each in at.producer.intents.intents()):
+    while _desired(at, server_ids) < desired or any(intent.is_lagging for intent in at.producer.intents.intents()):
         if time.monotonic() > deadline:
             raise TimeoutError(f"{desired - _desired(at, server_ids)} events were not recorded within {PATIENCE_S:g} s")
         time.sleep(0.1)
@@ -114,5 +114,5 @@ def _wait_until_drained(at: Site, server_ids: Sequence[str], desired: int) -> No
 
 def _desired(at: Site, server_ids: Sequence[str]) -> int:
     """Return how many events were recorded of these servers."""
-    found = (at.producer.intents.intent(each) for each in server_ids)
+    found = (at.producer.intents.intent(server_id) for server_id in server_ids)
     return sum(intent.desired for intent in found if intent)

@@ -47,7 +47,7 @@ def _crowd(found: Crowd) -> Iterator[Target]:
     tools_each = replicas.tools // replicas.servers
     yield Target(f"{replicas.servers:,} replicas: texts counted", tools_each, replicas.counted)
     yield Target(f"{replicas.servers:,} replicas: texts embedded", 2 * tools_each, replicas.embedded)
-    for resync in (each for each in found.resyncs if each.servers == replicas.servers):
+    for resync in (resync for resync in found.resyncs if resync.servers == replicas.servers):
         name = f"resync of {resync.servers:,} unchanged servers, protocol {resync.protocol}"
         yield Target(name, 60, resync.seconds, " s")
         yield Target(f"{name}: memory of the worker", 400, resync.peak_mib, " MiB")

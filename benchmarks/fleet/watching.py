@@ -52,7 +52,7 @@ def main() -> None:
 
     signals.setup_logging.connect(on_logging, weak=False)
     with closing(open_intents(settings)) as intents, closing(open_dependencies(settings, intents)) as deps:
-        watched = replace(deps.current(), editions=None)  # a look would open its own, unwatched
+        watched = replace(deps.pinned(), versions=None)  # a look would open its own, unwatched
         app = build_app(settings, timed_dependencies(watched, stages))
         with suppress(SystemExit):
             app.worker_main(["worker", "--hostname", "watched@localhost"])

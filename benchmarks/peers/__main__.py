@@ -29,7 +29,7 @@ PARTS = ("recall", "latency")
 def recall_part(arguments: argparse.Namespace, launcher: Launcher) -> RecallPart:
     """Return what all systems find on all sets."""
     watch = Watch("recall")
-    sets = [each for each in SETS if not arguments.sets or each.name in arguments.sets]
+    sets = [query_set for query_set in SETS if not arguments.sets or query_set.name in arguments.sets]
     found = tuple(measure_recall(arguments.data, sets, launcher, arguments.runs))
     return RecallPart(**_made([watch.conditions()]), sets=found)
 
@@ -57,7 +57,9 @@ def merged(
     before = kept or Results(systems=())
     by_size = {part.tools: part for part in (*before.latency, *latency)}
     return Results(
-        systems=tuple(Compared(name=each.name, version=each.version, given=each.given) for each in candidates),
+        systems=tuple(
+            Compared(name=candidate.name, version=candidate.version, given=candidate.given) for candidate in candidates
+        ),
         recall=recall or before.recall,
         latency=tuple(by_size[size] for size in sorted(by_size)),
     )

@@ -55,10 +55,10 @@ def measure_latency(
         write_tools([corpus], file, size)
         systems = list(_started(file, launcher, limits, stack))
         for turn, text in enumerate(asked):
-            for each in _rotated(systems, turn):
-                if each.has_time(limits):
-                    _ask(each, text, limits)
-        return [_latency(each) for each in systems]
+            for system in _rotated(systems, turn):
+                if system.has_time(limits):
+                    _ask(system, text, limits)
+        return [_latency(system) for system in systems]
 
 
 def _started(file: Path, launcher: Launcher, limits: Limits, stack: ExitStack) -> Iterator[Asked]:
@@ -79,28 +79,28 @@ def _rotated(systems: Sequence[Asked], turn: int) -> Iterable[Asked]:
     return (*systems[first:], *systems[:first])
 
 
-def _ask(each: Asked, text: str, limits: Limits) -> None:
+def _ask(asked: Asked, text: str, limits: Limits) -> None:
     try:
-        each.answers.append(each.system.ask([text], K, limits.answer_s))
+        asked.answers.append(asked.system.ask([text], K, limits.answer_s))
     except (OutOfTimeError, BrokenError) as error:
-        each.failed = str(error)
+        asked.failed = str(error)
 
 
-def _latency(each: Asked) -> Latency:
-    if each.ready is None or not each.answers:
-        return Latency(system=each.name, failed=each.failed)
-    whole = [1000 * answer.seconds for answer in each.answers]
-    without_model = [1000 * (answer.seconds - answer.embed_s) for answer in each.answers]
+def _latency(asked: Asked) -> Latency:
+    if asked.ready is None or not asked.answers:
+        return Latency(system=asked.name, failed=asked.failed)
+    whole = [1000 * answer.seconds for answer in asked.answers]
+    without_model = [1000 * (answer.seconds - answer.embed_s) for answer in asked.answers]
     return Latency(
-        system=each.name,
+        system=asked.name,
         answers=len(whole),
-        ready_s=round(each.ready.ready_s, 1),
-        memory_mib=round(each.ready.memory_mib),
+        ready_s=round(asked.ready.ready_s, 1),
+        memory_mib=round(asked.ready.memory_mib),
         p50=_rounded(statistics.median(whole)),
         p95=_p95(whole),
         without_model_p50=_rounded(statistics.median(without_model)),
         without_model_p95=_p95(without_model),
-        failed=each.failed,
+        failed=asked.failed,
     )
 
 

@@ -35,6 +35,6 @@ class Launcher:
 
     def running(self, name: str, tools: Path) -> AbstractContextManager[System]:
         """Return a running system that reads the tools of this file."""
-        (candidate,) = (each for each in self.candidates if each.name == name)
+        (candidate,) = (candidate for candidate in self.candidates if candidate.name == name)
         vectors = self.vectors / f"{candidate.module}.npz"
         return running(candidate.module, interpreter(candidate, self.environments), tools, vectors)

@@ -28,7 +28,7 @@ Run = Mapping[str, Sequence[ToolKey]]
 def measure_recall(data: Path, sets: Sequence[QuerySet], launcher: Launcher, runs: Path | None) -> list[SetRecall]:
     """Return what all systems find on these sets; the runs are written to a directory, where one is given."""
     found: list[SetRecall] = []
-    for corpora, own in groupby(sets, key=lambda each: each.corpora):
+    for corpora, own in groupby(sets, key=lambda query_set: query_set.corpora):
         found += _over_corpus(data, corpora, list(own), launcher, runs)
     return found
 
@@ -36,8 +36,8 @@ def measure_recall(data: Path, sets: Sequence[QuerySet], launcher: Launcher, run
 def _over_corpus(
     data: Path, corpora: tuple[str, ...], sets: Sequence[QuerySet], launcher: Launcher, runs: Path | None
 ) -> list[SetRecall]:
-    scores: dict[str, dict[str, Score]] = {each.name: {} for each in sets}
-    failed: dict[str, dict[str, str]] = {each.name: {} for each in sets}
+    scores: dict[str, dict[str, Score]] = {query_set.name: {} for query_set in sets}
+    failed: dict[str, dict[str, str]] = {query_set.name: {} for query_set in sets}
     with TemporaryDirectory(prefix="toolscale-peers-") as directory:
         file = Path(directory) / "tools.jsonl"
         tools = write_tools(sets[0].corpus_files(data), file)
@@ -46,34 +46,34 @@ def _over_corpus(
             try:
                 with launcher.running(name, file) as system:
                     system.ready(READY_WITHIN_S)
-                    for each in sets:
-                        scores[each.name][name] = _score(each, data, system, name, runs)
+                    for query_set in sets:
+                        scores[query_set.name][name] = _score(query_set, data, system, name, runs)
             except (OutOfTimeError, BrokenError) as error:
                 print(f"  {name}: {error}", flush=True)
-                failed |= {each.name: {**failed[each.name], name: str(error)} for each in sets}
-    counts = {each.name: len(read_queries(each.query_file(data))) for each in sets}
+                failed |= {query_set.name: {**failed[query_set.name], name: str(error)} for query_set in sets}
+    counts = {query_set.name: len(read_queries(query_set.query_file(data))) for query_set in sets}
     return [
         SetRecall(
-            name=each.name,
-            queries=counts[each.name],
+            name=query_set.name,
+            queries=counts[query_set.name],
             tools=tools,
-            scores=scores[each.name],
-            failed={name: why for name, why in failed[each.name].items() if name not in scores[each.name]},
+            scores=scores[query_set.name],
+            failed={name: why for name, why in failed[query_set.name].items() if name not in scores[query_set.name]},
         )
-        for each in sets
+        for query_set in sets
     ]
 
 
-def _score(each: QuerySet, data: Path, system: System, name: str, runs: Path | None) -> Score:
-    queries = read_queries(each.query_file(data))
-    run = {query.id: system.ask(_steps(query, each), K, ANSWER_WITHIN_S).ranked for query in queries}
+def _score(query_set: QuerySet, data: Path, system: System, name: str, runs: Path | None) -> Score:
+    queries = read_queries(query_set.query_file(data))
+    run = {query.id: system.ask(_steps(query, query_set), K, ANSWER_WITHIN_S).ranked for query in queries}
     if runs:
         runs.mkdir(parents=True, exist_ok=True)
-        write_run(runs / f"{each.name}, {name}.jsonl", run)
-    score = Evaluation(data).score(each.queries, run)
-    print(f"  {each.name}, {name}: {score.recall_at_5} / {score.recall_at_10}", flush=True)
+        write_run(runs / f"{query_set.name}, {name}.jsonl", run)
+    score = Evaluation(data).score(query_set.queries, run)
+    print(f"  {query_set.name}, {name}: {score.recall_at_5} / {score.recall_at_10}", flush=True)
     return score
 
 
-def _steps(query: Query, each: QuerySet) -> Sequence[str]:
-    return query.steps if each.in_steps and query.steps else (query.text,)
+def _steps(query: Query, query_set: QuerySet) -> Sequence[str]:
+    return query.steps if query_set.in_steps and query.steps else (query.text,)

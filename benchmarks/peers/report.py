@@ -61,28 +61,28 @@ def _systems(results: Results) -> Iterator[str]:
     yield ""
     yield "| system | version | was given |"
     yield "|---|---|---|"
-    for each in results.systems:
-        yield f"| {each.name} | {each.version} | {each.given} |"
+    for system in results.systems:
+        yield f"| {system.name} | {system.version} | {system.given} |"
 
 
 def _recall(part: RecallPart) -> Iterator[str]:
-    names = list(dict.fromkeys(name for each in part.sets for name in (*each.scores, *each.failed)))
+    names = list(dict.fromkeys(name for recall in part.sets for name in (*recall.scores, *recall.failed)))
     yield "## Recall at 5 / at 10, in percent, with 95 % intervals"
     yield ""
     yield f"Recall was {_made(part)}"
     yield ""
     yield f"| set | queries | tools | {' | '.join(names)} |"
     yield "|" + "---|" * (3 + len(names))
-    for each in part.sets:
-        yield f"| {each.name} | {each.queries} | {each.tools:,} | {' | '.join(_cells(each, names))} |"
+    for recall in part.sets:
+        yield f"| {recall.name} | {recall.queries} | {recall.tools:,} | {' | '.join(_cells(recall, names))} |"
 
 
-def _cells(each: SetRecall, names: Sequence[str]) -> Iterator[str]:
-    best = max((score.recall_at_5 for score in each.scores.values()), default=0.0)
+def _cells(recall: SetRecall, names: Sequence[str]) -> Iterator[str]:
+    best = max((score.recall_at_5 for score in recall.scores.values()), default=0.0)
     for name in names:
-        score = each.scores.get(name)
+        score = recall.scores.get(name)
         if score is None:
-            yield each.failed.get(name, "")
+            yield recall.failed.get(name, "")
         else:
             yield f"**{_score(score)}**" if score.recall_at_5 == best else _score(score)
 
@@ -103,17 +103,17 @@ def _latency(parts: Sequence[LatencyPart]) -> Iterator[str]:
     yield ""
     yield f"| {' | '.join(LATENCY_COLUMNS)} |"
     yield "|" + "---|" * len(LATENCY_COLUMNS)
-    yield from (_latency_row(part.tools, each) for part in parts for each in part.systems)
+    yield from (_latency_row(part.tools, system) for part in parts for system in part.systems)
 
 
-def _latency_row(tools: int, each: Latency) -> str:
-    if not each.answers:
-        return f"| {tools:,} | {each.system} | {each.failed} |" + " |" * (len(LATENCY_COLUMNS) - 3)
-    times = f"{each.p50:.1f} | {each.p95:.1f} | {each.without_model_p50:.1f} | {each.without_model_p95:.1f}"
-    return f"| {tools:,} | {each.system} | {each.answers} | {times} | {each.ready_s:.1f} | {each.memory_mib:,.0f} |"
+def _latency_row(tools: int, row: Latency) -> str:
+    if not row.answers:
+        return f"| {tools:,} | {row.system} | {row.failed} |" + " |" * (len(LATENCY_COLUMNS) - 3)
+    times = f"{row.p50:.1f} | {row.p95:.1f} | {row.without_model_p50:.1f} | {row.without_model_p95:.1f}"
+    return f"| {tools:,} | {row.system} | {row.answers} | {times} | {row.ready_s:.1f} | {row.memory_mib:,.0f} |"
 
 
 def _made(part: Part) -> str:
-    busy = max((each.others_percent for each in part.conditions), default=0.0)
+    busy = max((condition.others_percent for condition in part.conditions), default=0.0)
     where = f"on {part.machine.processor}, {part.machine.cores} cores"
     return f"made on {part.made_at}, {where}; other programs took up to {busy:.0f} % of the machine."

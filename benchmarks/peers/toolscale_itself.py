@@ -24,8 +24,8 @@ async def toolscale(tools: Sequence[Tool], embedder: TimedEmbedder) -> AsyncGene
     servers = _servers([tool for tool in tools if not tool.copy])
     replicas = _servers([tool for tool in tools if tool.copy], first=len(servers))
     with ingested(servers, embedder) as system:
-        put_replicas(system.index, {each.server_id: each.listing for each in replicas}, embedder)
-        system.names.update({each.server_id: each.name for each in replicas})
+        put_replicas(system.index, {replica.server_id: replica.listing for replica in replicas}, embedder)
+        system.names.update({replica.server_id: replica.name for replica in replicas})
         async with asking(system) as find:
 
             async def search(steps: Sequence[str], k: int) -> list[ToolKey]:

@@ -45,9 +45,9 @@ def run(plan: Plan) -> Results:
     with silent_servers(plan.waiting) as silent:
         waiting = watched("waiting", lambda: Waiting(**asdict(measure_waiting(silent))))
     crowds = watched(
-        "crowds", lambda: tuple(Crowd(**asdict(each)) for each in measure_crowds(plan.crowd, LARGE_AT_ONCE))
+        "crowds", lambda: tuple(Crowd(**asdict(crowd)) for crowd in measure_crowds(plan.crowd, LARGE_AT_ONCE))
     )
-    batches = watched("batches", lambda: tuple(Batch(**asdict(each)) for each in measure_batching(plan)))
+    batches = watched("batches", lambda: tuple(Batch(**asdict(batch)) for batch in measure_batching(plan)))
     return Results(
         made_at=f"{datetime.now(UTC):%Y-%m-%d}",
         plan=plan,
@@ -74,7 +74,7 @@ def _arrangement(pool: Pool, plan: Plan) -> Arrangement:
         fleet(plan.large, plan.tools_of_large, plan.seed + 1) as large,
         silent_servers(plan.silent) as silent,
     ):
-        named = [FleetServer(f"large-{each.server_id}", each.url) for each in large]
+        named = [FleetServer(f"large-{server.server_id}", server.url) for server in large]
         return _summary(pool, measure(pool, Servers(unchanged, named, silent), plan))
 
 

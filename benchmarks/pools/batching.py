@@ -45,17 +45,17 @@ def measure_batching(plan: Plan) -> list[Batched]:
     embedder = _Batching()
     texts = _texts(plan)
     alone = embedder.batched(texts, 1)  # and warm
-    in_order = sorted(range(len(texts)), key=lambda each: len(texts[each]))
+    in_order = sorted(range(len(texts)), key=lambda position: len(texts[position]))
     orders = [(False, list(range(len(texts)))), (True, in_order)]
     rounds = [
         [
-            _measured(embedder, [texts[each] for each in order], alone[order], size, by_length)
+            _measured(embedder, [texts[position] for position in order], alone[order], size, by_length)
             for size in BATCHES
             for by_length, order in orders
         ]
         for _ in range(plan.rounds)
     ]
-    return [max(same, key=lambda each: each.texts_per_s) for same in zip(*rounds, strict=True)]
+    return [max(same, key=lambda batch: batch.texts_per_s) for same in zip(*rounds, strict=True)]
 
 
 def _measured(

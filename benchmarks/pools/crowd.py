@@ -47,7 +47,7 @@ class Crowd:
 def measure_crowds(looks: int, turns: int) -> list[Crowd]:
     """Return what that many looks at a time take, with so many turns and with one for each; with all arenas and two."""
     with dense_servers(looks) as servers:
-        return [_crowd(servers, each, arenas) for arenas in (None, 2) for each in (looks, turns)]
+        return [_crowd(servers, limit, arenas) for arenas in (None, 2) for limit in (looks, turns)]
 
 
 def _crowd(servers: Sequence[FleetServer], turns: int, arenas: int | None) -> Crowd:
@@ -75,9 +75,7 @@ def dense_servers(count: int) -> Generator[list[FleetServer]]:
 
 
 def _look_at_all(directory: Path, servers: Sequence[FleetServer], turns: int, arenas: int | None) -> Crowd:
-    settings = embedded_settings(directory).model_copy(
-        update={"listing_large_at_once": turns, "listing_timeout_s": 300.0}
-    )
+    settings = embedded_settings(directory).model_copy(update={"listing_max_large": turns, "listing_timeout_s": 300.0})
     footprint = Footprint()
     with closing(open_intents(settings)) as intents, closing(open_dependencies(settings, intents)) as deps:
         intents.record(up(FleetServer("first", servers[0].url)), due_in_s=600)

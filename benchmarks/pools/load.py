@@ -68,9 +68,9 @@ def _under_load(
             others = [looks.submit(look, server, deps) for server in servers.silent]
             others += [looks.submit(_list_only, server, deps) for server in passed_on]
             busy = large or others
-            quick = [each.result() for each in _ask(looks, servers.unchanged, deps, busy, plan.every_s)]
-            large_s = max((each.result() for each in large), default=started) - started
-            all_s = max((each.result() for each in others), default=started) - started
+            quick = [future.result() for future in _ask(looks, servers.unchanged, deps, busy, plan.every_s)]
+            large_s = max((future.result() for future in large), default=started) - started
+            all_s = max((future.result() for future in others), default=started) - started
         _check(deps, servers.large, plan)
     return Found(quick, large_s, max(large_s, all_s))
 
@@ -81,7 +81,7 @@ def _opened(directory: Path, pool: Pool, plan: Plan) -> Generator[Dependencies]:
     with closing(open_intents(settings)) as intents, closing(open_dependencies(settings, intents)) as deps:
         deps.embedder.query("ready")
         computing = threading.BoundedSemaphore(pool.embedding) if pool.embedding else nullcontext()
-        yield replace(deps, computing=computing)
+        yield replace(deps, embedding_slots=computing)
 
 
 def _record(deps: Dependencies, servers: Sequence[FleetServer]) -> None:
@@ -99,7 +99,7 @@ def _ask(
     """Ask for one look after the other at these servers, as long as others are busy and there are servers."""
     asked: list[Future[float]] = []
     for server in servers:
-        if all(each.done() for each in busy):
+        if all(future.done() for future in busy):
             break
         deps.intents.record(up(server), due_in_s=600)
         asked.append(looks.submit(_timed_look, time.perf_counter(), server, deps))
@@ -108,7 +108,7 @@ def _ask(
 
 
 def _check(deps: Dependencies, large: Sequence[FleetServer], plan: Plan) -> None:
-    held = [len(deps.index.states(server.server_id)) for server in large]
+    held = [len(deps.index.tool_states(server.server_id)) for server in large]
     if held != [plan.tools_of_large] * len(large):
         raise RuntimeError(f"expected {plan.tools_of_large} tools of each large server, found {held}")
 

@@ -35,7 +35,7 @@ def _head(results: Results) -> Iterator[str]:
 
 
 def _caveats(results: Results) -> Iterator[str]:
-    busiest = max(results.conditions, key=lambda each: each.others_percent)
+    busiest = max(results.conditions, key=lambda condition: condition.others_percent)
     yield "## Keep in mind"
     yield ""
     yield "- Compare within a table: each was measured in one go, once, on the same machine."
@@ -59,15 +59,15 @@ def _arrangements(results: Results) -> Iterator[str]:
     head = ("arrangement", "looks", "p50, s", "p95, s", "longest, s", "new servers done, s", "silent ones too, s")
     rows = [
         (
-            each.pool.name,
-            each.quick_looks,
-            f"{each.quick_p50_s:.2f}",
-            f"{each.quick_p95_s:.2f}",
-            f"{each.quick_highest_s:.2f}",
-            f"{each.large_s:.1f}",
-            f"{each.all_s:.1f}",
+            arrangement.pool.name,
+            arrangement.quick_looks,
+            f"{arrangement.quick_p50_s:.2f}",
+            f"{arrangement.quick_p95_s:.2f}",
+            f"{arrangement.quick_highest_s:.2f}",
+            f"{arrangement.large_s:.1f}",
+            f"{arrangement.all_s:.1f}",
         )
-        for each in results.arrangements
+        for arrangement in results.arrangements
     ]
     yield from _table(head, rows)
 
@@ -91,13 +91,13 @@ def _crowds(results: Results) -> Iterator[str]:
     head = ("looks side by side", "large lists at a time", "arenas of malloc", "before, MiB", "most, MiB")
     rows = [
         (
-            each.looks,
-            each.turns,
-            each.arenas or "as the system has it",
-            f"{each.mib_before:.0f}",
-            f"{each.mib_peak:.0f}",
+            crowd.looks,
+            crowd.turns,
+            crowd.arenas or "as the system has it",
+            f"{crowd.mib_before:.0f}",
+            f"{crowd.mib_peak:.0f}",
         )
-        for each in results.crowds
+        for crowd in results.crowds
     ]
     yield from _table(head, rows)
 
@@ -114,12 +114,12 @@ def _batches(results: Results) -> Iterator[str]:
     head = ("texts at a time", "order", "speed", "lowest cosine to the same text alone")
     rows = [
         (
-            each.size,
-            "by length" if each.sorted_by_length else "as they came",
-            f"{each.texts_per_s / alone:.2f}",
-            f"{each.lowest_cosine:.4f}",
+            batch.size,
+            "by length" if batch.sorted_by_length else "as they came",
+            f"{batch.texts_per_s / alone:.2f}",
+            f"{batch.lowest_cosine:.4f}",
         )
-        for each in results.batches
+        for batch in results.batches
     ]
     yield from _table(head, rows)
 

@@ -55,7 +55,7 @@ def _wait_for_all(directory: Path, servers: Sequence[FleetServer]) -> Waited:
             _until_connected(len(servers))
             time.sleep(1)  # what they do after connecting is over
             waited = _measured(len(servers), before_kib)
-            while not all(each.done() for each in looks):
+            while not all(future.done() for future in looks):
                 interrupt_fetches()
                 time.sleep(0.05)
     return waited
@@ -76,7 +76,9 @@ def _measured(looks: int, before_kib: float) -> Waited:
 
 def _until_connected(connections: int) -> None:
     deadline = time.monotonic() + _PATIENCE_S / 2
-    while sum(each.status == "ESTABLISHED" for each in psutil.Process().net_connections("tcp")) < connections:
+    while (
+        sum(connection.status == "ESTABLISHED" for connection in psutil.Process().net_connections("tcp")) < connections
+    ):
         if time.monotonic() > deadline:
             raise TimeoutError(f"fewer than {connections} connections")
         time.sleep(0.1)

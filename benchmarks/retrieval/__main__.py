@@ -42,7 +42,7 @@ ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "retrieval"
 RESULTS = ROOT / "benchmarks" / "results"
 K = 10
-JUDGED = tuple(each for each in SETS if len(each.corpora) == 1 and not each.in_steps)
+JUDGED = tuple(query_set for query_set in SETS if len(query_set.corpora) == 1 and not query_set.in_steps)
 
 
 class Measurement:
@@ -68,41 +68,45 @@ class Measurement:
             self._judge(sets, system, tools)
             if only_abstention:
                 return
-            for each in sets:
-                self._measure(each, system, tools)
+            for query_set in sets:
+                self._measure(query_set, system, tools)
             self.latency.append(measure_latency(system, tools, read_queries(sets[0].query_file(self._data))))
 
-    def _measure(self, each: QuerySet, system: System, tools: int) -> None:
-        queries = read_queries(each.query_file(self._data))
-        run = anyio.run(partial(ask, system, queries, K, in_steps=each.in_steps))
+    def _measure(self, query_set: QuerySet, system: System, tools: int) -> None:
+        queries = read_queries(query_set.query_file(self._data))
+        run = anyio.run(partial(ask, system, queries, K, in_steps=query_set.in_steps))
         rivals = {
-            name: self._evaluation.score(each.queries, ask_rival(system, queries, K, rank, in_steps=each.in_steps))
+            name: self._evaluation.score(
+                query_set.queries, ask_rival(system, queries, K, rank, in_steps=query_set.in_steps)
+            )
             for name, rank in RIVALS.items()
         }
-        score = self._evaluation.score(each.queries, run)
-        print(f"  {each.name}: {score.recall_at_5} / {score.recall_at_8} / {score.recall_at_10}", flush=True)
-        self.sets.append(SetResult(name=each.name, queries=len(queries), tools=tools, toolscale=score, rivals=rivals))
+        score = self._evaluation.score(query_set.queries, run)
+        print(f"  {query_set.name}: {score.recall_at_5} / {score.recall_at_8} / {score.recall_at_10}", flush=True)
+        self.sets.append(
+            SetResult(name=query_set.name, queries=len(queries), tools=tools, toolscale=score, rivals=rivals)
+        )
 
     def abstention(self) -> Abstention:
         """Return how well it is known that nothing fits."""
         judged = {name: JudgedSet(own, self._elsewhere[name]) for name, own in self._judged.items()}
-        sets = tuple(curve(name, each) for name, each in judged.items())
+        sets = tuple(curve(name, judgements) for name, judgements in judged.items())
         return Abstention(made_at=_today(), means=mean_curve(judged), sets=sets)
 
     def _judge(self, sets: list[QuerySet], system: System, tools: int) -> None:
-        for each in JUDGED:
-            queries = read_queries(each.query_file(self._data))
-            if each in sets:
-                self._judged[each.name] = judge(system, queries)
+        for query_set in JUDGED:
+            queries = read_queries(query_set.query_file(self._data))
+            if query_set in sets:
+                self._judged[query_set.name] = judge(system, queries)
             elif tools <= MAX_TOOLS_ELSEWHERE:
-                self._elsewhere[each.name] += judge_elsewhere(system, queries)
+                self._elsewhere[query_set.name] += judge_elsewhere(system, queries)
 
 
 def measure(data: Path) -> Results:
     """Measure every set."""
     started = time.perf_counter()
     measurement = Measurement(data)
-    for _, sets in groupby(SETS, key=lambda each: each.corpora):
+    for _, sets in groupby(SETS, key=lambda query_set: query_set.corpora):
         measurement.measure(list(sets))
     return Results(
         made_at=_today(),
@@ -118,7 +122,7 @@ def measure(data: Path) -> Results:
 def abstention_alone(data: Path) -> Abstention:
     """Measure only how well it is known that nothing fits."""
     measurement = Measurement(data)
-    for _, sets in groupby(JUDGED, key=lambda each: each.corpora):
+    for _, sets in groupby(JUDGED, key=lambda query_set: query_set.corpora):
         measurement.measure(list(sets), only_abstention=True)
     return measurement.abstention()
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from benchmarks.retrieval.data import Query
 from benchmarks.retrieval.results import AbstentionPoint, AbstentionSet
 from benchmarks.retrieval.system import System
-from query.find import JUDGED
-from query.search.no_match import NO_MATCH_BELOW, adjusted_closeness, is_covered
+from query.find import MATCH_CANDIDATES
+from query.search.no_match import NO_MATCH_THRESHOLD, adjusted_similarity, is_covered
 from query.search.search import best, search
 from query.search.steps import embed_steps
 from shared.catalog import Scope
 
-THRESHOLDS = (0.1, 0.15, NO_MATCH_BELOW, 0.2, 0.22, 0.25, 0.3, 0.35, 0.4)
+THRESHOLDS = (0.1, 0.15, NO_MATCH_THRESHOLD, 0.2, 0.22, 0.25, 0.3, 0.35, 0.4)
 FIRST = 5
 # What a tool is worth that fits by its name or its words, whatever the model thinks; no closeness comes near it.
 FITS = 2.0
@@ -57,11 +57,11 @@ class JudgedSet:
     def point(self, threshold: float) -> AbstentionPoint:
         """Return what this threshold does."""
         return AbstentionPoint(
-            no_match_below=threshold,
-            tools_removed=_percent(each.without_tools < threshold for each in self.queries),
-            servers_removed=_percent(each.without_servers < threshold for each in self.queries),
+            no_match_threshold=threshold,
+            tools_removed=_percent(query.without_tools < threshold for query in self.queries),
+            servers_removed=_percent(query.without_servers < threshold for query in self.queries),
             elsewhere=_percent(fit < threshold for fit in self.elsewhere),
-            lost_recall=_percent(each.found * (each.with_all < threshold) for each in self.queries),
+            lost_recall=_percent(query.found * (query.with_all < threshold) for query in self.queries),
         )
 
 
@@ -95,7 +95,7 @@ def _mean(points: Sequence[AbstentionPoint]) -> AbstentionPoint:
         name: round(statistics.fmean(getattr(point, name) for point in points), 1)
         for name in ("tools_removed", "servers_removed", "elsewhere", "lost_recall")
     }
-    return AbstentionPoint(no_match_below=points[0].no_match_below, **columns)
+    return AbstentionPoint(no_match_threshold=points[0].no_match_threshold, **columns)
 
 
 def _percent(shares: Iterable[float]) -> float:
@@ -124,10 +124,10 @@ def _best_fit(system: System, query: Query, scope: Scope) -> tuple[float, list[s
     """Return how well the best tool fits, judged as `find_tool` does, and the names of the first five."""
     (step,) = embed_steps([query.text], system.embedder)
     (found,) = results = search([step], scope, system.index)
-    tools = [hit.tool for hit in best(results, JUDGED, system.index)]
+    tools = [hit.tool for hit in best(results, MATCH_CANDIDATES, system.index)]
     names = [tool.qualified_name for tool in tools[:FIRST]]
     if found.named or is_covered(step.whole, tools):
         return FITS, names
     if step.whole.dense is None or not tools:
         return -FITS, names
-    return adjusted_closeness(step.whole.dense, found.candidates, system.embedder), names
+    return adjusted_similarity(step.whole.dense, found.candidates, system.embedder), names

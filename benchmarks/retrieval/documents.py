@@ -26,9 +26,9 @@ def _recall(results: Results) -> Iterator[str]:
     columns = ["recall at 5, %", "queries", "tools", "Toolscale", *rivals, PEER]
     yield f"| {' | '.join(columns)} |"
     yield "|---|" + "---:|" * (len(columns) - 1)
-    for each in results.sets:
-        rows = [each.name, str(each.queries), f"{each.tools:,}", _ours(each)]
-        yield f"| {' | '.join([*rows, *(f'{each.rivals[rival].recall_at_5:.1f}' for rival in rivals), _peer(each)])} |"
+    for row in results.sets:
+        rows = [row.name, str(row.queries), f"{row.tools:,}", _ours(row)]
+        yield f"| {' | '.join([*rows, *(f'{row.rivals[rival].recall_at_5:.1f}' for rival in rivals), _peer(row)])} |"
 
 
 def _ours(found: SetResult) -> str:
@@ -37,5 +37,5 @@ def _ours(found: SetResult) -> str:
 
 
 def _peer(found: SetResult) -> str:
-    published = next(each.peer for each in SETS if each.name == found.name)
+    published = next(query_set.peer for query_set in SETS if query_set.name == found.name)
     return f"{published[0]:g}" if published else ""

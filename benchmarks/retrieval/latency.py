@@ -29,11 +29,11 @@ def measure_latency(system: System, tools: int, queries: Sequence[Query]) -> Lat
     find = partial(_find, catalogue)
     find("ready")
     timings = [find(text) for text in asked]
-    searched = [each.search_ms for each in timings]
+    searched = [system.search_ms for system in timings]
     return Latency(
         tools=tools,
         queries=len(asked),
-        embed_p50=round(statistics.median(each.embed_ms for each in timings), 2),
+        embed_p50=round(statistics.median(timing.embed_ms for timing in timings), 2),
         search_p50=round(statistics.median(searched), 2),
         search_p95=round(statistics.quantiles(searched, n=20)[-1], 2),
     )

@@ -43,10 +43,10 @@ def _recall(results: Results) -> Iterator[str]:
     columns = ["set", "queries", "tools", "Toolscale, over MCP", *rivals, PEER]
     yield f"| {' | '.join(columns)} |"
     yield "|" + "---|" * len(columns)
-    for each in results.sets:
-        cells = [each.name, str(each.queries), f"{each.tools:,}", f"**{_score(each.toolscale)}**"]
-        cells += [_score(each.rivals[rival]) for rival in rivals]
-        yield f"| {' | '.join([*cells, _peer(each.name)])} |"
+    for result in results.sets:
+        cells = [result.name, str(result.queries), f"{result.tools:,}", f"**{_score(result.toolscale)}**"]
+        cells += [_score(result.rivals[rival]) for rival in rivals]
+        yield f"| {' | '.join([*cells, _peer(result.name)])} |"
 
 
 def _targets(results: Results) -> Iterator[str]:
@@ -54,7 +54,7 @@ def _targets(results: Results) -> Iterator[str]:
     yield ""
     yield "| set | recall at | reached | floor | aim |"
     yield "|---|---|---|---|---|"
-    by_name = {each.name: each for each in SETS}
+    by_name = {query_set.name: query_set for query_set in SETS}
     for found in results.sets:
         target = by_name[found.name]
         if target.floor is not None:
@@ -79,14 +79,14 @@ def _abstention(results: Results) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for point in results.abstention.means:
         recognised = f"{point.elsewhere:.1f} | {point.servers_removed:.1f} | {point.tools_removed:.1f}"
-        yield f"| {point.no_match_below:.2f} | {recognised} | {point.lost_recall:.1f} |"
+        yield f"| {point.no_match_threshold:.2f} | {recognised} | {point.lost_recall:.1f} |"
     yield ""
     yield "Set by set, in this order: asked elsewhere / servers out / tools out / recall lost."
     yield ""
-    yield f"| set | {' | '.join(f'{point.no_match_below:.2f}' for point in results.abstention.means)} |"
+    yield f"| set | {' | '.join(f'{point.no_match_threshold:.2f}' for point in results.abstention.means)} |"
     yield "|" + "---|" * (1 + len(results.abstention.means))
-    for each in results.abstention.sets:
-        yield f"| {each.name} | {' | '.join(map(_shares, each.points))} |"
+    for curve in results.abstention.sets:
+        yield f"| {curve.name} | {' | '.join(map(_shares, curve.points))} |"
 
 
 def _shares(point: AbstentionPoint) -> str:
@@ -104,9 +104,9 @@ def _costs(results: Results) -> Iterator[str]:
     yield ""
     yield "| tools | queries | embedding a query, median ms | search, median ms | search, 95th percentile ms |"
     yield "|---|---|---|---|---|"
-    for each in results.latency:
-        times = f"{each.embed_p50:.1f} | {each.search_p50:.1f} | {each.search_p95:.1f}"
-        yield f"| {each.tools:,} | {each.queries} | {times} |"
+    for latency in results.latency:
+        times = f"{latency.embed_p50:.1f} | {latency.search_p50:.1f} | {latency.search_p95:.1f}"
+        yield f"| {latency.tools:,} | {latency.queries} | {times} |"
 
 
 def _score(score: Score) -> str:
@@ -118,5 +118,5 @@ def _score(score: Score) -> str:
 
 
 def _peer(name: str) -> str:
-    found = next(each.peer for each in SETS if each.name == name)
+    found = next(query_set.peer for query_set in SETS if query_set.name == name)
     return f"{found[0]} / {found[1]}" if found else ""

@@ -48,7 +48,7 @@ class AbstentionPoint(_Kept):
     answer.
     """
 
-    no_match_below: float
+    no_match_threshold: float
     tools_removed: float
     servers_removed: float
     elsewhere: float

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.retrieval.data import Query, ToolKey
 from benchmarks.retrieval.system import System
-from query.search.ranking import DEPTH, closeness, round_robin
+from query.search.ranking import DEPTH, round_robin, similarity
 from shared.catalog import Candidates, Scope
 from shared.text.vectors import query_vectors
 
@@ -24,7 +24,7 @@ def bm25(candidates: Candidates) -> Mapping[str, float]:
 
 def dense(candidates: Candidates) -> Mapping[str, float]:
     """Score by both dense vectors alone."""
-    return closeness(candidates) if candidates.name else {}
+    return similarity(candidates) if candidates.name else {}
 
 
 def rrf(candidates: Candidates) -> Mapping[str, float]:
@@ -51,7 +51,7 @@ def _find(system: System, query: Query, k: int, rank: Rank, *, in_steps: bool) -
     asked = [query_vectors(text, system.embedder) for text in texts]
     found = system.index.search(asked, Scope(), DEPTH)
     chosen = round_robin([_ranked(rank(candidates)) for candidates in found], k)
-    tools = system.index.fetch(chosen)
+    tools = system.index.get(chosen)
     return [system.key(tools[point].server_id, tools[point].definition.name) for point in chosen]
 
 

@@ -17,7 +17,7 @@ from benchmarks.retrieval.data import CorpusServer, Query, ToolKey
 from query.catalogue import Catalogue
 from query.savings.ledger import Ledger
 from query.server.mcp import build_server
-from query.tools.registry import offers
+from query.tools.registry import builtin_tools
 from shared.catalog import Listing
 from shared.events import ServerAnnouncement, ServerUp
 from shared.index.contract import ToolIndex, collection_name
@@ -85,7 +85,7 @@ def ingested(servers: Sequence[CorpusServer], embedder: Embedder | None = None) 
 @asynccontextmanager
 async def asking(system: System) -> AsyncGenerator[Find]:
     """Yield `find_tool`, asked over MCP: a description and the number of tools; none where nothing fits."""
-    server = build_server(offers(Catalogue(system.index, system.embedder, Ledger(system.index))))
+    server = build_server(builtin_tools(Catalogue(system.index, system.embedder, Ledger(system.index))))
     async with Client(server) as client:
         yield partial(_find, client, system)
 

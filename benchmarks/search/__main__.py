@@ -41,7 +41,7 @@ def run(plan: Plan, data: Path, vectors: Path | None) -> Results:
         plan=plan,
         machine=this_machine(),
         conditions=tuple(conditions),
-        corpus_tools=sum(len(each.listing.tools) for each in servers),
+        corpus_tools=sum(len(transcript.listing.tools) for transcript in servers),
         queries=len(texts),
         sizes=tuple(sizes),
     )

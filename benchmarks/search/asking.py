@@ -17,7 +17,7 @@ from query.search.request import FindRequest
 from shared.catalog import QueryVectors, Scope
 from shared.index.contract import ToolIndex
 from shared.index.payload import NAME_VECTOR, TERMS_VECTOR, TEXT_VECTOR, scope_conditions
-from shared.index.points import Nearest, PointCollection
+from shared.index.points import NamedVector, PointCollection
 from shared.text.embedding import Embedder
 from shared.text.vectors import query_vectors
 
@@ -51,10 +51,10 @@ def measure_parts(asked: Asked) -> Parts:
 
     def one_list(name: str) -> Milliseconds:
         questions = [_question(query, name) for query in queries]
-        return _timed(lambda question: asked.collection.nearest([question], everything, DEPTH), questions, asked.rounds)
+        return _timed(lambda question: asked.collection.query([question], everything, DEPTH), questions, asked.rounds)
 
     candidates = [asked.index.search([query], Scope(), DEPTH)[0] for query in queries]
-    chosen = [list(rank(each))[:LIMIT] for each in candidates]
+    chosen = [list(rank(candidate))[:LIMIT] for candidate in candidates]
     catalogue = Catalogue(asked.index, asked.embedder, Ledger(asked.index))
 
     def find(text: str, scope: Scope) -> Timings:
@@ -62,16 +62,18 @@ def measure_parts(asked: Asked) -> Parts:
 
     find(asked.texts[0], Scope())  # the ledger reads every record once
     everywhere = [find(text, Scope()) for _ in range(asked.rounds) for text in asked.texts]
-    narrow = [find(*each) for _ in range(asked.rounds) for each in zip(asked.texts, asked.scopes, strict=True)]
+    narrow = [
+        find(*arguments) for _ in range(asked.rounds) for arguments in zip(asked.texts, asked.scopes, strict=True)
+    ]
     return Parts(
         name_list=one_list(NAME_VECTOR),
         text_list=one_list(TEXT_VECTOR),
         terms_list=one_list(TERMS_VECTOR),
         lists=_timed(lambda query: asked.index.search([query], Scope(), DEPTH), queries, asked.rounds),
         ranking=_timed(rank, candidates, asked.rounds),
-        tools=_timed(asked.index.fetch, chosen, asked.rounds),
-        search=Milliseconds.of([each.search_ms for each in everywhere]),
-        filtered=Milliseconds.of([each.search_ms for each in narrow]),
+        tools=_timed(asked.index.get, chosen, asked.rounds),
+        search=Milliseconds.of([timings.search_ms for timings in everywhere]),
+        filtered=Milliseconds.of([timings.search_ms for timings in narrow]),
     )
 
 
@@ -84,8 +86,8 @@ def _timed(ask: Callable[[Q], object], questions: Sequence[Q], rounds: int) -> M
     return Milliseconds.of(samples)
 
 
-def _question(query: QueryVectors, name: str) -> Nearest:
+def _question(query: QueryVectors, name: str) -> NamedVector:
     if name == TERMS_VECTOR:
-        return Nearest(name, query.terms)
+        return NamedVector(name, query.terms)
     assert query.dense is not None
-    return Nearest(name, query.dense)
+    return NamedVector(name, query.dense)

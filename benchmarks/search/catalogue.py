@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from itertools import count
 
 from benchmarks.retrieval.data import CorpusServer
-from shared.catalog import ENCODINGS, RECIPE, EmbeddedTool, Endpoint, IndexedTool, Prepared, ServerRecord, digest
+from shared.catalog import (
+    ENCODINGS,
+    FEATURES_VERSION,
+    EmbeddedTool,
+    Endpoint,
+    IndexedTool,
+    ServerRecord,
+    ToolFeatures,
+    digest,
+)
 from shared.index.contract import ToolIndex
 from shared.text.embedding import Embedder
 from shared.text.tokens import count_all, counters
@@ -21,21 +30,21 @@ class PreparedServer:
     """A server of the corpus with what belongs to each of its tools."""
 
     server: CorpusServer
-    prepared: tuple[Prepared, ...]
+    prepared: tuple[ToolFeatures, ...]
 
 
 def prepare(servers: Sequence[CorpusServer], embedder: Embedder) -> list[PreparedServer]:
     """Return the servers with their tools counted and embedded."""
-    return [_prepared(each, embedder) for each in servers]
+    return [_prepared(server, embedder) for server in servers]
 
 
 def fill(index: ToolIndex, servers: Sequence[PreparedServer], tools: int, groups: int) -> int:
     """Write so many tools as looks at their servers would; return how many servers that are."""
     left = tools
-    repeated = ((repetition, each) for repetition in count() for each in servers)
-    for number, (repetition, each) in enumerate(repeated):
-        name = f"{each.server.server_id}-{repetition}"
-        written = _tools(each, name, frozenset({f"group-{number % groups}"}))[:left]
+    repeated = ((repetition, server) for repetition in count() for server in servers)
+    for number, (repetition, server) in enumerate(repeated):
+        name = f"{server.server.server_id}-{repetition}"
+        written = _tools(server, name, frozenset({f"group-{number % groups}"}))[:left]
         for start in range(0, len(written), A_WRITE):
             index.upsert(written[start : start + A_WRITE])
         index.put_server(_record(name, number, [embedded.tool for embedded in written]))
@@ -49,20 +58,20 @@ def _prepared(server: CorpusServer, embedder: Embedder) -> PreparedServer:
     tools = server.listing.tools
     counts = count_all((tool.wire for tool in tools), counters())
     vectors = tool_vectors(tools, server.name, embedder)
-    return PreparedServer(server, tuple(Prepared(*each) for each in zip(counts, vectors, strict=True)))
+    return PreparedServer(server, tuple(ToolFeatures(*features) for features in zip(counts, vectors, strict=True)))
 
 
-def _tools(each: PreparedServer, server_id: str, groups: frozenset[str]) -> list[EmbeddedTool]:
-    name = each.server.name
+def _tools(server: PreparedServer, server_id: str, groups: frozenset[str]) -> list[EmbeddedTool]:
+    name = server.server.name
     return [
         EmbeddedTool(IndexedTool(server_id, tool, digest(tool, name), made.token_counts, groups), made.vectors)
-        for tool, made in zip(each.server.listing.tools, each.prepared, strict=True)
+        for tool, made in zip(server.server.listing.tools, server.prepared, strict=True)
     ]
 
 
 def _record(server_id: str, number: int, tools: Sequence[IndexedTool]) -> ServerRecord:
     return ServerRecord(
-        recipe=RECIPE,
+        features_version=FEATURES_VERSION,
         last_listed_at=1.0,
         server_id=server_id,
         endpoint=Endpoint(),
@@ -76,8 +85,8 @@ def _record(server_id: str, number: int, tools: Sequence[IndexedTool]) -> Server
 def enough(servers: Sequence[CorpusServer], tools: int) -> list[CorpusServer]:
     """Return the first servers that have so many tools together, or all."""
     chosen: list[CorpusServer] = []
-    for each in servers:
+    for candidate in servers:
         if sum(len(server.listing.tools) for server in chosen) >= tools:
             break
-        chosen.append(each)
+        chosen.append(candidate)
     return chosen

@@ -16,9 +16,9 @@ from benchmarks.search.plan import Plan
 from benchmarks.search.results import Index, Size
 from benchmarks.throughput.memory import MIB
 from shared.catalog import Scope
-from shared.index.contract import Edition
+from shared.index.contract import IndexVersion
 from shared.index.edge.engine import EdgeEngine
-from shared.index.engine import tools_kind
+from shared.index.engine import tools_spec
 from shared.index.versions import IndexStore
 from shared.observability.logging import configure_logging
 from shared.text.embedding import Embedder, FastEmbedder
@@ -36,9 +36,9 @@ class Subject:
     texts: Sequence[str]
 
     @property
-    def edition(self) -> Edition:
+    def edition(self) -> IndexVersion:
         """Return the edition that is searched."""
-        return Edition(self.embedder.model, self.embedder.dimension)
+        return IndexVersion(self.embedder.model, self.embedder.dimension)
 
 
 def measure_alone(
@@ -86,10 +86,10 @@ def _size_bytes(directory: Path) -> int:
 def _asked(subject: Subject) -> Generator[Asked]:
     engine = EdgeEngine(subject.directory)
     with closing(IndexStore(engine)) as store:
-        store.establish(subject.edition)
+        store.ensure_active_version(subject.edition)
         yield Asked(
             index=store.index(subject.edition),
-            collection=engine.collection(tools_kind(subject.edition)),
+            collection=engine.collection(tools_spec(subject.edition)),
             embedder=subject.embedder,
             texts=subject.texts,
             scopes=[_narrow(number, subject.plan) for number in range(len(subject.texts))],

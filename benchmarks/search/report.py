@@ -43,7 +43,7 @@ def _head(results: Results) -> Iterator[str]:
 
 
 def _caveats(results: Results) -> Iterator[str]:
-    busiest = max(results.conditions, key=lambda each: each.others_percent)
+    busiest = max(results.conditions, key=lambda condition: condition.others_percent)
     yield "## Keep in mind"
     yield ""
     yield (

@@ -29,9 +29,9 @@ class KeptEmbedder:
     def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return shape (len(texts), dimension), float32, unit rows."""
         hashes = [sha256(text.encode("utf-8", "replace")).hexdigest() for text in texts]
-        new = {each: text for each, text in zip(hashes, texts, strict=True) if each not in self._rows}
+        new = {digest: text for digest, text in zip(hashes, texts, strict=True) if digest not in self._rows}
         self._rows.update(zip(new, self._embedder.passages(list(new.values())), strict=True))
-        return np.array([self._rows[each] for each in hashes], dtype=np.float32).reshape(-1, self.dimension)
+        return np.array([self._rows[digest] for digest in hashes], dtype=np.float32).reshape(-1, self.dimension)
 
     def query(self, text: str) -> NDArray[np.float32]:
         """Return shape (dimension,), float32, unit length; the embedder remembers those."""

@@ -78,8 +78,8 @@ def _crowd(queries: str, plan: Plan, rounds: Sequence[Round]) -> Crowd:
         queries=queries,
         clients=plan.clients,
         answers=answers,
-        answers_per_s=Spread.of([answers / each.seconds for each in rounds]),
-        latency=Latency.of([each.waited_ms for each in rounds]),
-        service_ms=Spread.of([each.service_s * 1000 / answers for each in rounds]),
-        clients_ms=Spread.of([each.clients_s * 1000 / answers for each in rounds]),
+        answers_per_s=Spread.of([answers / repetition.seconds for repetition in rounds]),
+        latency=Latency.of([repetition.waited_ms for repetition in rounds]),
+        service_ms=Spread.of([repetition.service_s * 1000 / answers for repetition in rounds]),
+        clients_ms=Spread.of([repetition.clients_s * 1000 / answers for repetition in rounds]),
     )

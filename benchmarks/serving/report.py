@@ -48,10 +48,10 @@ def _caveats(results: Results) -> Iterator[str]:
 
 
 def _others(results: Results) -> str:
-    disturbed = [each for each in results.conditions if each.others_percent > DISTURBED_PERCENT]
+    disturbed = [condition for condition in results.conditions if condition.others_percent > DISTURBED_PERCENT]
     if not disturbed:
         return "Other programs took less than a tenth of the processors at each size."
-    named = ", ".join(f"{each.subject} {each.others_percent:.0f} %" for each in disturbed)
+    named = ", ".join(f"{condition.subject} {condition.others_percent:.0f} %" for condition in disturbed)
     return f"Other programs took a share of the processors, so trust ratios over absolute numbers: {named}."
 
 
@@ -60,14 +60,18 @@ def _asked(served: Served) -> Iterator[str]:
     yield ""
     yield "One client over streamable HTTP, one question after the other, searches never asked before; in ms."
     yield ""
-    first, *_ = protocols = list(dict.fromkeys(each.protocol for each in served.asked))
-    rows = [(each.what, *_in_each(served, each.what, protocols)) for each in served.asked if each.protocol == first]
+    first, *_ = protocols = list(dict.fromkeys(question.protocol for question in served.asked))
+    rows = [
+        (question.what, *_in_each(served, question.what, protocols))
+        for question in served.asked
+        if question.protocol == first
+    ]
     heads = [f"{protocol}, {column}" for protocol in protocols for column in ("p50", "p95", "highest")]
     yield from table(("question", *heads), rows)
 
 
 def _in_each(served: Served, what: str, protocols: list[str]) -> Iterator[str]:
-    by_protocol: dict[str, Asked] = {each.protocol: each for each in served.asked if each.what == what}
+    by_protocol: dict[str, Asked] = {question.protocol: question for question in served.asked if question.what == what}
     for protocol in protocols:
         yield from _latency(by_protocol[protocol].latency)
 
@@ -81,15 +85,15 @@ def _called(served: Served, results: Results) -> Iterator[str]:
     yield ""
     rows = [
         (
-            each.transport,
-            each.protocol,
-            spread(each.direct.p50),
-            spread(each.through.p50),
-            spread(each.through.p95),
-            spread(each.through.highest),
-            spread(each.added_ms),
+            calls.transport,
+            calls.protocol,
+            spread(calls.direct.p50),
+            spread(calls.through.p50),
+            spread(calls.through.p95),
+            spread(calls.through.highest),
+            spread(calls.added_ms),
         )
-        for each in served.called
+        for calls in served.called
     ]
     heads = ("server over", "client speaks", "at the server, p50", "through, p50", "through, p95", "highest", "added")
     yield from table(heads, rows)
@@ -101,18 +105,18 @@ def _crowds(served: Served) -> Iterator[str]:
     yield ""
     yield f"Each asks for the next thing as soon as it has its answer; {crowd.answers:,} answers a repetition."
     yield "Waiting in ms. Processor time in ms of one core for each answer, which bounds the rate."
-    longest = max(each.latency.highest.highest for each in served.crowds)
+    longest = max(crowd.latency.highest.highest for crowd in served.crowds)
     yield f"The longest wait of all was {number(longest)} ms; the target is at most {LONGEST_WAIT_MS:,}."
     yield ""
     rows = [
         (
-            each.queries,
-            *_latency(each.latency),
-            spread(each.answers_per_s),
-            spread(each.service_ms),
-            spread(each.clients_ms),
+            crowd.queries,
+            *_latency(crowd.latency),
+            spread(crowd.answers_per_s),
+            spread(crowd.service_ms),
+            spread(crowd.clients_ms),
         )
-        for each in served.crowds
+        for crowd in served.crowds
     ]
     heads = ("questions", "p50", "p95", "highest", "answers a second", "processor, service", "processor, clients")
     yield from table(heads, rows)

@@ -56,7 +56,7 @@ def serving(directory: Path, tools: int, plan: Plan) -> Generator[Service]:
     with over_http() as scripted_url:
         config = _config(directory, scripted_url)
         environment = {"TOOLSCALE_PORT": "0", "TOOLSCALE_HOST": "", "QDRANT_URL": "", "TOOLSCALE_LOG_LEVEL": ""}
-        composition = Composition("", directory, {**environment, "TOOLSCALE_CONFIG": str(config)})
+        composition = Composition("", directory, {**environment, "TOOLSCALE_MCP_CONFIG": str(config)})
         with composition.run("query", "-m", "query") as running:
             running.wait_for("query_service_started")
             process = psutil.Process(running.process.pid)

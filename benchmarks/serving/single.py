@@ -85,7 +85,9 @@ def _asks(fresh: Iterator[str], names: Iterator[str]) -> dict[str, Ask]:
 
 def _names(plan: Plan) -> Iterator[str]:
     server = server_id(1)
-    return cycle([f"{server}:{each['name']}" for each in definitions(server, plan.tools_per_server, plan.seed)])
+    return cycle(
+        [f"{server}:{definition['name']}" for definition in definitions(server, plan.tools_per_server, plan.seed)]
+    )
 
 
 async def _ms(answered: Awaitable[object]) -> float:
@@ -129,12 +131,12 @@ async def _beyond_own_ms(client: Client, tool: str, arguments: dict[str, Any]) -
 
 
 def _called(transport: str, protocol: str, repeated: list[_Calls]) -> Called:
-    added = [percentile(each.through, 50) - percentile(each.direct, 50) for each in repeated]
+    added = [percentile(calls.through, 50) - percentile(calls.direct, 50) for calls in repeated]
     return Called(
         transport=transport,
         protocol=protocol,
-        own=Latency.of([each.own for each in repeated]),
-        direct=Latency.of([each.direct for each in repeated]),
-        through=Latency.of([each.through for each in repeated]),
+        own=Latency.of([calls.own for calls in repeated]),
+        direct=Latency.of([calls.direct for calls in repeated]),
+        through=Latency.of([calls.through for calls in repeated]),
         added_ms=Spread.of(added),
     )

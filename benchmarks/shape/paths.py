@@ -25,7 +25,7 @@ from mcp import Client
 from benchmarks.shape.tree import PACKAGES, ROOT, place
 from query.catalogue import Catalogue, catalogue_of
 from query.server.mcp import build_server
-from query.tools.registry import offers
+from query.tools.registry import builtin_tools
 from shared.events import ServerAnnouncement, ServerUp
 from shared.settings import Settings, load_settings
 from tests.support.hostile.messages import one_page, tool
@@ -111,12 +111,12 @@ def _reconciliation(
     with recorder.recording():
         app.tasks[ACCEPT_EVENT].apply(args=(event,), throw=True)
         app.tasks[RECONCILE_SERVER].apply(args=("files",), throw=True)
-    assert dependencies.index.states("files").keys() == {"read_file", "write_file"}
+    assert dependencies.index.tool_states("files").keys() == {"read_file", "write_file"}
     return recorder.passed()
 
 
 async def _call(recorder: Recorder, catalogue: Catalogue) -> Passed:
-    async with Client(build_server(offers(catalogue))) as client:
+    async with Client(build_server(builtin_tools(catalogue))) as client:
         await client.call_tool("find_tool", {"tool_description": "read a file"})
         with recorder.recording():
             result = await client.call_tool("find_tool", {"tool_description": "read a file"})

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from benchmarks.throughput.corpus import definitions, server_id
 from shared.catalog import (
     ENCODINGS,
-    RECIPE,
+    FEATURES_VERSION,
     EmbeddedTool,
     Encoding,
     Endpoint,
@@ -88,7 +88,7 @@ def unit_vectors(count: int, dimension: int, seed: int) -> NDArray[np.float32]:
 
 def _record(server: str, declared_name: str, tools: Sequence[IndexedTool]) -> ServerRecord:
     return ServerRecord(
-        recipe=RECIPE,
+        features_version=FEATURES_VERSION,
         last_listed_at=1.0,
         server_id=server,
         endpoint=Endpoint(),

@@ -53,7 +53,7 @@ def _embedded(directory: Path, servers: Sequence[FleetServer], plan: Plan) -> li
 
 def _scaled(directory: Path, servers: Sequence[FleetServer], plan: Plan) -> list[Run]:
     # the environment may point elsewhere, and the composition of the tests waits shorter than the defaults
-    as_by_default = {"QDRANT_URL": "", "TOOLSCALE_LEASE_S": "", "TOOLSCALE_RETRY_AFTER_S": ""}
+    as_by_default = {"QDRANT_URL": "", "TOOLSCALE_LEASE_S": "", "TOOLSCALE_REDELIVER_AFTER_S": ""}
     with redis_server(directory) as url:
         composition = Composition(url, directory, as_by_default)
         with composition.worker(), redis_producer(url, directory) as producer:
@@ -71,7 +71,7 @@ def redis_producer(url: str, directory: Path) -> Generator[Producer]:
     settings = embedded_settings(directory).model_copy(update={"redis_url": url})
     with closing(open_intents(settings)) as intents, build_app(settings) as app:
         wake = partial(send_reconcile, app)
-        yield Producer(partial(emit, intents=intents, wake=wake, due_in_s=settings.retry_after_s), intents)
+        yield Producer(partial(emit, intents=intents, enqueue=wake, due_in_s=settings.redeliver_after_s), intents)
 
 
 def _send_all(producer: Producer, servers: Sequence[FleetServer], plan: Plan) -> list[Run]:

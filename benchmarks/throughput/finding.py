@@ -98,11 +98,11 @@ def _found(size: int, servers: int, parts: Sequence[Twice], mcp: Sequence[TwiceM
     return Found(
         tools=size,
         servers=servers,
-        embed=Latency.of([[each.embed_ms for each in run] for run in cold]),
-        embed_cached=Latency.of([[each.embed_ms for each in run] for run in cached]),
-        search=Latency.of([[each.search_ms for each in run] for run in both]),
-        sum=Latency.of([[each.sum_ms for each in run] for run in both]),
-        without_embed=Latency.of([[each.search_ms + each.sum_ms for each in run] for run in both]),
+        embed=Latency.of([[timing.embed_ms for timing in run] for run in cold]),
+        embed_cached=Latency.of([[timing.embed_ms for timing in run] for run in cached]),
+        search=Latency.of([[timing.search_ms for timing in run] for run in both]),
+        sum=Latency.of([[timing.sum_ms for timing in run] for run in both]),
+        without_embed=Latency.of([[timing.search_ms + timing.sum_ms for timing in run] for run in both]),
         mcp=Latency.of([first for first, _ in mcp]),
         mcp_cached=Latency.of([second for _, second in mcp]),
     )

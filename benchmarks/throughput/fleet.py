@@ -44,7 +44,7 @@ def fleet(servers: int, tools: int, seed: int) -> Generator[list[FleetServer]]:
         with subprocess.Popen(command, pass_fds=[listener.fileno()]) as process:
             try:
                 ids = [server_id(number) for number in range(servers)]
-                yield [FleetServer(each, f"{origin}/{each}/mcp") for each in ids]
+                yield [FleetServer(name, f"{origin}/{name}/mcp") for name in ids]
             finally:
                 process.kill()
 
@@ -52,12 +52,12 @@ def fleet(servers: int, tools: int, seed: int) -> Generator[list[FleetServer]]:
 def fleet_app(servers: int, tools: int, seed: int) -> Starlette:
     """Return an application with each server under a path of its own."""
     offered = {
-        each: mcp_server(each, [Tool.model_validate(tool) for tool in definitions(each, tools, seed)])
-        for each in map(server_id, range(servers))
+        name: mcp_server(name, [Tool.model_validate(tool) for tool in definitions(name, tools, seed)])
+        for name in map(server_id, range(servers))
     }
     apps = [
-        server.streamable_http_app(streamable_http_path=f"/{each}/mcp", stateless_http=True, json_response=True)
-        for each, server in offered.items()
+        server.streamable_http_app(streamable_http_path=f"/{name}/mcp", stateless_http=True, json_response=True)
+        for name, server in offered.items()
     ]
 
     @asynccontextmanager

@@ -33,7 +33,7 @@ def measure_ingestion(plan: Plan) -> tuple[Ingestion, tuple[Memory, ...]]:
     with fleet(plan.servers + plan.late_servers, plan.tools_per_server, plan.seed) as servers:
         lives = [in_fresh_process(_live, servers, plan) for _ in range(plan.repetitions)]
     moments = lives[0].mib
-    memory = tuple(Memory(moment=each, mib=Spread.of([life.mib[each] for life in lives])) for each in moments)
+    memory = tuple(Memory(moment=moment, mib=Spread.of([life.mib[moment] for life in lives])) for moment in moments)
     return _ingestion(lives, plan), memory
 
 
@@ -70,13 +70,13 @@ def _start_query_side(embedded: Embedded) -> object:
     """Return the query service of this process, as `toolscale serve` has it."""
     from query.catalogue import catalogue_of  # noqa: PLC0415
     from query.server.http import HttpServer  # noqa: PLC0415
-    from query.server.listener import open_entrance  # noqa: PLC0415
+    from query.server.listener import open_listener  # noqa: PLC0415
     from query.server.mcp import build_server  # noqa: PLC0415
-    from query.tools.registry import offers  # noqa: PLC0415
+    from query.tools.registry import builtin_tools  # noqa: PLC0415
 
     index, embedder = embedded.deps.index, embedded.deps.embedder
-    server = build_server(offers(catalogue_of(index, embedder, embedded.settings)))
-    return HttpServer(server, open_entrance(embedded.settings), index=index)
+    server = build_server(builtin_tools(catalogue_of(index, embedder, embedded.settings)))
+    return HttpServer(server, open_listener(embedded.settings), index=index)
 
 
 def _ingest(embedded: Embedded, servers: Sequence[FleetServer]) -> tuple[float, int]:

@@ -48,7 +48,7 @@ def _new_then_unchanged(directory: Path, servers: Sequence[FleetServer]) -> tupl
 
 def _look_at_each(deps: Dependencies, events: Sequence[ServerEvent]) -> Round:
     stages = Stages()
-    timed = timed_dependencies(replace(deps.current(), editions=None), stages)  # a look would open its own, untimed
+    timed = timed_dependencies(replace(deps.pinned(), versions=None), stages)  # a look would open its own, untimed
     started = time.perf_counter()
     for event in events:
         timed.intents.record(event, due_in_s=60)
@@ -62,21 +62,21 @@ def _looks(rounds: Sequence[Round], plan: Plan) -> Looks:
         servers=plan.servers,
         tools=plan.servers * plan.tools_per_server,
         repetitions=len(rounds),
-        ms_per_server=Spread.of([each.seconds * 1000 / plan.servers for each in rounds]),
+        ms_per_server=Spread.of([repetition.seconds * 1000 / plan.servers for repetition in rounds]),
         stages=tuple(_stages(rounds, plan.servers)),
     )
 
 
 def _stages(rounds: Sequence[Round], servers: int) -> Iterator[StageShare]:
     for name in STAGES:
-        passed = sum(each.items[name] for each in rounds)
-        yield _stage(name, rounds, [each.by_stage[name] for each in rounds], passed, servers)
-    rest = [each.seconds - sum(each.by_stage.values()) for each in rounds]
+        passed = sum(repetition.items[name] for repetition in rounds)
+        yield _stage(name, rounds, [repetition.by_stage[name] for repetition in rounds], passed, servers)
+    rest = [repetition.seconds - sum(repetition.by_stage.values()) for repetition in rounds]
     yield _stage("rest", rounds, rest, 0, servers)
 
 
 def _stage(name: str, rounds: Sequence[Round], seconds: Sequence[float], items: int, servers: int) -> StageShare:
-    shares = [100 * part / each.seconds for part, each in zip(seconds, rounds, strict=True)]
+    shares = [100 * part / repetition.seconds for part, repetition in zip(seconds, rounds, strict=True)]
     return StageShare(
         name=name,
         ms_per_server=Spread.of([part * 1000 / servers for part in seconds]),

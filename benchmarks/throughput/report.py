@@ -58,10 +58,10 @@ def _caveats(results: Results) -> Iterator[str]:
 
 
 def _others(results: Results) -> str:
-    disturbed = [each for each in results.conditions if each.others_percent > DISTURBED_PERCENT]
+    disturbed = [result for result in results.conditions if result.others_percent > DISTURBED_PERCENT]
     if not disturbed:
         return "Other programs took less than a tenth of the processors during each subject."
-    named = ", ".join(f"{each.subject} {each.others_percent:.0f} %" for each in disturbed)
+    named = ", ".join(f"{condition.subject} {condition.others_percent:.0f} %" for condition in disturbed)
     return f"Other programs took a share of the processors, so trust ratios over absolute numbers: {named}."
 
 
@@ -73,9 +73,9 @@ def _events(found: Sequence[Events]) -> Iterator[str]:
     yield "Recorded: durable, and a worker told. Committed: from the first event to the last commit."
     yield ""
     rows = [
-        (each.composition, rate.kind, rate.events, spread(rate.recorded_per_s), spread(rate.committed_per_s))
-        for each in found
-        for rate in each.rates
+        (events.composition, rate.kind, rate.events, spread(rate.recorded_per_s), spread(rate.committed_per_s))
+        for events in found
+        for rate in events.rates
     ]
     yield from table(("composition", "kind", "events", "recorded a second", "committed a second"), rows)
 
@@ -138,7 +138,7 @@ def _found(found: Found) -> Iterator[str]:
 def _counted(results: Results) -> Iterator[str]:
     yield "## Counting tokens"
     yield ""
-    rows = [(f"{each.tools:,}", each.encoding, f"{each.tokens:,}", spread(each.ms)) for each in results.counted]
+    rows = [(f"{count.tools:,}", count.encoding, f"{count.tokens:,}", spread(count.ms)) for count in results.counted]
     yield from table(("tools", "encoding", "tokens", "ms"), rows)
 
 
@@ -147,7 +147,7 @@ def _memory(results: Results) -> Iterator[str]:
     yield ""
     yield "Worker, query service, model, vocabularies and Qdrant Edge in one process; resident, in MiB."
     yield ""
-    yield from table(("moment", "MiB"), [(each.moment, spread(each.mib)) for each in results.memory])
+    yield from table(("moment", "MiB"), [(sample.moment, spread(sample.mib)) for sample in results.memory])
 
 
 def _latency(latency: Latency) -> tuple[str, str, str]:

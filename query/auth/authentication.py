@@ -9,7 +9,7 @@ from query.auth.claims import claim_names
 from query.auth.jwks import key_source
 from query.auth.jwts import Expected, JwtTokens, looks_like_jwt
 from query.auth.tokens import StaticTokens
-from shared.errors import CallerRefused, ConfigInvalid
+from shared.errors import AuthenticationFailed, ConfigInvalid
 
 if TYPE_CHECKING:
     from query.caller import Caller
@@ -39,17 +39,17 @@ class Authentication:
         """Return the caller that shows this token.
 
         Raises:
-            CallerRefused: it opens nothing.
+            AuthenticationFailed: it opens nothing.
             KeysUnavailable: it may be good, and cannot be checked now.
         """
         if len(token) > MAX_TOKEN_CHARACTERS:
-            raise CallerRefused("the token is too long")
-        known = self.static.caller(token) if self.static else None
-        if known:
-            return known
+            raise AuthenticationFailed("the token is too long")
+        static_caller = self.static.caller(token) if self.static else None
+        if static_caller:
+            return static_caller
         if self.jwts and looks_like_jwt(token):
             return await self.jwts.caller(token)
-        raise CallerRefused("the token is unknown")
+        raise AuthenticationFailed("the token is unknown")
 
 
 def authentication_of(settings: Settings) -> Authentication | None:
@@ -58,7 +58,7 @@ def authentication_of(settings: Settings) -> Authentication | None:
     Raises:
         ConfigInvalid: a file cannot be used, or what JWTs need is not all there.
     """
-    static = StaticTokens(settings.tokens) if settings.tokens else None
+    static = StaticTokens(settings.tokens_file) if settings.tokens_file else None
     if settings.jwt_issuer is None:
         return Authentication(static) if static else None
     resource = Resource(_needed(settings.public_url, "public_url"), settings.jwt_issuer)

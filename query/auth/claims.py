@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from query.caller import PERMISSIONS, Caller
-from shared.errors import CallerRefused
+from shared.errors import AuthenticationFailed
 
 if TYPE_CHECKING:
     from shared.settings import Settings
@@ -40,7 +40,7 @@ def claim_names(settings: Settings) -> ClaimNames:
         groups=settings.jwt_groups_claim,
         toolset=settings.jwt_toolset_claim,
         budget=settings.jwt_budget_claim,
-        unrestricted_group=settings.jwt_unrestricted_group,
+        unrestricted_group=settings.jwt_admin_group,
     )
 
 
@@ -50,16 +50,16 @@ def caller_of_claims(claims: Mapping[str, Any], names: ClaimNames) -> Caller:
     Its name begins with `jwt:`, which no static token's caller can be called.
 
     Raises:
-        CallerRefused: a claim is of the wrong type; it is named, and not quoted.
+        AuthenticationFailed: a claim is of the wrong type; it is named, and not quoted.
     """
     subject = _claim(claims, "sub", _STRING)
     groups = frozenset(_claim(claims, names.groups, _STRINGS) or ())
     scope = _claim(claims, names.scope, _WORDS) or ()
-    said = scope.split() if isinstance(scope, str) else scope
+    granted = scope.split() if isinstance(scope, str) else scope
     return Caller(
         name=f"jwt:{subject}",
         groups=None if names.unrestricted_group in groups else groups,
-        permissions=frozenset(each for each in PERMISSIONS if each in said),
+        permissions=frozenset(permission for permission in PERMISSIONS if permission in granted),
         toolset=_claim(claims, names.toolset, _STRING),
         budget_tokens=_claim(claims, names.budget, _COUNT),
     )
@@ -71,4 +71,4 @@ def _claim(claims: Mapping[str, Any], name: str, expected: TypeAdapter[T]) -> T 
     try:
         return expected.validate_python(claims[name], strict=True)
     except ValidationError:
-        raise CallerRefused(f"the claim {name} is of the wrong type") from None  # the cause would quote it
+        raise AuthenticationFailed(f"the claim {name} is of the wrong type") from None  # the cause would quote it

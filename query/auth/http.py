@@ -20,7 +20,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse
 
 from query.caller import USING, Caller, Permission
-from shared.errors import CallerRefused, KeysUnavailable
+from shared.errors import AuthenticationFailed, KeysUnavailable
 
 if TYPE_CHECKING:
     from typing import Any
@@ -43,7 +43,7 @@ class CallerToken(AccessToken):
 
 
 def guarded(
-    app: ASGIApp, authentication: Authentication, refusals: Refusals | None = None, needs: Permission = LEAST
+    app: ASGIApp, authentication: Authentication, failures: AuthFailureLog | None = None, needs: Permission = LEAST
 ) -> ASGIApp:
     """Return the app behind a check: 401 without a token that opens it, 403 where it opens too little.
 
@@ -53,7 +53,7 @@ def guarded(
     metadata = build_resource_metadata_url(AnyHttpUrl(resource.url)) if resource else None
     return AuthenticationMiddleware(
         RequireAuthMiddleware(app, [needs], metadata),
-        backend=_Bearer(authentication, refusals or Refusals()),
+        backend=_Bearer(authentication, failures or AuthFailureLog()),
         on_error=lambda _, error: JSONResponse({"error": str(error)}, 503, {"Retry-After": "5"}),
     )
 
@@ -77,8 +77,8 @@ def caller_of_request(context: ServerRequestContext[Any]) -> Caller:
 
 
 class _Bearer(AuthenticationBackend):
-    def __init__(self, authentication: Authentication, refusals: Refusals) -> None:
-        self._authentication, self._refusals = authentication, refusals
+    def __init__(self, authentication: Authentication, failures: AuthFailureLog) -> None:
+        self._authentication, self._failures = authentication, failures
 
     async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, AuthenticatedUser] | None:
         scheme, _, token = conn.headers.get("authorization", "").partition(" ")
@@ -86,8 +86,8 @@ class _Bearer(AuthenticationBackend):
             return None
         try:
             caller = await self._authentication.caller(token.strip())
-        except CallerRefused as error:
-            self._refusals.note(str(error), conn.client.host if conn.client else None)
+        except AuthenticationFailed as error:
+            self._failures.log(str(error), conn.client.host if conn.client else None)
             return None
         except KeysUnavailable as error:
             raise AuthenticationError(str(error)) from error
@@ -99,28 +99,28 @@ def _token_of(caller: Caller) -> CallerToken:
     return CallerToken(token="", client_id=caller.name, scopes=sorted(caller.permissions), caller=caller)
 
 
-LINES = 10
+MAX_LINES = 10
 PER_S = 60.0
 
 _log = structlog.get_logger()
 
 
-class Refusals:
+class AuthFailureLog:
     """At most LINES in PER_S seconds, whoever knocks; the next line says how many were left out."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
         self._began_at_s = -math.inf
-        self._written = self._left_out = 0
+        self._written = self._suppressed = 0
 
-    def note(self, reason: str, client: str | None) -> None:
+    def log(self, reason: str, client: str | None) -> None:
         """Write that a caller at this address was refused, or count it."""
         now_s = self._clock_s()
         if now_s - self._began_at_s >= PER_S:
             self._began_at_s, self._written = now_s, 0
-        if self._written >= LINES:
-            self._left_out += 1
+        if self._written >= MAX_LINES:
+            self._suppressed += 1
             return
-        _log.warning("caller_refused", reason=reason, client=client, left_out=self._left_out)
+        _log.warning("authentication_failed", reason=reason, client=client, left_out=self._suppressed)
         self._written += 1
-        self._left_out = 0
+        self._suppressed = 0

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from shared.errors import ConfigInvalid, KeysUnavailable
 from shared.upstream.hosts import is_loopback
-from shared.watched_file import FollowedFile
+from shared.watched_file import WatchedFile
 
 # A key that its issuer withdrew is refused after this long; one that nobody has asked for yet is looked for at most
 # this often, whatever strangers send.
@@ -69,11 +69,11 @@ class FileKeys:
         Raises:
             ConfigInvalid: it holds no JWK set.
         """
-        self._file = FollowedFile(path, _read)
+        self._file = WatchedFile(path, _read)
 
     async def key(self, key_id: str) -> PyJWK | None:
         """Return the signing key of this id, None when there is none."""
-        return self._file.current().get(key_id)
+        return self._file.read().get(key_id)
 
 
 class RemoteKeys:
@@ -92,15 +92,15 @@ class RemoteKeys:
         Raises:
             KeysUnavailable: none are known, and they cannot be fetched now.
         """
-        if self._is_wanting(key_id):
+        if self._needs_refresh(key_id):
             async with self._fetching:
-                if self._is_wanting(key_id):  # another request may have fetched them meanwhile
+                if self._needs_refresh(key_id):  # another request may have fetched them meanwhile
                     await self._refresh()
         if self._fetched_at_s is None or self._clock_s() - self._fetched_at_s > KEEP_FOR_S:
             raise KeysUnavailable("the issuer's keys cannot be fetched")
         return self._keys.get(key_id)
 
-    def _is_wanting(self, key_id: str) -> bool:
+    def _needs_refresh(self, key_id: str) -> bool:
         now_s = self._clock_s()
         is_old = self._fetched_at_s is None or now_s - self._fetched_at_s > REFRESH_AFTER_S
         may_try = self._tried_at_s is None or now_s - self._tried_at_s >= RETRY_AFTER_S
@@ -111,7 +111,7 @@ class RemoteKeys:
         try:
             self._keys = _parsed(await _fetch(self._url))
         except (httpx2.HTTPError, TimeoutError, ValueError) as error:
-            _log.warning("keys_not_fetched", reason=str(error) or type(error).__name__)
+            _log.warning("keys_fetch_failed", reason=str(error) or type(error).__name__)
         else:
             self._fetched_at_s = self._clock_s()
 
@@ -154,10 +154,10 @@ def _parsed(document: bytes) -> Keys:
         ValueError: it is no JWK set, or none of its keys can be used.
     """
     try:
-        found = PyJWKSet.from_dict(_OBJECT.validate_json(document))
+        key_set = PyJWKSet.from_dict(_OBJECT.validate_json(document))
     except (PyJWTError, ValidationError) as error:
         raise ValueError("expected a JWK set") from error
-    keys = {key.key_id: key for key in found if key.key_id and key.public_key_use in {"sig", None}}
+    keys = {key.key_id: key for key in key_set if key.key_id and key.public_key_use in {"sig", None}}
     if not keys:
         raise ValueError("expected a JWK set with a key for signatures that has an id")
     return keys

@@ -11,7 +11,7 @@ import jwt
 from query.auth.claims import ClaimNames, caller_of_claims
 from query.auth.jwks import KeySource
 from query.caller import Caller
-from shared.errors import CallerRefused
+from shared.errors import AuthenticationFailed
 
 # Most issuers leave their access tokens at "JWT"; other kinds of tokens that they sign carry a type of their own.
 TYPES = frozenset({"at+jwt", "application/at+jwt", "jwt"})
@@ -40,24 +40,24 @@ class JwtTokens:
         """Return the caller that this token was issued to.
 
         Raises:
-            CallerRefused: the token is not one that the issuer made for us, or is not valid now.
+            AuthenticationFailed: the token is not one that the issuer made for us, or is not valid now.
             KeysUnavailable: the issuer's keys cannot be fetched.
         """
         try:
             return caller_of_claims(await self._verified(token), self.names)
         except jwt.PyJWTError as error:
-            raise CallerRefused(f"the JWT was not accepted: {type(error).__name__}") from None
+            raise AuthenticationFailed(f"the JWT was not accepted: {type(error).__name__}") from None
 
     async def _verified(self, token: str) -> Mapping[str, Any]:
         header = jwt.get_unverified_header(token)
         if str(header.get("typ", "JWT")).lower() not in TYPES:
-            raise CallerRefused("the JWT is of a type that is no access token")
+            raise AuthenticationFailed("the JWT is of a type that is no access token")
         algorithm = header.get("alg")
         if not isinstance(algorithm, str) or algorithm not in self.expected.algorithms:
-            raise CallerRefused("the JWT is signed by an algorithm that is not accepted")
+            raise AuthenticationFailed("the JWT is signed by an algorithm that is not accepted")
         key = await self.keys.key(str(header.get("kid")))
         if key is None:
-            raise CallerRefused("the JWT is signed by a key that its issuer does not have")
+            raise AuthenticationFailed("the JWT is signed by a key that its issuer does not have")
         return jwt.decode(
             token,
             key,

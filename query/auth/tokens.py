@@ -19,8 +19,8 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from query.caller import Caller, Permission
-from shared.errors import CallerRefused, ConfigInvalid
-from shared.watched_file import FollowedFile
+from shared.errors import AuthenticationFailed, ConfigInvalid
+from shared.watched_file import WatchedFile
 
 # Marks a token as ours, for people and for programs that search repositories for leaked ones.
 PREFIX = "toolscale_"
@@ -28,7 +28,7 @@ PREFIX = "toolscale_"
 # A bare key of TOML, so that nothing of a name has to be quoted.
 NAME = r"^[A-Za-z0-9_-]{1,64}$"
 
-Name = Annotated[str, StringConstraints(pattern=NAME)]
+CallerName = Annotated[str, StringConstraints(pattern=NAME)]
 Group = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 
@@ -52,7 +52,7 @@ class TokenEntry(BaseModel):
         return Caller(name, groups, self.permissions, self.toolset, self.budget_tokens, limit)
 
 
-_ENTRIES = TypeAdapter(dict[Name, TokenEntry])
+_ENTRIES = TypeAdapter(dict[CallerName, TokenEntry])
 
 
 class StaticTokens:
@@ -64,21 +64,21 @@ class StaticTokens:
         Raises:
             ConfigInvalid: it cannot be used.
         """
-        self._file = FollowedFile(path, read_tokens)
+        self._file = WatchedFile(path, read_tokens)
         self._clock_s = clock_s
 
     def caller(self, token: str) -> Caller | None:
         """Return whose token this is, None when it is none of these.
 
         Raises:
-            CallerRefused: it has expired.
+            AuthenticationFailed: it has expired.
         """
-        found = _matching(self._file.current(), digest(token))
-        if found is None:
+        item = _matching(self._file.read(), digest(token))
+        if item is None:
             return None
-        name, entry = found
+        name, entry = item
         if entry.expires_at and entry.expires_at.timestamp() <= self._clock_s():
-            raise CallerRefused(f"the token of {name} has expired")
+            raise AuthenticationFailed(f"the token of {name} has expired")
         return entry.caller(name)
 
 
@@ -129,9 +129,9 @@ def is_name(text: str) -> bool:
     return re.fullmatch(NAME, text) is not None
 
 
-def _matching(entries: Mapping[str, TokenEntry], shown: str) -> tuple[str, TokenEntry] | None:
+def _matching(entries: Mapping[str, TokenEntry], token_digest: str) -> tuple[str, TokenEntry] | None:
     """Compare with every entry, each in constant time, so that how long it takes tells nothing about any."""
-    matching = [item for item in entries.items() if hmac.compare_digest(item[1].sha256, shown)]
+    matching = [item for item in entries.items() if hmac.compare_digest(item[1].sha256, token_digest)]
     return matching[0] if matching else None
 
 

@@ -67,14 +67,14 @@ def check_arguments(definition: ToolDefinition, arguments: dict[str, Any]) -> No
         error = cast("ValidationError | None", best_match(validator.iter_errors(arguments)))
         # what a keyword holds is as odd in an unchecked dialect: `required` of draft 3 is a boolean
         problem = None if error is None else ArgumentsInvalid(_field(error), _reason(error))
-    except _NO_VERDICT:
+    except _UNCHECKABLE:
         return
     if problem is not None:
         raise problem
 
 
 # What a hostile or broken schema ends in; the last ones come from keywords of odd types in unchecked dialects.
-_NO_VERDICT = (
+_UNCHECKABLE = (
     _TooCostly,
     SchemaError,
     UnknownType,
@@ -94,7 +94,7 @@ def _validator(wire: str) -> Validator | None:
     schema = ToolDefinition.from_wire(wire).as_object().get("inputSchema", {})
     try:
         return _checked(schema) if _is_simple(schema) else None
-    except _NO_VERDICT:
+    except _UNCHECKABLE:
         return None
 
 
@@ -116,7 +116,7 @@ def _is_simple(schema: Any) -> bool:
         values += 1
         if values > MAX_SCHEMA_VALUES or (isinstance(value, dict) and not _is_plain(cast("Any", value), depth)):
             return False
-        left += [(each, depth + 1) for each in _inner(value)]
+        left += [(inner, depth + 1) for inner in _inner(value)]
     return True
 
 
@@ -148,19 +148,19 @@ def _bounded(dialect: type[Validator]) -> type[Validator]:
     counted = {name: _counted(keyword) for name, keyword in keywords.items()}
     bounded = cast("Any", extend(dialect, counted))  # type: ignore[no-untyped-call]  # as the library is
     # a schema without keywords takes time for each element all the same
-    bounded.descend, bounded.iter_errors = _spending(bounded.descend), _spending(bounded.iter_errors)
+    bounded.descend, bounded.iter_errors = _counting_steps(bounded.descend), _counting_steps(bounded.iter_errors)
     return cast("type[Validator]", bounded)
 
 
-def _spending(method: Callable[..., Iterator[ValidationError]]) -> Callable[..., Iterator[ValidationError]]:
-    def spending(*given: Any, **named: Any) -> Iterator[ValidationError]:
-        _spend()
-        return method(*given, **named)
+def _counting_steps(method: Callable[..., Iterator[ValidationError]]) -> Callable[..., Iterator[ValidationError]]:
+    def spending(*args: Any, **kwargs: Any) -> Iterator[ValidationError]:
+        _count_step()
+        return method(*args, **kwargs)
 
     return spending
 
 
-def _spend() -> None:
+def _count_step() -> None:
     left = _steps_left.get() - 1
     if left < 0 or time.thread_time() > _ends_at_s.get():
         raise _TooCostly
@@ -169,7 +169,7 @@ def _spend() -> None:
 
 def _counted(keyword: Keyword) -> Keyword:
     def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-        _spend()
+        _count_step()
         yield from keyword(validator, value, instance, schema) or ()
 
     return counted

@@ -14,9 +14,9 @@ from mcp_types import CallToolResult, InputRequiredResult, RequestParamsMeta
 
 from query.calling.arguments import check_arguments
 from query.calling.connection import ToolCall
-from query.calling.pool import CallerSide
+from query.calling.pool import CallResources
 from query.calling.request import CallRequest
-from query.calling.tool_lookup import locate
+from query.calling.tool_lookup import resolve_tool_name
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
 from shared.catalog import Endpoint, IndexedTool, Scope
@@ -24,7 +24,7 @@ from shared.errors import ServerFailed, ServerNotRunning, ToolNotFound
 
 
 @dataclass(frozen=True, slots=True)
-class Callee:
+class ResolvedTool:
     """The tool that a request means, and where its server listens."""
 
     tool: IndexedTool
@@ -32,7 +32,7 @@ class Callee:
     protocol_version: str | None
 
 
-def callee(request: CallRequest, allowed: Scope, catalogue: Catalogue) -> Callee:
+def resolve_tool(request: CallRequest, allowed: Scope, catalogue: Catalogue) -> ResolvedTool:
     """Return the tool that may be called. A server whose tools could not be listed lately is called all the same.
 
     Raises:
@@ -41,20 +41,20 @@ def callee(request: CallRequest, allowed: Scope, catalogue: Catalogue) -> Callee
         IndexUnavailable: the index did not answer.
     """
     catalogue = catalogue.pinned()
-    tool = locate(request.name, allowed, catalogue, request.server_name)
+    tool = resolve_tool_name(request.name, allowed, catalogue, request.server_name)
     record = catalogue.index.server(tool.server_id)
     if record is None:
         raise ToolNotFound(request.name, "is no tool of a known server any more", ())
     if record.status != "running":
         raise ServerNotRunning(tool.server_id, f"is {record.status}, so its tools cannot be called now")
-    return Callee(tool, record.endpoint, record.protocol_version)
+    return ResolvedTool(tool, record.endpoint, record.protocol_version)
 
 
 async def call_tool(
     request: CallRequest,
-    of: Callee,
+    resolved: ResolvedTool,
     upstreams: Upstreams,
-    caller: CallerSide,
+    resources: CallResources,
     meta: Mapping[str, Any] | None = None,
 ) -> CallToolResult:
     """Return the tool's own result, an error that it reports included; of `meta`, what is for its server is sent along.
@@ -63,13 +63,13 @@ async def call_tool(
         ArgumentsInvalid: the tool's input schema refuses the arguments; nothing was sent.
         ServerError, CallsExhausted: as of `Upstreams.call`.
     """
-    server_id, definition = of.tool.server_id, of.tool.definition
+    server_id, definition = resolved.tool.server_id, resolved.tool.definition
     await anyio.to_thread.run_sync(check_arguments, definition, request.parameters)
-    call = ToolCall(server_id, definition.name, request.parameters, of.protocol_version, forwarded(meta))
-    answer = await upstreams.call(call, of.endpoint, caller)
-    if isinstance(answer, InputRequiredResult):
+    call = ToolCall(server_id, definition.name, request.parameters, resolved.protocol_version, forwarded(meta))
+    result = await upstreams.call(call, resolved.endpoint, resources)
+    if isinstance(result, InputRequiredResult):
         raise ServerFailed(server_id, f"{definition.name} asks for input in mid-call, which Toolscale cannot pass on")
-    return answer
+    return result
 
 
 # Progress has a token of its own on each side, as the SDK keeps it and as it is sent.

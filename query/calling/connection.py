@@ -24,14 +24,14 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
 from query.calling.limits import Turn, current_turn
-from query.calling.session_state import Phase, Session, Use, Whereabouts
-from query.calling.streams import Heard, Said, Unclaimed
-from shared.errors import ServerError, ServerFailed, ServerMisbehaved, ServerTimeout, ServerUnreachable
+from query.calling.session_state import CallCounter, Phase, Session, TargetMatch
+from query.calling.streams import ObservedReceiveStream, ObservedSendStream, Unclaimed
+from shared.errors import ProtocolViolation, ServerError, ServerFailed, ServerTimeout, ServerUnreachable
 from shared.upstream.dial import HttpTarget, Target
 from shared.upstream.secrets import secrets_of
-from shared.upstream.transport.errors import FOREIGN_ERRORS, explain, explain_answer, first_problem
+from shared.upstream.transport.errors import FOREIGN_ERRORS, first_problem, to_answer_error, to_server_error
 from shared.upstream.transport.open import open_transport
-from shared.upstream.transport.session_state import Evidence, Exchange, current_exchange
+from shared.upstream.transport.session_state import HttpExchange, SessionState, current_exchange
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams as Streams
@@ -41,7 +41,7 @@ _QUOTED_CHARACTERS = 2_000
 _FAREWELL_S = 2.0
 _LAST_WORDS_S = 5.0
 _US = Implementation(name="toolscale", version="1")
-_ANSWER: TypeAdapter[Result | InputRequired] = TypeAdapter(Result | InputRequired)
+_RESULT: TypeAdapter[Result | InputRequired] = TypeAdapter(Result | InputRequired)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,55 +84,55 @@ class Connection:
         self, server_id: str, target: Target, limits: CallLimits, turn: Turn, protocol_version: str | None
     ) -> None:
         """`turn` is for what comes while it cannot be told which call it answers."""
-        self._whereabouts = Whereabouts(target)
+        self._target_match = TargetMatch(target)
         self._limits = limits
         self._unclaimed = Unclaimed(turn)
         # what a server of the handshake era does with the newer version probe can take ten seconds
         self._mode = "legacy" if protocol_version in HANDSHAKE_PROTOCOL_VERSIONS else "auto"
-        self._evidence = Evidence(
+        self._evidence = SessionState(
             server_id,
             anyio.CancelScope(deadline=anyio.current_time() + limits.timeout_s),
             secrets_of(target),
-            may_hold_much=self._unclaimed.may_hold_much,
+            may_hold_large=self._unclaimed.may_hold_much,
         )
         self._session = Session()
-        self._use = Use()
-        self._heard_at = anyio.current_time()
+        self._calls = CallCounter()
+        self._last_message_at = anyio.current_time()
 
     @property
-    def takes_calls(self) -> bool:
+    def accepts_calls(self) -> bool:
         """Return whether a call may use it, or wait until it is open."""
-        return self._use.takes_calls and not self._session.ended.is_set()
+        return self._calls.accepts_calls and not self._session.ended.is_set()
 
     @property
     def in_flight(self) -> int:
         """Return how many calls use it now."""
-        return self._use.in_flight
+        return self._calls.in_flight
 
     @property
     def last_used(self) -> float:
         """Return when the last call ended, by the clock of the event loop."""
-        return self._use.last_used
+        return self._calls.last_used
 
     @property
     def awaits_a_turn(self) -> bool:
         """Return whether something large came that cannot be read yet, and holds up what comes after it."""
         return self._unclaimed.awaits_a_turn
 
-    def leads_to(self, target: Target) -> bool:
+    def is_for(self, target: Target) -> bool:
         """Return whether it is a connection to this target, as it was found now."""
-        return self._whereabouts.are_still(target)
+        return self._target_match.matches(target)
 
     def retire(self) -> None:
         """Take no more calls, and leave when the last one has ended."""
-        self._use.take_no_more()
+        self._calls.drain()
 
     def retire_if_silent_since(self, moment: float) -> None:
         """Retire it if no message came since this moment of the event loop's clock: it may have stopped working."""
-        if self._heard_at < moment:
+        if self._last_message_at < moment:
             self.retire()
 
-    async def own(self) -> None:
+    async def run(self) -> None:
         """Enter the session, stay until it is told to leave, is idle for too long or breaks, and leave it."""
         error: ServerError | None = None
         try:
@@ -141,7 +141,7 @@ class Connection:
             if self._evidence.scope.cancelled_caught:
                 error = self._end(self._out_of_time())
         except FOREIGN_ERRORS as foreign:
-            error = self._end(explain(self._evidence, foreign))
+            error = self._end(to_server_error(self._evidence, foreign))
         finally:
             self._session.end(error)
 
@@ -153,27 +153,29 @@ class Connection:
             ServerError: no connection, it broke, or the server answered with an error or with what is no result.
         """
         # what a child was sent cannot be told, so it counts as sent
-        exchange = Exchange(sent=not isinstance(self._whereabouts.target, HttpTarget))
-        with self._use.by_a_call(), _as_current(exchange, turn):
-            return await self._answered(call, on_progress, exchange)
+        exchange = HttpExchange(sent=not isinstance(self._target_match.target, HttpTarget))
+        with self._calls.count_call(), _as_current(exchange, turn):
+            return await self._call_once(call, on_progress, exchange)
 
-    async def _answered(self, call: ToolCall, on_progress: ProgressFnT, exchange: Exchange) -> Result | InputRequired:
-        was_open = self._session.phase is Phase.OPEN and self.takes_calls
+    async def _call_once(
+        self, call: ToolCall, on_progress: ProgressFnT, exchange: HttpExchange
+    ) -> Result | InputRequired:
+        was_open = self._session.phase is Phase.OPEN and self.accepts_calls
         try:
             await self._session.settled.wait()
             return await self._send(call, on_progress)
         except MCPError as error:
-            raise await self._meaning(error, exchange, was_open=was_open) from error
+            raise await self._to_call_error(error, exchange, was_open=was_open) from error
         except ValidationError as error:
             reason = f"answers with an invalid result: {first_problem(error)}"
-            raise ServerMisbehaved(call.server_id, reason) from error
+            raise ProtocolViolation(call.server_id, reason) from error
 
     async def _stay(self) -> None:
-        transport = self._watched(open_transport(self._whereabouts.target, *self._bounds(), self._evidence))
+        transport = self._observed(open_transport(self._target_match.target, *self._bounds(), self._evidence))
         async with Client(transport, mode=self._mode, cache=None, client_info=_US) as client:
             self._evidence.scope.deadline = float("inf")
             self._session.open(client)
-            await self._use.until_idle_for(self._limits.idle_s)
+            await self._calls.wait_until_idle(self._limits.idle_s)
             self._evidence.scope.deadline = anyio.current_time() + _FAREWELL_S
 
     def _bounds(self) -> tuple[int, float]:
@@ -183,7 +185,7 @@ class Connection:
 
     async def _send(self, call: ToolCall, on_progress: ProgressFnT) -> Result | InputRequired:
         client = self._session.client
-        if client is None or self._use.over.is_set():
+        if client is None or self._calls.drained.is_set():
             raise NothingSent if self._session.was_opened else self._session.error or NothingSent
         try:
             return await _request(client, call, on_progress)
@@ -194,7 +196,9 @@ class Connection:
         await _list(client, call.tool)
         return await _request(client, call, on_progress)
 
-    async def _meaning(self, error: MCPError, exchange: Exchange, *, was_open: bool) -> NothingSent | ServerError:
+    async def _to_call_error(
+        self, error: MCPError, exchange: HttpExchange, *, was_open: bool
+    ) -> NothingSent | ServerError:
         """Return what an error of the SDK stands for: the connection, the way to the server, or the server's answer."""
         if was_open and self._lost_session(exchange):
             return NothingSent()
@@ -203,34 +207,37 @@ class Connection:
                 await self._session.ended.wait()
             return NothingSent() if was_open and not exchange.sent else self._session.error or self._broke()
         if exchange.http_status in _NOT_FROM_THE_TOOL:
-            return explain_answer(self._evidence, error, exchange.http_status)
+            return to_answer_error(self._evidence, error, exchange.http_status)
         words = self._evidence.quote(error.message, _QUOTED_CHARACTERS)
         return ServerFailed(self._evidence.server_id, f"{words} ({error.code})")
 
-    def _lost_session(self, exchange: Exchange) -> bool:
+    def _lost_session(self, exchange: HttpExchange) -> bool:
         """Return whether the server was restarted and knows our session no more, so that it refused the call."""
         client = self._session.client
         is_of_a_session = client is not None and client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
         return is_of_a_session and exchange.http_status == HTTPStatus.NOT_FOUND
 
     @asynccontextmanager
-    async def _watched(self, transport: AbstractAsyncContextManager[Streams]) -> AsyncGenerator[Streams]:
+    async def _observed(self, transport: AbstractAsyncContextManager[Streams]) -> AsyncGenerator[Streams]:
         """Yield the transport's streams, and leave when nothing can come from the server any more."""
         async with transport as (incoming, outgoing):
-            yield Heard(incoming, self._hear, self._use.over.set), Said(outgoing, self._unclaimed.note_sent)
+            yield (
+                ObservedReceiveStream(incoming, self._on_message, self._calls.drained.set),
+                ObservedSendStream(outgoing, self._unclaimed.note_sent),
+            )
 
-    def _hear(self, message: object) -> None:
-        self._heard_at = anyio.current_time()
+    def _on_message(self, message: object) -> None:
+        self._last_message_at = anyio.current_time()
         self._unclaimed.claim(message)
 
     def _end(self, of_opening: ServerError | None) -> ServerError:
         """Return what interrupted calls are told: that it broke, or where it never was open, why not."""
         if self._session.was_opened or of_opening is None:
-            return self._evidence.verdict or self._broke()
-        return self._evidence.verdict or of_opening
+            return self._evidence.error or self._broke()
+        return self._evidence.error or of_opening
 
     def _out_of_time(self) -> ServerError:
-        reason = self._evidence.oddity or f"no connection within {self._limits.timeout_s:g} s"
+        reason = self._evidence.protocol_violation or f"no connection within {self._limits.timeout_s:g} s"
         return ServerTimeout(self._evidence.server_id, reason)
 
     def _broke(self) -> ServerError:
@@ -248,7 +255,7 @@ _NOT_FROM_THE_TOOL = (
 
 
 @contextmanager
-def _as_current(exchange: Exchange, turn: Turn) -> Generator[None]:
+def _as_current(exchange: HttpExchange, turn: Turn) -> Generator[None]:
     """Let the transports know what they send and receive for this call."""
     contexts = current_exchange.set(exchange), current_turn.set(turn)
     try:
@@ -262,7 +269,7 @@ async def _request(client: Client, call: ToolCall, on_progress: ProgressFnT) -> 
     # not Client.call_tool, which lists all tools first and refuses a result that its output schema does not allow
     params = CallToolRequestParams(name=call.tool, arguments=call.arguments, _meta=call.meta)
     request = CallToolRequest(params=params)
-    return await client.session.send_request(request, _ANSWER, progress_callback=on_progress)
+    return await client.session.send_request(request, _RESULT, progress_callback=on_progress)
 
 
 async def _list(client: Client, tool: str) -> None:
@@ -270,5 +277,5 @@ async def _list(client: Client, tool: str) -> None:
     while True:  # the call's deadline ends a list that does not
         page = await client.list_tools(cursor=cursor)
         cursor = page.next_cursor
-        if not cursor or any(each.name == tool for each in page.tools):
+        if not cursor or any(listed.name == tool for listed in page.tools):
             return

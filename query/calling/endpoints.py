@@ -12,35 +12,35 @@ from shared.upstream.dial import Target
 Dial = Callable[[str, Endpoint], Target]
 """Turns a server's id and endpoint into what may be connected to; blocks, and raises a ServerError."""
 
-_AT_ONCE = 16
+_MAX_THREADS = 16
 
 
-class Lookups:
+class TargetResolver:
     """Looks endpoints up, one lookup for all who ask for a server at the same time.
 
     Who is cancelled leaves a lookup to itself. Not safe for other threads than that of its event loop.
     """
 
-    def __init__(self, dial: Dial) -> None:
-        self._dial = dial
-        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="toolscale lookup")
+    def __init__(self, resolve_target: Dial) -> None:
+        self._resolve_target = resolve_target
+        self._threads = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="toolscale lookup")
         self._under_way: dict[tuple[str, Endpoint], Future[Target]] = {}
 
-    async def target(self, server_id: str, endpoint: Endpoint) -> Target:
+    async def resolve(self, server_id: str, endpoint: Endpoint) -> Target:
         """Return what may be connected to.
 
         Raises:
             ServerError: as `Dial` does.
         """
-        asked = server_id, endpoint
-        lookup = self._under_way.get(asked)
+        key = server_id, endpoint
+        lookup = self._under_way.get(key)
         if lookup is None or lookup.done():
-            lookup = self._under_way[asked] = self._threads.submit(self._dial, server_id, endpoint)
+            lookup = self._under_way[key] = self._threads.submit(self._resolve_target, server_id, endpoint)
         try:
             return await asyncio.shield(asyncio.wrap_future(lookup))
         finally:
-            if lookup.done() and self._under_way.get(asked) is lookup:
-                del self._under_way[asked]
+            if lookup.done() and self._under_way.get(key) is lookup:
+                del self._under_way[key]
 
     def close(self) -> None:
         """Begin no more lookups; nobody waits for those under way."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from shared.errors import CallsExhausted
-from shared.slots import Turns
+from shared.slots import LargePayloadSlots
 
 current_turn: ContextVar[Turn | None] = ContextVar("current_turn", default=None)
 """The turn of the call that what is sent now belongs to; the SDK sends a request in the context of who made it."""
@@ -26,7 +26,7 @@ class Admission:
         self._large_at_once = large_at_once
         self._under_way: Counter[str] = Counter()
         self._lock = threading.Lock()
-        self._turns = Turns(large_at_once)
+        self._turns = LargePayloadSlots(large_at_once)
 
     @contextmanager
     def admitted(self, caller: str) -> Generator[Turn]:
@@ -71,7 +71,7 @@ class Admission:
 class Turn:
     """The right of one to hold something large, taken when it is needed."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: LargePayloadSlots) -> None:
         self.is_awaited = False
         self._turns = turns
         self._is_over = False
@@ -80,22 +80,22 @@ class Turn:
     def try_take(self) -> bool:
         """Return whether something large may be held now. After the end it may, since nobody keeps it."""
         with self._ending:
-            self.is_awaited = not (self._is_over or self._turns.try_take(self))
+            self.is_awaited = not (self._is_over or self._turns.try_acquire(self))
             return not self.is_awaited
 
     def pass_on(self, to: Turn | None) -> None:
         """Give the turn, if it was taken, to the one whose what came is, or back where it is nobody's."""
         if to is None:
-            self._turns.give_back(self)
+            self._turns.release(self)
             return
         with to._ending:  # of its own kind
             if to._is_over:
-                self._turns.give_back(self)
+                self._turns.release(self)
             else:
-                self._turns.pass_on(self, to)
+                self._turns.transfer(self, to)
 
     def end(self) -> None:
         """Give the turn back for good."""
         with self._ending:
             self._is_over = True
-            self._turns.give_back(self)
+            self._turns.release(self)

@@ -11,7 +11,7 @@ from anyio.abc import TaskGroup
 from mcp_types import CallToolResult, InputRequiredResult
 
 from query.calling.connection import CallLimits, Connection, NothingSent, ToolCall
-from query.calling.endpoints import Lookups
+from query.calling.endpoints import TargetResolver
 from query.calling.limits import Admission, Turn
 from query.calling.progress import ProgressRelay
 from shared.errors import CallsExhausted, ServerTimeout, ServerUnreachable, ToolscaleError
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from shared.catalog import Endpoint
     from shared.upstream.dial import Target
 
-    Answer = CallToolResult | InputRequiredResult
+    CallResult = CallToolResult | InputRequiredResult
 
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class CallerSide:
+class CallResources:
     """What a call has of its caller: the way back for progress, and the turn for a large result."""
 
     progress: ProgressRelay
@@ -36,16 +36,16 @@ class CallerSide:
 class Pool:
     """Connections that live in the tasks of one event loop. Not safe for other threads."""
 
-    def __init__(self, tasks: TaskGroup, lookups: Lookups, limits: CallLimits, admission: Admission) -> None:
+    def __init__(self, tasks: TaskGroup, resolver: TargetResolver, limits: CallLimits, admission: Admission) -> None:
         self._tasks = tasks
-        self._lookups = lookups
+        self._resolver = resolver
         self._limits = limits
         self._admission = admission
         self._connections: dict[str, Connection] = {}
         self._not_ended: set[Connection] = set()
         self._one_ended = anyio.Event()
 
-    async def call(self, call: ToolCall, endpoint: Endpoint, caller: CallerSide) -> Answer:
+    async def call(self, call: ToolCall, endpoint: Endpoint, resources: CallResources) -> CallResult:
         """Call a tool and return what its server answers.
 
         Raises:
@@ -57,39 +57,39 @@ class Pool:
         began = anyio.current_time()
         target: Target | None = None
         with anyio.move_on_after(self._limits.timeout_s):
-            target = await self._lookups.target(call.server_id, endpoint)
-            answer = await self._call(call, target, caller)
-            await caller.progress.drain()
-            return answer
-        raise self._out_of_time(call.server_id, began, target, caller.turn)
+            target = await self._resolver.resolve(call.server_id, endpoint)
+            result = await self._call(call, target, resources)
+            await resources.progress.drain()
+            return result
+        raise self._out_of_time(call.server_id, began, target, resources.turn)
 
     def _out_of_time(self, server_id: str, began: float, target: Target | None, turn: Turn) -> ToolscaleError:
-        within = f"within {self._limits.timeout_s:g} s"
+        limit = f"within {self._limits.timeout_s:g} s"
         if target is None:
-            return ServerTimeout(server_id, f"its host name was not looked up {within}")
+            return ServerTimeout(server_id, f"its host name was not looked up {limit}")
         used = self._connections.get(server_id)
         if turn.is_awaited or (used and used.awaits_a_turn):
             return self._admission.no_turn()
         if used:
             used.retire_if_silent_since(began)
-        return ServerTimeout(server_id, f"no answer {within}")
+        return ServerTimeout(server_id, f"no answer {limit}")
 
-    async def _call(self, call: ToolCall, target: Target, caller: CallerSide) -> Answer:
+    async def _call(self, call: ToolCall, target: Target, resources: CallResources) -> CallResult:
         for _ in range(2):
             connection = await self._connection(call, target)
             try:
-                return await connection.call(call, caller.progress, caller.turn)
+                return await connection.call(call, resources.progress, resources.turn)
             except NothingSent:
                 connection.retire()
         raise ServerUnreachable(call.server_id, "the connection broke twice before the call was sent")
 
     async def _connection(self, call: ToolCall, target: Target) -> Connection:
         while True:
-            known = self._connections.get(call.server_id)
-            if known is not None and known.takes_calls and known.leads_to(target):
-                return known
-            if known is not None:
-                known.retire()
+            connection = self._connections.get(call.server_id)
+            if connection is not None and connection.accepts_calls and connection.is_for(target):
+                return connection
+            if connection is not None:
+                connection.retire()
             if len(self._not_ended) < self._limits.max_connections:
                 return self._open(call, target)
             await self._make_room()
@@ -103,7 +103,7 @@ class Pool:
 
     async def _keep(self, server_id: str, connection: Connection) -> None:
         try:
-            await connection.own()
+            await connection.run()
         except Exception:  # noqa: BLE001  # would end the connections to all servers
             _log.exception("connection_failed", server=server_id)
         finally:
@@ -122,10 +122,10 @@ class Pool:
         Raises:
             CallsExhausted: all of them are in use.
         """
-        unused = [each for each in self._not_ended if each.in_flight == 0]
+        unused = [connection for connection in self._not_ended if connection.in_flight == 0]
         if not unused:
             held = f"all {self._limits.max_connections} connections to servers are in use"
             raise CallsExhausted(f"{held}; call again in a few seconds")
-        if all(each.takes_calls for each in unused):
-            min(unused, key=lambda each: each.last_used).retire()
+        if all(connection.accepts_calls for connection in unused):
+            min(unused, key=lambda connection: connection.last_used).retire()
         await self._one_ended.wait()

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-Report = Callable[[float, float | None, str | None], Awaitable[None]]
+ReportProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 """Takes progress, the total if it is known, and a message."""
 
 
@@ -17,7 +17,7 @@ class ProgressRelay:
     Made in the caller's loop, called in that of the upstreams.
     """
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: ReportProgress) -> None:
         self._report = report
         self._callers_loop = asyncio.get_running_loop()
         self._latest: tuple[float, float | None, str | None] | None = None

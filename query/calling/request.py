@@ -7,13 +7,13 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from query.search.request import Name
+from query.search.request import ToolName
 
 _TOOL_NAMES = ("tool_name", "name")
 _PARAMETERS = ("parameters", "arguments", "args")
 # A call within a call within a call: more than any agent has been seen to wrap.
 _MAX_WRAPPERS = 3
-_OURS = "call_tool"
+_CALL_TOOL = "call_tool"
 
 
 class CallRequest(BaseModel):
@@ -25,19 +25,19 @@ class CallRequest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    tool_name: Name
+    tool_name: ToolName
     """`server:tool`, or the tool's name."""
-    server_name: Name | None = None
+    server_name: ToolName | None = None
     """Its server, if not in tool_name."""
     parameters: dict[str, Any] = {}
     """As the tool's inputSchema says."""
 
     @model_validator(mode="before")
     @classmethod
-    def _straighten(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        return _unwrapped(_plain(cast("dict[str, Any]", given)))
+    def _straighten(cls, raw: Any) -> Any:
+        if not isinstance(raw, dict):
+            return raw
+        return _unwrapped(_normalized(cast("dict[str, Any]", raw)))
 
     @property
     def name(self) -> str:
@@ -47,28 +47,28 @@ class CallRequest(BaseModel):
         return f"{self.server_name}:{self.tool_name}"
 
 
-def _unwrapped(given: dict[str, Any]) -> dict[str, Any]:
+def _unwrapped(raw: dict[str, Any]) -> dict[str, Any]:
     """Return the innermost request, where one was put into the parameters of another that names no tool of its own."""
     for _ in range(_MAX_WRAPPERS):
-        inner = given.get("parameters")
-        is_ours = given.get("tool_name") == _OURS and given.get("server_name") is None
-        if not (is_ours or given.get("tool_name") is None) or not isinstance(inner, dict):
+        inner = raw.get("parameters")
+        is_ours = raw.get("tool_name") == _CALL_TOOL and raw.get("server_name") is None
+        if not (is_ours or raw.get("tool_name") is None) or not isinstance(inner, dict):
             break
-        wrapped = _plain(cast("dict[str, Any]", inner))
+        wrapped = _normalized(cast("dict[str, Any]", inner))
         if wrapped.keys().isdisjoint(("tool_name", "parameters")):
             break
-        rest = {key: value for key, value in given.items() if key not in ("tool_name", "parameters")}
-        given = rest | wrapped
-    return given
+        rest = {key: value for key, value in raw.items() if key not in ("tool_name", "parameters")}
+        raw = rest | wrapped
+    return raw
 
 
-def _plain(given: dict[str, Any]) -> dict[str, Any]:
+def _normalized(raw: dict[str, Any]) -> dict[str, Any]:
     """Return the request under the names of the fields.
 
     Raises:
         ValueError: something is said twice, under two names.
     """
-    renamed = _renamed(_renamed(given, _TOOL_NAMES), _PARAMETERS)
+    renamed = _renamed(_renamed(raw, _TOOL_NAMES), _PARAMETERS)
     if isinstance(renamed.get("parameters"), str):
         renamed["parameters"] = _from_text(renamed["parameters"])
     elif renamed.get("parameters", ...) is None:
@@ -76,14 +76,14 @@ def _plain(given: dict[str, Any]) -> dict[str, Any]:
     return renamed
 
 
-def _renamed(given: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    used = [name for name in names if name in given]
+def _renamed(raw: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    used = [name for name in names if name in raw]
     if not used:
-        return given
+        return raw
     if len(used) > 1:
         raise ValueError(f"{used[1]}: says the same as {used[0]}, use one of them")
-    rest = {key: value for key, value in given.items() if key != used[0]}
-    return rest | {names[0]: given[used[0]]}
+    rest = {key: value for key, value in raw.items() if key != used[0]}
+    return rest | {names[0]: raw[used[0]]}
 
 
 def _from_text(text: str) -> Any:

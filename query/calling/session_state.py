@@ -57,7 +57,7 @@ class Session:
         self.ended.set()
 
 
-class Use:
+class CallCounter:
     """The calls in flight, and whether more may come: once none may and none are left, `over` comes.
 
     `last_used` is when the last one ended, by the clock of the event loop.
@@ -66,16 +66,16 @@ class Use:
     def __init__(self) -> None:
         self.in_flight = 0
         self.last_used = anyio.current_time()
-        self.over = anyio.Event()
-        self._takes_more = True
+        self.drained = anyio.Event()
+        self._accepts_more = True
 
     @property
-    def takes_calls(self) -> bool:
+    def accepts_calls(self) -> bool:
         """Return whether a call may begin."""
-        return self._takes_more and not self.over.is_set()
+        return self._accepts_more and not self.drained.is_set()
 
     @contextmanager
-    def by_a_call(self) -> Generator[None]:
+    def count_call(self) -> Generator[None]:
         """Count the block as a call in flight."""
         self.in_flight += 1
         try:
@@ -83,31 +83,31 @@ class Use:
         finally:
             self.in_flight -= 1
             self.last_used = anyio.current_time()
-            self._end_if_unused()
+            self._set_drained_if_unused()
 
-    def take_no_more(self) -> None:
+    def drain(self) -> None:
         """Let the calls in flight be the last."""
-        self._takes_more = False
-        self._end_if_unused()
+        self._accepts_more = False
+        self._set_drained_if_unused()
 
-    async def until_idle_for(self, idle_s: float) -> None:
+    async def wait_until_idle(self, idle_s: float) -> None:
         """Return when it is over, or when no call was in flight for so many seconds, which ends it."""
-        while not self.over.is_set():
+        while not self.drained.is_set():
             with anyio.move_on_after(idle_s):
-                await self.over.wait()
+                await self.drained.wait()
             if self.in_flight == 0 and anyio.current_time() >= self.last_used + idle_s:
-                self.over.set()
+                self.drained.set()
 
-    def _end_if_unused(self) -> None:
-        if not self._takes_more and self.in_flight == 0:
-            self.over.set()
+    def _set_drained_if_unused(self) -> None:
+        if not self._accepts_more and self.in_flight == 0:
+            self.drained.set()
 
 
 MOVED_AFTER_S = 60.0
 """Name servers that know many addresses name a few of them, others each time; gone is one that is not named so long."""
 
 
-class Whereabouts:
+class TargetMatch:
     """The target of a connection, as it is confirmed or not by those that are found later."""
 
     def __init__(self, target: Target, moved_after_s: float = MOVED_AFTER_S) -> None:
@@ -115,16 +115,16 @@ class Whereabouts:
         self._moved_after_s = moved_after_s
         self._confirmed_at = anyio.current_time()
 
-    def are_still(self, found: Target) -> bool:
+    def matches(self, resolved: Target) -> bool:
         """Return whether what was found now leads to the same place in the same way, some other addresses apart."""
-        if not (isinstance(self.target, HttpTarget) and isinstance(found, HttpTarget)):
-            return self.target == found
-        if _way(self.target) != _way(found):
+        if not (isinstance(self.target, HttpTarget) and isinstance(resolved, HttpTarget)):
+            return self.target == resolved
+        if _connection_settings(self.target) != _connection_settings(resolved):
             return False
-        if self.target.addresses == found.addresses or set(self.target.addresses) & set(found.addresses):
+        if self.target.addresses == resolved.addresses or set(self.target.addresses) & set(resolved.addresses):
             self._confirmed_at = anyio.current_time()
         return anyio.current_time() < self._confirmed_at + self._moved_after_s
 
 
-def _way(target: HttpTarget) -> object:
+def _connection_settings(target: HttpTarget) -> object:
     return target.url, target.transport, dict(target.headers)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
-class _Watched:
+class _ObservedStream:
     """A stream that is closed, entered and left as the one within."""
 
     def __init__(self, stream: Any, on_message: Callable[[object], None]) -> None:
@@ -38,7 +38,7 @@ class _Watched:
         return left
 
 
-class Heard(_Watched):
+class ObservedReceiveStream(_ObservedStream):
     """Incoming messages: says what came, and when nothing more can."""
 
     def __init__(self, stream: Any, on_message: Callable[[object], None], on_end: Callable[[], None]) -> None:
@@ -59,7 +59,7 @@ class Heard(_Watched):
         self._on_message(message)
         return message
 
-    def __aiter__(self) -> Heard:
+    def __aiter__(self) -> ObservedReceiveStream:
         return self
 
     async def __anext__(self) -> Any:
@@ -69,7 +69,7 @@ class Heard(_Watched):
             raise StopAsyncIteration from None
 
 
-class Said(_Watched):
+class ObservedSendStream(_ObservedStream):
     """Outgoing messages: says what is sent, in the context of who sends it."""
 
     async def send(self, message: Any) -> None:

@@ -15,7 +15,7 @@ NEAREST = 3
 _HIDDEN: tuple[Status, ...] = ("stopped", "quarantined")
 
 
-def locate(name: str, scope: Scope, catalogue: Catalogue, server_id: str | None = None) -> IndexedTool:
+def resolve_tool_name(name: str, scope: Scope, catalogue: Catalogue, server_id: str | None = None) -> IndexedTool:
     """Return the tool of the scope that `server:tool`, or a tool's name that is no other's, stands for.
 
     A tool of another server than the one that is named is never returned, whatever it is called; `server_id` names it
@@ -26,14 +26,14 @@ def locate(name: str, scope: Scope, catalogue: Catalogue, server_id: str | None 
         ServerNotRunning: there is one, but its server is stopped or quarantined.
         IndexUnavailable: the index did not answer.
     """
-    owner = server_id or _owner(name, scope, catalogue)
-    found = _named(name, scope, catalogue, owner)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        candidates = sorted(tool.qualified_name for tool in found)
+    owner_id = server_id or _server_of_name(name, scope, catalogue)
+    tools = _tools_named(name, scope, catalogue, owner_id)
+    if len(tools) == 1:
+        return tools[0]
+    if tools:
+        candidates = sorted(tool.qualified_name for tool in tools)
         raise ToolNotFound(name, "is a tool of several servers", tuple(candidates))
-    _refuse_hidden(name, scope, catalogue, owner)
+    _raise_if_not_running(name, scope, catalogue, owner_id)
     raise ToolNotFound(name, "is no tool that you may use; the nearest", nearest(name, scope, catalogue))
 
 
@@ -48,24 +48,24 @@ def nearest(name: str, scope: Scope, catalogue: Catalogue) -> tuple[str, ...]:
     return tuple(hit.tool.qualified_name for hit in hits)
 
 
-def _owner(name: str, scope: Scope, catalogue: Catalogue) -> str | None:
+def _server_of_name(name: str, scope: Scope, catalogue: Catalogue) -> str | None:
     """Return the server of the scope that a name begins with, whatever its status; a server's id holds no colon."""
     server_id, colon, _ = name.partition(":")
     record = catalogue.index.server(server_id) if colon else None
     return server_id if record and replace(scope, status=record.status).admits(record) else None
 
 
-def _named(name: str, scope: Scope, catalogue: Catalogue, owner: str | None) -> list[IndexedTool]:
-    if owner is not None:
-        allowed = frozenset({owner})
+def _tools_named(name: str, scope: Scope, catalogue: Catalogue, owner_id: str | None) -> list[IndexedTool]:
+    if owner_id is not None:
+        allowed = frozenset({owner_id})
         scope = replace(scope, servers=allowed if scope.servers is None else allowed & scope.servers)
-    found = catalogue.index.named(name, scope, CANDIDATES)
+    tools = catalogue.index.find_by_name(name, scope, CANDIDATES)
     # a tool may itself be named like a qualified one, which goes first
-    qualified = [tool for tool in found if tool.qualified_name == name]
-    return qualified or found
+    qualified = [tool for tool in tools if tool.qualified_name == name]
+    return qualified or tools
 
 
-def _refuse_hidden(name: str, scope: Scope, catalogue: Catalogue, owner: str | None) -> None:
+def _raise_if_not_running(name: str, scope: Scope, catalogue: Catalogue, owner_id: str | None) -> None:
     for status in _HIDDEN:
-        for tool in _named(name, replace(scope, status=status), catalogue, owner):
+        for tool in _tools_named(name, replace(scope, status=status), catalogue, owner_id):
             raise ServerNotRunning(tool.server_id, f"is {status}, so its tools cannot be called now")

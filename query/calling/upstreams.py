@@ -15,11 +15,11 @@ import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from query.calling.connection import CallLimits, ToolCall
-from query.calling.endpoints import Dial, Lookups
+from query.calling.endpoints import Dial, TargetResolver
 from query.calling.limits import Admission
-from query.calling.pool import CallerSide, Pool
+from query.calling.pool import CallResources, Pool
 from shared.catalog import Endpoint
-from shared.upstream.dialler import operators_dialler
+from shared.upstream.dialler import dialler_for
 
 if TYPE_CHECKING:
     from anyio.abc import TaskStatus
@@ -27,29 +27,29 @@ if TYPE_CHECKING:
 
     from shared.settings import Settings
 
-    Answer = CallToolResult | InputRequiredResult
+    CallResult = CallToolResult | InputRequiredResult
 
 
 class Upstreams:
     """Calls tools on the servers that own them. Safe to use from any event loop and thread, until it is closed."""
 
-    def __init__(self, dial: Dial, limits: CallLimits) -> None:
+    def __init__(self, resolve_target: Dial, limits: CallLimits) -> None:
         """Connections, and the thread they live in, are opened by the first call."""
         self.admission = Admission(limits.per_caller, limits.large_at_once)
-        self._dial = dial
+        self._resolve_target = resolve_target
         self._limits = limits
         self._opening = threading.Lock()
         self._opened = ExitStack()
         self._running: tuple[BlockingPortal, Pool] | None = None
 
-    async def call(self, call: ToolCall, endpoint: Endpoint, caller: CallerSide) -> Answer:
+    async def call(self, call: ToolCall, endpoint: Endpoint, resources: CallResources) -> CallResult:
         """Call a tool on its server and return what that answers; cancelling this cancels the call there.
 
         Raises:
             ServerError, CallsExhausted: as of `Pool.call`.
         """
         portal, pool = self._started()
-        return await asyncio.wrap_future(portal.start_task_soon(pool.call, call, endpoint, caller))
+        return await asyncio.wrap_future(portal.start_task_soon(pool.call, call, endpoint, resources))
 
     def close(self) -> None:
         """End all calls and connections, and the children that were started for them."""
@@ -69,9 +69,9 @@ class Upstreams:
             return self._running
 
     async def _keep_pool(self, stop: anyio.Event, *, task_status: TaskStatus[Pool]) -> None:
-        with closing(Lookups(self._dial)) as lookups:
+        with closing(TargetResolver(self._resolve_target)) as resolver:
             async with anyio.create_task_group() as tasks:
-                task_status.started(Pool(tasks, lookups, self._limits, self.admission))
+                task_status.started(Pool(tasks, resolver, self._limits, self.admission))
                 await stop.wait()
                 tasks.cancel_scope.cancel()
 
@@ -84,6 +84,6 @@ def upstreams_of(settings: Settings) -> Upstreams:
         max_connections=settings.call_max_connections,
         idle_s=settings.call_idle_s,
         per_caller=settings.call_max_per_caller,
-        large_at_once=settings.call_large_at_once,
+        large_at_once=settings.call_max_large,
     )
-    return Upstreams(operators_dialler(settings, os.environ).target, limits)
+    return Upstreams(dialler_for(settings, os.environ).target, limits)

@@ -60,7 +60,7 @@ class Sealer:
 
 
 def _encoded(bound_to: Sequence[str]) -> list[bytes]:
-    return [each.encode("utf-8", "surrogatepass") for each in bound_to]
+    return [part.encode("utf-8", "surrogatepass") for part in bound_to]
 
 
 def _text(sealed: bytes) -> str:

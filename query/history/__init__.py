@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from query.history.recorder import Recorder
+from query.history.recorder import UsageRecorder
 
 if TYPE_CHECKING:
     from query.history.store import SavingsHistory
@@ -31,11 +31,11 @@ def open_history(settings: Settings) -> SavingsHistory:
 
 
 @contextmanager
-def recording(settings: Settings) -> Generator[Recorder]:
+def recording(settings: Settings) -> Generator[UsageRecorder]:
     """Record what answers give until the block ends; what waits then is written first.
 
     Raises:
         HistoryUnavailable: the file cannot be opened.
     """
-    with closing(open_history(settings)) as history, closing(Recorder(history)) as recorder:
+    with closing(open_history(settings)) as history, closing(UsageRecorder(history)) as recorder:
         yield recorder

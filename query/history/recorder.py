@@ -10,8 +10,8 @@ import structlog
 
 from query.caller import Caller
 from query.history.periods import today
-from query.history.store import Called, Given, Note, SavingsHistory, Searched
-from query.response.find_response import FindAnswer, FoundTool
+from query.history.store import AnswerEvent, CallEvent, SavingsHistory, SearchEvent, UsageEvent
+from query.response.find_response import FindResponse, FoundTool
 from shared.errors import HistoryUnavailable
 
 MAX_WAITING = 1_000
@@ -22,23 +22,23 @@ CLOSE_S = 5.0
 _log = structlog.get_logger()
 
 
-class Recorder:
+class UsageRecorder:
     """A history that is written to in the background; where it is slow or down, notes are left out, not answers."""
 
     def __init__(self, history: SavingsHistory, max_waiting: int = MAX_WAITING) -> None:
         self.history = history
-        self._waiting: queue.Queue[Note | None] = queue.Queue(max_waiting)
-        self._left_out = 0
+        self._waiting: queue.Queue[UsageEvent | None] = queue.Queue(max_waiting)
+        self._dropped = 0
         self._is_failing = False
         self._thread = threading.Thread(target=self._write, name="toolscale savings", daemon=True)
         self._thread.start()
 
-    def note(self, note: Note) -> None:
+    def record(self, event: UsageEvent) -> None:
         """Have an answer or a call counted soon. Returns at once and never raises, from any thread."""
         try:
-            self._waiting.put_nowait(note)
+            self._waiting.put_nowait(event)
         except queue.Full:
-            self._left_out += 1
+            self._dropped += 1
 
     def close(self) -> None:
         """Write what waits, for CLOSE_S seconds at most. Nothing is noted afterwards."""
@@ -55,7 +55,7 @@ class Recorder:
             if is_last:
                 return
 
-    def _batch(self, first: Note) -> tuple[list[Note], bool]:
+    def _batch(self, first: UsageEvent) -> tuple[list[UsageEvent], bool]:
         """Return the first with what waits behind it, and whether nothing follows."""
         batch = [first]
         while len(batch) < BATCH:
@@ -68,40 +68,40 @@ class Recorder:
             batch.append(following)
         return batch, False
 
-    def _add(self, batch: list[Note]) -> None:
+    def _add(self, batch: list[UsageEvent]) -> None:
         try:
             self.history.add(batch)
         except HistoryUnavailable as error:
-            self._left_out += len(batch)
+            self._dropped += len(batch)
             if not self._is_failing:
-                _log.warning("savings_not_recorded", reason=str(error))
+                _log.warning("savings_write_failed", reason=str(error))
             self._is_failing = True
             return
-        if self._left_out:
-            _log.warning("savings_left_out", answers=self._left_out)
-        self._is_failing, self._left_out = False, 0
+        if self._dropped:
+            _log.warning("savings_dropped", answers=self._dropped)
+        self._is_failing, self._dropped = False, 0
 
 
-def given_by_search(answer: FindAnswer, caller: Caller, own_tokens: int, *, is_new: bool) -> Given:
+def search_event(response: FindResponse, caller: Caller, own_tokens: int, *, is_new: bool) -> AnswerEvent:
     """Return what `find_tool` gave; a further page is no new search, and is only counted as returned."""
-    metrics = answer.token_metrics
-    searched = Searched(
-        metrics.baseline_tokens, answer.baseline_tools, own_tokens, metrics.tokens_saved, answer.saved_by_server
+    metrics = response.token_metrics
+    search = SearchEvent(
+        metrics.baseline_tokens, response.baseline_tools, own_tokens, metrics.tokens_saved, response.saved_by_server
     )
-    shown = {(tool.server, tool.name): tool.shown_tokens for tool in answer.tools}
-    tools, returned = _tools(answer.tools), metrics.returned_tokens
-    return Given(today(), caller.name, tools, returned, searched if is_new else None, shown)
+    shown = {(tool.server, tool.name): tool.shown_tokens for tool in response.tools}
+    tools, returned = _tools(response.tools), metrics.returned_tokens
+    return AnswerEvent(today(), caller.name, tools, returned, search if is_new else None, shown)
 
 
-def given_by_description(tools: Iterable[FoundTool], caller: Caller) -> Given:
+def description_event(tools: Iterable[FoundTool], caller: Caller) -> AnswerEvent:
     """Return what `describe_tool` gave: definitions, which finding has led to."""
     shown = _tools(tools)
-    return Given(today(), caller.name, shown, sum(shown.values()))
+    return AnswerEvent(today(), caller.name, shown, sum(shown.values()))
 
 
-def called(caller: str, server: str, tool: str, response_bytes: int, *, is_failed: bool) -> Called:
+def call_event(caller: str, server: str, tool: str, response_bytes: int, *, is_failed: bool) -> CallEvent:
     """Return that a caller called a tool on its server, now."""
-    return Called(today(), caller, server, tool, response_bytes, is_failed)
+    return CallEvent(today(), caller, server, tool, response_bytes, is_failed)
 
 
 def _tools(tools: Iterable[FoundTool]) -> dict[tuple[str, str], int]:

@@ -65,12 +65,12 @@ class RedisHistory(CountedHistory):
                 rows.setdefault(RowKey(day, *json.loads(row + "]")), {})[counter] = int(amount)
         return rows
 
-    def keep_sizes(self, day: date, sizes: Mapping[str, ServerSize]) -> None:
+    def store_sizes(self, day: date, sizes: Mapping[str, ServerSize]) -> None:
         """Keep the sizes of these servers as the day's, in the place of those before."""
         if not sizes:
             return
         key = SIZES_PREFIX + day.isoformat()
-        with _translated(), self._redis.pipeline(transaction=False) as pipeline:
+        with _redis_errors(), self._redis.pipeline(transaction=False) as pipeline:
             pipeline.hset(key, mapping={server: f"{size.tools} {size.tokens}" for server, size in sizes.items()})
             pipeline.expire(key, self._keep_s)
             pipeline.execute()
@@ -89,24 +89,24 @@ class RedisHistory(CountedHistory):
 
     def _hashes(self, prefix: str, first: date, last: date) -> list[tuple[date, dict[str, str]]]:
         """Return what is kept of each day under this prefix, in one round trip."""
-        days = [first + timedelta(days=each) for each in range((last - first).days + 1)]
-        with _translated(), self._redis.pipeline(transaction=False) as pipeline:
+        days = [first + timedelta(days=offset) for offset in range((last - first).days + 1)]
+        with _redis_errors(), self._redis.pipeline(transaction=False) as pipeline:
             for day in days:
                 pipeline.hgetall(prefix + day.isoformat())
             return list(zip(days, pipeline.execute(), strict=True))
 
-    def _exchange_last(self, given: Sequence[tuple[str, str]]) -> list[str | None]:
-        with _translated(), self._redis.pipeline(transaction=False) as pipeline:
-            for caller, tools in given:
+    def _swap_last_answers(self, answers: Sequence[tuple[str, str]]) -> list[str | None]:
+        with _redis_errors(), self._redis.pipeline(transaction=False) as pipeline:
+            for caller, tools in answers:
                 pipeline.set(_last_key(caller), tools, ex=REPEAT_WITHIN_S, get=True)
             return cast("list[str | None]", pipeline.execute())
 
     def _add(self, sums: Rows) -> None:
-        with _translated():
+        with _redis_errors():
             for day, keys in groupby(sorted(sums), key=lambda key: key.day):
                 added: list[Any] = [self._max_counters, self._keep_s]
                 for key in keys:
-                    counters = [part for each in sums[key].items() for part in each]
+                    counters = [part for counter in sums[key].items() for part in counter]
                     added += [_row(key), _row(key.overflow), len(sums[key]), *counters]
                 self._script(keys=[_key(day)], args=added)
 
@@ -130,7 +130,7 @@ def _row(key: RowKey) -> str:
 
 
 @contextmanager
-def _translated() -> Generator[None]:
+def _redis_errors() -> Generator[None]:
     try:
         yield
     except RedisError as error:

@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS counters (
 CREATE TABLE IF NOT EXISTS sizes (
     day TEXT, server TEXT, tools INTEGER NOT NULL, tokens INTEGER NOT NULL,
     PRIMARY KEY (day, server)) STRICT, WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS last_given (caller TEXT PRIMARY KEY, at REAL NOT NULL, tools TEXT NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS last_answers (caller TEXT PRIMARY KEY, at REAL NOT NULL, tools TEXT NOT NULL) STRICT;
 """
 _ADD = """
 INSERT INTO counters VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET amount = amount + excluded.amount
@@ -61,13 +61,13 @@ class SqliteHistory(CountedHistory):
         """Return all rows of these days, both included."""
         query = "SELECT * FROM counters WHERE day BETWEEN ? AND ?"
         with self._transaction() as db:
-            found = db.execute(query, (first.isoformat(), last.isoformat())).fetchall()
+            fetched = db.execute(query, (first.isoformat(), last.isoformat())).fetchall()
         rows: dict[RowKey, dict[str, int]] = {}
-        for day, caller, server, tool, counter, amount in found:
+        for day, caller, server, tool, counter, amount in fetched:
             rows.setdefault(RowKey(date.fromisoformat(day), caller, server, tool), {})[counter] = amount
         return rows
 
-    def keep_sizes(self, day: date, sizes: Mapping[str, ServerSize]) -> None:
+    def store_sizes(self, day: date, sizes: Mapping[str, ServerSize]) -> None:
         """Keep the sizes of these servers as the day's, in the place of those before."""
         rows = [(day.isoformat(), server, size.tools, size.tokens) for server, size in sizes.items()]
         with self._transaction() as db:
@@ -78,9 +78,9 @@ class SqliteHistory(CountedHistory):
         """Return the sizes of these days, both included, by server; days without any are left out."""
         query = "SELECT * FROM sizes WHERE day BETWEEN ? AND ?"
         with self._transaction() as db:
-            found = db.execute(query, (first.isoformat(), last.isoformat())).fetchall()
+            fetched = db.execute(query, (first.isoformat(), last.isoformat())).fetchall()
         days: dict[date, dict[str, ServerSize]] = {}
-        for day, server, tools, tokens in found:
+        for day, server, tools, tokens in fetched:
             days.setdefault(date.fromisoformat(day), {})[server] = ServerSize(tools, tokens)
         return days
 
@@ -89,11 +89,11 @@ class SqliteHistory(CountedHistory):
         with self._lock:
             self._db.close()
 
-    def _exchange_last(self, given: Sequence[tuple[str, str]]) -> list[str | None]:
+    def _swap_last_answers(self, answers: Sequence[tuple[str, str]]) -> list[str | None]:
         since = self._clock() - REPEAT_WITHIN_S
         with self._transaction() as db:
-            db.execute("DELETE FROM last_given WHERE at < ?", (since,))
-            return [_exchanged(db, caller, self._clock(), tools) for caller, tools in given]
+            db.execute("DELETE FROM last_answers WHERE at < ?", (since,))
+            return [_swap_last_answer(db, caller, self._clock(), tools) for caller, tools in answers]
 
     def _add(self, sums: Rows) -> None:
         with self._transaction() as db:
@@ -108,8 +108,8 @@ class SqliteHistory(CountedHistory):
         return (today - timedelta(days=self._keep_days - 1)).isoformat()
 
     def _has_room(self, db: sqlite3.Connection, key: RowKey) -> bool:
-        known = "SELECT 1 FROM counters WHERE (day, caller, server, tool) = (?, ?, ?, ?) LIMIT 1"
-        if db.execute(known, _columns(key)).fetchone():
+        query = "SELECT 1 FROM counters WHERE (day, caller, server, tool) = (?, ?, ?, ?) LIMIT 1"
+        if db.execute(query, _columns(key)).fetchone():
             return True
         (held,) = db.execute("SELECT count(*) FROM counters WHERE day = ?", (key.day.isoformat(),)).fetchone()
         return bool(held < self._max_counters)
@@ -128,7 +128,7 @@ def _columns(key: RowKey) -> tuple[str, str, str, str]:
     return key.day.isoformat(), key.caller, key.server, key.tool
 
 
-def _exchanged(db: sqlite3.Connection, caller: str, at: float, tools: str) -> str | None:
-    before = db.execute("SELECT tools FROM last_given WHERE caller = ?", (caller,)).fetchone()
-    db.execute("INSERT OR REPLACE INTO last_given VALUES (?, ?, ?)", (caller, at, tools))
+def _swap_last_answer(db: sqlite3.Connection, caller: str, at: float, tools: str) -> str | None:
+    before = db.execute("SELECT tools FROM last_answers WHERE caller = ?", (caller,)).fetchone()
+    db.execute("INSERT OR REPLACE INTO last_answers VALUES (?, ?, ?)", (caller, at, tools))
     return before[0] if before else None

@@ -36,7 +36,7 @@ CounterName = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
+class SearchEvent:
     """What an answer to a new question was measured against.
 
     `baseline_tokens` and `baseline_tools` are all that the caller might see; `own_tokens` is what the definitions
@@ -51,7 +51,7 @@ class Searched:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class AnswerEvent:
     """What one answer gave a caller.
 
     `tools` has the tokens of their definitions by server and tool, and `shown` those they cost as they were shown;
@@ -63,12 +63,12 @@ class Given:
     caller: str
     tools: Mapping[tuple[str, str], int]
     returned_tokens: int
-    searched: Searched | None = None
-    shown: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    search: SearchEvent | None = None
+    shown_tokens: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class CallEvent:
     """One call of a tool on its server, and how long its result was in JSON; a failed one may have had none."""
 
     day: date
@@ -79,7 +79,7 @@ class Called:
     is_failed: bool = False
 
 
-Note = Given | Called
+UsageEvent = AnswerEvent | CallEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +119,11 @@ class SavingsHistory(Protocol):
     Every method raises HistoryUnavailable when the store does not answer.
     """
 
-    def add(self, notes: Sequence[Note]) -> None:
+    def add(self, events: Sequence[UsageEvent]) -> None:
         """Count these answers and calls, in the order in which they were given."""
         ...
 
-    def keep_sizes(self, day: date, sizes: Mapping[str, ServerSize]) -> None:
+    def store_sizes(self, day: date, sizes: Mapping[str, ServerSize]) -> None:
         """Keep the sizes of these servers as the day's, in the place of those before."""
         ...
 
@@ -143,15 +143,15 @@ class SavingsHistory(Protocol):
 class CountedHistory(ABC):
     """What is the same in every store: which searches repeat another, and which counters an answer adds to."""
 
-    def add(self, notes: Sequence[Note]) -> None:
+    def add(self, events: Sequence[UsageEvent]) -> None:
         """Count these answers and calls, in the order in which they were given."""
-        searches = [each for each in notes if isinstance(each, Given) and each.searched and each.tools]
-        before = self._exchange_last([(each.caller, names_of(each)) for each in searches])
-        repeats = [each for each, last in zip(searches, before, strict=True) if last and _is_covered(each, last)]
-        self._add(_sums(notes, frozenset(map(id, repeats))))
+        searches = [event for event in events if isinstance(event, AnswerEvent) and event.search and event.tools]
+        before = self._swap_last_answers([(search.caller, tool_set(search)) for search in searches])
+        repeats = [search for search, last in zip(searches, before, strict=True) if last and _is_covered(search, last)]
+        self._add(_sums(events, frozenset(map(id, repeats))))
 
     @abstractmethod
-    def _exchange_last(self, given: Sequence[tuple[str, str]]) -> list[str | None]:
+    def _swap_last_answers(self, answers: Sequence[tuple[str, str]]) -> list[str | None]:
         """Remember what each caller was given last, and return what was remembered of it before, in turn."""
 
     @abstractmethod
@@ -159,54 +159,58 @@ class CountedHistory(ABC):
         """Add these sums to the rows."""
 
 
-def names_of(given: Given) -> str:
+def tool_set(event: AnswerEvent) -> str:
     """Return the tools of an answer as text."""
-    return json.dumps(sorted(given.tools), separators=(",", ":"))
+    return json.dumps(sorted(event.tools), separators=(",", ":"))
 
 
-def _is_covered(given: Given, last: str) -> bool:
-    return set(given.tools) <= {(server, tool) for server, tool in json.loads(last)}
+def _is_covered(event: AnswerEvent, last: str) -> bool:
+    return set(event.tools) <= {(server, tool) for server, tool in json.loads(last)}
 
 
-def _sums(notes: Iterable[Note], repeats: frozenset[int]) -> Rows:
+def _sums(events: Iterable[UsageEvent], repeats: frozenset[int]) -> Rows:
     sums: dict[RowKey, Counter[str]] = {}
-    for each in notes:
-        counted = _called(each) if isinstance(each, Called) else _counted(each, is_repeat=id(each) in repeats)
+    for event in events:
+        counted = (
+            _call_counters(event)
+            if isinstance(event, CallEvent)
+            else _answer_counters(event, is_repeat=id(event) in repeats)
+        )
         for key, counters in counted:
             sums.setdefault(key, Counter()).update(counters)
     return sums
 
 
-def _called(called: Called) -> Iterator[tuple[RowKey, dict[CounterName, int]]]:
+def _call_counters(event: CallEvent) -> Iterator[tuple[RowKey, dict[CounterName, int]]]:
     # 0 answers are counted too: by this counter a store knows that it has the row
-    counters: dict[CounterName, int] = {"answers": 0, "calls": 1, "response_bytes": called.response_bytes}
-    failed: dict[CounterName, int] = {"failed_calls": 1} if called.is_failed else {}
-    yield RowKey(called.day, called.caller, called.server, called.tool), counters | failed
+    counters: dict[CounterName, int] = {"answers": 0, "calls": 1, "response_bytes": event.response_bytes}
+    failed: dict[CounterName, int] = {"failed_calls": 1} if event.is_failed else {}
+    yield RowKey(event.day, event.caller, event.server, event.tool), counters | failed
 
 
-def _counted(given: Given, *, is_repeat: bool) -> Iterator[tuple[RowKey, dict[CounterName, int]]]:
-    answered: dict[CounterName, int] = {"answers": 1, "returned_tokens": given.returned_tokens}
-    yield RowKey(given.day, given.caller), answered | _searched(given, is_repeat)
-    for (server, tool), tokens in given.tools.items():
-        shown = given.shown.get((server, tool), tokens)
-        counted: dict[CounterName, int] = {"answers": 1, "definition_tokens": tokens, "returned_tokens": shown}
-        yield RowKey(given.day, given.caller, server, tool), counted
-    if given.tools and given.searched:
-        for server, saved in given.searched.saved_by_server.items():
-            yield RowKey(given.day, given.caller, server), {"answers": 0, "tokens_saved": saved}
+def _answer_counters(event: AnswerEvent, *, is_repeat: bool) -> Iterator[tuple[RowKey, dict[CounterName, int]]]:
+    counters: dict[CounterName, int] = {"answers": 1, "returned_tokens": event.returned_tokens}
+    yield RowKey(event.day, event.caller), counters | _search_counters(event, is_repeat)
+    for (server, tool), tokens in event.tools.items():
+        shown_tokens = event.shown_tokens.get((server, tool), tokens)
+        counted: dict[CounterName, int] = {"answers": 1, "definition_tokens": tokens, "returned_tokens": shown_tokens}
+        yield RowKey(event.day, event.caller, server, tool), counted
+    if event.tools and event.search:
+        for server, saved in event.search.saved_by_server.items():
+            yield RowKey(event.day, event.caller, server), {"answers": 0, "tokens_saved": saved}
 
 
-def _searched(given: Given, is_repeat: bool) -> dict[CounterName, int]:
+def _search_counters(event: AnswerEvent, is_repeat: bool) -> dict[CounterName, int]:
     """Return what a search adds; one that found nothing, or what was just given, had no need of all tools anew."""
-    if given.searched is None:
+    if event.search is None:
         return {}
-    if not given.tools:
+    if not event.tools:
         return {"searches": 1, "found_nothing": 1}
-    found: dict[CounterName, int] = {"searches": 1, "tokens_saved": given.searched.tokens_saved}
+    counters: dict[CounterName, int] = {"searches": 1, "tokens_saved": event.search.tokens_saved}
     if is_repeat:
-        found["repeats"] = 1
-        return found
-    found["baseline_tokens"] = given.searched.baseline_tokens
-    found["baseline_tools"] = given.searched.baseline_tools
-    found["own_tokens"] = given.searched.own_tokens
-    return found
+        counters["repeats"] = 1
+        return counters
+    counters["baseline_tokens"] = event.search.baseline_tokens
+    counters["baseline_tools"] = event.search.baseline_tools
+    counters["own_tokens"] = event.search.own_tokens
+    return counters

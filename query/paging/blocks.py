@@ -20,7 +20,7 @@ from query.paging.fitting import fitting_prefix
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Position:
     """Where a page begins: at a character of a block's text, or, with `as_json`, of its JSON."""
 
     block: int = 0
@@ -37,7 +37,7 @@ class _Text:
     block_of: Callable[[str], ContentBlock]
 
 
-def shown(block: ContentBlock) -> tuple[str, ...]:
+def visible_texts(block: ContentBlock) -> tuple[str, ...]:
     """Return what a model reads of a block: text, and JSON for all else but binary data, which is no text."""
     if isinstance(block, TextContent):
         return (block.text,)
@@ -46,40 +46,40 @@ def shown(block: ContentBlock) -> tuple[str, ...]:
     return (_json(_without_data(block)),)
 
 
-def take(
-    block: ContentBlock, place: Place, budget: Budget, *, page_is_empty: bool
-) -> tuple[ContentBlock, Place] | None:
+def take_part(
+    block: ContentBlock, position: Position, budget: Budget, *, page_is_empty: bool
+) -> tuple[ContentBlock, Position] | None:
     """Return as much of a block, from this place on, as the budget admits, and the place after it.
 
     None where nothing of it fits beside what is on the page already. On an empty page something always does: what
     cannot be divided and does not fit becomes text, its own JSON, which can.
     """
-    if place.character == 0 and budget.admits(*shown(block)):
-        return block, Place(place.block + 1)
-    text, as_json = _divisible(block, place, budget), place.as_json
+    if position.character == 0 and budget.admits(*visible_texts(block)):
+        return block, Position(position.block + 1)
+    text, as_json = _divisible(block, position, budget), position.as_json
     if text is None:
         if not page_is_empty:
             return None
         text, as_json = _as_json(block), True
-    rest = text.text[place.character :]
-    taken = fitting_prefix(rest, budget.less(budget.count(text.frame)))
-    if taken == len(rest):
-        return text.block_of(rest), Place(place.block + 1)
-    after = Place(place.block, place.character + taken, as_json)
-    return (text.block_of(rest[:taken]), after) if taken else None
+    rest = text.text[position.character :]
+    length = fitting_prefix(rest, budget.minus(budget.count(text.frame)))
+    if length == len(rest):
+        return text.block_of(rest), Position(position.block + 1)
+    after = Position(position.block, position.character + length, as_json)
+    return (text.block_of(rest[:length]), after) if length else None
 
 
-def _divisible(block: ContentBlock, place: Place, budget: Budget) -> _Text | None:
+def _divisible(block: ContentBlock, position: Position, budget: Budget) -> _Text | None:
     """Return how a block goes on from this place; None where it cannot be divided, or its frame leaves hardly room."""
     if isinstance(block, TextContent):
         return _Text(block.text, "", lambda text: block.model_copy(update={"text": text}))
-    if place.as_json:
+    if position.as_json:
         return _as_json(block)
     text = _framed(block)
-    if text is None or budget.less(budget.max_tokens // 2).admits(text.frame):
+    if text is None or budget.minus(budget.max_tokens // 2).admits(text.frame):
         return text
     # a caller that asks for smaller pages half-way has seen the frame
-    return _Text(text.text, "", _text_block) if place.character else None
+    return _Text(text.text, "", _text_block) if position.character else None
 
 
 def _framed(block: ContentBlock) -> _Text | None:

@@ -25,7 +25,7 @@ MaxTokens = Annotated[int, Field(ge=MIN_TOKENS)]
 CursorText = Annotated[str, Field(max_length=200)]
 
 
-class BoundedRequest(BaseModel):
+class PagedRequest(BaseModel):
     """What a caller may say to any tool of ours about the size of the answer, and for its next page."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -45,12 +45,12 @@ class Budget:
 
     def admits(self, *texts: str) -> bool:
         """Return whether these texts are within the budget; they are counted only where their length does not tell."""
-        if self.is_plainly_enough_for(*texts):
+        if self.surely_admits(*texts):
             return True
         characters = sum(len(text) for text in texts)
         return characters <= self.max_tokens * MAX_TOKEN_CHARACTERS and self.cost(*texts) <= self.max_tokens
 
-    def is_plainly_enough_for(self, *texts: str) -> bool:
+    def surely_admits(self, *texts: str) -> bool:
         """Return whether texts are so short that they fit however they are counted: no token is less than a byte."""
         return sum(len(text.encode("utf-8", "replace")) for text in texts) <= self.max_tokens
 
@@ -58,7 +58,7 @@ class Budget:
         """Return the tokens of these texts."""
         return sum(self.count(text) for text in texts)
 
-    def less(self, tokens: int) -> Budget:
+    def minus(self, tokens: int) -> Budget:
         """Return what remains of the budget when this many tokens are set aside."""
         return Budget(max(0, self.max_tokens - tokens), self.count)
 

@@ -27,7 +27,7 @@ def items_that_fit(texts: Sequence[str], budget: Budget) -> int:
     for number, text in enumerate(texts):
         if not left.admits(text):
             return number
-        left = left.less(left.count(text))
+        left = left.minus(left.count(text))
     return len(texts)
 
 

@@ -14,23 +14,23 @@ if TYPE_CHECKING:
     from shared.settings import ResponseMode, Settings
 
 
-Cut = Callable[[str, str], None]
+OnTruncated = Callable[[str, str], None]
 """Told of each answer that was too long: the tool, and the form in which it is shown."""
 
 
-def uncounted(tool: str, form: str) -> None:
+def ignore_truncation(tool: str, form: str) -> None:
     """Count nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class ResponsePolicy:
     """The limits of every answer, and its cursors; by default those of a process alone."""
 
     cursors: Cursors = field(default_factory=own_cursors)
     mode: ResponseMode = "auto"
     max_tokens: int = 5_000
     encoding: Encoding = "cl100k_base"
-    cut: Cut = uncounted
+    on_truncated: OnTruncated = ignore_truncation
 
     def budget(self, max_tokens: int | None = None, encoding: Encoding | None = None) -> Budget:
         """Return the budget of one answer: what the caller asked for, and never more than the operator allows."""
@@ -38,7 +38,7 @@ class Answers:
         return Budget(allowed, counting(encoding or self.encoding))
 
 
-def answers_of(settings: Settings, cut: Cut = uncounted) -> Answers:
+def response_policy(settings: Settings, on_truncated: OnTruncated = ignore_truncation) -> ResponsePolicy:
     """Return how answers are bounded by these settings.
 
     Raises:
@@ -46,4 +46,6 @@ def answers_of(settings: Settings, cut: Cut = uncounted) -> Answers:
     """
     counting(settings.token_encoding)  # loads the vocabulary now: the first caller would wait for it
     cursors = open_cursors(settings)
-    return Answers(cursors, settings.response_mode, settings.max_response_tokens, settings.token_encoding, cut)
+    return ResponsePolicy(
+        cursors, settings.response_mode, settings.max_response_tokens, settings.token_encoding, on_truncated
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from query.caller import Caller
 from query.history.periods import days_of, today
 from query.history.store import RowKey, Rows, Sizes
-from query.reports.savings import Report, report
+from query.reports.savings import SavingsReport, report
 from shared.catalog import IndexedTool, Scope, point_id
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from query.history.store import SavingsHistory
 
 
-def report_for(caller: Caller, period: str, catalogue: Catalogue, history: SavingsHistory) -> Report:
+def report_for(caller: Caller, period: str, catalogue: Catalogue, history: SavingsHistory) -> SavingsReport:
     """Return what was saved in a period, as far as this caller may know.
 
     A caller of all groups and no toolset sees what all callers saved; any other its own searches, and the names of
@@ -28,7 +28,7 @@ def report_for(caller: Caller, period: str, catalogue: Catalogue, history: Savin
     """
     first, last = days_of(period, today())
     rows, sizes = history.rows(first, last), sizes_for(caller, first, last, catalogue, history)
-    if sees_everything(caller):
+    if is_unrestricted(caller):
         return report(rows, first, last, sizes=sizes)
     own = {key: counters for key, counters in rows.items() if key.caller == caller.name}
     visible = _visible(own, caller.scope, catalogue) | _visible_servers(caller.scope, catalogue)
@@ -42,18 +42,20 @@ def sizes_for(caller: Caller, first: date, last: date, catalogue: Catalogue, his
         HistoryUnavailable, IndexUnavailable: the store, or the index, did not answer.
     """
     sizes = history.sizes(first, last)
-    if sees_everything(caller):
+    if is_unrestricted(caller):
         return sizes
-    within = caller.scope.within
+    selection = caller.scope.within
     whole = {
         record.server_id
         for record in catalogue.ledger.known(caller.scope)
-        if within is None or record.server_id in within.servers
+        if selection is None or record.server_id in selection.servers
     }
-    return {day: {server: size for server, size in of.items() if server in whole} for day, of in sizes.items()}
+    return {
+        day: {server: size for server, size in by_server.items() if server in whole} for day, by_server in sizes.items()
+    }
 
 
-def sees_everything(caller: Caller) -> bool:
+def is_unrestricted(caller: Caller) -> bool:
     """Return whether the caller may see every server, those without groups included."""
     return caller.groups is None and caller.toolset is None
 
@@ -61,7 +63,7 @@ def sees_everything(caller: Caller) -> bool:
 def _visible(rows: Rows, scope: Scope, catalogue: Catalogue) -> set[tuple[str, str]]:
     tools = sorted({(key.server, key.tool) for key in rows if _is_tool(key)})
     ids = {point_id(server, tool): (server, tool) for server, tool in tools}
-    held = catalogue.pinned().index.fetch(list(ids))
+    held = catalogue.pinned().index.get(list(ids))
     return {ids[point] for point, tool in held.items() if _admits(scope, tool)}
 
 

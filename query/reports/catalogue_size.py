@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from query.catalogue import Catalogue
     from query.savings.ledger import Ledger
 
-LOOK_EVERY_S = 10.0
+SAMPLE_EVERY_S = 10.0
 _NOTHING: Mapping[str, ServerSize] = {}
 
 _log = structlog.get_logger()
 
 
-class SizeObserver:
+class CatalogueSampler:
     """Keeps the size of every server as the day's; a server that nobody can find tools of has the size 0.
 
     A look writes what changed since the one before, and everything once a day. All replicas read the same records, so
@@ -38,7 +38,7 @@ class SizeObserver:
         self._day: date | None = None
         self._kept = _NOTHING
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Keep what the servers cost now.
 
         Raises:
@@ -48,28 +48,28 @@ class SizeObserver:
         kept = self._kept if day == self._day else _NOTHING
         changed = {server: size for server, size in sizes.items() if kept.get(server) != size}
         if changed:
-            self._history.keep_sizes(day, changed)
+            self._history.store_sizes(day, changed)
         self._day, self._kept = day, sizes
 
     def _sizes(self) -> dict[str, ServerSize]:
-        found = self._ledger.by_server(Scope(), self._encoding)
+        costs = self._ledger.by_server(Scope(), self._encoding)
         nothing = dict.fromkeys((record.server_id for record in self._ledger.known(Scope())), ServerSize(0, 0))
-        return nothing | {server: ServerSize(cost.tools, cost.tokens) for server, cost in found.items()}
+        return nothing | {server: ServerSize(cost.tools, cost.tokens) for server, cost in costs.items()}
 
 
 @contextmanager
-def observing(catalogue: Catalogue, every_s: float = LOOK_EVERY_S) -> Generator[None]:
+def sampling(catalogue: Catalogue, every_s: float = SAMPLE_EVERY_S) -> Generator[None]:
     """Look at the catalogue's size by a thread until the block ends, and once at the end.
 
     Where the catalogue records no savings, nothing is looked at.
     """
-    if catalogue.savings is None:
+    if catalogue.recorder is None:
         yield
         return
-    observer = SizeObserver(catalogue.ledger, catalogue.savings.history, catalogue.encoding)
+    sampler = CatalogueSampler(catalogue.ledger, catalogue.recorder.history, catalogue.encoding)
     stopped = threading.Event()
-    arguments = (observer, stopped, every_s)
-    thread = threading.Thread(target=_observe, args=arguments, name="toolscale sizes", daemon=True)
+    arguments = (sampler, stopped, every_s)
+    thread = threading.Thread(target=_sample_until, args=arguments, name="toolscale sizes", daemon=True)
     thread.start()
     try:
         yield
@@ -78,19 +78,19 @@ def observing(catalogue: Catalogue, every_s: float = LOOK_EVERY_S) -> Generator[
         thread.join(timeout=10)
 
 
-def _observe(observer: SizeObserver, stopped: threading.Event, every_s: float) -> None:
-    is_failing = not _looked(observer, False)
+def _sample_until(sampler: CatalogueSampler, stopped: threading.Event, every_s: float) -> None:
+    is_failing = not _sample_once(sampler, False)
     while not stopped.wait(every_s):
-        is_failing = not _looked(observer, is_failing)
-    _looked(observer, is_failing)
+        is_failing = not _sample_once(sampler, is_failing)
+    _sample_once(sampler, is_failing)
 
 
-def _looked(observer: SizeObserver, is_failing: bool) -> bool:
+def _sample_once(sampler: CatalogueSampler, is_failing: bool) -> bool:
     """Look, and return whether that worked; the first failure of several is said."""
     try:
-        observer.look()
+        sampler.sample()
     except (IndexUnavailable, HistoryUnavailable) as error:
         if not is_failing:
-            _log.warning("sizes_not_kept", reason=str(error))
+            _log.warning("catalogue_size_not_stored", reason=str(error))
         return False
     return True

@@ -51,7 +51,7 @@ class Net(BaseModel):
     """What the definitions of our own tools cost a session, on average."""
 
 
-class Used(BaseModel):
+class UsageRow(BaseModel):
     """How often tools of a server, or a tool, were in an answer, and what their definitions take each time together.
 
     `returned_tokens` is what they took as they were shown. `tokens_saved` is what searches saved by doing without the
@@ -79,7 +79,7 @@ class CatalogueDay(_Day):
     tokens: int
 
 
-class Report(BaseModel):
+class SavingsReport(BaseModel):
     """The savings of a period; without a search there is nothing to break even."""
 
     model_config = ConfigDict(frozen=True)
@@ -91,8 +91,8 @@ class Report(BaseModel):
     break_even_tools: int | None = None
     advice: str
     by_day: list[DaySums]
-    by_server: list[Used]
-    by_tool: list[Used]
+    by_server: list[UsageRow]
+    by_tool: list[UsageRow]
     catalogue: list[CatalogueDay]
 
     def as_object(self) -> dict[str, object]:
@@ -101,8 +101,8 @@ class Report(BaseModel):
 
 
 def report(
-    rows: Rows, first: date, last: date, shows: Callable[[RowKey], bool] = lambda _: True, sizes: Sizes | None = None
-) -> Report:
+    rows: Rows, first: date, last: date, can_see: Callable[[RowKey], bool] = lambda _: True, sizes: Sizes | None = None
+) -> SavingsReport:
     """Return the savings in these rows; what `shows` denies is summed under one name for all others.
 
     `shows` is asked of tools, and of servers, whose keys have no tool.
@@ -112,8 +112,8 @@ def report(
     tools = {key: counters for key, counters in servers.items() if key.tool}
     total = _summed(callers.values())
     break_even = _break_even(total)
-    named = {key: OTHERS not in (key.server, key.tool) and shows(key) for key in servers}
-    return Report(
+    named = {key: OTHERS not in (key.server, key.tool) and can_see(key) for key in servers}
+    return SavingsReport(
         first_day=first,
         last_day=last,
         totals=Sums(**_stated(total)),
@@ -125,7 +125,7 @@ def report(
         by_tool=_ranked(
             (f"{key.server}:{key.tool}" if named[key] else OTHERS, counters) for key, counters in tools.items()
         ),
-        catalogue=[_catalogue(day, of.values()) for day, of in sorted((sizes or {}).items())],
+        catalogue=[_catalogue(day, by_server.values()) for day, by_server in sorted((sizes or {}).items())],
     )
 
 
@@ -193,7 +193,7 @@ def _catalogue(day: date, sizes: Iterable[ServerSize]) -> CatalogueDay:
     )
 
 
-def _ranked(rows: Iterable[tuple[str, Mapping[str, int]]]) -> list[Used]:
+def _ranked(rows: Iterable[tuple[str, Mapping[str, int]]]) -> list[UsageRow]:
     """Return the most frequent names first, SHOWN of them, and the rest as one."""
     sums: dict[str, Counter[str]] = {}
     for name, counters in rows:
@@ -204,7 +204,7 @@ def _ranked(rows: Iterable[tuple[str, Mapping[str, int]]]) -> list[Used]:
         others.update(counters)
     shown = ordered[:SHOWN] + ([(OTHERS, others)] if others else [])
     return [
-        Used(
+        UsageRow(
             name=name,
             answers=counters["answers"],
             definition_tokens=counters["definition_tokens"],

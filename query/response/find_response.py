@@ -20,7 +20,7 @@ NOTHING_FITS = "No tool seems to fit. Say what it should do in other words, or a
 KEYWORDS_ONLY = "Tools were searched by keywords alone: the embedding model cannot be loaded."
 
 
-Form = Literal["detailed", "summary", "name"]
+DetailLevel = Literal["detailed", "summary", "name"]
 """How a tool is shown: with its definition, in a line, or, where there is no room for more, by its name alone."""
 
 
@@ -44,7 +44,7 @@ class FoundTool(BaseModel):
     shown_tokens: int = Field(default=0, exclude=True)
 
 
-class FindAnswer(BaseModel):
+class FindResponse(BaseModel):
     """The best tools first, what they saved, and what the caller should know about them."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
@@ -69,19 +69,23 @@ class FindAnswer(BaseModel):
         return self.model_dump(mode="json", exclude_none=True, by_alias=True)
 
 
-def found(
-    tool: IndexedTool, score: float | None, stale_since: float | None, encoding: Encoding, form: Form = "detailed"
+def to_found_tool(
+    tool: IndexedTool,
+    score: float | None,
+    stale_since: float | None,
+    encoding: Encoding,
+    detail: DetailLevel = "detailed",
 ) -> FoundTool:
     """Return a tool as the answer shows it; `stale_since` is in seconds since the epoch."""
-    by_name = form == "name"
+    by_name = detail == "name"
     return FoundTool(
         server=tool.server_id,
         name=tool.definition.name,
         score=None if score is None or by_name else round(score, 4),
         token_count=None if by_name else tool.token_counts.get(encoding),
         stale_since=None if stale_since is None else datetime.fromtimestamp(int(stale_since), UTC),
-        summary=_readable(summary(tool.definition)) if form == "summary" else None,
-        definition=sendable(tool.definition) if form == "detailed" else None,
+        summary=_readable(summary(tool.definition)) if detail == "summary" else None,
+        definition=sendable(tool.definition) if detail == "detailed" else None,
     )
 
 
@@ -92,8 +96,8 @@ def warnings(
     keywords_only: bool,
     being_listed: int = 0,
     being_filled: bool = False,
-    bounded: str = "",
-    spent: Sequence[str] = (),
+    truncation: str = "",
+    budget_warnings: Sequence[str] = (),
 ) -> list[str]:
     """Return what the caller should know, in sentences; `being_listed` servers are still to come.
 
@@ -102,16 +106,16 @@ def warnings(
     `bounded` is a sentence on how the answer was kept within its budget, `spent` are those on the caller's.
     """
     stale = sorted({tool.server for tool in tools if tool.stale_since})
-    said = {
+    conditions = {
         KEYWORDS_ONLY: keywords_only,
         NOTHING_FITS: no_match,
         BEING_FILLED: being_filled and not being_listed,
-        NOTHING_VISIBLE: not (tools or no_match or being_listed or being_filled or spent),
+        NOTHING_VISIBLE: not (tools or no_match or being_listed or being_filled or budget_warnings),
         f"Servers still being listed: {being_listed}. Ask again in a few seconds.": bool(being_listed),
         f"Tools of {', '.join(stale)} may be out of date: their servers did not answer.": bool(stale),
-        bounded: bool(bounded),
+        truncation: bool(truncation),
     }
-    return [*(sentence for sentence, applies in said.items() if applies), *spent]
+    return [*(sentence for sentence, applies in conditions.items() if applies), *budget_warnings]
 
 
 def sendable(definition: ToolDefinition) -> dict[str, Any]:

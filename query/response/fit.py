@@ -11,8 +11,8 @@ import structlog
 
 from query.paging.budget import MAX_TOKEN_CHARACTERS, Budget, json_text
 from query.paging.fitting import most_that_fit
-from query.paging.policy import Cut, uncounted
-from query.response.find_response import FindAnswer, Form, FoundTool, found, warnings
+from query.paging.policy import OnTruncated, ignore_truncation
+from query.response.find_response import DetailLevel, FindResponse, FoundTool, to_found_tool, warnings
 from query.response.pages import TOOL
 from query.response.timings import Timings
 from query.savings.savings import Baseline, TokenMetrics, token_metrics
@@ -32,7 +32,7 @@ _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class SearchResult:
     """What a search found, before it is decided how it is shown.
 
     `hits` are what fits, else `nearest` names what came closest; `is_all` says that no further tools were found.
@@ -49,149 +49,153 @@ class Findings:
     being_filled: bool
     stale_since: Callable[[str], float | None]
     cursor_after: Callable[[Sequence[str]], str]
-    spent: Sequence[str] = ()
+    budget_warnings: Sequence[str] = ()
 
 
-def within_budget(findings: Findings, mode: ResponseMode, budget: Budget, cut: Cut = uncounted) -> FindAnswer:
+def within_budget(
+    result: SearchResult, mode: ResponseMode, budget: Budget, on_truncated: OnTruncated = ignore_truncation
+) -> FindResponse:
     """Return the answer as the mode says, in a shorter form or with fewer tools where the budget demands it.
 
     Raises:
         BudgetTooSmall: not even one tool's name fits.
         CursorsUnavailable: the cursor to the next page cannot be made now.
     """
-    view = _View(findings, budget, cut)
-    if not findings.hits:
-        return view.without_tools()
-    for form, at_least in _forms(mode, len(findings.hits)):
-        answer = view.most(form, at_least, is_wished=form == mode or form == "detailed")
-        if answer is not None:
-            return answer
+    fitter = _ResponseFitter(result, budget, on_truncated)
+    if not result.hits:
+        return fitter.without_tools()
+    for detail, min_tools in _detail_levels(mode, len(result.hits)):
+        response = fitter.fit_most(detail, min_tools, is_requested=detail == mode or detail == "detailed")
+        if response is not None:
+            return response
     raise BudgetTooSmall(f"max_tokens: {budget.max_tokens} are too few for the next tool; ask for more")
 
 
-def _forms(mode: ResponseMode, hits: int) -> list[tuple[Form, int]]:
+def _detail_levels(mode: ResponseMode, hits: int) -> list[tuple[DetailLevel, int]]:
     """Return the forms to try, each with the number of tools that it must hold to be taken."""
-    shorter: list[tuple[Form, int]] = [("summary", 1), ("name", 1)]
+    shorter: list[tuple[DetailLevel, int]] = [("summary", 1), ("name", 1)]
     if mode == "summary":
         return shorter
     return [("detailed", hits if mode == "auto" else 1), *shorter]
 
 
 @dataclass(frozen=True, slots=True)
-class _View:
+class _ResponseFitter:
     """The findings, to be shown within a budget."""
 
-    findings: Findings
+    result: SearchResult
     budget: Budget
-    cut: Cut
+    on_truncated: OnTruncated
 
-    def most(self, form: Form, at_least: int, *, is_wished: bool) -> FindAnswer | None:
+    def fit_most(self, detail: DetailLevel, min_tools: int, *, is_requested: bool) -> FindResponse | None:
         """Return the answer with the most tools of this form that fits; None where they are too few."""
-        most = self._limit() if form == "detailed" else len(self.findings.hits)
-        if most < at_least:
+        limit = self._limit() if detail == "detailed" else len(self.result.hits)
+        if limit < min_tools:
             return None
-        answer = self._answer(form, most, is_wished=is_wished)
-        if self._fits(answer):
-            return self._logged(answer, form, is_wished=is_wished)
+        response = self._response(detail, limit, is_requested=is_requested)
+        if self._fits(response):
+            return self._counted(response, detail, is_requested=is_requested)
         # measured with a stand-in: a true cursor may have to be kept
         count = most_that_fit(
-            most - 1,
-            lambda n: self._fits(self._answer(form, n, is_wished=is_wished, cursor=_LIKE_A_CURSOR)),
+            limit - 1,
+            lambda n: self._fits(self._response(detail, n, is_requested=is_requested, cursor=_LIKE_A_CURSOR)),
         )
-        for fewer in range(count, at_least - 1, -1):
-            answer = self._answer(form, fewer, is_wished=is_wished)
-            if self._fits(answer):
-                return self._logged(answer, form, is_wished=is_wished)
+        for fewer in range(count, min_tools - 1, -1):
+            response = self._response(detail, fewer, is_requested=is_requested)
+            if self._fits(response):
+                return self._counted(response, detail, is_requested=is_requested)
         return None
 
-    def without_tools(self) -> FindAnswer:
+    def without_tools(self) -> FindResponse:
         """Return the answer where nothing fits the question, with as many of the nearest as there is room for."""
-        names = self.findings.nearest
+        names = self.result.nearest
         count = most_that_fit(len(names), lambda n: self._fits(self._nothing(names[:n])))
         return self._nothing(names[:count])
 
     def _limit(self) -> int:
         """Return how many definitions may fit, by their counts alone: nothing of a huge one is read."""
-        sums = accumulate(_at_least(hit.tool, self.findings.encoding) for hit in self.findings.hits)
+        sums = accumulate(_min_tokens(hit.tool, self.result.encoding) for hit in self.result.hits)
         return sum(1 for _ in takewhile(lambda tokens: tokens <= self.budget.max_tokens, sums))
 
-    def _fits(self, answer: FindAnswer) -> bool:
-        return self.budget.admits(json_text(answer.as_object()))
+    def _fits(self, response: FindResponse) -> bool:
+        return self.budget.admits(json_text(response.as_object()))
 
-    def _answer(self, form: Form, count: int, *, is_wished: bool, cursor: str | None = None) -> FindAnswer:
-        findings, hits = self.findings, self.findings.hits[:count]
-        tools = [self._shown(hit, form) for hit in hits]
-        is_all = findings.is_all and count == len(findings.hits)
+    def _response(
+        self, detail: DetailLevel, count: int, *, is_requested: bool, cursor: str | None = None
+    ) -> FindResponse:
+        result, hits = self.result, self.result.hits[:count]
+        tools = [self._found_tool(hit, detail) for hit in hits]
+        is_all = result.is_all and count == len(result.hits)
         points = [point_id(hit.tool.server_id, hit.tool.definition.name) for hit in hits]
-        return FindAnswer(
+        return FindResponse(
             tools=tools,
-            keywords_only=findings.keywords_only or None,
-            token_metrics=self._metrics(form, hits, sum(tool.shown_tokens for tool in tools)),
-            warnings=self._warnings(tools, self._bounded(form, count, is_wished=is_wished)),
-            nextCursor=None if is_all else cursor or findings.cursor_after(points),
+            keywords_only=result.keywords_only or None,
+            token_metrics=self._metrics(detail, hits, sum(tool.shown_tokens for tool in tools)),
+            warnings=self._warnings(tools, self._truncation_warning(detail, count, is_requested=is_requested)),
+            nextCursor=None if is_all else cursor or result.cursor_after(points),
             timings=_NOWHERE,
         )
 
-    def _nothing(self, nearest: Sequence[str]) -> FindAnswer:
-        no_match = bool(self.findings.nearest)
-        return FindAnswer(
+    def _nothing(self, nearest: Sequence[str]) -> FindResponse:
+        no_match = bool(self.result.nearest)
+        return FindResponse(
             tools=[],
             no_match=no_match or None,
             nearest=list(nearest) if no_match else None,
-            keywords_only=self.findings.keywords_only or None,
+            keywords_only=self.result.keywords_only or None,
             token_metrics=self._metrics("name" if no_match else "detailed", [], 0),
             warnings=self._warnings([], "", no_match=no_match),
-            nextCursor=self.findings.cursor_after([]) if self.findings.spent and not self.findings.is_all else None,
+            nextCursor=self.result.cursor_after([]) if self.result.budget_warnings and not self.result.is_all else None,
             timings=_NOWHERE,
         )
 
-    def _shown(self, hit: Hit, form: Form) -> FoundTool:
+    def _found_tool(self, hit: Hit, detail: DetailLevel) -> FoundTool:
         """Return a hit in this form, with what that costs."""
-        findings, count = self.findings, self.budget.count
-        stale_since = findings.stale_since(hit.tool.server_id)
-        tool = found(hit.tool, hit.score, stale_since, findings.encoding, form)
-        if form == "detailed":
+        result, count = self.result, self.budget.count
+        stale_since = result.stale_since(hit.tool.server_id)
+        tool = to_found_tool(hit.tool, hit.score, stale_since, result.encoding, detail)
+        if detail == "detailed":
             return tool.model_copy(update={"shown_tokens": tool.token_count or 0})
-        text = hit.tool.qualified_name if form == "name" else tool.summary or ""
+        text = hit.tool.qualified_name if detail == "name" else tool.summary or ""
         return tool.model_copy(update={"shown_tokens": count(text)})
 
-    def _metrics(self, form: Form, hits: Sequence[Hit], shown_tokens: int) -> TokenMetrics:
-        findings = self.findings
-        shown = None if form == "detailed" else shown_tokens
-        metrics = token_metrics(findings.baseline, [hit.tool for hit in hits], findings.encoding, shown)
-        return metrics.model_copy(update={"uncounted": []}) if form == "name" else metrics
+    def _metrics(self, detail: DetailLevel, hits: Sequence[Hit], shown_tokens: int) -> TokenMetrics:
+        result = self.result
+        tokens = None if detail == "detailed" else shown_tokens
+        metrics = token_metrics(result.baseline, [hit.tool for hit in hits], result.encoding, tokens)
+        return metrics.model_copy(update={"uncounted": []}) if detail == "name" else metrics
 
-    def _warnings(self, tools: Sequence[FoundTool], bounded: str, *, no_match: bool = False) -> list[str]:
-        findings = self.findings
+    def _warnings(self, tools: Sequence[FoundTool], truncation: str, *, no_match: bool = False) -> list[str]:
+        result = self.result
         return warnings(
             tools,
             no_match=no_match,
-            keywords_only=findings.keywords_only,
-            being_listed=findings.being_listed,
-            being_filled=findings.being_filled,
-            bounded=bounded,
-            spent=findings.spent,
+            keywords_only=result.keywords_only,
+            being_listed=result.being_listed,
+            being_filled=result.being_filled,
+            truncation=truncation,
+            budget_warnings=result.budget_warnings,
         )
 
-    def _bounded(self, form: Form, count: int, *, is_wished: bool) -> str:
+    def _truncation_warning(self, detail: DetailLevel, count: int, *, is_requested: bool) -> str:
         """Return what to say of an answer that is shorter than was asked for; nothing, where it is not."""
         kept_short = f"to stay within {self.budget.max_tokens} tokens"
-        if form == "name":
+        if detail == "name":
             return f"Names only, {kept_short}."
-        fewer = count < len(self.findings.hits)
-        if not is_wished:
+        fewer = count < len(self.result.hits)
+        if not is_requested:
             return f"Summaries, {kept_short}; describe_tool has the definitions."
-        return f"Only {count} of {len(self.findings.hits)} tools, {kept_short}." if fewer else ""
+        return f"Only {count} of {len(self.result.hits)} tools, {kept_short}." if fewer else ""
 
-    def _logged(self, answer: FindAnswer, form: Form, *, is_wished: bool) -> FindAnswer:
-        shown, hits = len(answer.tools), len(self.findings.hits)
-        if shown < hits or not is_wished or form == "name":
-            kind = form if shown == hits else "page"
-            _log.warning("answer_bounded", tool=TOOL, form=kind, max_tokens=self.budget.max_tokens)
-            self.cut(TOOL, kind)
-        return answer
+    def _counted(self, response: FindResponse, detail: DetailLevel, *, is_requested: bool) -> FindResponse:
+        shown, hits = len(response.tools), len(self.result.hits)
+        if shown < hits or not is_requested or detail == "name":
+            shown_as = detail if shown == hits else "page"
+            _log.warning("response_truncated", tool=TOOL, form=shown_as, max_tokens=self.budget.max_tokens)
+            self.on_truncated(TOOL, shown_as)
+        return response
 
 
-def _at_least(tool: IndexedTool, encoding: Encoding) -> int:
+def _min_tokens(tool: IndexedTool, encoding: Encoding) -> int:
     counted = tool.token_counts.get(encoding)
     return len(tool.definition.wire) // MAX_TOKEN_CHARACTERS if counted is None else counted

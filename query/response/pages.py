@@ -18,7 +18,7 @@ TOOL = "find_tool"
 
 
 @dataclass(frozen=True, slots=True)
-class Pages:
+class SearchPages:
     """The pages that one caller reads of the answers to one question; `shown` marks what those so far held."""
 
     cursors: Cursors
@@ -26,7 +26,7 @@ class Pages:
     question: str
     shown: frozenset[bytes] = frozenset()
 
-    def after(self, cursor: str | None) -> Pages:
+    def after(self, cursor: str | None) -> SearchPages:
         """Return the pages as they stand where this cursor was given; None: at the beginning.
 
         Raises:

@@ -44,14 +44,14 @@ def _parameters(definition: ToolDefinition) -> str:
 def _type(schema: object) -> str:
     """Return a schema's type as a word, `string[]` for an array of strings, `any` where it is not that simple."""
     declared = _object(schema)
-    kind = declared.get("type")
-    if isinstance(kind, list):
-        kinds = [each for each in cast("list[object]", kind) if each != "null"]
-        kind = kinds[0] if len(kinds) == 1 else None
-    if kind == "array":
+    json_type = declared.get("type")
+    if isinstance(json_type, list):
+        types = [name for name in cast("list[object]", json_type) if name != "null"]
+        json_type = types[0] if len(types) == 1 else None
+    if json_type == "array":
         items = _object(declared.get("items")).get("type")
         return f"{_cut(items, 20)}[]" if isinstance(items, str) else "any[]"
-    return _cut(kind, 20) if isinstance(kind, str) else "any"
+    return _cut(json_type, 20) if isinstance(json_type, str) else "any"
 
 
 def _object(value: object) -> dict[str, Any]:

@@ -101,8 +101,10 @@ class Ledger:
         return self._known(scope)
 
     def _known(self, scope: Scope) -> list[ServerRecord]:
-        admitted = (each for each in self._records.by_id.values() if replace(scope, status=each.status).admits(each))
-        return sorted(admitted, key=lambda each: each.server_id)
+        admitted = (
+            record for record in self._records.by_id.values() if replace(scope, status=record.status).admits(record)
+        )
+        return sorted(admitted, key=lambda record: record.server_id)
 
     def servers(self, scope: Scope) -> list[str]:
         """Return the ids of the servers whose tools may lie within the scope, sorted, as of the last baseline."""
@@ -184,5 +186,5 @@ class Ledger:
             read = self._index.servers()
             with self._refreshing:
                 now = self._records.by_id
-                unchanged = [each for each in read if now.get(each.server_id) is before.get(each.server_id)]
+                unchanged = [record for record in read if now.get(record.server_id) is before.get(record.server_id)]
                 self._records, self._renewed_at_s = self._records.updated(unchanged), begun_s

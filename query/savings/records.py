@@ -33,7 +33,7 @@ class Records:
 
     def updated(self, records: Iterable[ServerRecord], gone: Collection[str] = ()) -> Records:
         """Return these records, and of other servers those that were here and are not gone; itself, if that is all."""
-        changed = {each.server_id: each for each in records if each != self.by_id.get(each.server_id)}
+        changed = {record.server_id: record for record in records if record != self.by_id.get(record.server_id)}
         if not changed and not gone:
             return self
         kept = {server: record for server, record in self.by_id.items() if server not in gone} if gone else self.by_id

@@ -108,7 +108,7 @@ def _percentage(part: int, whole: int) -> float:
 DIGITS = 6
 
 
-class Context(BaseModel):
+class ContextCost(BaseModel):
     """Tokens, and their part of all that the caller may see, 0 to 1; null where there is no such part."""
 
     model_config = ConfigDict(frozen=True)
@@ -117,7 +117,7 @@ class Context(BaseModel):
     percent_total: float | None = Field(alias="percentTotal")
 
 
-def context(tokens: int | None, total: int) -> Context:
+def context_cost(tokens: int | None, total: int) -> ContextCost:
     """Return these tokens as a part of `total`; null where they could not be counted, or the total is 0."""
     part = None if tokens is None or total == 0 else round(tokens / total, DIGITS)
-    return Context(tokens=tokens, percentTotal=part)
+    return ContextCost(tokens=tokens, percentTotal=part)

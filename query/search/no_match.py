@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from query.search.ranking import closeness
-from query.search.tool_categories import closeness_of_kinds
+from query.search.ranking import similarity
+from query.search.tool_categories import category_similarity
 from shared.catalog import Candidates, IndexedTool, QueryVectors
 from shared.text.bm25 import tool_terms
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 # A tool that holds this share of the query's terms fits, whatever the model thinks: it may not know the language.
 MIN_COVERAGE = 0.5
 # Of the closeness of kinds of tools; a logistic regression found the same weight.
-KINDS_WEIGHT = 0.3
+CATEGORY_WEIGHT = 0.3
 # With the bundled model; docs/retrieval.md has the curve of what other thresholds recognise, and cost.
-NO_MATCH_BELOW = 0.18
-ANYTHING_MATCHES = -1.0
+NO_MATCH_THRESHOLD = 0.18
+NO_THRESHOLD = -1.0
 
 
-def is_close(query: QueryVectors, candidates: Candidates, embedder: Embedder, no_match_below: float) -> bool:
+def is_similar(query: QueryVectors, candidates: Candidates, embedder: Embedder, no_match_threshold: float) -> bool:
     """Return whether the closest candidate is close enough by meaning; where no model was asked, any is.
 
     Raises:
@@ -33,12 +33,12 @@ def is_close(query: QueryVectors, candidates: Candidates, embedder: Embedder, no
     """
     if query.dense is None or not (candidates.name or candidates.text):
         return bool(candidates.terms)
-    if no_match_below <= ANYTHING_MATCHES:
+    if no_match_threshold <= NO_THRESHOLD:
         return True
-    return adjusted_closeness(query.dense, candidates, embedder) >= no_match_below
+    return adjusted_similarity(query.dense, candidates, embedder) >= no_match_threshold
 
 
-def adjusted_closeness(query: NDArray[np.float32], candidates: Candidates, embedder: Embedder) -> float:
+def adjusted_similarity(query: NDArray[np.float32], candidates: Candidates, embedder: Embedder) -> float:
     """Return how close the closest candidate is, less a share of how close the nearest kinds of tools are.
 
     Both are cosines, so it lies between -1.3 and 1.3, and hardly ever below 0.
@@ -46,13 +46,13 @@ def adjusted_closeness(query: NDArray[np.float32], candidates: Candidates, embed
     Raises:
         ModelUnavailable: the model cannot be loaded.
     """
-    return max(closeness(candidates).values()) - KINDS_WEIGHT * closeness_of_kinds(query, embedder)
+    return max(similarity(candidates).values()) - CATEGORY_WEIGHT * category_similarity(query, embedder)
 
 
 def is_covered(query: QueryVectors, tools: Sequence[IndexedTool]) -> bool:
     """Return whether one of these tools holds enough of the query's terms."""
-    asked = set(query.terms.indices)
-    shares = (len(asked.intersection(_terms(tool))) / len(asked) for tool in tools if asked)
+    query_terms = set(query.terms.indices)
+    shares = (len(query_terms.intersection(_terms(tool))) / len(query_terms) for tool in tools if query_terms)
     return any(share >= MIN_COVERAGE for share in shares)
 
 

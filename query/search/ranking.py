@@ -27,13 +27,13 @@ Scores = Mapping[str, float]
 def rank(whole: Candidates, clauses: Sequence[Candidates] = ()) -> dict[str, float]:
     """Return the scores of a step's candidates, best first, given those of the whole text and of its clauses."""
     scores = with_best_clause(fuse(whole), [fuse(clause) for clause in clauses])
-    servers = {point: server for each in (whole, *clauses) for point, server in each.servers.items()}
+    servers = {point: server for candidates in (whole, *clauses) for point, server in candidates.servers.items()}
     boosted = boost_servers(scores, servers)
     # equal scores in an order that does not depend on the engine's
     return dict(sorted(boosted.items(), key=lambda item: (-item[1], item[0])))
 
 
-def closeness(candidates: Candidates) -> dict[str, float]:
+def similarity(candidates: Candidates) -> dict[str, float]:
     """Return how close each candidate is to the query by meaning, -1 to 1: between mean and maximum of both vectors.
 
     A candidate that is missing from a list is at most as close as the last one there, and counts as that.
@@ -46,7 +46,7 @@ def closeness(candidates: Candidates) -> dict[str, float]:
 def fuse(candidates: Candidates) -> dict[str, float]:
     """Return each candidate's weighted sum of z-scores, dense and BM25."""
     terms = _completed(candidates.terms, candidates.servers.keys(), is_full=len(candidates.terms) >= candidates.depth)
-    dense, sparse = z_scores(closeness(candidates)), z_scores(terms)
+    dense, sparse = z_scores(similarity(candidates)), z_scores(terms)
     return {point: DENSE_WEIGHT * dense[point] + (1 - DENSE_WEIGHT) * sparse[point] for point in dense}
 
 
@@ -71,8 +71,8 @@ def with_best_clause(whole: Scores, clauses: Sequence[Scores]) -> dict[str, floa
         return dict(whole)
     points = {point for scores in (whole, *clauses) for point in scores}
     total = _completed(whole, points)
-    each = [_completed(scores, points) for scores in clauses]
-    best = {point: max(scores[point] for scores in each) for point in points}
+    by_clause = [_completed(scores, points) for scores in clauses]
+    best = {point: max(scores[point] for scores in by_clause) for point in points}
     return {point: (1 - CLAUSE_WEIGHT) * total[point] + CLAUSE_WEIGHT * best[point] for point in points}
 
 
@@ -96,6 +96,6 @@ def _lowest(scores: Iterable[float]) -> float:
 
 def round_robin(rankings: Sequence[Iterable[str]], limit: int) -> list[str]:
     """Return the first of each ranking, then the second of each, and so on: at most `limit`, none twice."""
-    turns = zip_longest(*rankings)
-    in_turn = (item for turn in turns for item in turn if item is not None)
-    return list(islice(dict.fromkeys(in_turn), limit))
+    rounds = zip_longest(*rankings)
+    interleaved = (item for round_ in rounds for item in round_ if item is not None)
+    return list(islice(dict.fromkeys(interleaved), limit))

@@ -13,9 +13,9 @@ from shared.catalog import Encoding, Scope
 from shared.settings import ResponseMode
 
 Description = Annotated[str, Field(max_length=4_000)]
-Keyword = Annotated[str, Field(max_length=200)]
-Name = Annotated[str, Field(max_length=300)]
-Names = Annotated[list[Name], Field(max_length=200)]
+KeywordText = Annotated[str, Field(max_length=200)]
+ToolName = Annotated[str, Field(max_length=300)]
+ToolNames = Annotated[list[ToolName], Field(max_length=200)]
 
 
 class FindRequest(BaseModel):
@@ -25,17 +25,17 @@ class FindRequest(BaseModel):
 
     tool_description: Description | Annotated[list[Description], Field(max_length=20)]
     """What the tool should do; a list of steps finds tools for each."""
-    tool_keywords: Keyword | Annotated[list[Keyword], Field(max_length=50)] | None = None
+    tool_keywords: KeywordText | Annotated[list[KeywordText], Field(max_length=50)] | None = None
     """Words likely in its name or parameters."""
     limit: Annotated[int, Field(ge=1, le=50)] = 8
     """At most this many tools."""
-    servers: Names | None = None
+    servers: ToolNames | None = None
     """Only these servers."""
-    groups: Names | None = None
+    groups: ToolNames | None = None
     """Only tools of these groups."""
     read_only: bool = False
     """Only tools declared to change nothing."""
-    exclude: Names | None = None
+    exclude: ToolNames | None = None
     """Not these tools: `tool` or `server:tool`."""
     detail: ResponseMode | None = None
     """auto: detailed if that fits."""
@@ -66,15 +66,15 @@ class FindRequest(BaseModel):
 
         How much of the answer is shown, and in which form, may change from page to page.
         """
-        places = {name: sorted(getattr(self, name) or ()) for name in ("servers", "groups", "exclude")}
-        asked = json.dumps([self.steps, self.read_only, places])
-        return hashlib.sha256(asked.encode()).hexdigest()
+        filters = {name: sorted(getattr(self, name) or ()) for name in ("servers", "groups", "exclude")}
+        canonical = json.dumps([self.steps, self.read_only, filters])
+        return hashlib.sha256(canonical.encode()).hexdigest()
 
-    def within(self, allowed: Scope) -> Scope:
+    def narrow(self, allowed: Scope) -> Scope:
         """Return the part of what the caller may see that this request asks for."""
         return Scope(
-            groups=both(allowed.groups, self.groups),
-            servers=both(allowed.servers, self.servers),
+            groups=intersection(allowed.groups, self.groups),
+            servers=intersection(allowed.servers, self.servers),
             status=allowed.status,
             read_only=allowed.read_only or self.read_only,
             exclude=allowed.exclude | frozenset(self.exclude or ()),
@@ -82,8 +82,8 @@ class FindRequest(BaseModel):
         )
 
 
-def both(allowed: frozenset[str] | None, asked: list[str] | None) -> frozenset[str] | None:
+def intersection(allowed: frozenset[str] | None, requested: list[str] | None) -> frozenset[str] | None:
     """Return what is both allowed and asked for; None: no restriction."""
-    if asked is None:
+    if requested is None:
         return allowed
-    return frozenset(asked) if allowed is None else allowed.intersection(asked)
+    return frozenset(requested) if allowed is None else allowed.intersection(requested)

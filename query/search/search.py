@@ -16,7 +16,7 @@ MAX_NAME_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StepResult:
     """What one step found: tools of that very name, and all others by score, best first."""
 
     step: Step
@@ -38,51 +38,51 @@ class Hit:
     score: float | None
 
 
-def search(steps: Sequence[Step], scope: Scope, index: ToolIndex) -> list[Found]:
+def search(steps: Sequence[Step], scope: Scope, index: ToolIndex) -> list[StepResult]:
     """Return what each step found in the scope.
 
     Raises:
         IndexUnavailable: the index did not answer.
     """
-    answers = iter(index.search([query for step in steps for query in step.queries], scope, DEPTH))
-    return [_found(step, list(islice(answers, len(step.queries))), scope, index) for step in steps]
+    candidates = iter(index.search([query for step in steps for query in step.queries], scope, DEPTH))
+    return [_step_result(step, list(islice(candidates, len(step.queries))), scope, index) for step in steps]
 
 
-def ranking(found: Sequence[Found]) -> list[str]:
+def ranking(results: Sequence[StepResult]) -> list[str]:
     """Return the point ids that the steps found, merged, best first."""
-    return round_robin([each.ranking for each in found], sum(len(each.ranking) for each in found))
+    return round_robin([result.ranking for result in results], sum(len(result.ranking) for result in results))
 
 
-def hits(chosen: Sequence[str], found: Sequence[Found], index: ToolIndex) -> list[Hit]:
+def hits(chosen: Sequence[str], results: Sequence[StepResult], index: ToolIndex) -> list[Hit]:
     """Return the tools of these points; one that was removed in the meantime is left out.
 
     Raises:
         IndexUnavailable: the index did not answer.
     """
-    tools = index.fetch(chosen)
-    return [Hit(tools[point], _score(point, found)) for point in chosen if point in tools]
+    tools = index.get(chosen)
+    return [Hit(tools[point], _score(point, results)) for point in chosen if point in tools]
 
 
-def best(found: Sequence[Found], limit: int, index: ToolIndex) -> list[Hit]:
+def best(results: Sequence[StepResult], limit: int, index: ToolIndex) -> list[Hit]:
     """Return the steps' best tools, merged.
 
     Raises:
         IndexUnavailable: the index did not answer.
     """
-    return hits(ranking(found)[:limit], found, index)
+    return hits(ranking(results)[:limit], results, index)
 
 
-def _found(step: Step, candidates: Sequence[Candidates], scope: Scope, index: ToolIndex) -> Found:
+def _step_result(step: Step, candidates: Sequence[Candidates], scope: Scope, index: ToolIndex) -> StepResult:
     whole, *clauses = candidates
-    return Found(step, whole, _named(step.text, scope, index), rank(whole, clauses))
+    return StepResult(step, whole, _points_named(step.text, scope, index), rank(whole, clauses))
 
 
-def _named(text: str, scope: Scope, index: ToolIndex) -> list[str]:
+def _points_named(text: str, scope: Scope, index: ToolIndex) -> list[str]:
     if len(text) > MAX_NAME_CHARACTERS or len(text.split()) != 1:
         return []
-    tools = index.named(text, scope, DEPTH)
+    tools = index.find_by_name(text, scope, DEPTH)
     return [point_id(tool.server_id, tool.definition.name) for tool in tools]
 
 
-def _score(point: str, found: Sequence[Found]) -> float | None:
-    return max((each.scores[point] for each in found if point in each.scores), default=None)
+def _score(point: str, results: Sequence[StepResult]) -> float | None:
+    return max((result.scores[point] for result in results if point in result.scores), default=None)

@@ -44,7 +44,7 @@ def embed_steps(texts: Sequence[str], embedder: Embedder) -> list[Step]:
     try:
         return _steps(texts, partial(query_vectors, embedder=embedder))
     except ModelUnavailable as error:
-        _log.warning("searched_by_keywords", reason=str(error))
+        _log.warning("keyword_search_fallback", reason=str(error))
         return _steps(texts, keyword_vectors)
 
 

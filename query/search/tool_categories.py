@@ -21,40 +21,40 @@ if TYPE_CHECKING:
 # Of the rest every query is about equally far.
 NEAREST = 5
 
-_embedded: WeakKeyDictionary[Embedder, NDArray[np.float32]] = WeakKeyDictionary()
-_embedding = Lock()
+_vectors_by_embedder: WeakKeyDictionary[Embedder, NDArray[np.float32]] = WeakKeyDictionary()
+_lock = Lock()
 
 
-def closeness_of_kinds(query: NDArray[np.float32], embedder: Embedder) -> float:
+def category_similarity(query: NDArray[np.float32], embedder: Embedder) -> float:
     """Return the mean cosine of a query's vector, of unit length, to the nearest kinds of tools.
 
     Raises:
         ModelUnavailable: the model cannot be loaded.
     """
-    cosines = kind_vectors(embedder) @ query
+    cosines = category_vectors(embedder) @ query
     return float(np.sort(cosines)[-NEAREST:].mean())
 
 
-def kind_vectors(embedder: Embedder) -> NDArray[np.float32]:
+def category_vectors(embedder: Embedder) -> NDArray[np.float32]:
     """Return the kinds' vectors, shape (kinds, dimension), unit rows; an embedder embeds them once.
 
     Raises:
         ModelUnavailable: the model cannot be loaded.
     """
-    with _embedding:
-        if embedder not in _embedded:
-            vectors = embedder.passages([passage(kind, of) for kind, of in KINDS.items()])
+    with _lock:
+        if embedder not in _vectors_by_embedder:
+            vectors = embedder.passages([passage(category, objects) for category, objects in CATEGORIES.items()])
             vectors.flags.writeable = False  # they are shared by all who ask
-            _embedded[embedder] = vectors
-        return _embedded[embedder]
+            _vectors_by_embedder[embedder] = vectors
+        return _vectors_by_embedder[embedder]
 
 
-def passage(kind: str, of: str) -> str:
+def passage(category: str, objects: str) -> str:
     """Return the text that stands for all tools of a kind."""
-    return f"{kind}: get, list, create, update and delete {of}"
+    return f"{category}: get, list, create, update and delete {objects}"
 
 
-KINDS = {
+CATEGORIES = {
     "calendar": "event, meeting, reminder, attendee, free slot, schedule, invitation, time zone",
     "email": "message, inbox, draft, attachment, thread, label, signature, spam folder",
     "files": "file, folder, path, permission, archive, symbolic link, disk usage, checksum",

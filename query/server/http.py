@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp
 
-    from query.server.listener import Entrance
+    from query.server.listener import HttpListener
     from shared.index.contract import ToolIndex
 
 MCP_PATH = "/mcp"
@@ -43,7 +43,7 @@ _log = structlog.get_logger()
 
 def http_app(
     server: Server[Any],
-    entrance: Entrance,
+    listener: HttpListener,
     *,
     index: ToolIndex,
     routes: Sequence[Route] = (),
@@ -63,16 +63,16 @@ def http_app(
 
     plain, streaming = (
         StreamableHTTPSessionManager(
-            server, stateless=True, json_response=as_json, security_settings=security_of(entrance)
+            server, stateless=True, json_response=as_json, security_settings=security_of(listener)
         )
         for as_json in (True, False)
     )
     app = CallsStreamed(StreamableHTTPASGIApp(plain), StreamableHTTPASGIApp(streaming))
     # without a session nothing can be streamed or ended beside a call: a GET would wait for ever
-    checked = _checked(app, entrance)
+    checked = _checked(app, listener)
     mcp = [Route(path, checked, methods=["POST"]) for path in (MCP_PATH, f"{MCP_PATH}/{{toolset}}")]
-    toolsets = toolset_routes(index, entrance.authentication, security_of(entrance))
-    beside = [Route("/healthz", _healthz), Route("/readyz", readyz), *_metadata(entrance), *toolsets, *routes]
+    toolsets = toolset_routes(index, listener.authentication, security_of(listener))
+    beside = [Route("/healthz", _healthz), Route("/readyz", readyz), *_metadata(listener), *toolsets, *routes]
 
     @asynccontextmanager
     async def running(_: Starlette) -> AsyncGenerator[None]:
@@ -82,9 +82,9 @@ def http_app(
     return Starlette(routes=[*mcp, *beside], lifespan=running)
 
 
-def security_of(entrance: Entrance) -> TransportSecuritySettings:
+def security_of(listener: HttpListener) -> TransportSecuritySettings:
     """Return a check that refuses other Host and Origin headers: a web page must not reach a local service."""
-    hosts = [pattern for name in (*LOOPBACK_NAMES, *entrance.http_hosts) for pattern in (name, f"{name}:*")]
+    hosts = [pattern for name in (*LOOPBACK_NAMES, *listener.http_hosts) for pattern in (name, f"{name}:*")]
     origins = [f"{scheme}://{host}" for scheme in ("http", "https") for host in hosts]
     return TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
 
@@ -95,15 +95,15 @@ class HttpServer:
     def __init__(
         self,
         server: Server[Any],
-        entrance: Entrance,
+        listener: HttpListener,
         *,
         index: ToolIndex,
         routes: Sequence[Route] = (),
         checks: Checks = NO_CHECKS,
     ) -> None:
         """Prepare to serve; `routes` are served beside the query service's own, `checks` decide on readiness too."""
-        self._entrance = entrance
-        app = http_app(server, entrance, index=index, routes=routes, checks=checks)
+        self._listener = listener
+        app = http_app(server, listener, index=index, routes=routes, checks=checks)
         # logging is configured by the process; each request has its own line already
         config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE_S)
         self._uvicorn = uvicorn.Server(config)
@@ -111,14 +111,14 @@ class HttpServer:
     @property
     def url(self) -> str:
         """Return the address MCP clients connect to."""
-        return self._entrance.address + MCP_PATH
+        return self._listener.address + MCP_PATH
 
     def run(self) -> None:
         """Serve until `stop`; in the main thread also until SIGINT or SIGTERM, which is raised again afterwards."""
-        _log.info("query_service_started", url=self.url, authenticated=self._entrance.authentication is not None)
+        _log.info("query_service_started", url=self.url, authenticated=self._listener.authentication is not None)
         try:
-            with closing(self._entrance):
-                self._uvicorn.run(sockets=[self._entrance.listener])
+            with closing(self._listener):
+                self._uvicorn.run(sockets=[self._listener.server_socket])
         finally:
             _log.info("query_service_stopped")
 
@@ -127,12 +127,12 @@ class HttpServer:
         self._uvicorn.should_exit = True
 
 
-def _checked(app: ASGIApp, entrance: Entrance) -> ASGIApp:
-    return guarded(app, entrance.authentication) if entrance.authentication else app
+def _checked(app: ASGIApp, listener: HttpListener) -> ASGIApp:
+    return guarded(app, listener.authentication) if listener.authentication else app
 
 
-def _metadata(entrance: Entrance) -> list[Route]:
-    resource = entrance.authentication and entrance.authentication.resource
+def _metadata(listener: HttpListener) -> list[Route]:
+    resource = listener.authentication and listener.authentication.resource
     return metadata_routes(resource) if resource else []
 
 
@@ -146,8 +146,8 @@ def _readiness(index: ToolIndex, checks: Checks) -> JSONResponse:
     except IndexUnavailable as error:
         _log.warning("index_not_ready", reason=str(error))
         return JSONResponse({"status": "index unavailable"}, status_code=503)
-    found = {name: trouble for name, check in checks.items() if (trouble := check())}
-    if found:
-        _log.warning("ingestion_not_ready", checks=found)
-        return JSONResponse({"status": "ingestion stands still", "checks": found}, status_code=503)
+    problems = {name: trouble for name, check in checks.items() if (trouble := check())}
+    if problems:
+        _log.warning("ingestion_not_ready", checks=problems)
+        return JSONResponse({"status": "ingestion stands still", "checks": problems}, status_code=503)
     return JSONResponse({"status": "ready"})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from query.auth.http import caller_of_request
-from query.server.mcp import anyone
+from query.server.mcp import anonymous
 from shared.errors import ConfigInvalid
 from shared.upstream.hosts import is_loopback
 
@@ -22,33 +22,33 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Entrance:
+class HttpListener:
     """A listening socket; without `authentication` whoever reaches it may come in.
 
     `http_hosts` are the names beside loopback's that a Host or Origin header may carry.
     """
 
-    listener: socket.socket
+    server_socket: socket.socket
     authentication: Authentication | None = None
     http_hosts: tuple[str, ...] = ()
 
     @property
     def address(self) -> str:
         """Return `http://host:port`."""
-        host, port = self.listener.getsockname()[:2]
+        host, port = self.server_socket.getsockname()[:2]
         return f"http://{_bracketed(host)}:{port}"
 
     @property
-    def caller_of(self) -> Callable[[ServerRequestContext[Any]], Caller]:
+    def authenticate(self) -> Callable[[ServerRequestContext[Any]], Caller]:
         """Return how a request's caller is known."""
-        return caller_of_request if self.authentication else anyone
+        return caller_of_request if self.authentication else anonymous
 
     def close(self) -> None:
         """Give the address back."""
-        self.listener.close()
+        self.server_socket.close()
 
 
-def open_entrance(settings: Settings, authentication: Authentication | None = None) -> Entrance:
+def open_listener(settings: Settings, authentication: Authentication | None = None) -> HttpListener:
     """Listen where the settings say; callers wait until they are served.
 
     Raises:
@@ -57,7 +57,7 @@ def open_entrance(settings: Settings, authentication: Authentication | None = No
     """
     if authentication is None:
         _refuse_public_bind(settings)
-    return Entrance(_bind(settings.host, settings.port), authentication, _http_hosts(settings))
+    return HttpListener(_bind(settings.host, settings.port), authentication, _http_hosts(settings))
 
 
 def _http_hosts(settings: Settings) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ def _refuse_public_bind(settings: Settings) -> None:
         return
     raise ConfigInvalid(
         f"setting host: {settings.host!r} is outside loopback, and callers are not authenticated; "
-        "set TOOLSCALE_TOKENS or TOOLSCALE_JWT_ISSUER, or TOOLSCALE_ALLOW_UNAUTHENTICATED_BIND=true "
+        "set TOOLSCALE_TOKENS_FILE or TOOLSCALE_JWT_ISSUER, or TOOLSCALE_ALLOW_UNAUTHENTICATED_BIND=true "
         "where only trusted clients reach the port"
     )
 
@@ -78,12 +78,12 @@ def _refuse_public_bind(settings: Settings) -> None:
 def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server((host, port), family=family, reuse_port=False)
+        server_socket = socket.create_server((host, port), family=family, reuse_port=False)
     except OSError as error:
         raise ConfigInvalid(f"settings host and port: cannot listen on {host}:{port}: {error.strerror}") from error
     # connections inherit it; without it the end of each answer waits 40 ms for an acknowledgement
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
+    server_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return server_socket
 
 
 def _bracketed(host: str) -> str:

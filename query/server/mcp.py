@@ -26,13 +26,13 @@ from starlette.requests import Request
 
 from query.caller import ANYONE, Caller
 from query.metrics import QueryMetrics
-from query.paging.policy import Answers
-from query.server.paging import answered
+from query.paging.policy import ResponsePolicy
+from query.server.paging import handle
 from query.server.tools_list import page_of_tools
-from query.tools.registry import offers
-from query.tools.tool import CATALOGUE_UNREACHABLE, PAGES_UNREACHABLE, Asked, Offer, refusal
-from query.tools.toolset_tools import NOTHING_DIRECT, Direct, Toolsets, toolsets_of
-from query.toolsets.active import with_chosen
+from query.tools.registry import builtin_tools
+from query.tools.tool import CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE, ToolCallContext, ToolHandler, error_result
+from query.tools.toolset_tools import NO_DIRECT_TOOLS, DirectTools, Toolsets, toolsets_of
+from query.toolsets.active import with_path_toolset
 from shared.errors import CursorInvalid, CursorsUnavailable, IndexUnavailable
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from query.catalogue import Catalogue
 
 
-Context = ServerRequestContext[Any]
+RequestContext = ServerRequestContext[Any]
 T = TypeVar("T")
 
 # What a toolset's tools are counted as: their own names are as many as there are.
@@ -54,15 +54,15 @@ DIRECT = "direct"
 _log = structlog.get_logger()
 
 
-def anyone(_: Context) -> Caller:
+def anonymous(_: RequestContext) -> Caller:
     """Return the caller of a service without authentication."""
     return ANYONE
 
 
 def build_server(
-    offers: Sequence[Offer],
-    caller_of: Callable[[Context], Caller] = anyone,
-    answers: Answers | None = None,
+    handlers: Sequence[ToolHandler],
+    authenticate: Callable[[RequestContext], Caller] = anonymous,
+    policy: ResponsePolicy | None = None,
     toolsets: Toolsets | None = None,
     metrics: QueryMetrics | None = None,
 ) -> Server[Any]:
@@ -72,38 +72,42 @@ def build_server(
 
     The low-level server, because its schemas, errors and text are ours to keep small: a caller pays for them.
     """
-    by_name = {offer.tool.name: offer for offer in offers}
-    within = answers or Answers()
-    counted = metrics or QueryMetrics()
+    by_name = {offer.tool.name: offer for offer in handlers}
+    effective_policy = policy or ResponsePolicy()
+    query_metrics = metrics or QueryMetrics()
 
-    async def known(context: Context) -> Caller:
-        caller = with_chosen(caller_of(context), context)
+    async def scoped_caller(context: RequestContext) -> Caller:
+        caller = with_path_toolset(authenticate(context), context)
         if toolsets is None or caller.toolset is None:
             return caller
-        return await _reading(toolsets.activated, caller)
+        return await _read_index(toolsets.with_toolset_scope, caller)
 
-    async def list_tools(context: Context, asked: PaginatedRequestParams | None) -> ListToolsResult:
-        caller = await known(context)
-        allowed = [offer for offer in offers if offer.permission in caller.permissions]
+    async def list_tools(context: RequestContext, params: PaginatedRequestParams | None) -> ListToolsResult:
+        caller = await scoped_caller(context)
+        allowed = [offer for offer in handlers if offer.permission in caller.permissions]
         direct = await _direct(caller, toolsets)
-        with _cursors_refused():
-            page = page_of_tools([*allowed, *direct.offers], asked.cursor if asked else None, caller, within)
+        with _cursor_errors():
+            page = page_of_tools(
+                [*allowed, *direct.handlers], params.cursor if params else None, caller, effective_policy
+            )
         return page.model_copy(update={"meta": direct.meta})
 
-    async def call_tool(context: Context, call: CallToolRequestParams) -> CallToolResult:
-        caller = await known(context)
-        offer = by_name.get(call.name) or (await _direct(caller, toolsets)).named(call.name)
-        if offer is None:
+    async def call_tool(context: RequestContext, call: CallToolRequestParams) -> CallToolResult:
+        caller = await scoped_caller(context)
+        handler = by_name.get(call.name) or (await _direct(caller, toolsets)).handler_named(call.name)
+        if handler is None:
             expected = " or ".join(by_name)
             raise MCPError(code=INVALID_PARAMS, message=f"expected the tool {expected}, got {call.name!r}")
-        if offer.permission not in caller.permissions:
-            return refusal(f"You may not use {call.name}: it needs the permission {offer.permission}.")
-        if offer.pages == "foreign":
-            check_param_headers(offer.tool, call.arguments or {}, context)
-        counted_as = call.name if call.name in by_name else DIRECT
-        with ExitStack() as until_answered, counted.request(counted_as) as ended:
-            result = await _answered(offer, Asked(caller, call.arguments or {}, context, until_answered), within)
-            ended(bool(result.is_error))
+        if handler.permission not in caller.permissions:
+            return error_result(f"You may not use {call.name}: it needs the permission {handler.permission}.")
+        if handler.paging == "foreign":
+            check_param_headers(handler.tool, call.arguments or {}, context)
+        metric_label = call.name if call.name in by_name else DIRECT
+        with ExitStack() as exit_stack, query_metrics.request(metric_label) as record_outcome:
+            result = await _handle(
+                handler, ToolCallContext(caller, call.arguments or {}, context, exit_stack), effective_policy
+            )
+            record_outcome(bool(result.is_error))
         return result
 
     version = importlib.metadata.version("toolscale")
@@ -117,53 +121,55 @@ def build_server(
     )
 
 
-async def _answered(offer: Offer, asked: Asked, answers: Answers) -> CallToolResult:
-    with structlog.contextvars.bound_contextvars(caller=asked.caller.name):
+async def _handle(handler: ToolHandler, context: ToolCallContext, policy: ResponsePolicy) -> CallToolResult:
+    with structlog.contextvars.bound_contextvars(caller=context.caller.name):
         try:
-            with _cursors_refused():
-                return await answered(offer, asked, answers)
+            with _cursor_errors():
+                return await handle(handler, context, policy)
         except MCPError:
             raise
         except Exception:  # noqa: BLE001  # the SDK would tell callers of older revisions what the exception says
-            _log.exception("call_failed", tool=offer.tool.name)
+            _log.exception("call_failed", tool=handler.tool.name)
             raise MCPError(code=INTERNAL_ERROR, message="internal error") from None
 
 
-async def _direct(caller: Caller, toolsets: Toolsets | None) -> Direct:
+async def _direct(caller: Caller, toolsets: Toolsets | None) -> DirectTools:
     if toolsets is None or caller.toolset is None:
-        return NOTHING_DIRECT
-    return await _reading(toolsets.direct, caller)
+        return NO_DIRECT_TOOLS
+    return await _read_index(toolsets.direct, caller)
 
 
-async def _reading(read: Callable[[Caller], T], caller: Caller) -> T:
+async def _read_index(read: Callable[[Caller], T], caller: Caller) -> T:
     """Return what is read of the index in a thread; where it does not answer, that is an error of the protocol."""
     try:
         return await anyio.to_thread.run_sync(read, caller)
     except IndexUnavailable as error:
-        _log.warning("toolset_unreachable", reason=str(error))
+        _log.warning("toolset_read_failed", reason=str(error))
         raise MCPError(code=INTERNAL_ERROR, message=CATALOGUE_UNREACHABLE) from error
 
 
 @contextmanager
-def _cursors_refused() -> Generator[None]:
+def _cursor_errors() -> Generator[None]:
     """Answer a cursor that cannot be followed as MCP says: an error of the protocol, not of the tool."""
     try:
         yield
     except CursorInvalid as error:
         raise MCPError(code=INVALID_PARAMS, message=str(error)) from error
     except CursorsUnavailable as error:
-        _log.warning("pages_unreachable", reason=str(error))
-        raise MCPError(code=INTERNAL_ERROR, message=PAGES_UNREACHABLE) from error
+        _log.warning("cursor_store_unavailable", reason=str(error))
+        raise MCPError(code=INTERNAL_ERROR, message=CURSOR_STORE_UNAVAILABLE) from error
 
 
 def service_of(
     catalogue: Catalogue,
     upstreams: Upstreams | None = None,
-    caller_of: Callable[[ServerRequestContext[Any]], Caller] = anyone,
+    authenticate: Callable[[ServerRequestContext[Any]], Caller] = anonymous,
 ) -> Server[Any]:
     """Return the server of this catalogue; without a way to the servers, nothing can be called."""
-    ours = offers(catalogue, upstreams)
-    return build_server(ours, caller_of, catalogue.answers, toolsets_of(catalogue, ours), catalogue.metrics)
+    handlers = builtin_tools(catalogue, upstreams)
+    return build_server(
+        handlers, authenticate, catalogue.response_policy, toolsets_of(catalogue, handlers), catalogue.metrics
+    )
 
 
 def check_param_headers(tool: Tool, arguments: dict[str, Any], context: ServerRequestContext[Any]) -> None:

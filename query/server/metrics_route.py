@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from query.catalogue import Catalogue
-    from query.server.listener import Entrance
+    from query.server.listener import HttpListener
 
 PATH = "/metrics"
 
 
-def metrics_route(catalogue: Catalogue, entrance: Entrance, *, is_open: bool) -> Route:
+def metrics_route(catalogue: Catalogue, listener: HttpListener, *, is_open: bool) -> Route:
     """Return the route, and have the catalogue's state shown by it.
 
     Unless it is open, callers show a token of someone who sees the tools of all groups, since servers are named; and
@@ -37,8 +37,8 @@ def metrics_route(catalogue: Catalogue, entrance: Entrance, *, is_open: bool) ->
     registry.register(CatalogueGauges(lambda: catalogue.ledger.known(Catalogued())))
     if is_open:
         return Route(PATH, _Metrics(registry, None), methods=["GET"])
-    checked = _Metrics(registry, TransportSecurityMiddleware(security_of(entrance)))
-    app = guarded(checked, entrance.authentication) if entrance.authentication else checked
+    checked = _Metrics(registry, TransportSecurityMiddleware(security_of(listener)))
+    app = guarded(checked, listener.authentication) if listener.authentication else checked
     return Route(PATH, app, methods=["GET"])
 
 
@@ -51,10 +51,10 @@ class _Metrics:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        response = await self._refusal(request) or await self._shown(request)
+        response = await self._auth_error(request) or await self._exposition(request)
         await response(scope, receive, send)
 
-    async def _refusal(self, request: Request) -> Response | None:
+    async def _auth_error(self, request: Request) -> Response | None:
         if self._security is None:
             return None
         user = request.scope.get("user")
@@ -62,13 +62,13 @@ class _Metrics:
             return await self._security.validate_request(request)
         # by whatever name: no web page has the token, and Prometheus often asks at an address that it looked up
         refused = {"error": "metrics are of all groups, and this token is of some"}
-        return None if _sees_all(user) else JSONResponse(refused, 403)
+        return None if _is_unrestricted(user) else JSONResponse(refused, 403)
 
-    async def _shown(self, request: Request) -> Response:
+    async def _exposition(self, request: Request) -> Response:
         accept = request.headers.get("accept", "")
         body, content_type = await anyio.to_thread.run_sync(exposition, self._registry, accept)
         return Response(body, headers={"content-type": content_type})
 
 
-def _sees_all(user: AuthenticatedUser) -> bool:
+def _is_unrestricted(user: AuthenticatedUser) -> bool:
     return isinstance(user.access_token, CallerToken) and user.access_token.caller.groups is None

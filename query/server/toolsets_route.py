@@ -34,7 +34,7 @@ MAX_BODY_BYTES = 1 << 20
 
 _log = structlog.get_logger()
 
-Answer = Callable[[Request, bytes], Response]
+RouteHandler = Callable[[Request, bytes], Response]
 
 
 def toolset_routes(
@@ -43,10 +43,10 @@ def toolset_routes(
     """Return the routes that list, show, write and delete the toolsets of this index."""
     api = _Api(index)
 
-    def route(path: str, **answers: Answer) -> Route:
-        app = _Endpoint({method.upper(): answer for method, answer in answers.items()}, security)
+    def route(path: str, **handlers: RouteHandler) -> Route:
+        app = _Endpoint({method.upper(): answer for method, answer in handlers.items()}, security)
         checked = guarded(app, authentication, needs=WRITES) if authentication else app
-        return Route(path, checked, methods=[method.upper() for method in answers])
+        return Route(path, checked, methods=[method.upper() for method in handlers])
 
     return [route(PATH, get=api.listed), route(f"{PATH}/{{name}}", get=api.shown, put=api.put, delete=api.delete)]
 
@@ -54,8 +54,8 @@ def toolset_routes(
 class _Endpoint:
     """ASGI: checks Host and Origin, reads the body, and answers in a thread."""
 
-    def __init__(self, answers: dict[str, Answer], security: TransportSecuritySettings) -> None:
-        self._answers = answers
+    def __init__(self, handlers: dict[str, RouteHandler], security: TransportSecuritySettings) -> None:
+        self._handlers = handlers
         self._security = TransportSecurityMiddleware(security)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,11 +72,11 @@ class _Endpoint:
             if len(body) > MAX_BODY_BYTES:
                 return _error(413, f"expected at most {MAX_BODY_BYTES} bytes")
         # HEAD comes with GET
-        answer = self._answers.get(request.method, self._answers["GET"])
+        handler = self._handlers.get(request.method, self._handlers["GET"])
         try:
-            return await anyio.to_thread.run_sync(answer, request, body)
+            return await anyio.to_thread.run_sync(handler, request, body)
         except IndexUnavailable as error:
-            _log.warning("toolset_unreachable", reason=str(error))
+            _log.warning("toolset_read_failed", reason=str(error))
             return _error(503, CATALOGUE_UNREACHABLE)
 
 
@@ -85,7 +85,7 @@ class _Api:
         self._index = index
 
     def listed(self, _: Request, __: bytes) -> Response:
-        return JSONResponse({"toolsets": [_object(each) for each in self._index.toolsets()]})
+        return JSONResponse({"toolsets": [_object(toolset) for toolset in self._index.toolsets()]})
 
     def shown(self, request: Request, _: bytes) -> Response:
         toolset = self._index.toolset(request.path_params["name"])

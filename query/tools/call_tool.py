@@ -14,19 +14,19 @@ from mcp.types import INVALID_PARAMS, SERVER_INFO_META_KEY, CallToolResult, Text
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from query.calling.call import Callee, call_tool, callee
-from query.calling.pool import CallerSide
+from query.calling.call import ResolvedTool, call_tool, resolve_tool
+from query.calling.pool import CallResources
 from query.calling.progress import ProgressRelay
 from query.calling.request import CallRequest
-from query.history.recorder import called
+from query.history.recorder import call_event
 from query.tools.schema import input_schema
-from query.tools.tool import CATALOGUE_UNREACHABLE, Asked, Offer, first_problem, refusal
+from query.tools.tool import CATALOGUE_UNREACHABLE, ToolCallContext, ToolHandler, error_result, first_problem
 from shared.errors import ArgumentsInvalid, CallsExhausted, IndexUnavailable, ServerError, ToolNotFound
 
 if TYPE_CHECKING:
     from query.calling.upstreams import Upstreams
     from query.catalogue import Catalogue
-    from query.history.store import Called
+    from query.history.store import CallEvent
     from query.metrics import QueryMetrics
 
 CALL_TOOL = Tool(
@@ -40,40 +40,42 @@ CALL_TOOL = Tool(
 _log = structlog.get_logger()
 
 
-def call_tool_offer(catalogue: Catalogue, upstreams: Upstreams) -> Offer:
+def call_tool_handler(catalogue: Catalogue, upstreams: Upstreams) -> ToolHandler:
     """Return the tool that calls the tools of this catalogue."""
 
-    async def answer(asked: Asked) -> CallToolResult:
+    async def handle(context: ToolCallContext) -> CallToolResult:
         try:
-            request = CallRequest.model_validate(asked.arguments)
+            request = CallRequest.model_validate(context.arguments)
         except ValidationError as error:
-            return refusal(first_problem(error))
-        audit = _Audit(asked.caller.name, request.name, catalogue.metrics)
+            return error_result(first_problem(error))
+        audit = _Audit(context.caller.name, request.name, catalogue.metrics)
         try:
             with audit:
-                return await _outcome(request, asked, audit)
+                return await _outcome(request, context, audit)
         finally:
-            if catalogue.savings and audit.server:
-                catalogue.savings.note(audit.as_note(audit.server))
+            if catalogue.recorder and audit.server:
+                catalogue.recorder.record(audit.as_event(audit.server))
 
-    async def _outcome(request: CallRequest, asked: Asked, audit: _Audit) -> CallToolResult:
+    async def _outcome(request: CallRequest, context: ToolCallContext, audit: _Audit) -> CallToolResult:
         try:
-            of = await anyio.to_thread.run_sync(callee, request, asked.caller.scope, catalogue)
-            audit.names(of)
+            resolved = await anyio.to_thread.run_sync(resolve_tool, request, context.caller.scope, catalogue)
+            audit.set_tool(resolved)
             # to a caller that did not ask for progress, nothing is reported
-            progress = ProgressRelay(asked.context.session.report_progress)
-            turn = asked.until_answered.enter_context(upstreams.admission.admitted(asked.caller.name))
-            result = await call_tool(request, of, upstreams, CallerSide(progress, turn), asked.context.meta)
+            progress = ProgressRelay(context.mcp_context.session.report_progress)
+            turn = context.exit_stack.enter_context(upstreams.admission.admitted(context.caller.name))
+            result = await call_tool(
+                request, resolved, upstreams, CallResources(progress, turn), context.mcp_context.meta
+            )
         except ArgumentsInvalid as error:
             audit.outcome = type(error).__name__
             raise MCPError(INVALID_PARAMS, f"{audit.tool}: {error}", {"field": error.field}) from error
         except (ServerError, ToolNotFound, CallsExhausted, IndexUnavailable) as error:
             audit.outcome = type(error).__name__
-            return refusal(CATALOGUE_UNREACHABLE if isinstance(error, IndexUnavailable) else str(error))
-        audit.got(result)
-        return _as_ours(result, asked.context.protocol_version)
+            return error_result(CATALOGUE_UNREACHABLE if isinstance(error, IndexUnavailable) else str(error))
+        audit.set_result(result)
+        return _for_protocol(result, context.mcp_context.protocol_version)
 
-    return Offer(CALL_TOOL, "tools:call", answer)
+    return ToolHandler(CALL_TOOL, "tools:call", handle)
 
 
 @dataclass(slots=True)
@@ -93,7 +95,7 @@ class _Audit:
 
     def __exit__(self, *_: object) -> None:
         took_s = time.perf_counter() - self._started_s
-        self.metrics.called(self.outcome, took_s)
+        self.metrics.count_call(self.outcome, took_s)
         _log.info(
             "tool_called",
             caller=self.caller,
@@ -104,27 +106,27 @@ class _Audit:
             result_bytes=self.result_bytes,
         )
 
-    def names(self, of: Callee) -> None:
+    def set_tool(self, resolved: ResolvedTool) -> None:
         """Note the tool that was meant."""
-        self.server, self.tool = of.tool.server_id, of.tool.definition.name
+        self.server, self.tool = resolved.tool.server_id, resolved.tool.definition.name
 
-    def as_note(self, server: str) -> Called:
+    def as_event(self, server: str) -> CallEvent:
         """Return what the history keeps of the call."""
-        return called(self.caller, server, self.tool, self.result_bytes, is_failed=self.outcome != "ok")
+        return call_event(self.caller, server, self.tool, self.result_bytes, is_failed=self.outcome != "ok")
 
-    def got(self, result: CallToolResult) -> None:
+    def set_result(self, result: CallToolResult) -> None:
         """Note the tool's own result."""
         self.outcome = "tool_error" if result.is_error else "ok"
         self.result_bytes = len(result.model_dump_json(by_alias=True, exclude_none=True).encode())
 
 
-def _as_ours(result: CallToolResult, protocol_version: str) -> CallToolResult:
+def _for_protocol(result: CallToolResult, protocol_version: str) -> CallToolResult:
     """Return a server's result as one that we may give in this revision of the protocol."""
     meta = {key: value for key, value in (result.meta or {}).items() if key != SERVER_INFO_META_KEY}
-    given: dict[str, Any] = {"meta": meta or None}
+    update: dict[str, Any] = {"meta": meta or None}
     structured = result.structured_content
     if protocol_version in HANDSHAKE_PROTOCOL_VERSIONS and not isinstance(structured, dict | None):
         # only an object may be structured content there; the same is said as text
         text = TextContent(type="text", text=json.dumps(structured, ensure_ascii=False))
-        given |= {"structured_content": None, "content": result.content or [text]}
-    return result.model_copy(update=given)
+        update |= {"structured_content": None, "content": result.content or [text]}
+    return result.model_copy(update=update)

@@ -9,13 +9,13 @@ from mcp.types import Tool, ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from query.caller import Caller
-from query.calling.tool_lookup import locate
+from query.calling.tool_lookup import resolve_tool_name
 from query.catalogue import Catalogue
-from query.history.recorder import given_by_description
-from query.response.find_response import FoundTool, found
-from query.search.request import Name
+from query.history.recorder import description_event
+from query.response.find_response import FoundTool, to_found_tool
+from query.search.request import ToolName
 from query.tools.schema import input_schema, output_schema
-from query.tools.tool import Offer, answering
+from query.tools.tool import ToolHandler, handler_for
 from shared.catalog import Encoding, Scope
 from shared.errors import ServerNotRunning, ToolNotFound
 from shared.text.tokens import is_estimate
@@ -28,7 +28,7 @@ class DescribeRequest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    names: Name | Annotated[list[Name], Field(min_length=1, max_length=50)]
+    names: ToolName | Annotated[list[ToolName], Field(min_length=1, max_length=50)]
     """`server:tool`, or the tool's name where only one server has it."""
     encoding: Encoding | None = None
     """To count tokens in."""
@@ -50,7 +50,7 @@ class NotDescribed(BaseModel):
     """What may have been meant, as server:tool."""
 
 
-class DescribeAnswer(BaseModel):
+class DescribeResponse(BaseModel):
     """The tools that were asked for, in that order, and the names that stand for none."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
@@ -67,7 +67,7 @@ class DescribeAnswer(BaseModel):
         return self.model_dump(mode="json", exclude_none=True)
 
 
-def describe_tools(request: DescribeRequest, allowed: Scope, catalogue: Catalogue) -> DescribeAnswer:
+def describe_tools(request: DescribeRequest, allowed: Scope, catalogue: Catalogue) -> DescribeResponse:
     """Return the definitions of the allowed tools of these names; what stands for none is said with its reason.
 
     Raises:
@@ -76,9 +76,9 @@ def describe_tools(request: DescribeRequest, allowed: Scope, catalogue: Catalogu
     catalogue = catalogue.pinned()
     encoding = request.encoding or catalogue.encoding
     described = [_describe(name, allowed, catalogue, encoding) for name in request.distinct]
-    problems = [each for each in described if isinstance(each, NotDescribed)]
-    return DescribeAnswer(
-        tools=[each for each in described if isinstance(each, FoundTool)],
+    problems = [entry for entry in described if isinstance(entry, NotDescribed)]
+    return DescribeResponse(
+        tools=[entry for entry in described if isinstance(entry, FoundTool)],
         encoding=encoding,
         estimated=is_estimate(encoding) or None,
         not_found=problems or None,
@@ -87,34 +87,34 @@ def describe_tools(request: DescribeRequest, allowed: Scope, catalogue: Catalogu
 
 def _describe(name: str, allowed: Scope, catalogue: Catalogue, encoding: Encoding) -> FoundTool | NotDescribed:
     try:
-        tool = locate(name, allowed, catalogue)
+        tool = resolve_tool_name(name, allowed, catalogue)
     except ToolNotFound as error:
         return NotDescribed(name=name, reason=error.reason, candidates=list(error.candidates) or None)
     except ServerNotRunning as error:
         return NotDescribed(name=name, reason=str(error))
     record = catalogue.index.server(tool.server_id)
-    return found(tool, None, record.stale_since if record else None, encoding)
+    return to_found_tool(tool, None, record.stale_since if record else None, encoding)
 
 
 DESCRIBE_TOOL = Tool(
     name="describe_tool",
     description="Return the full definitions of tools whose names you know.",
     input_schema=input_schema(DescribeRequest),
-    output_schema=output_schema(DescribeAnswer),
+    output_schema=output_schema(DescribeResponse),
     annotations=ToolAnnotations(
         title="Describe tools", read_only_hint=True, idempotent_hint=True, open_world_hint=False
     ),
 )
 
 
-def describe_tool_offer(catalogue: Catalogue) -> Offer:
+def describe_tool_handler(catalogue: Catalogue) -> ToolHandler:
     """Return the tool that describes tools of this catalogue."""
 
     def respond(request: DescribeRequest, caller: Caller) -> dict[str, Any]:
-        answer = describe_tools(request, caller.scope, catalogue)
-        _log.info("tools_described", described=len(answer.tools), not_found=len(answer.not_found or ()))
-        if catalogue.savings:
-            catalogue.savings.note(given_by_description(answer.tools, caller))
-        return answer.as_object()
+        response = describe_tools(request, caller.scope, catalogue)
+        _log.info("tools_described", described=len(response.tools), not_found=len(response.not_found or ()))
+        if catalogue.recorder:
+            catalogue.recorder.record(description_event(response.tools, caller))
+        return response.as_object()
 
-    return Offer(DESCRIBE_TOOL, "catalog:read", answering(DescribeRequest, respond))
+    return ToolHandler(DESCRIBE_TOOL, "catalog:read", handler_for(DescribeRequest, respond))

@@ -9,15 +9,15 @@ from mcp.types import Tool, ToolAnnotations
 
 from query.caller import Caller
 from query.find import find_tool
-from query.history.recorder import given_by_search
-from query.response.find_response import FindAnswer
+from query.history.recorder import search_event
+from query.response.find_response import FindResponse
 from query.search.request import FindRequest
 from query.tools.schema import input_schema, output_schema
-from query.tools.tool import Offer, answering
+from query.tools.tool import ToolHandler, handler_for
 
 if TYPE_CHECKING:
     from query.catalogue import Catalogue
-    from query.tools.tool import OwnDefinitions
+    from query.tools.tool import BuiltinDefinitions
 
 FIND_TOOL = Tool(
     name="find_tool",
@@ -27,7 +27,7 @@ FIND_TOOL = Tool(
         "Returns the best matches, with definitions or summaries, and the tokens this saved."
     ),
     input_schema=input_schema(FindRequest),
-    output_schema=output_schema(FindAnswer),
+    output_schema=output_schema(FindResponse),
     annotations=ToolAnnotations(title="Find tools", read_only_hint=True, idempotent_hint=True, open_world_hint=False),
     # clients that defer tools until they are searched for must not defer the search
     _meta={"anthropic/alwaysLoad": True},
@@ -36,27 +36,27 @@ FIND_TOOL = Tool(
 _log = structlog.get_logger()
 
 
-def find_tool_offer(catalogue: Catalogue, own: OwnDefinitions) -> Offer:
+def find_tool_handler(catalogue: Catalogue, own: BuiltinDefinitions) -> ToolHandler:
     """Return the tool that finds tools in this catalogue, listed beside these definitions of ours."""
 
     def respond(request: FindRequest, caller: Caller) -> dict[str, Any]:
-        answer = find_tool(request, caller.scope, catalogue, caller)
-        _log_found(answer)
-        catalogue.metrics.found(answer, is_new=request.cursor is None)
-        if catalogue.savings:
+        response = find_tool(request, caller.scope, catalogue, caller)
+        _log_found(response)
+        catalogue.metrics.count_search(response, is_new=request.cursor is None)
+        if catalogue.recorder:
             own_tokens = own.tokens(caller.permissions)
-            catalogue.savings.note(given_by_search(answer, caller, own_tokens, is_new=request.cursor is None))
-        return answer.as_object()
+            catalogue.recorder.record(search_event(response, caller, own_tokens, is_new=request.cursor is None))
+        return response.as_object()
 
-    return Offer(FIND_TOOL, "catalog:read", answering(FindRequest, respond), pages="own")
+    return ToolHandler(FIND_TOOL, "catalog:read", handler_for(FindRequest, respond), paging="own")
 
 
-def _log_found(answer: FindAnswer) -> None:
-    metrics, timings = answer.token_metrics, answer.timings
+def _log_found(response: FindResponse) -> None:
+    metrics, timings = response.token_metrics, response.timings
     _log.info(
         "tools_found",
-        hits=len(answer.tools),
-        no_match=bool(answer.no_match),
+        hits=len(response.tools),
+        no_match=bool(response.no_match),
         baseline_tokens=metrics.baseline_tokens,
         returned_tokens=metrics.returned_tokens,
         tokens_saved=metrics.tokens_saved,

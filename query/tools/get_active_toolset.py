@@ -9,7 +9,7 @@ from mcp.types import Tool, ToolAnnotations
 
 from query.caller import Caller
 from query.tools.schema import input_schema
-from query.tools.tool import Offer, answering
+from query.tools.tool import ToolHandler, handler_for
 from query.toolsets.report import ToolsetRequest, toolset_report
 
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ GET_ACTIVE_TOOLSET = Tool(
 _log = structlog.get_logger()
 
 
-def get_active_toolset_offer(catalogue: Catalogue) -> Offer:
+def get_active_toolset_handler(catalogue: Catalogue) -> ToolHandler:
     """Return the tool that shows a caller its toolset."""
 
     def respond(request: ToolsetRequest, caller: Caller) -> dict[str, Any]:
-        answer = toolset_report(request, caller, catalogue)
-        _log.info("toolset_shown", toolset=answer["toolset"], tools=len(answer["tools"]))
-        return answer
+        response = toolset_report(request, caller, catalogue)
+        _log.info("toolset_shown", toolset=response["toolset"], tools=len(response["tools"]))
+        return response
 
-    return Offer(GET_ACTIVE_TOOLSET, "catalog:read", answering(ToolsetRequest, respond))
+    return ToolHandler(GET_ACTIVE_TOOLSET, "catalog:read", handler_for(ToolsetRequest, respond))

@@ -12,11 +12,11 @@ from query.caller import Caller
 from query.history.periods import days_of, today
 from query.reports.access import report_for
 from query.tools.schema import input_schema
-from query.tools.tool import Offer, answering
+from query.tools.tool import ToolHandler, handler_for
 
 if TYPE_CHECKING:
     from query.catalogue import Catalogue
-    from query.history.recorder import Recorder
+    from query.history.recorder import UsageRecorder
 
 
 def _known(period: str) -> str:
@@ -46,12 +46,12 @@ GET_SAVINGS_REPORT = Tool(
 _log = structlog.get_logger()
 
 
-def get_savings_report_offer(catalogue: Catalogue, recorder: Recorder) -> Offer:
+def get_savings_report_handler(catalogue: Catalogue, recorder: UsageRecorder) -> ToolHandler:
     """Return the tool that reports what this service saved, as far as its caller may know."""
 
     def respond(request: SavingsRequest, caller: Caller) -> dict[str, Any]:
-        found = report_for(caller, request.period, catalogue, recorder.history)
-        _log.info("savings_reported", days=(found.last_day - found.first_day).days + 1)
-        return found.as_object()
+        report = report_for(caller, request.period, catalogue, recorder.history)
+        _log.info("savings_reported", days=(report.last_day - report.first_day).days + 1)
+        return report.as_object()
 
-    return Offer(GET_SAVINGS_REPORT, "catalog:read", answering(SavingsRequest, respond))
+    return ToolHandler(GET_SAVINGS_REPORT, "catalog:read", handler_for(SavingsRequest, respond))

@@ -10,7 +10,7 @@ from mcp.types import Tool, ToolAnnotations
 from query.caller import Caller
 from query.tools.listing import TOOL, ListRequest, list_tools
 from query.tools.schema import input_schema
-from query.tools.tool import Offer, answering
+from query.tools.tool import ToolHandler, handler_for
 
 if TYPE_CHECKING:
     from query.catalogue import Catalogue
@@ -25,12 +25,12 @@ LIST_AVAILABLE_TOOLS = Tool(
 _log = structlog.get_logger()
 
 
-def list_available_tools_offer(catalogue: Catalogue) -> Offer:
+def list_available_tools_handler(catalogue: Catalogue) -> ToolHandler:
     """Return the tool that lists the tools of this catalogue."""
 
     def respond(request: ListRequest, caller: Caller) -> dict[str, Any]:
-        answer = list_tools(request, caller.scope, catalogue, caller.name)
-        _log.info("tools_listed", listed=sum(len(server["tools"]) for server in answer["toolsByServer"]))
-        return answer
+        response = list_tools(request, caller.scope, catalogue, caller.name)
+        _log.info("tools_listed", listed=sum(len(server["tools"]) for server in response["toolsByServer"]))
+        return response
 
-    return Offer(LIST_AVAILABLE_TOOLS, "catalog:read", answering(ListRequest, respond), pages="own")
+    return ToolHandler(LIST_AVAILABLE_TOOLS, "catalog:read", handler_for(ListRequest, respond), paging="own")

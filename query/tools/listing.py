@@ -17,17 +17,17 @@ from pydantic import BaseModel, ConfigDict, Field
 from query.catalogue import Catalogue
 from query.paging.budget import Budget, CursorText, MaxTokens, json_text
 from query.paging.fitting import most_that_fit
-from query.response.find_response import Form, sendable
+from query.response.find_response import DetailLevel, sendable
 from query.response.summary import summary
-from query.savings.savings import Context, context
-from query.search.request import Names, both
+from query.savings.savings import ContextCost, context_cost
+from query.search.request import ToolNames, intersection
 from shared.catalog import Encoding, IndexedTool, Scope, point_id
 from shared.errors import BudgetTooSmall
 from shared.text.tokens import is_estimate
 
 TOOL = "list_available_tools"
 # Tools read for one page; more hardly fit into any budget.
-READ = 250
+READ_TOOLS = 250
 _POINT_BYTES = 16
 NAMES_ONLY = "Names only: the next tool does not fit in the form asked for."
 # As long, and as many tokens, as a cursor commonly has: to measure with.
@@ -39,9 +39,9 @@ class ListRequest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    servers: Names | None = None
+    servers: ToolNames | None = None
     """Only these servers."""
-    groups: Names | None = None
+    groups: ToolNames | None = None
     """Only tools of these groups."""
     detail: Literal["name", "summary", "detailed"] = "name"
     encoding: Encoding | None = None
@@ -49,12 +49,12 @@ class ListRequest(BaseModel):
     cursor: CursorText | None = None
     """nextCursor of the answer before."""
 
-    def scope_within(self, allowed: Scope) -> Scope:
+    def narrow(self, allowed: Scope) -> Scope:
         """Return the part of what is allowed that was asked for."""
         return replace(
             allowed,
-            servers=both(allowed.servers, self.servers),
-            groups=both(allowed.groups, self.groups),
+            servers=intersection(allowed.servers, self.servers),
+            groups=intersection(allowed.groups, self.groups),
         )
 
     @property
@@ -73,7 +73,7 @@ class ListedTool(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     name: str
-    context: Context
+    context: ContextCost
     summary: str | None = Field(default=None, exclude_if=_is_none)
     definition: dict[str, Any] | None = Field(default=None, exclude_if=_is_none)
 
@@ -84,18 +84,18 @@ class ListedServer(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     server: str
-    context: Context
+    context: ContextCost
     tools: list[ListedTool]
 
 
 @dataclass(frozen=True, slots=True)
-class Available:
+class ToolsInOrder:
     """A page of tools in their order, before it is decided how many of them are shown; `is_end`: no more follow."""
 
     tools: Sequence[IndexedTool]
     is_end: bool
-    contexts: dict[str, Context]
-    listed: Context
+    contexts: dict[str, ContextCost]
+    listed: ContextCost
     total: int
 
 
@@ -109,15 +109,15 @@ def list_tools(request: ListRequest, allowed: Scope, catalogue: Catalogue, calle
         BudgetTooSmall: not even one tool's name fits into the tokens of the request.
     """
     catalogue = catalogue.pinned()
-    scope, encoding = request.scope_within(allowed), request.encoding or catalogue.encoding
-    cursors, binding = catalogue.answers.cursors, (caller, TOOL, request.question)
-    place = cursors.unseal(request.cursor, *binding) if request.cursor else b""
-    found = _available(place, scope, allowed, catalogue, encoding)
-    budget = catalogue.answers.budget(request.max_tokens, encoding)
-    form, count = _form(request.detail, found, budget, encoding)
-    is_all = found.is_end and count == len(found.tools)
-    cursor = None if is_all else cursors.seal(_place(found.tools[count - 1]), *binding)
-    return _answer(found, form, count, encoding, cursor, is_shorter=form != request.detail)
+    scope, encoding = request.narrow(allowed), request.encoding or catalogue.encoding
+    cursors, binding = catalogue.response_policy.cursors, (caller, TOOL, request.question)
+    position = cursors.unseal(request.cursor, *binding) if request.cursor else b""
+    page = _available(position, scope, allowed, catalogue, encoding)
+    budget = catalogue.response_policy.budget(request.max_tokens, encoding)
+    detail, count = _fit_detail(request.detail, page, budget, encoding)
+    is_all = page.is_end and count == len(page.tools)
+    cursor = None if is_all else cursors.seal(_position(page.tools[count - 1]), *binding)
+    return _response(page, detail, count, encoding, cursor, is_shorter=detail != request.detail)
 
 
 def tools_of(scope: Scope, catalogue: Catalogue) -> Iterator[IndexedTool]:
@@ -129,22 +129,22 @@ def tools_of(scope: Scope, catalogue: Catalogue) -> Iterator[IndexedTool]:
     return _of_server(scope, None, catalogue.pinned())
 
 
-def _available(place: bytes, scope: Scope, allowed: Scope, catalogue: Catalogue, encoding: Encoding) -> Available:
+def _available(position: bytes, scope: Scope, allowed: Scope, catalogue: Catalogue, encoding: Encoding) -> ToolsInOrder:
     ledger = catalogue.ledger
     total, listed = ledger.baseline(allowed, encoding).tokens, ledger.baseline(scope, encoding).tokens
-    tools = list(islice(_walk(place, scope, catalogue), READ + 1))
-    page = tools[:READ]
+    tools = list(islice(_walk(position, scope, catalogue), READ_TOOLS + 1))
+    page = tools[:READ_TOOLS]
     sums = {
         server: ledger.of_server(server, scope, encoding).tokens
         for server in dict.fromkeys(tool.server_id for tool in page)
     }
-    contexts = {server: context(tokens, total) for server, tokens in sums.items()}
-    return Available(page, len(tools) <= READ, contexts, context(listed, total), total)
+    contexts = {server: context_cost(tokens, total) for server, tokens in sums.items()}
+    return ToolsInOrder(page, len(tools) <= READ_TOOLS, contexts, context_cost(listed, total), total)
 
 
-def _walk(place: bytes, scope: Scope, catalogue: Catalogue) -> Iterator[IndexedTool]:
+def _walk(position: bytes, scope: Scope, catalogue: Catalogue) -> Iterator[IndexedTool]:
     """Yield the tools of the scope behind a place, server by server."""
-    point, at = place[:_POINT_BYTES], place[_POINT_BYTES:].decode()
+    point, at = position[:_POINT_BYTES], position[_POINT_BYTES:].decode()
     for server in catalogue.ledger.servers(scope):
         if server >= at:
             after = str(uuid.UUID(bytes=point)) if point and server == at else None
@@ -153,66 +153,68 @@ def _walk(place: bytes, scope: Scope, catalogue: Catalogue) -> Iterator[IndexedT
 
 def _of_server(scope: Scope, after: str | None, catalogue: Catalogue) -> Iterator[IndexedTool]:
     while True:
-        page = catalogue.index.tools(scope, limit=READ, after=after)
+        page = catalogue.index.tools(scope, limit=READ_TOOLS, after=after)
         yield from page.tools
         after = page.next_after
         if after is None:
             return
 
 
-def _place(tool: IndexedTool) -> bytes:
+def _position(tool: IndexedTool) -> bytes:
     return uuid.UUID(point_id(tool.server_id, tool.definition.name)).bytes + tool.server_id.encode()
 
 
-def _form(wished: Form, found: Available, budget: Budget, encoding: Encoding) -> tuple[Form, int]:
+def _fit_detail(
+    requested: DetailLevel, page: ToolsInOrder, budget: Budget, encoding: Encoding
+) -> tuple[DetailLevel, int]:
     """Return the form, the wished one or the shortest, in which some tools fit, and how many of them do."""
-    if not found.tools:
-        return wished, 0
-    for form in dict.fromkeys((wished, _SHORTEST)):
-        count = _fitting(form, found, budget, encoding, is_shorter=form != wished)
+    if not page.tools:
+        return requested, 0
+    for detail in dict.fromkeys((requested, _SHORTEST)):
+        count = _fitting(detail, page, budget, encoding, is_shorter=detail != requested)
         if count:
-            return form, count
+            return detail, count
     raise BudgetTooSmall(f"max_tokens: {budget.max_tokens} are too few for the next tool; ask for more")
 
 
-def _fitting(form: Form, found: Available, budget: Budget, encoding: Encoding, *, is_shorter: bool) -> int:
+def _fitting(detail: DetailLevel, page: ToolsInOrder, budget: Budget, encoding: Encoding, *, is_shorter: bool) -> int:
     def fits(count: int) -> bool:
-        answer = _answer(found, form, count, encoding, _LIKE_A_CURSOR, is_shorter=is_shorter)
-        return budget.admits(json_text(answer))
+        response = _response(page, detail, count, encoding, _LIKE_A_CURSOR, is_shorter=is_shorter)
+        return budget.admits(json_text(response))
 
-    return most_that_fit(len(found.tools), fits)
-
-
-_SHORTEST: Form = "name"
+    return most_that_fit(len(page.tools), fits)
 
 
-def _answer(
-    found: Available, form: Form, count: int, encoding: Encoding, cursor: str | None, *, is_shorter: bool
+_SHORTEST: DetailLevel = "name"
+
+
+def _response(
+    page: ToolsInOrder, detail: DetailLevel, count: int, encoding: Encoding, cursor: str | None, *, is_shorter: bool
 ) -> dict[str, Any]:
     servers = [
         ListedServer(
             server=server,
-            context=found.contexts[server],
-            tools=[_listed(tool, form, encoding, found.total) for tool in tools],
+            context=page.contexts[server],
+            tools=[_listed(tool, detail, encoding, page.total) for tool in tools],
         )
-        for server, tools in groupby(found.tools[:count], key=lambda tool: tool.server_id)
+        for server, tools in groupby(page.tools[:count], key=lambda tool: tool.server_id)
     ]
-    answer: dict[str, Any] = {
+    response: dict[str, Any] = {
         "toolsByServer": [_object(server) for server in servers],
-        "meta": {"context": _object(found.listed), "totalPossibleContext": found.total},
+        "meta": {"context": _object(page.listed), "totalPossibleContext": page.total},
         "encoding": encoding,
     }
-    answer |= {"estimated": True} if is_estimate(encoding) else {}
-    answer |= {"nextCursor": cursor} if cursor else {}
-    return answer | ({"warnings": [NAMES_ONLY]} if is_shorter else {})
+    response |= {"estimated": True} if is_estimate(encoding) else {}
+    response |= {"nextCursor": cursor} if cursor else {}
+    return response | ({"warnings": [NAMES_ONLY]} if is_shorter else {})
 
 
-def _listed(tool: IndexedTool, form: Form, encoding: Encoding, total: int) -> ListedTool:
+def _listed(tool: IndexedTool, detail: DetailLevel, encoding: Encoding, total: int) -> ListedTool:
     return ListedTool(
         name=tool.definition.name,
-        context=context(tool.token_counts.get(encoding), total),
-        summary=summary(tool.definition).encode("utf-8", "replace").decode() if form == "summary" else None,
-        definition=sendable(tool.definition) if form == "detailed" else None,
+        context=context_cost(tool.token_counts.get(encoding), total),
+        summary=summary(tool.definition).encode("utf-8", "replace").decode() if detail == "summary" else None,
+        definition=sendable(tool.definition) if detail == "detailed" else None,
     )
 
 

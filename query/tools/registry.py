@@ -4,30 +4,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from query.tools.call_tool import call_tool_offer
-from query.tools.describe_tool import describe_tool_offer
-from query.tools.find_tool import find_tool_offer
-from query.tools.get_active_toolset import get_active_toolset_offer
-from query.tools.get_savings_report import get_savings_report_offer
-from query.tools.list_available_tools import list_available_tools_offer
-from query.tools.tool import OwnDefinitions
+from query.tools.call_tool import call_tool_handler
+from query.tools.describe_tool import describe_tool_handler
+from query.tools.find_tool import find_tool_handler
+from query.tools.get_active_toolset import get_active_toolset_handler
+from query.tools.get_savings_report import get_savings_report_handler
+from query.tools.list_available_tools import list_available_tools_handler
+from query.tools.tool import BuiltinDefinitions
 
 if TYPE_CHECKING:
     from query.calling.upstreams import Upstreams
     from query.catalogue import Catalogue
-    from query.tools.tool import Offer
+    from query.tools.tool import ToolHandler
 
 
-def offers(catalogue: Catalogue, upstreams: Upstreams | None = None) -> list[Offer]:
+def builtin_tools(catalogue: Catalogue, upstreams: Upstreams | None = None) -> list[ToolHandler]:
     """Return our tools in the order in which they are listed; without a way to the servers, none that calls.
 
     Where no savings are recorded, there is no report of them.
     """
-    listed: list[Offer] = []
-    listed += [find_tool_offer(catalogue, OwnDefinitions(listed, catalogue.encoding)), describe_tool_offer(catalogue)]
+    handlers: list[ToolHandler] = []
+    handlers += [
+        find_tool_handler(catalogue, BuiltinDefinitions(handlers, catalogue.encoding)),
+        describe_tool_handler(catalogue),
+    ]
     if upstreams:
-        listed.append(call_tool_offer(catalogue, upstreams))
-    listed += [list_available_tools_offer(catalogue), get_active_toolset_offer(catalogue)]
-    if catalogue.savings:
-        listed.append(get_savings_report_offer(catalogue, catalogue.savings))
-    return listed
+        handlers.append(call_tool_handler(catalogue, upstreams))
+    handlers += [list_available_tools_handler(catalogue), get_active_toolset_handler(catalogue)]
+    if catalogue.recorder:
+        handlers.append(get_savings_report_handler(catalogue, catalogue.recorder))
+    return handlers

@@ -10,10 +10,10 @@ from mcp.types import CallToolResult, Tool
 from pydantic import ValidationError
 
 from query.server.paging import CALL_TOOL
-from query.tools.tool import Asked, Offer
-from query.toolsets.active import activated
-from query.toolsets.budget import Spending, spend
-from query.toolsets.names import offered_names
+from query.tools.tool import ToolCallContext, ToolHandler
+from query.toolsets.active import with_toolset_scope
+from query.toolsets.budget import BudgetResult, apply_budget
+from query.toolsets.names import direct_tool_names
 
 if TYPE_CHECKING:
     from query.caller import Caller
@@ -22,28 +22,28 @@ if TYPE_CHECKING:
 
 # More are not offered directly: they are searched for and called with call_tool.
 MAX_DIRECT = 256
-LEFT_OUT_KEY = "dev.toolscale/warnings"
+WARNINGS_KEY = "dev.toolscale/warnings"
 
 
 @dataclass(frozen=True, slots=True)
-class Direct:
+class DirectTools:
     """The tools that are offered directly, by the names they have there, and what was left out for the budget."""
 
-    offers: Sequence[Offer]
+    handlers: Sequence[ToolHandler]
     by_name: Mapping[str, IndexedTool]
-    spending: Spending
+    budget: BudgetResult
 
-    def named(self, name: str) -> Offer | None:
+    def handler_named(self, name: str) -> ToolHandler | None:
         """Return what is offered under this name."""
-        return next((offer for offer in self.offers if offer.tool.name == name), None)
+        return next((handler for handler in self.handlers if handler.tool.name == name), None)
 
     @property
     def meta(self) -> dict[str, Any] | None:
         """Return what `tools/list` says beside the tools; None: nothing was left out, nothing costs too much."""
-        return {LEFT_OUT_KEY: self.spending.warnings} if self.spending.warnings else None
+        return {WARNINGS_KEY: self.budget.warnings} if self.budget.warnings else None
 
 
-NOTHING_DIRECT = Direct((), {}, Spending((), (), "cl100k_base", None))
+NO_DIRECT_TOOLS = DirectTools((), {}, BudgetResult((), (), "cl100k_base", None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,52 +54,52 @@ class Toolsets:
     """
 
     catalogue: Catalogue
-    call: Offer | None
+    call: ToolHandler | None
     reserved: frozenset[str]
 
-    def activated(self, caller: Caller) -> Caller:
+    def with_toolset_scope(self, caller: Caller) -> Caller:
         """Return the caller with what its toolset selects.
 
         Raises:
             IndexUnavailable: the index did not answer.
         """
-        return activated(caller, self.catalogue.index)
+        return with_toolset_scope(caller, self.catalogue.index)
 
-    def direct(self, caller: Caller) -> Direct:
+    def direct(self, caller: Caller) -> DirectTools:
         """Return what of its toolset this activated caller is offered directly.
 
         Raises:
             IndexUnavailable: the index did not answer.
         """
-        spending = spend(self._tools(caller), caller, self.catalogue.encoding)
-        names = offered_names([*spending.kept, *spending.left_out], self.reserved)
-        kept = {tool.qualified_name for tool in spending.kept}
+        budget = apply_budget(self._tools(caller), caller, self.catalogue.encoding)
+        names = direct_tool_names([*budget.kept, *budget.excluded], self.reserved)
+        kept = {tool.qualified_name for tool in budget.kept}
         by_name = {name: tool for name, tool in names.items() if tool.qualified_name in kept}
-        return Direct([self._offer(name, tool) for name, tool in by_name.items()], by_name, spending)
+        return DirectTools([self._handler(name, tool) for name, tool in by_name.items()], by_name, budget)
 
     def _tools(self, caller: Caller) -> list[IndexedTool]:
-        if caller.within is None or self.call is None or self.call.permission not in caller.permissions:
+        if caller.selection is None or self.call is None or self.call.permission not in caller.permissions:
             return []
         page = self.catalogue.pinned().index.tools(caller.scope, limit=MAX_DIRECT)
         usable = [tool for tool in page.tools if _tool(tool.definition.name, tool)]
         return sorted(usable, key=lambda tool: tool.qualified_name)
 
-    def _offer(self, name: str, tool: IndexedTool) -> Offer:
+    def _handler(self, name: str, tool: IndexedTool) -> ToolHandler:
         call, listed = self.call, _tool(name, tool)
         if call is None or listed is None:
             raise ValueError(f"{tool.qualified_name} cannot be offered")
 
-        async def answer(asked: Asked) -> CallToolResult:
-            wrapped = {"tool_name": tool.qualified_name, "server_name": tool.server_id, "parameters": asked.arguments}
-            return await call.answer(replace(asked, arguments=wrapped))
+        async def handle(context: ToolCallContext) -> CallToolResult:
+            wrapped = {"tool_name": tool.qualified_name, "server_name": tool.server_id, "parameters": context.arguments}
+            return await call.handle(replace(context, arguments=wrapped))
 
-        return Offer(listed, call.permission, answer, pages="foreign", place=tool.qualified_name)
+        return ToolHandler(listed, call.permission, handle, paging="foreign", sort_key=tool.qualified_name)
 
 
-def toolsets_of(catalogue: Catalogue, ours: Collection[Offer]) -> Toolsets:
+def toolsets_of(catalogue: Catalogue, handlers: Collection[ToolHandler]) -> Toolsets:
     """Return the toolsets of this catalogue, offered beside our own tools."""
-    call = next((offer for offer in ours if offer.tool.name == CALL_TOOL), None)
-    return Toolsets(catalogue, call, frozenset(offer.tool.name for offer in ours))
+    call = next((offer for offer in handlers if offer.tool.name == CALL_TOOL), None)
+    return Toolsets(catalogue, call, frozenset(offer.tool.name for offer in handlers))
 
 
 def _tool(name: str, tool: IndexedTool) -> Tool | None:

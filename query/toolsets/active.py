@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shared.toolset import Toolset
 
 
-def with_chosen(caller: Caller, context: ServerRequestContext[Any]) -> Caller:
+def with_path_toolset(caller: Caller, context: ServerRequestContext[Any]) -> Caller:
     """Return the caller with the toolset that its path names; a token's own is the only one that it may name.
 
     Raises:
@@ -31,7 +31,7 @@ def with_chosen(caller: Caller, context: ServerRequestContext[Any]) -> Caller:
     return replace(caller, toolset=named)
 
 
-def activated(caller: Caller, index: ToolIndex) -> Caller:
+def with_toolset_scope(caller: Caller, index: ToolIndex) -> Caller:
     """Return the caller with what its toolset selects, and with the tighter of both budgets.
 
     A caller whose toolset does not exist sees nothing.
@@ -40,20 +40,20 @@ def activated(caller: Caller, index: ToolIndex) -> Caller:
         IndexUnavailable: the index did not answer.
     """
     toolset = index.toolset(caller.toolset) if caller.toolset else None
-    return caller if toolset is None else within(caller, toolset)
+    return caller if toolset is None else with_toolset(caller, toolset)
 
 
-def within(caller: Caller, toolset: Toolset) -> Caller:
+def with_toolset(caller: Caller, toolset: Toolset) -> Caller:
     """Return the caller as this toolset's."""
     limit = toolset.budget_tokens if toolset.enforce else None
     return replace(
         caller,
         toolset=toolset.name,
-        within=toolset.selection,
+        selection=toolset.selection,
         budget_tokens=_tighter(caller.budget_tokens, toolset.budget_tokens),
         limit_tokens=_tighter(caller.limit_tokens, limit),
     )
 
 
 def _tighter(first: int | None, second: int | None) -> int | None:
-    return min((each for each in (first, second) if each is not None), default=None)
+    return min((limit for limit in (first, second) if limit is not None), default=None)

@@ -16,11 +16,11 @@ NAMED = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Spending:
+class BudgetResult:
     """Tools in their order, as far as the budget admits them, and those that it leaves out."""
 
     kept: Sequence[IndexedTool]
-    left_out: Sequence[IndexedTool]
+    excluded: Sequence[IndexedTool]
     encoding: Encoding
     budget_tokens: int | None
 
@@ -32,25 +32,27 @@ class Spending:
     @property
     def warnings(self) -> list[str]:
         """Return what a caller should know of its budget, in sentences; none while it is not touched."""
-        said: list[str] = []
-        if self.left_out:
-            tokens = sum(cost(tool, self.encoding) for tool in self.left_out)
-            said.append(
-                f"Left out for the budget of {self.budget_tokens} tokens: {_named(self.left_out, self.encoding)}; "
+        sentences: list[str] = []
+        if self.excluded:
+            tokens = sum(cost(tool, self.encoding) for tool in self.excluded)
+            sentences.append(
+                f"Left out for the budget of {self.budget_tokens} tokens: {_named(self.excluded, self.encoding)}; "
                 f"together {tokens} tokens."
             )
         elif self.budget_tokens is not None and self.tokens > self.budget_tokens:
-            said.append(f"The definitions cost {self.tokens} tokens, more than the budget of {self.budget_tokens}.")
-        return said
+            sentences.append(
+                f"The definitions cost {self.tokens} tokens, more than the budget of {self.budget_tokens}."
+            )
+        return sentences
 
 
-def spend(tools: Sequence[IndexedTool], caller: Caller, encoding: Encoding) -> Spending:
+def apply_budget(tools: Sequence[IndexedTool], caller: Caller, encoding: Encoding) -> BudgetResult:
     """Return which of these tools the caller's budget admits: each, in order, that there is still room for.
 
     Only an enforced budget leaves any out.
     """
     kept: list[IndexedTool] = []
-    left_out: list[IndexedTool] = []
+    excluded: list[IndexedTool] = []
     room = caller.limit_tokens
     for tool in tools:
         tokens = cost(tool, encoding)
@@ -58,9 +60,9 @@ def spend(tools: Sequence[IndexedTool], caller: Caller, encoding: Encoding) -> S
             kept.append(tool)
             room = None if room is None else room - tokens
         else:
-            left_out.append(tool)
-    budget = caller.limit_tokens if left_out else caller.budget_tokens
-    return Spending(kept, left_out, encoding, budget)
+            excluded.append(tool)
+    budget = caller.limit_tokens if excluded else caller.budget_tokens
+    return BudgetResult(kept, excluded, encoding, budget)
 
 
 def cost(tool: IndexedTool, encoding: Encoding) -> int:

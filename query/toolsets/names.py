@@ -14,13 +14,13 @@ _REFUSED = re.compile(r"[^A-Za-z0-9_-]")
 _HASH = 8
 
 
-def offered_names(tools: Sequence[IndexedTool], reserved: Collection[str]) -> dict[str, IndexedTool]:
+def direct_tool_names(tools: Sequence[IndexedTool], reserved: Collection[str]) -> dict[str, IndexedTool]:
     """Return the tools by distinct names of at most 64 letters, digits, `_` and `-`, none of them reserved.
 
     A tool has its own name where no other wants it, else its server's in front, else part of a hash behind. The
     names do not depend on the order of the tools.
     """
-    names = {each.qualified_name: _valid(each.definition.name) for each in tools}
+    names = {tool.qualified_name: _valid(tool.definition.name) for tool in tools}
     taken = Counter(names.values())
     clashing = [tool for tool in tools if taken[own := names[tool.qualified_name]] > 1 or own in reserved]
     prefixed = {tool.qualified_name: _valid(f"{tool.server_id}_{tool.definition.name}") for tool in clashing}

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
-from query.savings.savings import Context, context
-from query.search.request import Name
-from query.toolsets.active import within
-from query.toolsets.budget import Spending, cost, spend
+from query.savings.savings import ContextCost, context_cost
+from query.search.request import ToolName
+from query.toolsets.active import with_toolset
+from query.toolsets.budget import BudgetResult, apply_budget, cost
 from shared.catalog import Encoding, IndexedTool, Scope
 from shared.text.tokens import is_estimate
 
@@ -32,7 +32,7 @@ class ToolsetRequest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    name: Name | None = None
+    name: ToolName | None = None
     """Default: yours."""
     encoding: Encoding | None = None
 
@@ -52,13 +52,13 @@ def toolset_report(request: ToolsetRequest, caller: Caller, catalogue: Catalogue
     toolset = None if is_foreign else catalogue.index.toolset(name)
     if toolset is None:
         return _nothing(name, f"There is no toolset {name} for you.", 0)
-    return _report(toolset, within(caller, toolset), catalogue, encoding)
+    return _report(toolset, with_toolset(caller, toolset), catalogue, encoding)
 
 
 def _report(toolset: Toolset, caller: Caller, catalogue: Catalogue, encoding: Encoding) -> dict[str, Any]:
     everything = catalogue.ledger.baseline(replace(caller.scope, within=None), encoding).tokens
     tools = sorted(_tools(caller.scope, catalogue.index), key=lambda tool: tool.qualified_name)
-    spending = spend(tools, caller, encoding)
+    budget = apply_budget(tools, caller, encoding)
     counted = sum(tool.token_counts.get(encoding, 0) for tool in tools)
     missing = _missing(toolset, tools)
     named = {"missing": missing} if missing and "toolsets:write" in caller.permissions else {}
@@ -66,16 +66,16 @@ def _report(toolset: Toolset, caller: Caller, catalogue: Catalogue, encoding: En
         "toolset": toolset.name,
         **({"description": toolset.description} if toolset.description else {}),
         "tools": [_shown(tool, encoding, everything) for tool in tools],
-        "meta": {"context": _object(context(counted, everything)), "totalPossibleContext": everything},
+        "meta": {"context": _object(context_cost(counted, everything)), "totalPossibleContext": everything},
         "encoding": encoding,
         **({"estimated": True} if is_estimate(encoding) else {}),
-        **_budget(caller, tools, spending, encoding),
+        **_budget(caller, tools, budget, encoding),
         **named,
-        "warnings": [*spending.warnings, *_said_of(missing)],
+        "warnings": [*budget.warnings, *_missing_warnings(missing)],
     }
 
 
-def _budget(caller: Caller, tools: Sequence[IndexedTool], spending: Spending, encoding: Encoding) -> dict[str, Any]:
+def _budget(caller: Caller, tools: Sequence[IndexedTool], result: BudgetResult, encoding: Encoding) -> dict[str, Any]:
     """Return the budget, what it leaves out, and which tools cost most; nothing where there is no budget."""
     if caller.budget_tokens is None:
         return {}
@@ -84,21 +84,21 @@ def _budget(caller: Caller, tools: Sequence[IndexedTool], spending: Spending, en
         "budget": {
             "tokens": caller.budget_tokens,
             "enforcedTokens": caller.limit_tokens,
-            "used": spending.tokens,
+            "used": result.tokens,
             "exceededBy": max(0, sum(cost(tool, encoding) for tool in tools) - caller.budget_tokens),
         },
-        "leftOut": [_costing(tool, encoding) for tool in spending.left_out],
+        "leftOut": [_costing(tool, encoding) for tool in result.excluded],
         "advice": [f"Without {tool.qualified_name} you save {cost(tool, encoding)} tokens." for tool in costliest],
     }
 
 
 def _missing(toolset: Toolset, tools: Sequence[IndexedTool]) -> list[str]:
     """Return the entries that stand for nothing this caller may see now: gone, not running, or of other groups."""
-    there = {tool.qualified_name for tool in tools} | {tool.server_id for tool in tools}
-    return [entry for entry in toolset.tools if entry not in there]
+    visible = {tool.qualified_name for tool in tools} | {tool.server_id for tool in tools}
+    return [entry for entry in toolset.tools if entry not in visible]
 
 
-def _said_of(missing: Sequence[str]) -> list[str]:
+def _missing_warnings(missing: Sequence[str]) -> list[str]:
     # not which: it may be a name that this caller is not to know
     return [f"Entries of the toolset without a tool that you may use now: {len(missing)}."] if missing else []
 
@@ -114,8 +114,8 @@ def _tools(scope: Scope, index: ToolIndex) -> Iterator[IndexedTool]:
 
 
 def _shown(tool: IndexedTool, encoding: Encoding, total: int) -> dict[str, Any]:
-    of = context(tool.token_counts.get(encoding), total)
-    return {"server": tool.server_id, "name": tool.definition.name, "context": _object(of)}
+    part = context_cost(tool.token_counts.get(encoding), total)
+    return {"server": tool.server_id, "name": tool.definition.name, "context": _object(part)}
 
 
 def _costing(tool: IndexedTool, encoding: Encoding) -> dict[str, Any]:
@@ -123,9 +123,9 @@ def _costing(tool: IndexedTool, encoding: Encoding) -> dict[str, Any]:
 
 
 def _nothing(name: str | None, reason: str, total: int) -> dict[str, Any]:
-    meta = {"context": _object(context(0, total)), "totalPossibleContext": total}
+    meta = {"context": _object(context_cost(0, total)), "totalPossibleContext": total}
     return {"toolset": name, "tools": [], "meta": meta, "warnings": [reason]}
 
 
-def _object(of: Context) -> dict[str, Any]:
-    return of.model_dump(mode="json", by_alias=True)
+def _object(model: ContextCost) -> dict[str, Any]:
+    return model.model_dump(mode="json", by_alias=True)

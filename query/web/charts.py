@@ -71,7 +71,7 @@ class Chart:
 
 def chart(values: Mapping[date, int], first: date, last: date, missing: int | None) -> Chart:
     """Return the chart of these days, both included; `missing` stands for a day without a value."""
-    days = [first + timedelta(days=each) for each in range((last - first).days + 1)]
+    days = [first + timedelta(days=offset) for offset in range((last - first).days + 1)]
     top = round_up(max(values.values(), default=0))
     columns = tuple(
         Column(day, value := values.get(day, missing), DAY_WIDTH * at, HEIGHT * (1 - (value or 0) / top))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class PageRequest:
     """Who asks, of which catalogue, with which parts of the path and of the query string."""
 
     caller: Caller
@@ -22,7 +22,7 @@ class Visit:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class Page:
     """A template with its values, and the status and headers it is sent with."""
 
     template: str
@@ -31,9 +31,9 @@ class Shown:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-View = Callable[[Visit], Shown]
+View = Callable[[PageRequest], Page]
 
 
-def notice(status: int, title: str, text: str, headers: Mapping[str, str] | None = None) -> Shown:
+def message_page(status: int, title: str, text: str, headers: Mapping[str, str] | None = None) -> Page:
     """Return a page that says why there is no other."""
-    return Shown("notice.html", {"title": title, "text": text}, status, headers or {})
+    return Page("message.html", {"title": title, "text": text}, status, headers or {})

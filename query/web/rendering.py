@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import Response
 
-from query.web.page import Shown
+from query.web.page import Page
 
 # Nothing but our own style sheet and pictures; no script at all, nobody's frame, no form that leads elsewhere.
 CONTENT_SECURITY_POLICY = (
@@ -33,20 +33,20 @@ UNKNOWN = "—"
 _KIB = 1024
 
 
-def rendered(shown: Shown, **values: object) -> Response:
+def render(page: Page, **values: object) -> Response:
     """Return a page; `values` are added to its own."""
-    html = _TEMPLATES.get_template(shown.template).render(**shown.values, **values)
-    return Response(html.encode(), shown.status, {**PAGE_HEADERS, **shown.headers}, "text/html; charset=utf-8")
+    html = _TEMPLATES.get_template(page.template).render(**page.values, **values)
+    return Response(html.encode(), page.status, {**PAGE_HEADERS, **page.headers}, "text/html; charset=utf-8")
 
 
-def plain(text: str) -> str:
+def printable(text: str) -> str:
     """Return a text in which nothing is invisible, turns the reading direction, or cannot be encoded."""
     return "".join(sign if sign.isprintable() else " " if sign.isspace() else "\ufffd" for sign in text)
 
 
 def _output(value: Any) -> Any:
     """Make every text of a page plain, wherever it comes from; that it is escaped is up to the templates' engine."""
-    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def cut(text: str, characters: int) -> str:
@@ -114,7 +114,7 @@ def _templates() -> Environment:
     )
     filters = (cut, number, percent, size, ago, moment, machine_moment, short_day, part_of_path)
     untyped: Any = made  # which declares the types of its own filters and globals alone
-    untyped.filters.update({each.__name__: each for each in filters})
+    untyped.filters.update({function.__name__: function for function in filters})
     untyped.globals.update(version=importlib.metadata.version("toolscale"))
     return made
 

@@ -12,13 +12,13 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from query.auth.http import Refusals
+from query.auth.http import AuthFailureLog
 from query.server.http import security_of
-from query.tools.threads import in_turn
-from query.toolsets.active import activated
+from query.tools.threads import run_in_thread
+from query.toolsets.active import with_toolset_scope
 from query.web import views
-from query.web.page import Shown, View, Visit, notice
-from query.web.rendering import HEADERS, rendered
+from query.web.page import Page, PageRequest, View, message_page
+from query.web.rendering import HEADERS, render
 from query.web.signin import SignIn
 from shared.errors import IndexUnavailable
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from query.caller import Caller
     from query.catalogue import Catalogue
-    from query.server.listener import Entrance
+    from query.server.listener import HttpListener
 
 PATH = "/ui"
 STATIC = Path(__file__).with_name("static")
@@ -39,13 +39,13 @@ STATIC_HEADERS = HEADERS | {"Cache-Control": "public, max-age=3600"}
 _log = structlog.get_logger()
 
 
-def page_routes(catalogue: Catalogue, entrance: Entrance) -> list[Route]:
+def page_routes(catalogue: Catalogue, listener: HttpListener) -> list[Route]:
     """Return the routes of the page, for whoever may come in at this entrance."""
-    security = TransportSecurityMiddleware(security_of(entrance))
-    sign_in = SignIn(entrance.authentication, Refusals())
+    security = TransportSecurityMiddleware(security_of(listener))
+    sign_in = SignIn(listener.authentication, AuthFailureLog())
 
     def page(path: str, name: str, view: View) -> Route:
-        return Route(PATH + path, _Page(name, view, catalogue, sign_in, security), methods=["GET"])
+        return Route(PATH + path, _PageEndpoint(name, view, catalogue, sign_in, security), methods=["GET"])
 
     return [
         Route("/", _to_page, methods=["GET"]),
@@ -58,7 +58,7 @@ def page_routes(catalogue: Catalogue, entrance: Entrance) -> list[Route]:
     ]
 
 
-class _Page:
+class _PageEndpoint:
     """ASGI: checks Host and caller, and shows the page in a thread."""
 
     def __init__(
@@ -74,23 +74,23 @@ class _Page:
 
     async def _response(self, request: Request) -> Response:
         started_s = time.perf_counter()
-        known = await self._sign_in.caller(request)
-        if isinstance(known, Shown):
-            return rendered(known, page="", caller=None)
-        response = await in_turn(self._shown, request, known)
+        caller = await self._sign_in.caller(request)
+        if isinstance(caller, Page):
+            return render(caller, page_name="", caller=None)
+        response = await run_in_thread(self._render, request, caller)
         took_ms = round((time.perf_counter() - started_s) * 1e3, 2)
-        _log.info("page_served", page=self._name, caller=known.name, status=response.status_code, took_ms=took_ms)
+        _log.info("page_served", page=self._name, caller=caller.name, status=response.status_code, took_ms=took_ms)
         return response
 
-    def _shown(self, request: Request, known: Caller) -> Response:
+    def _render(self, request: Request, known: Caller) -> Response:
         try:
-            caller = activated(known, self._catalogue.index)
-            visit = Visit(caller, self._catalogue, request.path_params, dict(request.query_params))
-            shown = self._view(visit)
+            caller = with_toolset_scope(known, self._catalogue.index)
+            page_request = PageRequest(caller, self._catalogue, request.path_params, dict(request.query_params))
+            page = self._view(page_request)
         except IndexUnavailable as error:
             _log.warning("page_failed", page=self._name, reason=str(error))
-            shown = notice(503, "Not now", "The tool catalogue cannot be reached at the moment.")
-        return rendered(shown, page=self._name, caller=known)
+            page = message_page(503, "Not now", "The tool catalogue cannot be reached at the moment.")
+        return render(page, page_name=self._name, caller=known)
 
 
 async def _to_page(_: Request) -> RedirectResponse:
@@ -98,7 +98,7 @@ async def _to_page(_: Request) -> RedirectResponse:
 
 
 def _static(file: Path) -> Callable[[Request], Awaitable[Response]]:
-    async def answer(_: Request) -> FileResponse:
+    async def serve(_: Request) -> FileResponse:
         return FileResponse(file, headers=STATIC_HEADERS)
 
-    return answer
+    return serve

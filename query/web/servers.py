@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from query.savings.savings import context
+from query.savings.savings import context_cost
 
 if TYPE_CHECKING:
     from query.caller import Caller
@@ -37,7 +37,7 @@ class ServerRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Servers:
+class ServerTable:
     """All servers that a caller may know of, by id, and what the running ones cost together."""
 
     rows: Sequence[ServerRow]
@@ -55,7 +55,7 @@ class Servers:
         return next((row for row in self.rows if row.record.server_id == server_id), None)
 
 
-def servers_for(caller: Caller, catalogue: Catalogue) -> Servers:
+def servers_for(caller: Caller, catalogue: Catalogue) -> ServerTable:
     """Return the servers of the caller's scope, the stopped ones included.
 
     Raises:
@@ -66,14 +66,14 @@ def servers_for(caller: Caller, catalogue: Catalogue) -> Servers:
     tokens = sum(cost.tokens for cost in costs.values())
     records = ledger.known(caller.scope)
     rows = [_row(record, costs.get(record.server_id), tokens) for record in records]
-    return Servers(rows, sum(cost.tools for cost in costs.values()), tokens, encoding)
+    return ServerTable(rows, sum(cost.tools for cost in costs.values()), tokens, encoding)
 
 
 def _row(record: ServerRecord, cost: Baseline | None, total: int) -> ServerRow:
     state = state_of(record)
     if cost is None or state == "awaited":
         return ServerRow(record, state, None, None, None)
-    return ServerRow(record, state, cost.tools, cost.tokens, context(cost.tokens, total).percent_total)
+    return ServerRow(record, state, cost.tools, cost.tokens, context_cost(cost.tokens, total).percent_total)
 
 
 def state_of(record: ServerRecord) -> State:

@@ -8,49 +8,49 @@ from typing import TYPE_CHECKING
 
 from query.auth.http import LEAST
 from query.caller import ANYONE
-from query.web.page import Shown, notice
-from shared.errors import CallerRefused, KeysUnavailable
+from query.web.page import Page, message_page
+from shared.errors import AuthenticationFailed, KeysUnavailable
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from query.auth.authentication import Authentication
-    from query.auth.http import Refusals
+    from query.auth.http import AuthFailureLog
     from query.caller import Caller
 
 # The password goes out in UTF-8, whatever the page's encoding (RFC 7617).
 CHALLENGE = {"WWW-Authenticate": 'Basic realm="Toolscale", charset="UTF-8"'}
 
-SIGN_IN = notice(401, "Sign in", "Give any user name, and your Toolscale token as the password.", CHALLENGE)
-NOT_ALLOWED = notice(403, "Not allowed", f"This token lacks the permission {LEAST}.")
-NOT_NOW = notice(503, "Not now", "Your token cannot be checked at the moment. Try again in a few seconds.")
+SIGN_IN = message_page(401, "Sign in", "Give any user name, and your Toolscale token as the password.", CHALLENGE)
+NOT_ALLOWED = message_page(403, "Not allowed", f"This token lacks the permission {LEAST}.")
+NOT_NOW = message_page(503, "Not now", "Your token cannot be checked at the moment. Try again in a few seconds.")
 
 
 class SignIn:
     """Turns each request's token into its caller, anew every time, so that a token that is withdrawn ends at once."""
 
-    def __init__(self, authentication: Authentication | None, refusals: Refusals) -> None:
+    def __init__(self, authentication: Authentication | None, failures: AuthFailureLog) -> None:
         """Without authentication, whoever reaches the service may look."""
-        self._authentication, self._refusals = authentication, refusals
+        self._authentication, self._failures = authentication, failures
 
-    async def caller(self, request: Request) -> Caller | Shown:
+    async def caller(self, request: Request) -> Caller | Page:
         """Return who asks, or the page for one that may not look."""
         if self._authentication is None:
             return ANYONE
-        token = shown_token(request.headers.get("authorization", ""))
+        token = presented_token(request.headers.get("authorization", ""))
         if token is None:
             return SIGN_IN
         try:
             caller = await self._authentication.caller(token)
-        except CallerRefused as error:
-            self._refusals.note(str(error), request.client.host if request.client else None)
+        except AuthenticationFailed as error:
+            self._failures.log(str(error), request.client.host if request.client else None)
             return SIGN_IN
         except KeysUnavailable:
             return NOT_NOW
         return caller if LEAST in caller.permissions else NOT_ALLOWED
 
 
-def shown_token(authorization: str) -> str | None:
+def presented_token(authorization: str) -> str | None:
     """Return the token of an Authorization header: a bearer's, or the password, else the user name, of a login."""
     scheme, _, value = authorization.partition(" ")
     match scheme.lower():

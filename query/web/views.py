@@ -14,17 +14,17 @@ from query.find import find_tool
 from query.history.periods import today
 from query.reports.access import report_for, sizes_for
 from query.response.summary import first_sentence
-from query.savings.savings import context
+from query.savings.savings import context_cost
 from query.search.request import FindRequest
 from query.tools.listing import tools_of
 from query.tools.tool import first_problem
 from query.web.charts import Chart, chart
-from query.web.page import Shown, Visit, notice
-from query.web.servers import ServerRow, Servers, servers_for
+from query.web.page import Page, PageRequest, message_page
+from query.web.servers import ServerRow, ServerTable, servers_for
 from shared.errors import BudgetTooSmall, CursorInvalid, CursorsUnavailable, HistoryUnavailable
 
 if TYPE_CHECKING:
-    from query.reports.savings import Report
+    from query.reports.savings import SavingsReport
     from shared.catalog import Encoding, IndexedTool
 
 ROWS = 100
@@ -36,80 +36,82 @@ PERIODS = (7, 30, 90)
 _log = structlog.get_logger()
 
 
-def overview(visit: Visit) -> Shown:
+def overview(request: PageRequest) -> Page:
     """Return what there is, what it costs, and what was saved lately."""
-    servers = servers_for(visit.caller, visit.catalogue)
-    report = _report(visit, OVERVIEW_DAYS)
+    servers = servers_for(request.caller, request.catalogue)
+    report = _report(request, OVERVIEW_DAYS)
     largest = sorted(servers.rows, key=_by_tokens)[:LARGEST]
     values = {"servers": servers, "largest": [row for row in largest if row.tokens], "report": report}
     attention = [row for row in servers.rows if row.needs_attention][:LARGEST]
-    return Shown("overview.html", values | _charts(report) | {"attention": attention, "today": _today(report)})
+    return Page("overview.html", values | _charts(report) | {"attention": attention, "today": _today(report)})
 
 
-def servers(visit: Visit) -> Shown:
+def servers(request: PageRequest) -> Page:
     """Return all servers, the most expensive first or as they were asked to be sorted."""
-    found = servers_for(visit.caller, visit.catalogue)
-    asked = visit.query.get("sort", "")
-    sort = asked if asked in _SORTED else "tokens"
-    rows, pages = _page(sorted(found.rows, key=_SORTED[sort]), visit)
-    return Shown("servers.html", {"servers": found, "rows": rows, "sort": sort, **pages})
+    table = servers_for(request.caller, request.catalogue)
+    requested = request.query.get("sort", "")
+    sort = requested if requested in _SORTED else "tokens"
+    rows, pages = _page_of_rows(sorted(table.rows, key=_SORTED[sort]), request)
+    return Page("servers.html", {"servers": table, "rows": rows, "sort": sort, **pages})
 
 
-def server(visit: Visit) -> Shown:
+def server(request: PageRequest) -> Page:
     """Return one server with its tools, the most expensive first."""
-    catalogue, found = visit.catalogue, servers_for(visit.caller, visit.catalogue)
-    row = found.row(visit.path["server_id"])
+    catalogue, table = request.catalogue, servers_for(request.caller, request.catalogue)
+    row = table.row(request.path["server_id"])
     if row is None:
-        return notice(404, "No such server", "There is no server of this name that you may see.")
-    of_server = replace(visit.caller.scope, servers=frozenset({row.record.server_id}), status=row.record.status)
-    tools = sorted(tools_of(of_server, catalogue), key=lambda tool: _by_cost(tool, found))
-    shown, pages = _page(tools, visit)
-    rows = [_tool_row(tool, found.encoding, row.tokens) for tool in shown]
-    sizes = _sizes_chart(visit, row)
-    return Shown("server.html", {"row": row, "tools": rows, "servers": found, "sizes": sizes, **pages})
+        return message_page(404, "No such server", "There is no server of this name that you may see.")
+    of_server = replace(request.caller.scope, servers=frozenset({row.record.server_id}), status=row.record.status)
+    tools = sorted(tools_of(of_server, catalogue), key=lambda tool: _by_cost(tool, table))
+    page_of_tools, pages = _page_of_rows(tools, request)
+    rows = [_tool_row(tool, table.encoding, row.tokens) for tool in page_of_tools]
+    sizes = _sizes_chart(request, row)
+    return Page("server.html", {"row": row, "tools": rows, "servers": table, "sizes": sizes, **pages})
 
 
-def find(visit: Visit) -> Shown:
+def find(request: PageRequest) -> Page:
     """Return what `find_tool` answers to the question, with its scores and metrics; it counts as nobody's search."""
-    question = visit.query.get("q", "").strip()
+    question = request.query.get("q", "").strip()
     values: dict[str, Any] = {"question": question, "answer": None, "problem": None}
     if not question:
-        return Shown("find.html", values)
+        return Page("find.html", values)
     try:
-        cursor = visit.query.get("cursor")
-        request = FindRequest(tool_description=question, limit=FOUND, detail="summary", cursor=cursor)
-        answer = find_tool(request, visit.caller.scope, visit.catalogue, visit.caller)
+        cursor = request.query.get("cursor")
+        find_request = FindRequest(tool_description=question, limit=FOUND, detail="summary", cursor=cursor)
+        response = find_tool(find_request, request.caller.scope, request.catalogue, request.caller)
     except ValidationError as error:
-        return Shown("find.html", values | {"problem": first_problem(error)}, 400)
+        return Page("find.html", values | {"problem": first_problem(error)}, 400)
     except (CursorInvalid, BudgetTooSmall) as error:
-        return Shown("find.html", values | {"problem": str(error)}, 400)
+        return Page("find.html", values | {"problem": str(error)}, 400)
     except CursorsUnavailable as error:
-        _log.warning("pages_unreachable", reason=str(error))
-        return Shown("find.html", values | {"problem": "Further tools cannot be shown at the moment."}, 503)
-    return Shown("find.html", values | {"answer": answer})
+        _log.warning("cursor_store_unavailable", reason=str(error))
+        return Page("find.html", values | {"problem": "Further tools cannot be shown at the moment."}, 503)
+    return Page("find.html", values | {"answer": response})
 
 
-def history(visit: Visit) -> Shown:
+def history(request: PageRequest) -> Page:
     """Return savings, calls and the context's cost by day, and who was used."""
-    asked = visit.query.get("days", "")
-    days = int(asked) if asked in map(str, PERIODS) else PERIODS[1]
-    report = _report(visit, days)
-    known = {record.server_id for record in visit.catalogue.ledger.known(visit.caller.scope)}
-    return Shown("history.html", {"report": report, "days": days, "periods": PERIODS, "known": known} | _charts(report))
+    requested = request.query.get("days", "")
+    days = int(requested) if requested in map(str, PERIODS) else PERIODS[1]
+    report = _report(request, days)
+    server_ids = {record.server_id for record in request.catalogue.ledger.known(request.caller.scope)}
+    return Page(
+        "history.html", {"report": report, "days": days, "periods": PERIODS, "known": server_ids} | _charts(report)
+    )
 
 
-def _report(visit: Visit, days: int) -> Report | None:
+def _report(request: PageRequest, days: int) -> SavingsReport | None:
     """Return the report, None where none is kept or the history does not answer: the rest of the page still stands."""
-    if visit.catalogue.savings is None:
+    if request.catalogue.recorder is None:
         return None
     try:
-        return report_for(visit.caller, f"{days}d", visit.catalogue, visit.catalogue.savings.history)
+        return report_for(request.caller, f"{days}d", request.catalogue, request.catalogue.recorder.history)
     except HistoryUnavailable as error:
-        _log.warning("savings_not_read", reason=str(error))
+        _log.warning("savings_read_failed", reason=str(error))
         return None
 
 
-def _charts(report: Report | None) -> dict[str, Chart | None]:
+def _charts(report: SavingsReport | None) -> dict[str, Chart | None]:
     if report is None:
         return {"saved_chart": None, "context_chart": None}
     saved = {day.day: day.tokens_saved for day in report.by_day}
@@ -120,25 +122,25 @@ def _charts(report: Report | None) -> dict[str, Chart | None]:
     }
 
 
-def _sizes_chart(visit: Visit, row: ServerRow) -> Chart | None:
+def _sizes_chart(request: PageRequest, row: ServerRow) -> Chart | None:
     last = today()
     first = last - timedelta(days=PERIODS[1] - 1)
-    sizes = _tokens_by_day(visit, row.record.server_id, first, last)
+    sizes = _tokens_by_day(request, row.record.server_id, first, last)
     return chart(sizes, first, last, missing=None) if sizes else None
 
 
-def _tokens_by_day(visit: Visit, server_id: str, first: date, last: date) -> dict[date, int]:
-    if visit.catalogue.savings is None:
+def _tokens_by_day(request: PageRequest, server_id: str, first: date, last: date) -> dict[date, int]:
+    if request.catalogue.recorder is None:
         return {}
     try:
-        sizes = sizes_for(visit.caller, first, last, visit.catalogue, visit.catalogue.savings.history)
+        sizes = sizes_for(request.caller, first, last, request.catalogue, request.catalogue.recorder.history)
     except HistoryUnavailable as error:
-        _log.warning("savings_not_read", reason=str(error))
+        _log.warning("savings_read_failed", reason=str(error))
         return {}
-    return {day: of[server_id].tokens for day, of in sizes.items() if server_id in of}
+    return {day: by_server[server_id].tokens for day, by_server in sizes.items() if server_id in by_server}
 
 
-def _today(report: Report | None) -> Any:
+def _today(report: SavingsReport | None) -> Any:
     return next((day for day in report.by_day if day.day == report.last_day), None) if report else None
 
 
@@ -148,22 +150,22 @@ def _tool_row(tool: IndexedTool, encoding: Encoding, of_server: int | None) -> d
         "name": tool.definition.name,
         "does": first_sentence(tool.definition.description),
         "tokens": tokens,
-        "part": context(tokens, of_server or 0).percent_total,
+        "part": context_cost(tokens, of_server or 0).percent_total,
         "read_only": tool.definition.read_only,
     }
 
 
-def _page(rows: list[Any], visit: Visit) -> tuple[list[Any], dict[str, int]]:
+def _page_of_rows(rows: list[Any], request: PageRequest) -> tuple[list[Any], dict[str, int]]:
     """Return the rows of the page that was asked for, its number, and how many pages there are."""
     pages = max(1, -(-len(rows) // ROWS))
-    asked = visit.query.get("page", "")
-    page = min(int(asked), pages) if asked.isdecimal() and len(asked) < len(str(ROWS**3)) else 1
+    requested = request.query.get("page", "")
+    page = min(int(requested), pages) if requested.isdecimal() and len(requested) < len(str(ROWS**3)) else 1
     page = max(page, 1)
     return rows[(page - 1) * ROWS : page * ROWS], {"page_number": page, "pages": pages}
 
 
-def _by_cost(tool: IndexedTool, found: Servers) -> tuple[int, str]:
-    return -tool.token_counts.get(found.encoding, 0), tool.definition.name
+def _by_cost(tool: IndexedTool, table: ServerTable) -> tuple[int, str]:
+    return -tool.token_counts.get(table.encoding, 0), tool.definition.name
 
 
 def _by_tokens(row: ServerRow) -> tuple[float, str]:

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
         EmbeddedTool,
         Encoding,
         IndexedTool,
-        Prepared,
         QueryVectors,
         Scope,
         ServerRecord,
         Status,
         TokenSum,
+        ToolFeatures,
         ToolPage,
     )
     from shared.toolset import Toolset
@@ -33,7 +33,7 @@ TOOLS_PREFIX = "tools__"
 
 
 @dataclass(frozen=True, slots=True)
-class Edition:
+class IndexVersion:
     """All tools as points made with one model: a collection of its own, since two models' vectors never meet."""
 
     model: str
@@ -62,7 +62,7 @@ def slug(model: str) -> str:
 
 def collection_name(model: str, dimension: int) -> str:
     """Return the name of the tools' collection: another model, dimension or schema never meets this one's points."""
-    return Edition(model, dimension).name
+    return IndexVersion(model, dimension).name
 
 
 class ToolIndex(Protocol):
@@ -82,22 +82,22 @@ class ToolIndex(Protocol):
         """Remove these tools of a server."""
         ...
 
-    def prepared(self, digests: Collection[str]) -> dict[str, Prepared]:
+    def features_by_digest(self, digests: Collection[str]) -> dict[str, ToolFeatures]:
         """Return what was made of the definitions of these digests, by digest, of those that any server's tool has.
 
         The status of that tool does not matter. What comes back of a digest does not grow with its tools.
         """
         ...
 
-    def states(self, server_id: str) -> dict[str, ToolState]:
+    def tool_states(self, server_id: str) -> dict[str, ToolState]:
         """Return what the index holds of a server, by tool name, whatever the tools' status."""
         ...
 
-    def owners(self) -> set[str]:
+    def servers_with_tools(self) -> set[str]:
         """Return the ids of all servers that the index holds tools of, whatever their status."""
         ...
 
-    def assign(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:
+    def set_status_and_groups(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:
         """Set status and groups of all of a server's tools without touching anything else of them."""
         ...
 
@@ -108,11 +108,11 @@ class ToolIndex(Protocol):
         """
         ...
 
-    def named(self, name: str, scope: Scope, limit: int) -> list[IndexedTool]:
+    def find_by_name(self, name: str, scope: Scope, limit: int) -> list[IndexedTool]:
         """Return at most `limit` tools of the scope with this very name or, as `server:tool`, qualified name."""
         ...
 
-    def fetch(self, ids: Sequence[str]) -> dict[str, IndexedTool]:
+    def get(self, ids: Sequence[str]) -> dict[str, IndexedTool]:
         """Return the tools of these points by point id; one that is no longer there is left out."""
         ...
 

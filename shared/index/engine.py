@@ -10,11 +10,11 @@ from shared.index.payload import SERVER_INDEXES, TOOL_INDEXES, tool_vector_schem
 from shared.index.points import Indexes, PointCollection, VectorSchema
 
 if TYPE_CHECKING:
-    from shared.index.contract import Edition
+    from shared.index.contract import IndexVersion
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class CollectionSpec:
     """A collection's name, the vectors of its points, and the payload keys that are indexed."""
 
     name: str
@@ -22,13 +22,13 @@ class Kind:
     indexes: Indexes
 
 
-SERVERS_KIND = Kind(SERVERS_COLLECTION, VectorSchema(), SERVER_INDEXES)
-TOOLSETS_KIND = Kind(TOOLSETS_COLLECTION, VectorSchema(), {})
+SERVERS_SPEC = CollectionSpec(SERVERS_COLLECTION, VectorSchema(), SERVER_INDEXES)
+TOOLSETS_SPEC = CollectionSpec(TOOLSETS_COLLECTION, VectorSchema(), {})
 
 
-def tools_kind(edition: Edition) -> Kind:
+def tools_spec(version: IndexVersion) -> CollectionSpec:
     """Return the kind of an edition's collection."""
-    return Kind(edition.name, tool_vector_schema(edition.dimension), TOOL_INDEXES)
+    return CollectionSpec(version.name, tool_vector_schema(version.dimension), TOOL_INDEXES)
 
 
 class Engine(Protocol):
@@ -37,11 +37,11 @@ class Engine(Protocol):
     Every method raises IndexUnavailable when the engine does not answer.
     """
 
-    def ensure(self, kind: Kind) -> None:
+    def ensure(self, spec: CollectionSpec) -> None:
         """Create what is missing of this collection; others may do so meanwhile."""
         ...
 
-    def collection(self, kind: Kind) -> PointCollection:
+    def collection(self, spec: CollectionSpec) -> PointCollection:
         """Return this collection, which is not created; calls to one that is gone raise IndexLost."""
         ...
 

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from shared.catalog import ENCODINGS, IndexedTool, Scope, ServerRecord, ToolDefinition, point_id
-from shared.index.points import AmongPoints, AnyOf, Condition, Indexes, NoneOf, Payload, VectorSchema
+from shared.index.points import AnyOf, Condition, HasIdOrAny, Indexes, NoneOf, Payload, VectorSchema
 from shared.toolset import Toolset
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def tool_payload(tool: IndexedTool) -> Payload:
 
 def counts_from(payload: Payload) -> dict[Encoding, int]:
     """Return the token counts of a tool's payload."""
-    return {each: payload[COUNT_KEYS[each]] for each in ENCODINGS if COUNT_KEYS[each] in payload}
+    return {encoding: payload[COUNT_KEYS[encoding]] for encoding in ENCODINGS if COUNT_KEYS[encoding] in payload}
 
 
 def tool_from(payload: Payload) -> IndexedTool:
@@ -129,10 +129,10 @@ def named(name: str) -> AnyOf:
     return _any_of("names", (name,))
 
 
-def _among(selection: Selection) -> AmongPoints:
+def _among(selection: Selection) -> HasIdOrAny:
     # by id: a tool of another server's may be named like a qualified name
     ids = sorted(point_id(server_id, name) for server_id, _, name in (tool.partition(":") for tool in selection.tools))
-    return AmongPoints(ids, "server_id", sorted(selection.servers))
+    return HasIdOrAny(ids, "server_id", sorted(selection.servers))
 
 
 def _any_of(key: str, values: Iterable[str]) -> AnyOf:

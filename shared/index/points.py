@@ -28,14 +28,14 @@ class AnyOf:
 
 
 @dataclass(frozen=True, slots=True)
-class Absent:
+class IsEmpty:
     """The payload has no `key`."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
-class Above:
+class GreaterThan:
     """The integer under `key` is greater than `bound`."""
 
     key: str
@@ -51,7 +51,7 @@ class NoneOf:
 
 
 @dataclass(frozen=True, slots=True)
-class AmongPoints:
+class HasIdOrAny:
     """The point itself is one of `ids`, or the keyword under `key` is among `values`; at most one in a `Where`."""
 
     ids: Sequence[str]
@@ -59,8 +59,8 @@ class AmongPoints:
     values: Sequence[str]
 
 
-Condition = AnyOf | NoneOf | Absent | Above | AmongPoints
-Where = Sequence[Condition]
+Condition = AnyOf | NoneOf | IsEmpty | GreaterThan | HasIdOrAny
+PointFilter = Sequence[Condition]
 """All of these hold; empty: every point."""
 
 
@@ -74,7 +74,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Nearest:
+class NamedVector:
     """A question: which points' vector of this name is closest to this one."""
 
     name: str
@@ -108,7 +108,7 @@ class PointCollection(Protocol):
         """Remove these points, as far as they are there."""
         ...
 
-    def set_payload(self, payload: Payload, where: Where) -> None:
+    def set_payload(self, payload: Payload, where: PointFilter) -> None:
         """Set these keys on all matching points and leave their other keys alone."""
         ...
 
@@ -116,30 +116,30 @@ class PointCollection(Protocol):
         """Return the payloads, or only `keys` of them, of those of these points that there are, by id."""
         ...
 
-    def one_of_each(self, key: str, values: Sequence[str], keys: Sequence[str]) -> dict[str, Point]:
+    def sample_by_value(self, key: str, values: Sequence[str], keys: Sequence[str]) -> dict[str, Point]:
         """Return for each of these keywords one point that has it under `key`, if there is one, in one round trip.
 
         The points come with their vectors, and with `keys` of their payloads, `key` among them.
         """
         ...
 
-    def nearest(self, questions: Sequence[Nearest], where: Where, limit: int) -> list[Scores]:
+    def query(self, vectors: Sequence[NamedVector], where: PointFilter, limit: int) -> list[Scores]:
         """Return the closest matching points for each question, in one round trip.
 
         A sparse vector finds only points that share an index with it.
         """
         ...
 
-    def facet(self, key: str, where: Where, limit: int) -> dict[int, int]:
+    def facet(self, key: str, where: PointFilter, limit: int) -> dict[int, int]:
         """Return how many matching points have each value of an integer key, exactly, for at most `limit` values."""
         ...
 
-    def count(self, where: Where) -> int:
+    def count(self, where: PointFilter) -> int:
         """Return the exact number of matching points."""
         ...
 
     def scroll(
-        self, where: Where, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
+        self, where: PointFilter, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
     ) -> tuple[list[Payload], str | None]:
         """Return a page of matching points in the order of their ids, and where the next one begins.
 
@@ -152,7 +152,7 @@ class PointCollection(Protocol):
         ...
 
 
-def walk(collection: PointCollection, where: Where, keys: Sequence[str] | None = None) -> Iterator[Payload]:
+def walk(collection: PointCollection, where: PointFilter, keys: Sequence[str] | None = None) -> Iterator[Payload]:
     """Yield the payloads of all matching points, a page at a time."""
     offset: str | None = None
     while True:

@@ -9,7 +9,7 @@ from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from shared.catalog import NAMESPACE, Candidates, Prepared, SparseVector, TokenSum, ToolPage, ToolVectors, point_id
+from shared.catalog import NAMESPACE, Candidates, SparseVector, TokenSum, ToolFeatures, ToolPage, ToolVectors, point_id
 from shared.index.contract import ToolState
 from shared.index.payload import (
     COUNT_KEYS,
@@ -27,7 +27,17 @@ from shared.index.payload import (
     toolset_from,
     toolset_payload,
 )
-from shared.index.points import Above, Absent, AnyOf, Nearest, Point, PointCollection, Scores, Where, walk
+from shared.index.points import (
+    AnyOf,
+    GreaterThan,
+    IsEmpty,
+    NamedVector,
+    Point,
+    PointCollection,
+    PointFilter,
+    Scores,
+    walk,
+)
 
 if TYPE_CHECKING:
     from shared.catalog import EmbeddedTool, Encoding, IndexedTool, QueryVectors, Scope, ServerRecord, Status
@@ -50,19 +60,19 @@ class QdrantIndex:
         servers: PointCollection,
         toolsets: PointCollection,
         facet_limit: int = FACET_LIMIT,
-        beside: Sequence[PointCollection] = (),
+        mirrors: Sequence[PointCollection] = (),
     ) -> None:
         """Read from and write to `tools`; what needs no vectors is written to `beside` as well, and there first."""
         self._tools = tools
-        self._all_tools = (*beside, tools)
+        self._all_tools = (*mirrors, tools)
         self._servers = servers
         self._toolsets = toolsets
-        self._owners = Owners(tools)
+        self._server_ids = ServerIdsOfPoints(tools)
         self._facet_limit = facet_limit
 
     def upsert(self, tools: Sequence[EmbeddedTool]) -> None:
         """Write these tools whole."""
-        self._tools.upsert([_tool_point(each) for each in tools])
+        self._tools.upsert([_tool_point(tool) for tool in tools])
 
     def delete(self, server_id: str, tool_names: Collection[str]) -> None:
         """Remove these tools of a server."""
@@ -70,24 +80,24 @@ class QdrantIndex:
         for collection in self._all_tools:
             collection.delete(points)
 
-    def prepared(self, digests: Collection[str]) -> dict[str, Prepared]:
+    def features_by_digest(self, digests: Collection[str]) -> dict[str, ToolFeatures]:
         """Return what was made of these definitions."""
         asked, keys = list(digests), ("digest", *COUNT_KEYS.values())
         found: dict[str, Point] = {}
         for start in range(0, len(asked), DIGESTS_A_REQUEST):
-            found |= self._tools.one_of_each("digest", asked[start : start + DIGESTS_A_REQUEST], keys)
-        return {digest: _prepared(point) for digest, point in found.items()}
+            found |= self._tools.sample_by_value("digest", asked[start : start + DIGESTS_A_REQUEST], keys)
+        return {digest: _features(point) for digest, point in found.items()}
 
-    def states(self, server_id: str) -> dict[str, ToolState]:
+    def tool_states(self, server_id: str) -> dict[str, ToolState]:
         """Return what must be so of each tool, by its name."""
         rows = walk(self._tools, (AnyOf("server_id", (server_id,)),), ("tool_name", "digest", "status", "groups"))
         return {row["tool_name"]: ToolState(row["digest"], row["status"], frozenset(row["groups"])) for row in rows}
 
-    def owners(self) -> set[str]:
+    def servers_with_tools(self) -> set[str]:
         """Return the servers that have tools."""
         return {row["server_id"] for row in walk(self._tools, (), ("server_id",))}
 
-    def assign(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:
+    def set_status_and_groups(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:
         """Set status and groups of a server's tools."""
         payload = {"status": status, "groups": sorted(groups)}
         for collection in self._all_tools:
@@ -95,23 +105,25 @@ class QdrantIndex:
 
     def search(self, queries: Sequence[QueryVectors], scope: Scope, depth: int) -> list[Candidates]:
         """Return the candidates of each query."""
-        asked = [_questions(query) for query in queries]
-        questions = [question for each in asked for question in each]
-        if depth < 1 or not questions or matches_nothing(scope):
+        by_query = [_query_vectors(query) for query in queries]
+        vectors = [question for vectors in by_query for question in vectors]
+        if depth < 1 or not vectors or matches_nothing(scope):
             return [_candidates(depth, {}, {}) for _ in queries]
-        answers = iter(self._tools.nearest(questions, scope_conditions(scope), depth))
-        found = [{question.name: next(answers) for question in each} for each in asked]
-        owners = self._owners.of(point for lists in found for scores in lists.values() for point in scores)
-        return [_candidates(depth, lists, owners) for lists in found]
+        answers = iter(self._tools.query(vectors, scope_conditions(scope), depth))
+        lists_by_query = [{question.name: next(answers) for question in vectors} for vectors in by_query]
+        servers = self._server_ids.of(
+            point for lists in lists_by_query for scores in lists.values() for point in scores
+        )
+        return [_candidates(depth, lists, servers) for lists in lists_by_query]
 
-    def named(self, name: str, scope: Scope, limit: int) -> list[IndexedTool]:
+    def find_by_name(self, name: str, scope: Scope, limit: int) -> list[IndexedTool]:
         """Return the tools of this name."""
         if limit < 1 or matches_nothing(scope):
             return []
         page, _ = self._tools.scroll([*scope_conditions(scope), named(name)], limit)
         return [tool_from(payload) for payload in page]
 
-    def fetch(self, ids: Sequence[str]) -> dict[str, IndexedTool]:
+    def get(self, ids: Sequence[str]) -> dict[str, IndexedTool]:
         """Return the tools of these points."""
         return {point: tool_from(payload) for point, payload in self._tools.retrieve(ids).items()} if ids else {}
 
@@ -124,14 +136,14 @@ class QdrantIndex:
         return TokenSum(
             tokens=sum(count * tools for count, tools in tools_by_count.items()),
             counted=sum(tools_by_count.values()),
-            uncounted=self._tools.count([*where, Absent(key)]),
+            uncounted=self._tools.count([*where, IsEmpty(key)]),
         )
 
     def uncounted(self, scope: Scope, encoding: Encoding, limit: int) -> list[str]:
         """Return qualified names of tools without a count."""
         if limit < 1 or matches_nothing(scope):
             return []
-        where = [*scope_conditions(scope), Absent(COUNT_KEYS[encoding])]
+        where = [*scope_conditions(scope), IsEmpty(COUNT_KEYS[encoding])]
         rows = walk(self._tools, where, ("server_id", "tool_name"))
         return [f"{row['server_id']}:{row['tool_name']}" for row in islice(rows, limit)]
 
@@ -155,11 +167,11 @@ class QdrantIndex:
 
     def servers(self, *, newer_than: int = 0) -> list[ServerRecord]:
         """Return the records above a revision."""
-        return [server_from(payload) for payload in walk(self._servers, (Above("revision", newer_than),))]
+        return [server_from(payload) for payload in walk(self._servers, (GreaterThan("revision", newer_than),))]
 
     def revisions(self, *, newer_than: int = 0) -> dict[str, int]:
         """Return the revisions above a revision."""
-        rows = walk(self._servers, (Above("revision", newer_than),), ("server_id", "revision"))
+        rows = walk(self._servers, (GreaterThan("revision", newer_than),), ("server_id", "revision"))
         return {row["server_id"]: row["revision"] for row in rows}
 
     def put_toolset(self, toolset: Toolset) -> None:
@@ -173,7 +185,7 @@ class QdrantIndex:
 
     def toolsets(self) -> list[Toolset]:
         """Return all toolsets by their names."""
-        return sorted((toolset_from(payload) for payload in walk(self._toolsets, ())), key=lambda each: each.name)
+        return sorted((toolset_from(payload) for payload in walk(self._toolsets, ())), key=lambda toolset: toolset.name)
 
     def delete_toolset(self, name: str) -> None:
         """Remove a toolset."""
@@ -184,7 +196,7 @@ class QdrantIndex:
         with closing(self._toolsets), closing(self._servers):
             self._tools.close()
 
-    def _tools_by_count(self, where: Where, key: str) -> Mapping[int, int]:
+    def _tools_by_count(self, where: PointFilter, key: str) -> Mapping[int, int]:
         found = self._tools.facet(key, where, self._facet_limit)
         if len(found) < self._facet_limit:
             return found
@@ -202,19 +214,19 @@ def _tool_point(embedded: EmbeddedTool) -> Point:
     )
 
 
-def _prepared(point: Point) -> Prepared:
-    name, text, terms = (point.vectors[each] for each in (NAME_VECTOR, TEXT_VECTOR, TERMS_VECTOR))
+def _features(point: Point) -> ToolFeatures:
+    name, text, terms = (point.vectors[name] for name in (NAME_VECTOR, TEXT_VECTOR, TERMS_VECTOR))
     if isinstance(name, SparseVector) or isinstance(text, SparseVector) or not isinstance(terms, SparseVector):
         raise TypeError(f"point {point.id} has other vectors than its collection")
-    return Prepared(counts_from(point.payload), ToolVectors(name, text, terms))
+    return ToolFeatures(counts_from(point.payload), ToolVectors(name, text, terms))
 
 
-def _questions(query: QueryVectors) -> list[Nearest]:
-    questions: list[Nearest] = []
+def _query_vectors(query: QueryVectors) -> list[NamedVector]:
+    questions: list[NamedVector] = []
     if query.dense is not None:
-        questions += [Nearest(NAME_VECTOR, query.dense), Nearest(TEXT_VECTOR, query.dense)]
+        questions += [NamedVector(NAME_VECTOR, query.dense), NamedVector(TEXT_VECTOR, query.dense)]
     if query.terms.indices:
-        questions.append(Nearest(TERMS_VECTOR, query.terms))
+        questions.append(NamedVector(TERMS_VECTOR, query.terms))
     return questions
 
 
@@ -246,7 +258,7 @@ def _toolset_point_id(name: str) -> str:
 MAX_REMEMBERED = 300_000
 
 
-class Owners:
+class ServerIdsOfPoints:
     """Servers by point. A point's id is derived from its server's, so what was read once stays true."""
 
     def __init__(self, tools: PointCollection) -> None:

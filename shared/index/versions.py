@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from shared.catalog import NAMESPACE
 from shared.errors import IndexLost
-from shared.index.contract import SCHEMA_VERSION, TOOLS_PREFIX, Edition, slug
-from shared.index.engine import SERVERS_KIND, TOOLSETS_KIND, Engine, tools_kind
+from shared.index.contract import SCHEMA_VERSION, TOOLS_PREFIX, IndexVersion, slug
+from shared.index.engine import SERVERS_SPEC, TOOLSETS_SPEC, Engine, tools_spec
 from shared.index.points import Payload, Point
 from shared.index.tool_index import QdrantIndex
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class ActiveVersions:
     """Which edition is searched, and which one should be; `since` is the later change of the two, in seconds.
 
     `edition` is None in an index that no worker has opened yet.
     """
 
-    edition: Edition | None = None
-    wanted: Edition | None = None
+    active: IndexVersion | None = None
+    requested: IndexVersion | None = None
     since: float = 0.0
 
     @property
-    def coming(self) -> Edition | None:
+    def next_version(self) -> IndexVersion | None:
         """Return the edition that is being made to take over; None: there is nothing to do."""
-        return self.wanted if self.edition and self.wanted != self.edition else None
+        return self.requested if self.active and self.requested != self.active else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,12 @@ class Progress:
     """
 
     after: str = ""
-    left: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
     clean: bool = True
 
     def remaining(self, servers: Sequence[str]) -> int:
         """Return how many of these servers this pass has still to visit."""
-        return sum(server_id > self.after for server_id in servers) + len(self.left)
+        return sum(server_id > self.after for server_id in servers) + len(self.skipped)
 
 
 class IndexStore:
@@ -65,89 +65,89 @@ class IndexStore:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        engine.ensure(SERVERS_KIND)
-        engine.ensure(TOOLSETS_KIND)
+        engine.ensure(SERVERS_SPEC)
+        engine.ensure(TOOLSETS_SPEC)
 
-    def service(self) -> Service:
+    def versions(self) -> ActiveVersions:
         """Return which edition is in service now, and which one is wanted."""
-        found = self._servers.retrieve([_IN_SERVICE, _WANTED])
-        since = max((each["since"] for each in found.values()), default=0.0)
-        return Service(_edition(found.get(_IN_SERVICE)), _edition(found.get(_WANTED)), since)
+        payloads = self._servers.retrieve([_ACTIVE, _REQUESTED])
+        since = max((payload["since"] for payload in payloads.values()), default=0.0)
+        return ActiveVersions(_version(payloads.get(_ACTIVE)), _version(payloads.get(_REQUESTED)), since)
 
-    def establish(self, own: Edition, models: Callable[[], Iterable[str]] = tuple) -> None:
+    def ensure_active_version(self, own: IndexVersion, models: Callable[[], Iterable[str]] = tuple) -> None:
         """Put an edition into service where none is: `own`, unless tools of another one are there already.
 
         Those were written before editions were told apart; `models` are the names their model may have.
         """
-        edition = self.service().edition
-        if edition is None:
-            edition = self._found(own, models)
-            self.put_in_service(edition)
-            self.want(edition)
-        if not self._engine.exists(edition.name):
-            self._servers.delete([_WHOLE])
-        self.ensure(edition)
+        active = self.versions().active
+        if active is None:
+            active = self._version_with_most_tools(own, models)
+            self.activate(active)
+            self.request_version(active)
+        if not self._engine.exists(active.name):
+            self._servers.delete([_COMPLETE])
+        self.ensure(active)
 
-    def ensure(self, edition: Edition) -> None:
+    def ensure(self, version: IndexVersion) -> None:
         """Create what is missing of an edition's collection."""
-        self._engine.ensure(tools_kind(edition))
+        self._engine.ensure(tools_spec(version))
 
-    def index(self, edition: Edition, beside: Edition | None = None) -> QdrantIndex:
+    def index(self, version: IndexVersion, mirror: IndexVersion | None = None) -> QdrantIndex:
         """Return the index over an edition; what needs no vectors is written to the one `beside` it as well."""
-        others = [] if beside is None else [self._tools(beside)]
-        toolsets = self._engine.collection(TOOLSETS_KIND)
-        return QdrantIndex(self._tools(edition), self._servers, toolsets, beside=others)
+        others = [] if mirror is None else [self._tools(mirror)]
+        toolsets = self._engine.collection(TOOLSETS_SPEC)
+        return QdrantIndex(self._tools(version), self._servers, toolsets, mirrors=others)
 
-    def want(self, edition: Edition) -> None:
+    def request_version(self, version: IndexVersion) -> None:
         """Ask for this edition to be made and put into service."""
-        self.ensure(edition)
-        self._put(_WANTED, _payload(edition))
+        self.ensure(version)
+        self._put(_REQUESTED, _payload(version))
 
-    def put_in_service(self, edition: Edition) -> None:
+    def activate(self, version: IndexVersion) -> None:
         """Make this the edition that is searched, for every process, in one write."""
-        self._put(_IN_SERVICE, _payload(edition))
+        self._put(_ACTIVE, _payload(version))
 
-    def progress(self, edition: Edition) -> Progress:
+    def progress(self, version: IndexVersion) -> Progress:
         """Return how far the making of this edition is."""
         stored = self._servers.retrieve([_PROGRESS]).get(_PROGRESS, {})
-        if stored.get("edition") != edition.name:
+        if stored.get("version") != version.name:
             return Progress()
-        return Progress(stored["after"], tuple(stored["left"]), stored["clean"])
+        return Progress(stored["after"], tuple(stored["skipped"]), stored["clean"])
 
-    def note(self, edition: Edition, progress: Progress) -> None:
+    def store_progress(self, version: IndexVersion, progress: Progress) -> None:
         """Remember how far the making of this edition is, for whichever process goes on with it."""
-        self._put(_PROGRESS, {"edition": edition.name, **asdict(progress)})
+        self._put(_PROGRESS, {"version": version.name, **asdict(progress)})
 
     def drop_retired(self, older_than_s: float) -> list[str]:
         """Remove all editions but the one in service, once it has been that for so long; return their names."""
-        service = self.service()
-        if service.edition is None or service.coming or time.time() - service.since < older_than_s:
+        versions = self.versions()
+        if versions.active is None or versions.next_version or time.time() - versions.since < older_than_s:
             return []
-        retired = [name for name in self._editions() if name != service.edition.name]
+        retired = [name for name in self._collections() if name != versions.active.name]
         for name in retired:
             self._engine.drop(name)
         return retired
 
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Return whether nothing was lost since the index was marked: neither the records nor the tools in service."""
         try:
-            found = self._servers.retrieve([_WHOLE, _IN_SERVICE])
+            payloads = self._servers.retrieve([_COMPLETE, _ACTIVE])
         except IndexLost:
             return False
-        edition = _edition(found.get(_IN_SERVICE))
-        return _WHOLE in found and edition is not None and self._engine.exists(edition.name)
+        active = _version(payloads.get(_ACTIVE))
+        return _COMPLETE in payloads and active is not None and self._engine.exists(active.name)
 
-    def repair(self, own: Edition, models: Callable[[], Iterable[str]] = tuple) -> None:
+    def repair(self, own: IndexVersion, models: Callable[[], Iterable[str]] = tuple) -> None:
         """Create the collections that are gone, empty, and an edition in service."""
-        self._engine.ensure(SERVERS_KIND)
-        self._engine.ensure(TOOLSETS_KIND)
-        self.establish(own, models)
+        self._engine.ensure(SERVERS_SPEC)
+        self._engine.ensure(TOOLSETS_SPEC)
+        self.ensure_active_version(own, models)
 
-    def mark(self) -> None:
+    def mark_complete(self) -> None:
         """Note that a look at every server was asked for since the index was made."""
-        self._put(_WHOLE, {"since": time.time()})
+        self._put(_COMPLETE, {"since": time.time()})
 
-    def touch(self) -> None:
+    def check_writable(self) -> None:
         """Write something that nobody reads, to learn whether the index takes writes."""
         self._put(_TOUCHED, {"at": time.time()})
 
@@ -157,24 +157,26 @@ class IndexStore:
 
     @property
     def _servers(self) -> PointCollection:
-        return self._engine.collection(SERVERS_KIND)
+        return self._engine.collection(SERVERS_SPEC)
 
-    def _tools(self, edition: Edition) -> PointCollection:
-        return self._engine.collection(tools_kind(edition))
+    def _tools(self, version: IndexVersion) -> PointCollection:
+        return self._engine.collection(tools_spec(version))
 
-    def _editions(self) -> list[str]:
+    def _collections(self) -> list[str]:
         return [name for name in self._engine.names() if name.startswith(TOOLS_PREFIX)]
 
-    def _found(self, own: Edition, models: Callable[[], Iterable[str]]) -> Edition:
+    def _version_with_most_tools(self, own: IndexVersion, models: Callable[[], Iterable[str]]) -> IndexVersion:
         """Return ours if it holds tools, or else the one that holds the most."""
-        others = [name for name in self._editions() if name != own.name]
+        others = [name for name in self._collections() if name != own.name]
         if self._size(own) or not others:
             return own
         slugs = {slug(model): model for model in models()}
-        return max((each for name in others if (each := _named(name, slugs))), key=self._size, default=own)
+        return max(
+            (version for name in others if (version := _version_named(name, slugs))), key=self._size, default=own
+        )
 
-    def _size(self, edition: Edition) -> int:
-        return self._tools(edition).count(()) if self._engine.exists(edition.name) else 0
+    def _size(self, version: IndexVersion) -> int:
+        return self._tools(version).count(()) if self._engine.exists(version.name) else 0
 
     def _put(self, point: str, payload: Payload) -> None:
         self._servers.upsert([Point(point, payload)])
@@ -182,24 +184,24 @@ class IndexStore:
 
 def _id(role: str) -> str:
     # nested, so that no server's id gives the same; without a revision, so that no one takes it for a record
-    return str(uuid.uuid5(uuid.uuid5(NAMESPACE, "editions"), role))
+    return str(uuid.uuid5(uuid.uuid5(NAMESPACE, "versions"), role))
 
 
-_IN_SERVICE, _WANTED, _PROGRESS, _WHOLE = _id("in service"), _id("wanted"), _id("progress"), _id("whole")
+_ACTIVE, _REQUESTED, _PROGRESS, _COMPLETE = _id("active"), _id("requested"), _id("progress"), _id("complete")
 _TOUCHED = _id("touched")
 
 
-def _payload(edition: Edition) -> Payload:
-    return {**asdict(edition), "since": time.time()}
+def _payload(version: IndexVersion) -> Payload:
+    return {**asdict(version), "since": time.time()}
 
 
-def _edition(payload: Payload | None) -> Edition | None:
-    return Edition(payload["model"], payload["dimension"], payload["schema"]) if payload else None
+def _version(payload: Payload | None) -> IndexVersion | None:
+    return IndexVersion(payload["model"], payload["dimension"], payload["schema"]) if payload else None
 
 
-def _named(name: str, models: dict[str, str]) -> Edition | None:
+def _version_named(name: str, models: dict[str, str]) -> IndexVersion | None:
     """Return the edition of a collection's name; a model that nobody knows keeps the form it has there."""
     _, model, dimension, schema = name.split("__")
     if schema != f"v{SCHEMA_VERSION}":
         return None  # its points look different: they can neither be searched nor carried over
-    return Edition(models.get(model, model), int(dimension))
+    return IndexVersion(models.get(model, model), int(dimension))

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import GaugeHistogramMetricFamily, GaugeMetricFamily
 
-Kind = Literal["counter", "gauge", "histogram", "gaugehistogram"]
+MetricType = Literal["counter", "gauge", "histogram", "gaugehistogram"]
 
 # From half a millisecond, what a part of a search takes, to the minutes that a slow server may.
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -28,7 +28,7 @@ class Metric:
     """
 
     name: str
-    kind: Kind
+    kind: MetricType
     unit: str
     description: str
     labels: tuple[str, ...] = ()
@@ -48,17 +48,17 @@ def histogram(metric: Metric, registry: CollectorRegistry) -> Histogram:
 def gauge(metric: Metric, value: float | Mapping[str, float]) -> GaugeMetricFamily:
     """Return what is now: one value, or one for each value of the metric's only label."""
     family = GaugeMetricFamily(metric.name, metric.description, labels=metric.labels)
-    for label, each in value.items() if isinstance(value, Mapping) else [(None, value)]:
-        family.add_metric([] if label is None else [label], each)
+    for label, sample in value.items() if isinstance(value, Mapping) else [(None, value)]:
+        family.add_metric([] if label is None else [label], sample)
     return family
 
 
-def spread(metric: Metric, values: Iterable[float]) -> GaugeHistogramMetricFamily:
+def histogram_of(metric: Metric, values: Iterable[float]) -> GaugeHistogramMetricFamily:
     """Return how many of these values lie at or below each bound of the metric."""
-    found = list(values)
-    buckets = [(str(bound), float(sum(value <= bound for value in found))) for bound in metric.buckets]
+    counts = list(values)
+    buckets = [(str(bound), float(sum(value <= bound for value in counts))) for bound in metric.buckets]
     family = GaugeHistogramMetricFamily(metric.name, metric.description)
-    family.add_metric([], [*buckets, ("+Inf", float(len(found)))], sum(found))
+    family.add_metric([], [*buckets, ("+Inf", float(len(counts)))], sum(counts))
     return family
 
 

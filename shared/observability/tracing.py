@@ -23,10 +23,10 @@ _PARENT = "traceparent"
 _carrier = TraceContextTextMapPropagator()
 _tracer = trace.get_tracer("toolscale")
 
-Kind = trace.SpanKind
+SpanKind = trace.SpanKind
 
 
-def is_asked_for(environment: Mapping[str, str]) -> bool:
+def is_configured(environment: Mapping[str, str]) -> bool:
     """Return whether the standard variables ask for traces, by an endpoint or by the exporter's name.
 
     The exporter alone sends to its own default, a collector on this machine.
@@ -45,7 +45,7 @@ def configure_tracing(service: str, environment: Mapping[str, str]) -> None:
     Raises:
         ConfigInvalid: the extra `otel` is not installed, or another protocol than OTLP over HTTP is asked for.
     """
-    if not is_asked_for(environment):
+    if not is_configured(environment):
         return
     if wished := {environment[name] for name in PROTOCOLS if environment.get(name)} - {PROTOCOL}:
         raise ConfigInvalid(f"OTEL_EXPORTER_OTLP_PROTOCOL: expected {PROTOCOL}, got {min(wished)}")
@@ -62,7 +62,7 @@ def configure_tracing(service: str, environment: Mapping[str, str]) -> None:
     trace.set_tracer_provider(provider)
 
 
-def send_waiting() -> None:
+def flush_spans() -> None:
     """Send the spans that wait: for a process that ends without Python's own farewell, as those of a pool do."""
     flush = getattr(trace.get_tracer_provider(), "force_flush", None)  # the SDK's, where it is loaded
     if flush is not None:
@@ -70,7 +70,9 @@ def send_waiting() -> None:
 
 
 @contextmanager
-def span(name: str, parent: str | None = None, kind: Kind = Kind.INTERNAL, **attributes: str | int) -> Generator[None]:
+def span(
+    name: str, parent: str | None = None, kind: SpanKind = SpanKind.INTERNAL, **attributes: str | int
+) -> Generator[None]:
     """Record what happens in the block, as a part of `parent`, a traceparent, or of what is recorded around it.
 
     An attribute `server` is recorded as `toolscale.server`. Of an error, only its class is kept.
@@ -104,7 +106,7 @@ def traceparent() -> str | None:
 
 
 @contextmanager
-def carried_on(parent: object) -> Generator[None]:
+def use_parent_trace(parent: object) -> Generator[None]:
     """Let spans of the block be parts of this traceparent; anything else changes nothing."""
     found = _extracted(parent)
     if found is None:

@@ -31,7 +31,7 @@ def tool_terms(tool: ToolDefinition, declared_name: str) -> SparseVector:
     _add(frequencies, name_terms(declared_name), SERVER_WEIGHT)
     _add(frequencies, name_terms(tool.name), NAME_WEIGHT)
     _add(frequencies, prose_terms(tool.description), DESCRIPTION_WEIGHT)
-    _add(frequencies, (term for each in tool.parameters for term in name_terms(each)), PARAMETER_WEIGHT)
+    _add(frequencies, (term for parameter in tool.parameters for term in name_terms(parameter)), PARAMETER_WEIGHT)
     return _sparse(_saturated(frequencies))
 
 

@@ -120,7 +120,7 @@ def known_models() -> list[str]:
     """Return the names of all models that can be asked for."""
     from fastembed import TextEmbedding  # noqa: PLC0415  # 2 s to import
 
-    return [BUNDLED_MODEL, *(str(each["model"]) for each in TextEmbedding.list_supported_models())]
+    return [BUNDLED_MODEL, *(str(model["model"]) for model in TextEmbedding.list_supported_models())]
 
 
 def bundled_model() -> Path:

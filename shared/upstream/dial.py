@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 from shared.catalog import Endpoint
 from shared.errors import AddressForbidden
-from shared.upstream.credentials import Bound, Credentials
+from shared.upstream.credentials import CredentialPolicy, Credentials
 from shared.upstream.hosts import AllowList, Resolver, resolve
 
 
@@ -40,7 +40,7 @@ class HttpTarget:
 Target = StdioTarget | HttpTarget
 
 
-class Configured(Protocol):
+class OperatorServers(Protocol):
     """The operator's own servers, as they are now: a mapping, or a file that may change."""
 
     def get(self, server_id: str, /) -> Target | None:
@@ -51,34 +51,34 @@ class Configured(Protocol):
 class Dialler:
     """Turns a server's id and endpoint into a target that may be connected to.
 
-    `allowed_hosts` are where events may point to, as of `Hosts`; `credentials_hosts` is the table of `Bound`.
+    `allowed_hosts` are where events may point to, as of `Hosts`; `credential_hosts` is the table of `Bound`.
     """
 
     def __init__(
         self,
-        configured: Configured,
+        operator_servers: OperatorServers,
         allowed_hosts: frozenset[str],
         credentials_dir: Path | None,
         environ: Mapping[str, str],
         resolve: Resolver = resolve,
-        credentials_hosts: Mapping[str, Collection[str]] | None = None,
+        credential_hosts: Mapping[str, Collection[str]] | None = None,
     ) -> None:
-        self._configured = configured
+        self._operator_servers = operator_servers
         self._allowed = AllowList(allowed_hosts, resolve)
-        self._credentials = Credentials(credentials_dir, environ, Bound(allowed_hosts, credentials_hosts))
+        self._credentials = Credentials(credentials_dir, environ, CredentialPolicy(allowed_hosts, credential_hosts))
 
     def target(self, server_id: str, endpoint: Endpoint) -> Target:
         """Return where and how to connect, looked up and checked now. Blocks while a host name is resolved.
 
         Raises:
             AddressForbidden: the endpoint is not the operator's own and not on the allow-list.
-            ServerRefused: its `credential_ref` names no credential, or one that may not be sent there.
+            ServerAuthRequired: its `credential_ref` names no credential, or one that may not be sent there.
             ServerUnreachable: its host name does not resolve.
         """
-        if configured := self._configured.get(server_id):
-            return configured
+        if target := self._operator_servers.get(server_id):
+            return target
         if endpoint.transport == "stdio" or endpoint.url is None:
             raise AddressForbidden(server_id, "stdio servers come only from the operator's own file")
-        place = self._allowed.check(server_id, endpoint.url)
-        headers = self._credentials.headers(server_id, endpoint.credential_ref, place)
-        return HttpTarget(endpoint.url, endpoint.transport, headers, addresses=tuple(map(str, place.addresses)))
+        host = self._allowed.check(server_id, endpoint.url)
+        headers = self._credentials.headers(server_id, endpoint.credential_ref, host)
+        return HttpTarget(endpoint.url, endpoint.transport, headers, addresses=tuple(map(str, host.addresses)))

@@ -34,7 +34,7 @@ _NAT64_LOCAL = ipaddress.IPv6Network("64:ff9b:1::/48")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ResolvedHost:
     """A host, and the addresses that it has now."""
 
     host: str
@@ -59,14 +59,14 @@ class Hosts:
         self._networks = tuple(network for entry in listed if (network := _network(entry)))
         self._names = tuple(entry.lower() for entry in listed if entry != "*" and not _network(entry))
 
-    def name(self, host: str) -> bool:
+    def lists_name(self, host: str) -> bool:
         """Return whether a host is listed, wherever it leads."""
         return self._any or any(fnmatch.fnmatchcase(host, name) for name in self._names)
 
-    def hold(self, place: Place) -> bool:
+    def contains(self, host: ResolvedHost) -> bool:
         """Return whether the host is listed, or every address that it has."""
-        return self.name(place.host) or all(
-            _is_in(form, self._networks) for address in place.addresses for form in _forms(address)
+        return self.lists_name(host.host) or all(
+            _is_in(form, self._networks) for address in host.addresses for form in _forms(address)
         )
 
 
@@ -77,7 +77,7 @@ class AllowList:
         self._resolve = resolve
         self._allowed = Hosts(allowed)
 
-    def check(self, server_id: str, url: str) -> Place:
+    def check(self, server_id: str, url: str) -> ResolvedHost:
         """Return where the URL leads now: to allowed addresses alone.
 
         Raises:
@@ -88,20 +88,20 @@ class AllowList:
         try:
             addresses = list(dict.fromkeys(map(ipaddress.ip_address, self._resolve(host, port))))
         except (OSError, UnicodeError) as error:
-            if self._allowed.name(host):
+            if self._allowed.lists_name(host):
                 raise ServerUnreachable(server_id, f"the host name {host} does not resolve") from error
             raise AddressForbidden(server_id, f"{host} is not among the allowed hosts") from error
         for address in addresses:
-            self._check_address(server_id, Place(host, (address,)))
-        return Place(host, tuple(addresses))
+            self._check_address(server_id, ResolvedHost(host, (address,)))
+        return ResolvedHost(host, tuple(addresses))
 
-    def _check_address(self, server_id: str, place: Place) -> None:
-        (address,) = place.addresses
+    def _check_address(self, server_id: str, host: ResolvedHost) -> None:
+        (address,) = host.addresses
         if any(_is_in(form, FORBIDDEN_NETWORKS) for form in _forms(address)):
-            reason = f"{place.host} leads to {address}, a link-local or cloud metadata address"
+            reason = f"{host.host} leads to {address}, a link-local or cloud metadata address"
             raise AddressForbidden(server_id, reason)
-        if not self._allowed.hold(place):
-            raise AddressForbidden(server_id, f"{place.host} ({address}) is not among the allowed hosts and networks")
+        if not self._allowed.contains(host):
+            raise AddressForbidden(server_id, f"{host.host} ({address}) is not among the allowed hosts and networks")
 
 
 def _network(entry: str) -> Network | None:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from celery import signals
 
-from query.catalogue import followed_catalogue
-from query.search.live_index import following
+from query.catalogue import live_catalogue
+from query.search.live_index import live_index
 from query.server.http import HttpServer
-from query.server.listener import open_entrance
+from query.server.listener import open_listener
 from query.server.mcp import service_of
 from shared.errors import Retryable
 from shared.settings import load_settings
@@ -56,10 +56,10 @@ class Answering:
                 self._ending.wait(AGAIN_AFTER_S)
 
     def _answer(self) -> None:
-        settings, editions = load_settings(), _dependencies().editions
+        settings, editions = load_settings(), _dependencies().versions
         assert editions
-        with following(editions) as followed, closing(open_entrance(settings)) as entrance:
-            catalogue = followed_catalogue(followed, settings)
+        with live_index(editions) as followed, closing(open_listener(settings)) as entrance:
+            catalogue = live_catalogue(followed, settings)
             self._http = HttpServer(service_of(catalogue), entrance, index=catalogue.index)
             if not self._ending.is_set():
                 self._http.run()

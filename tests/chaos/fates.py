@@ -30,7 +30,7 @@ class Fates(Tallied):
         recorded = self.store.record(event(kind, server_id), due_in_s=0)
         if kind != "changed":
             self.said[server_id] = "running" if kind == "up" else "stopped"
-        if recorded.needs_wake:
+        if recorded.needs_message:
             self.messages.append(server_id)
 
     @precondition(lambda self: self.messages)
@@ -45,7 +45,7 @@ class Fates(Tallied):
 
     @precondition(lambda self: self.looks)
     @rule(data=st.data(), fate=st.sampled_from(("succeed", "succeed", "fail", "rest", "die")))
-    def end_look(self, data: st.DataObject, fate: str) -> None:
+    def end_reconcile(self, data: st.DataObject, fate: str) -> None:
         server_id = data.draw(st.sampled_from(sorted(self.looks)))
         self._end(self.looks.pop(server_id), fate)
 
@@ -56,10 +56,10 @@ class Fates(Tallied):
             case "fail":
                 after = self.store.fail(begun.server_id, begun.desired)
             case "rest":
-                after = self.store.rest(begun.server_id, begun.desired)
+                after = self.store.stop_retrying(begun.server_id, begun.desired)
             case _:
                 return
-        if after.awaited:
+        if after.message_pending:
             self.messages.append(begun.server_id)
 
     @precondition(lambda self: self.messages)
@@ -76,7 +76,7 @@ class Fates(Tallied):
     def restart_with_a_broker_in_memory(self) -> None:
         self.messages.clear()
         self.looks.clear()
-        self.store.forget_messages()
+        self.store.clear_pending_messages()
 
     @invariant()
     def no_more_is_committed_than_was_asked_for(self) -> None:
@@ -89,7 +89,7 @@ class Fates(Tallied):
     @invariant()
     def whoever_lags_or_is_awaited_has_a_time(self) -> None:
         for intent in self.store.intents():
-            assert intent.due_at is not None or not (intent.is_lagging or intent.awaited), intent
+            assert intent.due_at is not None or not (intent.is_lagging or intent.message_pending), intent
 
     def teardown(self) -> None:
         """Once faults stop, every server's last event is acted upon."""

@@ -30,7 +30,7 @@ from tests.support.qdrant_server import emptied_qdrant, qdrant_url
 from tests.support.redis_server import free_port
 from workers.intents.redis_store import RedisIntents, connect
 from workers.intents.store import Intent
-from workers.intents.transitions import Pace
+from workers.intents.transitions import RetryPolicy
 
 LEASE_S = 2.0
 RETRY_AFTER_S = 1.0
@@ -62,7 +62,7 @@ class Chaos:
         opened.callback(self._redis.kill)
         self._port = free_port()
         self._composition = Composition(self._redis.url, self._index, self._settings())
-        pace = Pace(RETRY_AFTER_S, RETRY_MAX_S)
+        pace = RetryPolicy(RETRY_AFTER_S, RETRY_MAX_S)
         self._intents = opened.enter_context(closing(RedisIntents(connect(self._redis.url), pace)))
         producer = opened.enter_context(Celery("producer", broker=self._redis.url))
         producer.conf.update(task_default_queue="toolscale", task_publish_retry=False)
@@ -102,7 +102,7 @@ class Chaos:
     def _settings(self) -> dict[str, str]:
         return {
             "TOOLSCALE_LEASE_S": str(LEASE_S),
-            "TOOLSCALE_RETRY_AFTER_S": str(RETRY_AFTER_S),
+            "TOOLSCALE_REDELIVER_AFTER_S": str(RETRY_AFTER_S),
             "TOOLSCALE_RETRY_MAX_S": str(RETRY_MAX_S),
             "TOOLSCALE_SWEEP_INTERVAL_S": "1",
             "TOOLSCALE_LISTING_TIMEOUT_S": "2",
@@ -158,7 +158,11 @@ class Chaos:
         self._redis.kill()
         self._redis.start()
         after = self._known()
-        lost = [each for each in before if each not in after or after[each].desired < before[each].desired]
+        lost = [
+            server_id
+            for server_id in before
+            if server_id not in after or after[server_id].desired < before[server_id].desired
+        ]
         self._lost += len(lost)
         self._load.tell([self._fleet.announcement(self._fleet.servers[server_id]) for server_id in lost])
 
@@ -197,7 +201,7 @@ class Chaos:
         if not all(server.shown == server.tools for server in self._fleet.healthy if server.is_up):
             return False
         known = self._known()  # read last: a look that shows the tools commits later
-        if not all(_is_settled(known.get(server.server_id)) for server in self._fleet.healthy):
+        if not all(_is_current(known.get(server.server_id)) for server in self._fleet.healthy):
             return False
         self._fleet.history.agree()
         return True
@@ -263,5 +267,5 @@ def run(plan: Plan, seed: int, directory: Path) -> Outcome:
     return outcome
 
 
-def _is_settled(intent: Intent | None) -> bool:
+def _is_current(intent: Intent | None) -> bool:
     return intent is not None and not intent.is_lagging and not intent.parked

@@ -43,9 +43,9 @@ class InterruptedIndex(FakeIndex):
         self._steps.next()
         super().delete(server_id, tool_names)
 
-    def assign(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:
+    def set_status_and_groups(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:
         self._steps.next()
-        super().assign(server_id, status=status, groups=groups)
+        super().set_status_and_groups(server_id, status=status, groups=groups)
 
     def put_server(self, record: ServerRecord) -> None:
         self._steps.next()

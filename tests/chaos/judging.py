@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import CONNECTION_CLOSED, CallToolResult, TextContent
 
 from query.response.find_response import BEING_FILLED
-from query.tools.tool import CATALOGUE_UNREACHABLE, PAGES_UNREACHABLE
+from query.tools.tool import CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE
 from tests.chaos.history import History, Offer
 from tests.chaos.results import Asked
 
@@ -23,7 +23,7 @@ ANSWER_WITHIN_S = 20.0
 NOBODY = "no process listened, or the one that was asked was killed"
 REFUSALS = {
     CATALOGUE_UNREACHABLE: "the index did not answer",
-    PAGES_UNREACHABLE: "further pages could not be kept",
+    CURSOR_STORE_UNAVAILABLE: "further pages could not be kept",
 }
 MORE_TO_COME = (BEING_FILLED, "Servers still being listed: ")
 
@@ -74,7 +74,7 @@ class Judge:
     def answered(self, question: Question, result: CallToolResult) -> None:
         """Judge what came back."""
         if result.is_error or result.structured_content is None:
-            self._refused(question, " ".join(each.text for each in result.content if isinstance(each, TextContent)))
+            self._refused(question, " ".join(block.text for block in result.content if isinstance(block, TextContent)))
             return
         self._answers += 1
         self._longest_s = max(self._longest_s, self._history.now() - question.asked_at)
@@ -86,12 +86,12 @@ class Judge:
 
     def failed(self, question: Question, error: BaseException) -> None:
         """Judge what a question ended in that got no answer."""
-        if all(_is_of_a_killed_process(each) for each in _leaves(error)):
+        if all(_is_of_a_killed_process(leaf) for leaf in _leaves(error)):
             self._count_error(NOBODY, question)
-        elif any(isinstance(each, TimeoutError) for each in _leaves(error)):
+        elif any(isinstance(leaf, TimeoutError) for leaf in _leaves(error)):
             self.wrong.append(f"no answer within {ANSWER_WITHIN_S:g} s")
         else:
-            self.wrong.append(f"neither an answer nor a plain error: {[repr(each) for each in _leaves(error)]}")
+            self.wrong.append(f"neither an answer nor a plain error: {[repr(leaf) for leaf in _leaves(error)]}")
 
     @property
     def answers(self) -> int:
@@ -140,7 +140,7 @@ class Judge:
             self._found_at[wanted] = question.asked_at
             if question.asked_at > self._lost_at:
                 self._awaited.discard(wanted)
-        elif wanted in self._awaited and any(each.startswith(MORE_TO_COME) for each in warnings):
+        elif wanted in self._awaited and any(text.startswith(MORE_TO_COME) for text in warnings):
             self._incomplete += 1
         elif question.is_blamed or self._is_blamed(wanted[0]):
             self._hidden += 1
@@ -160,5 +160,5 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
     if not isinstance(error, BaseExceptionGroup):
         yield error
         return
-    for each in cast("BaseExceptionGroup[BaseException]", error).exceptions:
-        yield from _leaves(each)
+    for cause in cast("BaseExceptionGroup[BaseException]", error).exceptions:
+        yield from _leaves(cause)

@@ -17,7 +17,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from benchmarks.throughput.machine import this_machine
 from tests.chaos.fates import Fates
 from tests.chaos.results import Played, Schedules
-from tests.chaos.schedules import NO_WAIT, Chaos, ChaosWithoutPatience, OpenStore
+from tests.chaos.schedules import NO_WAIT, Chaos, ChaosWithoutRetries, OpenStore
 from tests.chaos.tally import Tallied, Tally
 from tests.support.redis_server import redis_server
 from workers.intents.redis_store import RedisIntents, connect
@@ -31,7 +31,7 @@ Machine = Callable[[OpenStore, Tally], Tallied]
 MACHINES: dict[str, Machine] = {
     "messages and looks, on the store alone": Fates,
     "the real tasks, looks cut off at any step": Chaos,
-    "the same, hidden or parked by the first setback": ChaosWithoutPatience,
+    "the same, hidden or parked by the first setback": ChaosWithoutRetries,
 }
 
 

@@ -22,15 +22,15 @@ from tests.chaos.interrupted import Crash, InterruptedIndex, Leases, Outbox, Ste
 from tests.chaos.tally import Tallied, Tally
 from tests.support.builders import World, changed, definition, down, listing, up
 from tests.support.fakes import FakeEmbedder
-from workers.dependencies import Dependencies, Patience
+from workers.dependencies import Dependencies, FailurePolicy
 from workers.intents.store import Intent, IntentStore
-from workers.intents.transitions import Pace
+from workers.intents.transitions import RetryPolicy
 from workers.tasks import Tasks
 
 OpenStore = Callable[[], IntentStore]
 Kind = Literal["up", "down", "changed"]
 
-NO_WAIT = Pace(first_s=0.0, longest_s=0.0, resync_s=1e-9)
+NO_WAIT = RetryPolicy(first_s=0.0, longest_s=0.0, resync_s=1e-9)
 SERVERS = ("a", "b", "c")
 # A sweep and the looks it asks for, twice over: the first may only end what was under way.
 ROUNDS_TO_SETTLE = 4
@@ -59,7 +59,7 @@ interruptions = st.lists(st.sampled_from(DURING_A_LOOK), max_size=6)
 class Chaos(Tallied):
     """The real tasks in a world where anything happens at any step; `said` and `world` are the truth."""
 
-    patience = Patience(looks=3)
+    patience = FailurePolicy(quarantine_after=3)
 
     def __init__(self, open_store: OpenStore, tally: Tally | None = None) -> None:
         super().__init__(tally)
@@ -119,8 +119,8 @@ class Chaos(Tallied):
     def deliver(self, data: st.DataObject, happens: list[str]) -> None:
         messages = self.outbox.messages
         server_id = messages.pop(data.draw(st.integers(0, len(messages) - 1)))
-        self.steps.interruptions = [self._interruption(each, server_id) for each in happens]
-        self._look(server_id)
+        self.steps.interruptions = [self._interruption(kind, server_id) for kind in happens]
+        self._reconcile(server_id)
         self.steps.interruptions = []
 
     def _interruption(self, what: str, server_id: str) -> Callable[[], None]:
@@ -147,9 +147,9 @@ class Chaos(Tallied):
         if meanwhile:
             self.happen(server_id, meanwhile)
         else:
-            self._look(server_id)
+            self._reconcile(server_id)
 
-    def _look(self, server_id: str) -> None:
+    def _reconcile(self, server_id: str) -> None:
         with suppress(Crash, ServerError, IntentsUnavailable):
             self.tasks.reconcile_server(server_id)
 
@@ -176,7 +176,7 @@ class Chaos(Tallied):
     @invariant()
     def whoever_lags_or_is_awaited_has_a_time(self) -> None:
         for intent in self.deps.intents.intents():
-            assert intent.due_at is not None or not (intent.is_lagging or intent.awaited), intent
+            assert intent.due_at is not None or not (intent.is_lagging or intent.message_pending), intent
 
     def teardown(self) -> None:
         """Once faults stop, the catalogue equals the truth; what was stopped is announced again, as it asks to be."""
@@ -196,17 +196,17 @@ class Chaos(Tallied):
         for _ in range(ROUNDS_TO_SETTLE):
             self.sweep()
             while self.outbox.messages:
-                self._look(self.outbox.messages.pop(0))
+                self._reconcile(self.outbox.messages.pop(0))
 
     def happen(self, server_id: str, what: str, at: int = 0, strike: Callable[[], None] | None = None) -> bool:
         """Let one change be acted upon; return whether the look that would finish it was struck, `at` this step."""
         word, _, group = what.partition(" ")
         self.say(SAID[word], server_id, (group,))
         self.silent = {server_id} if word == "silence" else set()
-        for _ in range(self.patience.looks - 1 if word == "silence" else 0):
-            self._look(server_id)
+        for _ in range(self.patience.quarantine_after - 1 if word == "silence" else 0):
+            self._reconcile(server_id)
         self.steps.interruptions = [*[lambda: None] * at, strike] if strike else []
-        self._look(server_id)
+        self._reconcile(server_id)
         was_struck = not self.steps.interruptions
         self.steps.interruptions = []
         return was_struck
@@ -244,7 +244,7 @@ class Chaos(Tallied):
                 assert (record.tokens, record.tool_count) == self.sums(server_id)
 
     def catalogue(self) -> dict[str, tuple[object, ...]]:
-        held = (each.tool for each in self.index.held())
+        held = (stored.tool for stored in self.index.held())
         return {
             point_id(tool.server_id, tool.definition.name): (
                 tool.qualified_name, tool.status, tool.groups, tool.digest, dict(tool.token_counts),
@@ -265,7 +265,7 @@ class Chaos(Tallied):
 
     def _tools(self, server_id: str, status: Status) -> tuple[Any, ...]:
         if status != "running":
-            return tuple(each.tool.definition for each in self.index.held() if each.tool.server_id == server_id)
+            return tuple(stored.tool.definition for stored in self.index.held() if stored.tool.server_id == server_id)
         found = self.world.servers[server_id]
         assert isinstance(found, Listing)
         return found.tools
@@ -275,7 +275,7 @@ class Chaos(Tallied):
         return dict.fromkeys(ENCODINGS, sum(estimate(tool.wire) for tool in tools)), len(tools)
 
 
-class ChaosWithoutPatience(Chaos):
+class ChaosWithoutRetries(Chaos):
     """The same where a server is stopped by its first failed look, and parked by the first that kills its worker."""
 
-    patience = Patience(looks=1, stop_after_s=0.0)
+    patience = FailurePolicy(quarantine_after=1, give_up_after_s=0.0)

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from query.auth.tokens import new_token
-from shared.errors import ServerUnknown, ServiceRefused, ServiceUnreachable
+from shared.errors import ServerUnknown, ServiceRejected, ServiceUnreachable
 from shared.settings import load_settings
 from tests.e2e.test_serve import serving
 from tests.support.hostile.processes import good_stdio
@@ -19,7 +19,7 @@ from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from toolscale.app import app
 from toolscale.client.costs import costs
-from toolscale.client.query import asking
+from toolscale.client.query import open_query_client
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_the_catalogue_answers_the_same_while_it_is_served_and_afterwards(
         monkeypatch.setenv("TOOLSCALE_PORT", url.split(":")[-1].removesuffix("/mcp"))
         served = _everything()
         by_url = answer("ls", "--url", url)
-        with asking(load_settings(), url) as ask:
+        with open_query_client(load_settings(), url) as ask:
             whole = costs(ask)
             in_pages = costs(lambda tool, arguments: ask(tool, {**arguments, "max_tokens": 1_000}))
     alone = _everything()
@@ -74,7 +74,7 @@ def test_the_catalogue_answers_the_same_while_it_is_served_and_afterwards(
 def _everything() -> dict[str, Any]:
     found = answer("find", "the", "first", "tool", "--limit", "2")
     assert found.pop("nextCursor")  # sealed anew each time
-    listed = [{**server, "next_look_at": None} for server in answer("ls")]
+    listed = [{**server, "next_reconcile_at": None} for server in answer("ls")]
     return {"find": found, "ls": listed, "show": answer("show", "good")}
 
 
@@ -115,11 +115,11 @@ def test_a_service_that_wants_a_token_is_shown_one_and_says_so_without(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = new_token()
-    monkeypatch.setenv("TOOLSCALE_TOKENS", str(token_file(config.with_name("tokens.toml"), ann=entry(token))))
+    monkeypatch.setenv("TOOLSCALE_TOKENS_FILE", str(token_file(config.with_name("tokens.toml"), ann=entry(token))))
     with serving(config) as (_, url):
-        with pytest.raises(ServiceRefused, match=r"answered 401: .*--token"):
+        with pytest.raises(ServiceRejected, match=r"answered 401: .*--token"):
             run("find", "anything", "--url", url)
-        with pytest.raises(ServiceRefused, match="answered 401"):
+        with pytest.raises(ServiceRejected, match="answered 401"):
             run("find", "anything", "--url", url, "--token", new_token())
         known = run("find", "anything", "--url", url, "--token", token, "--json")
 

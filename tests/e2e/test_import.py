@@ -23,7 +23,7 @@ def test_the_servers_of_a_client_are_imported_and_served(tmp_path: Path) -> None
         "XDG_CONFIG_HOME": "",
         "REDIS_URL": "",
         "QDRANT_URL": "",
-        "TOOLSCALE_CONFIG": "",
+        "TOOLSCALE_MCP_CONFIG": "",
     }
     composition = Composition("", tmp_path, environment)
 

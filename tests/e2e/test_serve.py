@@ -120,7 +120,9 @@ def test_one_process_shows_the_metrics_of_both_sides(config: Path) -> None:
     with serving(config) as (_, url):
         ask(url)
         metrics = url.removesuffix("/mcp") + "/metrics"
-        eventually(lambda: 'toolscale_looks_total{result="changed"}' in scraped(metrics), what="the end of the look")
+        eventually(
+            lambda: 'toolscale_reconciles_total{result="changed"}' in scraped(metrics), what="the end of the look"
+        )
         found = scraped(metrics)
 
     assert found['toolscale_requests_total{outcome="ok",tool="find_tool"}'] >= 1

@@ -120,7 +120,7 @@ def test_whoever_interrupts_a_wait_gets_no_traceback(tmp_path: Path) -> None:
         waiting(tmp_path, TOOLSCALE, "resync", "--wait") as process,
         closing(open_intents(load_settings(data_dir=tmp_path))) as intents,
     ):
-        eventually(lambda: [each.desired for each in intents.intents()] == [2], 60, "the resync")
+        eventually(lambda: [intent.desired for intent in intents.intents()] == [2], 60, "the resync")
 
         process.send_signal(signal.SIGINT)
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from query.catalogue import Catalogue
 from query.find import find_tool
 from query.paging.budget import MIN_TOKENS, counting, json_text
-from query.paging.policy import Answers
-from query.response.find_response import FindAnswer
+from query.paging.policy import ResponsePolicy
+from query.response.find_response import FindResponse
 from query.savings.ledger import Ledger
 from query.search.request import FindRequest
 from shared.catalog import Encoding, IndexedTool, Scope
@@ -20,7 +20,7 @@ WORDS = ["read", "write", "file", "mail", "send", "issue", "list", "zap"]
 ENCODING: Encoding = "cl100k_base"
 COUNT = counting(ENCODING)
 EMBEDDER = FakeEmbedder()
-ANSWERS = Answers()
+ANSWERS = ResponsePolicy()
 
 names = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map("_".join)
 
@@ -41,17 +41,17 @@ MODES: list[ResponseMode] = ["auto", "summary", "detailed"]
 modes = st.sampled_from(MODES)
 
 
-def ask(index: FakeIndex, *, mode: ResponseMode, limit: int, max_tokens: int, cursor: str | None) -> FindAnswer:
+def ask(index: FakeIndex, *, mode: ResponseMode, limit: int, max_tokens: int, cursor: str | None) -> FindResponse:
     request = FindRequest(
         tool_description="read a file", limit=limit, detail=mode, max_tokens=max_tokens, cursor=cursor
     )
-    catalogue = Catalogue(index, EMBEDDER, Ledger(index), ENCODING, no_match_below=-1, answers=ANSWERS)
+    catalogue = Catalogue(index, EMBEDDER, Ledger(index), ENCODING, no_match_threshold=-1, response_policy=ANSWERS)
     answer = find_tool(request, Scope(), catalogue)
     assert COUNT(json_text(answer.as_object())) <= max_tokens
     return answer
 
 
-def shown(answer: FindAnswer) -> list[str]:
+def shown(answer: FindResponse) -> list[str]:
     return [f"{tool.server}:{tool.name}" for tool in answer.tools]
 
 

@@ -18,7 +18,7 @@ from mcp.types import INVALID_PARAMS, CallToolResult, TextContent
 from query.caller import USING, Caller
 from query.catalogue import Catalogue
 from query.paging.budget import MIN_TOKENS
-from query.paging.policy import Answers
+from query.paging.policy import ResponsePolicy
 from query.savings.ledger import Ledger
 from query.server.mcp import service_of
 from shared.toolset import Toolset
@@ -42,7 +42,7 @@ Turn = Callable[[Client, str | None], Awaitable[Page]]
 
 EVERYTHING = Toolset(name="all", tools=tuple(f"srv{number}" for number in range(SERVERS)))
 # one for all, as replicas share a key: what refuses a cursor is not that another process made it
-ANSWERS = Answers(max_tokens=MIN_TOKENS)
+ANSWERS = ResponsePolicy(max_tokens=MIN_TOKENS)
 MODES = ("legacy", "2026-07-28")
 modes = st.sampled_from(MODES)
 
@@ -63,7 +63,7 @@ async def asking(fleet: Sequence[Server], caller: Caller, mode: str) -> AsyncGen
     index = catalogue(fleet)
     index.put_toolset(EVERYTHING)
     # whether anything fits hangs on how rare a word is, which is counted over all tools
-    over = Catalogue(index, FakeEmbedder(), Ledger(index), no_match_below=-1, answers=ANSWERS)
+    over = Catalogue(index, FakeEmbedder(), Ledger(index), no_match_threshold=-1, response_policy=ANSWERS)
     with closing(upstreams_to({})) as upstreams:
         async with Client(service_of(over, upstreams, lambda _: caller), mode=mode) as client:
             yield client

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from mcp.types import TextContent
 
 from query.history.periods import today
-from query.history.recorder import Recorder
+from query.history.recorder import UsageRecorder
 from query.history.sqlite_store import SqliteHistory
-from query.history.store import Called
-from query.reports.catalogue_size import SizeObserver
+from query.history.store import CallEvent
+from query.reports.catalogue_size import CatalogueSampler
 from query.savings.ledger import Ledger
-from shared.catalog import ENCODINGS, RECIPE, Encoding, Endpoint, IndexedTool, ServerRecord, Status
+from shared.catalog import ENCODINGS, FEATURES_VERSION, Encoding, Endpoint, IndexedTool, ServerRecord, Status
 from tests.support.calling import upstreams_to
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 from tests.support.http_callers import app_of, entry, http_client, mcp_client, static
@@ -52,14 +52,16 @@ class Server:
 
     def record(self) -> ServerRecord:
         counted = [tool for tool in self.tools if tool.token_counts]
-        sums: dict[Encoding, int] = {each: sum(tool.token_counts[each] for tool in counted) for each in ENCODINGS}
+        sums: dict[Encoding, int] = {
+            encoding: sum(tool.token_counts[encoding] for tool in counted) for encoding in ENCODINGS
+        }
         names = tuple(tool.definition.name for tool in self.tools if not tool.token_counts)
         return ServerRecord(
             server_id=self.server_id,
             endpoint=Endpoint(),
             groups=self.groups,
             status=self.status,
-            recipe=RECIPE,
+            features_version=FEATURES_VERSION,
             tool_count=len(self.tools),
             tokens=sums,
             uncounted=dict.fromkeys(ENCODINGS, names) if names else {},
@@ -164,7 +166,7 @@ def test_a_caller_is_told_the_same_as_if_foreign_servers_did_not_exist(
     calls = [("find_tool", request) for request in asked]
     with_others, alone = answers(fleet, groups, mode, calls), answers(own, groups, mode, calls)
 
-    assert [without_ranking(each) for each in with_others] == [without_ranking(each) for each in alone]
+    assert [without_ranking(text) for text in with_others] == [without_ranking(text) for text in alone]
     assert mentioned(" ".join(with_others)) <= {server.server_id for server in own}
 
 
@@ -181,10 +183,10 @@ def test_a_foreign_tool_is_as_unknown_as_one_that_does_not_exist_even_to_those_w
     answer: dict[str, Any] = json.loads(told)
     unknown, *others = answer["not_found"]
     assert {tool["server"] for tool in answer["tools"]} <= own
-    for each in others:
-        if not mentioned(each["name"]) <= own:
-            assert each["reason"] == unknown["reason"]
-        assert mentioned(json.dumps([each["reason"], each.get("candidates")])) <= own
+    for problem in others:
+        if not mentioned(problem["name"]) <= own:
+            assert problem["reason"] == unknown["reason"]
+        assert mentioned(json.dumps([problem["reason"], problem.get("candidates")])) <= own
 
 
 PAGES = ("/ui", "/ui/servers", "/ui/history", *(f"/ui/servers/srv{number}" for number in range(SERVERS)))
@@ -194,17 +196,17 @@ def pages(fleet: Sequence[Server], groups: frozenset[str] | None, paths: Sequenc
     """Return what the page shows to a caller with a token for these groups, after a day on which all was used."""
     index = catalogue(fleet)
 
-    async def look(file: Path, savings: Recorder) -> list[str]:
+    async def look(file: Path, savings: UsageRecorder) -> list[str]:
         authentication = static(file, caller=entry("token", "*" if groups is None else sorted(groups)))
         async with http_client(app_of(index, authentication, savings=savings), "token") as http:
             return [(await http.get(path)).text for path in paths]
 
     with tempfile.TemporaryDirectory() as directory, closing(SqliteHistory(Path(directory) / "db", 30)) as history:
-        SizeObserver(Ledger(index), history, "cl100k_base").look()
+        CatalogueSampler(Ledger(index), history, "cl100k_base").sample()
         used = [tool for server in fleet for tool in server.tools]
         for name in ("caller", "somebody else") if groups is None else ("somebody else",):
-            history.add([Called(today(), name, tool.server_id, tool.definition.name, 100) for tool in used])
-        with closing(Recorder(history)) as savings:
+            history.add([CallEvent(today(), name, tool.server_id, tool.definition.name, 100) for tool in used])
+        with closing(UsageRecorder(history)) as savings:
             return anyio.run(look, Path(directory) / "tokens.toml", savings)
 
 

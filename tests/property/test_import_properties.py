@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.upstream.mcp_json import server_id
-from toolscale.importing.client_files import Client, Place
+from toolscale.importing.client_files import Client, ClientFile
 from toolscale.importing.entries import OPERATORS_OWN, definition
-from toolscale.importing.find import Found
+from toolscale.importing.find import FoundServer
 from toolscale.importing.merge import OnConflict, merge
 
 names = st.sampled_from(["git", "git-cursor", "git-cursor-2", "My Server", "My:Server", "docs"])
@@ -24,14 +24,16 @@ modes = st.sampled_from(get_args(OnConflict))
 
 
 @st.composite
-def findings(draw: st.DrawFn) -> Found:
-    place = Place(Path("/home/ann/file.json"), draw(st.sampled_from([None, Client.CURSOR, Client.VSCODE])))
+def findings(draw: st.DrawFn) -> FoundServer:
+    place = ClientFile(Path("/home/ann/file.json"), draw(st.sampled_from([None, Client.CURSOR, Client.VSCODE])))
     project = draw(st.sampled_from([None, Path("/projects/cursor"), Path("/projects/web")]))
-    return Found(server_id(draw(names)), {"command": draw(st.sampled_from(["x", "y", "z"]))}, place, project)
+    return FoundServer(server_id(draw(names)), {"command": draw(st.sampled_from(["x", "y", "z"]))}, place, project)
 
 
 @given(files, st.lists(findings(), max_size=8), modes, modes)
-def test_importing_again_changes_nothing(file: dict[str, Any], found: list[Found], first: Any, again: Any) -> None:
+def test_importing_again_changes_nothing(
+    file: dict[str, Any], found: list[FoundServer], first: Any, again: Any
+) -> None:
     once = merge(file, found, first)
     twice = merge(once.servers, found, first)
 
@@ -43,11 +45,11 @@ def test_importing_again_changes_nothing(file: dict[str, Any], found: list[Found
 
 @given(files, st.lists(findings(), max_size=8), modes)
 def test_nothing_of_the_file_is_lost_and_everything_found_is_accounted_for(
-    file: dict[str, Any], found: list[Found], mode: Any
+    file: dict[str, Any], found: list[FoundServer], mode: Any
 ) -> None:
     merged = merge(file, found, mode)
 
-    assert [outcome.found for outcome in merged.outcomes] == found
+    assert [outcome.server for outcome in merged.outcomes] == found
     replaced = {outcome.name for outcome in merged.outcomes if outcome.became == "replaced"}
     for name, entry in file.items():
         if server_id(name) not in replaced:
@@ -59,4 +61,4 @@ def test_nothing_of_the_file_is_lost_and_everything_found_is_accounted_for(
     by_id = {server_id(name): entry for name, entry in merged.servers.items()}
     for outcome in merged.outcomes:
         if outcome.became != "kept out":
-            assert definition(by_id[outcome.name]) == definition(outcome.found.entry)
+            assert definition(by_id[outcome.name]) == definition(outcome.server.entry)

@@ -76,7 +76,7 @@ def test_answers_equal_a_recount(
 
 def _replace_all(index: QdrantIndex, fleet: list[IndexedTool]) -> None:
     for server_id in SERVERS:
-        index.delete(server_id, index.states(server_id))
+        index.delete(server_id, index.tool_states(server_id))
     index.upsert([embedded(tool, seed) for seed, tool in enumerate(fleet)])
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.chaos.fates import Fates
 from tests.chaos.playing import how_to_play, play, redis_at, sqlite_in
-from tests.chaos.schedules import Chaos, ChaosWithoutPatience, OpenStore
+from tests.chaos.schedules import Chaos, ChaosWithoutRetries, OpenStore
 
 SETTINGS = how_to_play(int(os.environ.get("CHAOS_SCHEDULES", "15")))
 
@@ -73,7 +73,7 @@ def test_a_write_that_comes_after_those_of_another_run_is_made_good_whatever_it_
 
 def test_a_stop_that_was_killed_at_any_step_is_in_the_record_or_the_next_look_makes_up_for_it(tmp_path: Path) -> None:
     for step in count():
-        world = ChaosWithoutPatience(sqlite_in(tmp_path))
+        world = ChaosWithoutRetries(sqlite_in(tmp_path))
         world.say("up", "a", ("x",))
         world.settle()
 
@@ -90,7 +90,7 @@ def test_every_server_is_looked_at_after_its_last_event_whatever_becomes_of_mess
     play(Fates, open_store, SETTINGS)
 
 
-@pytest.mark.parametrize("world", [Chaos, ChaosWithoutPatience])
+@pytest.mark.parametrize("world", [Chaos, ChaosWithoutRetries])
 def test_the_catalogue_ends_equal_to_the_truth_wherever_looks_are_cut_off(
     open_store: OpenStore, world: type[Chaos]
 ) -> None:

@@ -15,8 +15,8 @@ from query.savings.ledger import Ledger
 from query.search.request import FindRequest
 from query.tools.describe_tool import DescribeRequest, describe_tools
 from query.tools.listing import ListRequest, list_tools
-from query.toolsets.active import within
-from shared.catalog import RECIPE, Endpoint, IndexedTool, Scope, ServerRecord
+from query.toolsets.active import with_toolset
+from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, Scope, ServerRecord
 from shared.toolset import Toolset
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 
@@ -48,7 +48,7 @@ def note(index: FakeIndex, server: str) -> None:
     record = ServerRecord(
         server_id=server,
         endpoint=Endpoint(),
-        recipe=RECIPE,
+        features_version=FEATURES_VERSION,
         last_listed_at=1.0,
         tool_count=len(tools),
         tokens={"cl100k_base": sum(tool.token_counts.get("cl100k_base", 0) for tool in tools)},
@@ -58,7 +58,7 @@ def note(index: FakeIndex, server: str) -> None:
 
 
 def catalogue_of(index: FakeIndex) -> Catalogue:
-    return Catalogue(index, FakeEmbedder(), Ledger(index), no_match_below=-1)
+    return Catalogue(index, FakeEmbedder(), Ledger(index), no_match_threshold=-1)
 
 
 def all_pages(
@@ -139,7 +139,7 @@ def test_nothing_outside_a_toolset_is_found_listed_described_or_counted(
     fleet: dict[tuple[str, str], int | None], entries: list[str], asked: str
 ) -> None:
     catalogue = catalogue_of(index_of(fleet))
-    caller = within(Caller("ann"), Toolset(name="t", tools=tuple(entries)))
+    caller = with_toolset(Caller("ann"), Toolset(name="t", tools=tuple(entries)))
     inside = {tool: tokens for tool, tokens in fleet.items() if tool[0] in entries or ":".join(tool) in entries}
 
     pages = all_pages(catalogue, allowed=caller.scope)
@@ -151,6 +151,6 @@ def test_nothing_outside_a_toolset_is_found_listed_described_or_counted(
     assert {(tool.server, tool.name) for tool in found.tools} <= set(inside)
     assert found.token_metrics.baseline_tokens == sum(tokens or 0 for tokens in inside.values())
     assert {(tool.server, tool.name) for tool in described.tools} == set(inside)
-    assert {name for each in described.not_found or () for name in each.candidates or ()} <= {
+    assert {name for problem in described.not_found or () for name in problem.candidates or ()} <= {
         ":".join(tool) for tool in inside
     }

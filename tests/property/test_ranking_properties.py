@@ -21,7 +21,7 @@ bm25 = st.dictionaries(points, st.integers(1, 40).map(float), max_size=8)
 @st.composite
 def found(draw: st.DrawFn) -> Candidates:
     lists = (draw(cosines), draw(cosines), draw(bm25))
-    return Candidates(8, *lists, {point: (point in "abc" and "x") or "y" for each in lists for point in each})
+    return Candidates(8, *lists, {point: (point in "abc" and "x") or "y" for scores in lists for point in scores})
 
 
 @given(whole=found(), clauses=st.lists(found(), max_size=3), seed=st.integers())
@@ -30,7 +30,7 @@ def test_every_candidate_is_ranked_once_and_in_an_order_the_engine_does_not_deci
 ) -> None:
     ranked = rank(whole, clauses)
 
-    assert set(ranked) == {point for each in (whole, *clauses) for point in each.servers}
+    assert set(ranked) == {point for candidates in (whole, *clauses) for point in candidates.servers}
     assert list(ranked.values()) == sorted(ranked.values(), reverse=True)
     assert list(rank(_shuffled(whole, seed), clauses)) == list(ranked)
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from tests.support.builders import up
 from workers.intents.base import Change, StoredIntents
 from workers.intents.store import Intent
-from workers.intents.transitions import Pace
+from workers.intents.transitions import RetryPolicy
 
-PACE = Pace(first_s=15.0, longest_s=900.0, resync_s=300.0)
+PACE = RetryPolicy(first_s=15.0, longest_s=900.0, resync_s=300.0)
 SWEEP_S = 5.0
 LOOKS = 5
 HOURS_S = 4 * 3_600.0
@@ -30,7 +30,7 @@ FEW = 3
 class RememberedIntents(StoredIntents):
     """The intents in a dictionary, by a clock that stands until it is set."""
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: RetryPolicy) -> None:
         super().__init__(pace)
         self.now = 0.0
         self.kept: dict[str, Intent] = {}
@@ -55,7 +55,9 @@ class RememberedIntents(StoredIntents):
         raise NotImplementedError
 
     def _due(self, limit: int) -> list[str]:
-        return [each.server_id for each in self.kept.values() if each.due_at is not None and each.due_at <= self.now]
+        return [
+            intent.server_id for intent in self.kept.values() if intent.due_at is not None and intent.due_at <= self.now
+        ]
 
 
 @dataclass
@@ -70,7 +72,9 @@ class Site:
     listed_at: dict[str, float] = field(default_factory=dict[str, float])
 
     def announce(self, server_ids: list[str]) -> None:
-        self.messages += [each for each in server_ids if self.intents.record(up(each), due_in_s=15).needs_wake]
+        self.messages += [
+            server_id for server_id in server_ids if self.intents.record(up(server_id), due_in_s=15).needs_message
+        ]
 
     def tick(self) -> None:
         self.intents.now += SWEEP_S

@@ -11,17 +11,19 @@ from hypothesis import strategies as st
 from query.catalogue import Catalogue
 from query.find import find_tool
 from query.paging.budget import counting
-from query.paging.policy import Answers
-from query.response.find_response import FindAnswer
+from query.paging.policy import ResponsePolicy
+from query.response.find_response import FindResponse
 from query.savings.ledger import EVERYTHING_EVERY_S, OVERLAP_EVERY_S, OVERLAP_US, Ledger
 from query.savings.savings import UNCOUNTED_SHOWN
 from query.search.request import FindRequest
-from shared.catalog import RECIPE, Encoding, Endpoint, IndexedTool, Scope, ServerRecord, Status
+from shared.catalog import FEATURES_VERSION, Encoding, Endpoint, IndexedTool, Scope, ServerRecord, Status
 from tests.support.fakes import FakeEmbedder, FakeIndex, embedded, make_tool
 
 ENCODING: Encoding = "cl100k_base"
 MOST = 50  # the largest limit
-UNBOUNDED = Answers(max_tokens=MOST * 10**7)  # so that every answer is of definitions, which the baseline is made of
+UNBOUNDED = ResponsePolicy(
+    max_tokens=MOST * 10**7
+)  # so that every answer is of definitions, which the baseline is made of
 counting(ENCODING)  # loaded before the first example is timed
 STATUSES: tuple[Status, ...] = ("running", "stopped", "quarantined")
 group_sets = st.frozensets(st.sampled_from(["dev", "ops", "office"]))
@@ -56,7 +58,7 @@ class World:
     def record(self, server_id: str, revision: int) -> ServerRecord:
         counted = [count for count in self.counts if count is not None]
         return ServerRecord(
-            recipe=RECIPE,
+            features_version=FEATURES_VERSION,
             last_listed_at=1.0,
             server_id=server_id,
             endpoint=Endpoint(),
@@ -73,20 +75,20 @@ worlds = st.builds(World, st.sampled_from(STATUSES), group_sets, st.lists(counts
 
 
 def write_tools(index: FakeIndex, server_id: str, world: World) -> None:
-    index.delete(server_id, index.states(server_id))
+    index.delete(server_id, index.tool_states(server_id))
     index.upsert([embedded(tool, seed=i) for i, tool in enumerate(world.tools(server_id))])
 
 
-def find(index: FakeIndex, ledger: Ledger, scope: Scope, limit: int) -> FindAnswer:
+def find(index: FakeIndex, ledger: Ledger, scope: Scope, limit: int) -> FindResponse:
     request = FindRequest(tool_description="anything", limit=limit)
-    return find_tool(request, scope, Catalogue(index, FakeEmbedder(), ledger, ENCODING, -1, answers=UNBOUNDED))
+    return find_tool(request, scope, Catalogue(index, FakeEmbedder(), ledger, ENCODING, -1, response_policy=UNBOUNDED))
 
 
 def visible(index: FakeIndex, scope: Scope) -> list[IndexedTool]:
     return list(index.tools(scope, limit=1_000).tools)
 
 
-def check_always(answer: FindAnswer) -> None:
+def check_always(answer: FindResponse) -> None:
     """Hold what must be true of every answer, whatever is being written meanwhile."""
     metrics = answer.token_metrics
     assert min(metrics.baseline_tokens, metrics.returned_tokens, metrics.tokens_saved) >= 0
@@ -98,7 +100,7 @@ def check_always(answer: FindAnswer) -> None:
     assert uncounted <= set(metrics.uncounted) or len(metrics.uncounted) == UNCOUNTED_SHOWN
 
 
-def check_exactly(answer: FindAnswer, tools: Sequence[IndexedTool]) -> None:
+def check_exactly(answer: FindResponse, tools: Sequence[IndexedTool]) -> None:
     """Hold the metrics to a recount over the tools themselves."""
     metrics = answer.token_metrics
     assert metrics.baseline_tokens == sum(tool.token_counts.get(ENCODING, 0) for tool in tools)

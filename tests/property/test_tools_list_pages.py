@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from query.caller import Caller
 from query.catalogue import Catalogue
-from query.paging.policy import Answers
+from query.paging.policy import ResponsePolicy
 from query.savings.ledger import Ledger
 from query.server.tools_list import page_of_tools
-from query.tools.registry import offers
+from query.tools.registry import builtin_tools
 from query.tools.toolset_tools import toolsets_of
 from shared.toolset import Toolset
 from tests.support.calling import upstreams_to
@@ -21,7 +21,7 @@ from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 # the same names on several servers, so that what a tool is called changes while others come and go
 WORDS = ("read", "send", "search", "convert", "file", "mail", "time")
 SERVERS = ("a", "b", "s", "z")
-SMALL = Answers(max_tokens=200)
+SMALL = ResponsePolicy(max_tokens=200)
 ANN = Caller("ann", toolset="all")
 
 Tool = tuple[str, str]
@@ -48,15 +48,15 @@ def apply(index: FakeIndex, change: Change) -> None:
 
 def pages(index: FakeIndex, between: Sequence[Change]) -> Iterator[list[Tool]]:
     """Yield the tools of each page, a change of the catalogue before every next one."""
-    catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), answers=SMALL)
+    catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), response_policy=SMALL)
     left, cursor = iter(between), None
     upstreams = upstreams_to({})
     try:
-        ours = offers(catalogue, upstreams)
+        ours = builtin_tools(catalogue, upstreams)
         toolsets = toolsets_of(catalogue, ours)
         while True:
-            direct = toolsets.direct(toolsets.activated(ANN))
-            page = page_of_tools([*ours, *direct.offers], cursor, ANN, SMALL)
+            direct = toolsets.direct(toolsets.with_toolset_scope(ANN))
+            page = page_of_tools([*ours, *direct.handlers], cursor, ANN, SMALL)
             shown = [direct.by_name[tool.name] for tool in page.tools if tool.name in direct.by_name]
             yield [(tool.server_id, tool.definition.name) for tool in shown]
             if (cursor := page.next_cursor) is None:

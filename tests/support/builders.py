@@ -17,9 +17,9 @@ from tests.support.fakes import FakeEmbedder, FakeIndex
 from workers.dependencies import Dependencies
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.store import Intent
-from workers.intents.transitions import Pace
+from workers.intents.transitions import RetryPolicy
 
-PACE = Pace(first_s=0.05, longest_s=1.0)
+RETRY_POLICY = RetryPolicy(first_s=0.05, longest_s=1.0)
 
 URL = "http://127.0.0.1:9/mcp"
 
@@ -55,10 +55,10 @@ class World:
     """What each server would offer now: a listing, or the error a look ends in. `looks` lists who was asked."""
 
     servers: dict[str, Listing | ServerError] = field(default_factory=dict[str, "Listing | ServerError"])
-    looks: list[str] = field(default_factory=list[str])
+    listed: list[str] = field(default_factory=list[str])
 
     def list_server(self, intent: Intent) -> Listing:
-        self.looks.append(intent.server_id)
+        self.listed.append(intent.server_id)
         found = self.servers[intent.server_id]
         if isinstance(found, ServerError):
             raise found
@@ -99,7 +99,7 @@ class WritePath:
 
     def tool_names(self, server_id: str = "s") -> set[str]:
         """Return the names of the tools that the index holds of a server."""
-        return set(self.index.states(server_id))
+        return set(self.index.tool_states(server_id))
 
 
 def write_path(directory: Path, *, failing: frozenset[Encoding] = frozenset()) -> WritePath:
@@ -108,7 +108,7 @@ def write_path(directory: Path, *, failing: frozenset[Encoding] = frozenset()) -
     counters: dict[Encoding, Counter] = {"cl100k_base": counted, "o200k_base": estimate, "heuristic": estimate}
     counters |= dict.fromkeys(failing, _fail)
     clock = Clock()
-    intents = SqliteIntents(directory / "intents.sqlite3", PACE, clock=clock)
+    intents = SqliteIntents(directory / "intents.sqlite3", RETRY_POLICY, clock=clock)
     deps = Dependencies(intents, index, embedder, counters, world.list_server)
     return WritePath(deps, world, index, embedder, counted, clock)
 

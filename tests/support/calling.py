@@ -16,7 +16,7 @@ from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
 from query.savings.ledger import Ledger
 from query.server.mcp import build_server
-from query.tools.registry import offers
+from query.tools.registry import builtin_tools
 from shared.catalog import Endpoint, IndexedTool, ServerRecord, ToolDefinition
 from shared.upstream.dial import Dialler, Target
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
@@ -56,7 +56,7 @@ async def calling(
 ) -> AsyncGenerator[Client]:
     """Yield a client of a service that can call these tools on these targets."""
     with closing(upstreams_to(targets, limits)) as upstreams:
-        server = build_server(offers(catalogue_of(tools, protocol_version), upstreams))
+        server = build_server(builtin_tools(catalogue_of(tools, protocol_version), upstreams))
         async with Client(server, mode=mode) as client:
             yield client
 

@@ -12,7 +12,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm" / "toolscale"
-PORTS = {"worker": 9464, "query": 8765, "door": 8766, "flower": 5555}
+PORTS = {"worker": 9464, "query": 8765, "events-api": 8766, "flower": 5555}
 
 Manifest = dict[str, Any]
 
@@ -41,7 +41,7 @@ def _manifests(name: str) -> list[Manifest]:
 
 def manifests(name: str, *kinds: str) -> list[Manifest]:
     """Return the manifests of these kinds, all without one, that a file in `ci/` makes."""
-    return [each for each in copy.deepcopy(_manifests(name)) if not kinds or each["kind"] in kinds]
+    return [manifest for manifest in copy.deepcopy(_manifests(name)) if not kinds or manifest["kind"] in kinds]
 
 
 def component(manifest: Manifest) -> str:
@@ -51,7 +51,7 @@ def component(manifest: Manifest) -> str:
 
 def deployments(name: str) -> dict[str, Manifest]:
     """Return the Deployments by component."""
-    return {component(each): each for each in manifests(name, "Deployment")}
+    return {component(manifest): manifest for manifest in manifests(name, "Deployment")}
 
 
 def container(deployment: Manifest) -> dict[str, Any]:
@@ -63,4 +63,4 @@ def container(deployment: Manifest) -> dict[str, Any]:
 def environment(deployment: Manifest) -> dict[str, Any]:
     """Return a container's variables: texts, or a reference."""
     given = container(deployment)["env"]
-    return {each["name"]: each.get("value", each.get("valueFrom")) for each in given}
+    return {variable["name"]: variable.get("value", variable.get("valueFrom")) for variable in given}

@@ -32,26 +32,26 @@ class Collector:
 
     def names(self, trace: str) -> set[tuple[str, str]]:
         """Return service and name of the spans of a trace."""
-        return {(each.service, each.name) for each in self.spans if each.trace == trace}
+        return {(span.service, span.name) for span in self.spans if span.trace == trace}
 
     def named(self, name: str) -> list[Span]:
         """Return the spans of this name."""
-        return [each for each in self.spans if each.name == name]
+        return [span for span in self.spans if span.name == name]
 
     def add(self, body: bytes) -> None:
         """Keep the spans of a request."""
         for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-            given = {each.key: each.value.string_value for each in resource.resource.attributes}
+            given = {attribute.key: attribute.value.string_value for attribute in resource.resource.attributes}
             for scope in resource.scope_spans:
                 self.spans += [
                     Span(
                         given["service.name"],
-                        each.name,
-                        each.trace_id.hex(),
-                        each.span_id.hex(),
-                        each.parent_span_id.hex(),
+                        span.name,
+                        span.trace_id.hex(),
+                        span.span_id.hex(),
+                        span.parent_span_id.hex(),
                     )
-                    for each in scope.spans
+                    for span in scope.spans
                 ]
 
 

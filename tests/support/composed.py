@@ -21,7 +21,7 @@ from tests.support.redis_server import free_port
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
 PAGE = ROOT / "docs" / "compose.md"
-OURS = ("worker", "beat", "listening", "watch-docker", "watch-kubernetes", "door", "query", "flower")
+OURS = ("worker", "beat", "notifications", "watch-docker", "watch-kubernetes", "events-api", "query", "flower")
 
 Service = dict[str, Any]
 
@@ -96,7 +96,9 @@ class Composed:
     def _paths(self, name: str) -> dict[str, str]:
         own = self.directory / f"{name}-tmp"
         own.mkdir(exist_ok=True)
-        mounts = {each["target"]: filled_in(each["source"], self.given) for each in SERVICES[name].get("volumes", [])}
+        mounts = {
+            volume["target"]: filled_in(volume["source"], self.given) for volume in SERVICES[name].get("volumes", [])
+        }
         return {"/tmp": str(own)} | {target: str((ROOT / source).resolve()) for target, source in mounts.items()}
 
     def _addresses(self) -> dict[str, str]:

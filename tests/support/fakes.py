@@ -19,7 +19,6 @@ from shared.catalog import (
     EmbeddedTool,
     Encoding,
     IndexedTool,
-    Prepared,
     QueryVectors,
     Scope,
     ServerRecord,
@@ -27,6 +26,7 @@ from shared.catalog import (
     Status,
     TokenSum,
     ToolDefinition,
+    ToolFeatures,
     ToolPage,
     ToolVectors,
     digest,
@@ -97,7 +97,7 @@ def ingested(tool: IndexedTool, embedder: Embedder) -> EmbeddedTool:
 def closest(index: ToolIndex, query: QueryVectors, scope: Scope, depth: int) -> list[IndexedTool]:
     """Return the tools of the scope in the order of their names' vectors, closest first."""
     (candidates,) = index.search([query], scope, depth)
-    tools = index.fetch(list(candidates.name))
+    tools = index.get(list(candidates.name))
     return [tools[point] for point in candidates.name if point in tools]  # others may be deleting
 
 
@@ -165,13 +165,13 @@ class FakeIndex:
     def points(self) -> dict[str, EmbeddedTool]:
         """Return all that is written, by qualified name."""
         with self._held():
-            return {each.tool.qualified_name: each for each in self._tools.values()}
+            return {stored.tool.qualified_name: stored for stored in self._tools.values()}
 
     def upsert(self, tools: Sequence[EmbeddedTool]) -> None:
         with self._held():
-            for each in tools:
-                self._tools[_id(each.tool)] = each
-                self.upserted.append(each.tool.qualified_name)
+            for added in tools:
+                self._tools[_id(added.tool)] = added
+                self.upserted.append(added.tool.qualified_name)
 
     def delete(self, server_id: str, tool_names: Collection[str]) -> None:
         with self._held():
@@ -179,50 +179,50 @@ class FakeIndex:
                 if self._tools.pop(point_id(server_id, name), None):
                     self.deleted.append(f"{server_id}:{name}")
 
-    def prepared(self, digests: Collection[str]) -> dict[str, Prepared]:
+    def features_by_digest(self, digests: Collection[str]) -> dict[str, ToolFeatures]:
         with self._held():
-            held = [each for each in self._tools.values() if each.tool.digest in digests]
-        return {each.tool.digest: Prepared(each.tool.token_counts, each.vectors) for each in held}
+            held = [stored for stored in self._tools.values() if stored.tool.digest in digests]
+        return {stored.tool.digest: ToolFeatures(stored.tool.token_counts, stored.vectors) for stored in held}
 
-    def states(self, server_id: str) -> dict[str, ToolState]:
+    def tool_states(self, server_id: str) -> dict[str, ToolState]:
         with self._held():
-            tools = [each.tool for each in self._tools.values()]
+            tools = [stored.tool for stored in self._tools.values()]
         mine = [tool for tool in tools if tool.server_id == server_id]
         return {tool.definition.name: ToolState(tool.digest, tool.status, tool.groups) for tool in mine}
 
-    def owners(self) -> set[str]:
+    def servers_with_tools(self) -> set[str]:
         with self._held():
-            return {each.tool.server_id for each in self._tools.values()}
+            return {stored.tool.server_id for stored in self._tools.values()}
 
-    def assign(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:
+    def set_status_and_groups(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:
         with self._held():
-            for key, each in self._tools.items():
-                if each.tool.server_id == server_id:
-                    self._tools[key] = replace(each, tool=replace(each.tool, status=status, groups=groups))
+            for key, stored in self._tools.items():
+                if stored.tool.server_id == server_id:
+                    self._tools[key] = replace(stored, tool=replace(stored.tool, status=status, groups=groups))
 
     def search(self, queries: Sequence[QueryVectors], scope: Scope, depth: int) -> list[Candidates]:
-        within = {_id(each.tool): each for each in self._within(scope)}
+        within = {_id(stored.tool): stored for stored in self._within(scope)}
         return [self._candidates(query, within, max(depth, 0)) for query in queries]
 
-    def named(self, name: str, scope: Scope, limit: int) -> list[IndexedTool]:
-        tools = [each.tool for each in self._within(scope)]
+    def find_by_name(self, name: str, scope: Scope, limit: int) -> list[IndexedTool]:
+        tools = [stored.tool for stored in self._within(scope)]
         return [tool for tool in tools if name in (tool.definition.name, tool.qualified_name)][: max(limit, 0)]
 
-    def fetch(self, ids: Sequence[str]) -> dict[str, IndexedTool]:
+    def get(self, ids: Sequence[str]) -> dict[str, IndexedTool]:
         with self._held():
             return {point: self._tools[point].tool for point in ids if point in self._tools}
 
     def token_sum(self, scope: Scope, encoding: Encoding) -> TokenSum:
-        counts = [each.tool.token_counts.get(encoding) for each in self._within(scope)]
+        counts = [stored.tool.token_counts.get(encoding) for stored in self._within(scope)]
         counted = [count for count in counts if count is not None]
         return TokenSum(sum(counted), len(counted), len(counts) - len(counted))
 
     def uncounted(self, scope: Scope, encoding: Encoding, limit: int) -> list[str]:
-        tools = [each.tool for each in self._within(scope)]
+        tools = [stored.tool for stored in self._within(scope)]
         return [tool.qualified_name for tool in tools if encoding not in tool.token_counts][:limit]
 
     def tools(self, scope: Scope, *, limit: int, after: str | None = None) -> ToolPage:
-        tools = [each.tool for each in self._within(scope)]
+        tools = [stored.tool for stored in self._within(scope)]
         rest = [tool for tool in tools if after is None or _id(tool) > after]
         return ToolPage(rest[:limit], _id(rest[limit - 1]) if len(rest) > limit else None)
 
@@ -261,9 +261,9 @@ class FakeIndex:
         self.is_down = True
 
     def _candidates(self, query: QueryVectors, within: Mapping[str, EmbeddedTool], depth: int) -> Candidates:
-        name = _closest({point: each.vectors.name for point, each in within.items()}, query.dense, depth)
-        text = _closest({point: each.vectors.text for point, each in within.items()}, query.dense, depth)
-        scores = {point: self._bm25(query.terms, each.vectors.terms) for point, each in within.items()}
+        name = _closest({point: stored.vectors.name for point, stored in within.items()}, query.dense, depth)
+        text = _closest({point: stored.vectors.text for point, stored in within.items()}, query.dense, depth)
+        scores = {point: self._bm25(query.terms, stored.vectors.terms) for point, stored in within.items()}
         terms = _first({point: score for point, score in scores.items() if score > 0}, depth)
         servers = {point: within[point].tool.server_id for found in (name, text, terms) for point in found}
         return Candidates(depth, name, text, terms, servers)
@@ -275,7 +275,7 @@ class FakeIndex:
 
     def _idf(self, term: int) -> float:
         """Return Qdrant's inverse document frequency, which counts all points, whatever the scope."""
-        holding = sum(term in each.vectors.terms.indices for each in self._tools.values())
+        holding = sum(term in stored.vectors.terms.indices for stored in self._tools.values())
         return math.log((len(self._tools) - holding + 0.5) / (holding + 0.5) + 1)
 
     @contextmanager
@@ -288,7 +288,7 @@ class FakeIndex:
     def _within(self, scope: Scope) -> list[EmbeddedTool]:
         """Return what the scope admits, in the order of the points' ids."""
         with self._held():
-            return [each for _, each in sorted(self._tools.items()) if _admits(scope, each.tool)]
+            return [stored for _, stored in sorted(self._tools.items()) if _admits(scope, stored.tool)]
 
 
 def _id(tool: IndexedTool) -> str:

@@ -18,10 +18,10 @@ from query.auth.tokens import StaticTokens, TokenEntry, as_toml, digest
 from query.caller import PERMISSIONS
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
-from query.history.recorder import Recorder
+from query.history.recorder import UsageRecorder
 from query.savings.ledger import Ledger
 from query.server.http import http_app
-from query.server.listener import Entrance
+from query.server.listener import HttpListener
 from query.server.mcp import service_of
 from query.server.metrics_route import metrics_route
 from query.web.routes import page_routes
@@ -38,7 +38,7 @@ def entry(token: str, groups: Any = "*", **more: Any) -> TokenEntry:
 
 def token_file(path: Path, **entries: TokenEntry) -> Path:
     """Write a token file and return its path."""
-    path.write_text("\n\n".join(as_toml(name, each) for name, each in entries.items()), encoding="utf-8")
+    path.write_text("\n\n".join(as_toml(name, grant) for name, grant in entries.items()), encoding="utf-8")
     return path
 
 
@@ -51,16 +51,16 @@ def app_of(
     index: ToolIndex,
     authentication: Authentication | None = None,
     upstreams: Upstreams | None = None,
-    savings: Recorder | None = None,
+    savings: UsageRecorder | None = None,
     *,
-    metrics_open: bool = False,
+    metrics_public: bool = False,
 ) -> Starlette:
     """Return the application; its socket listens to nobody."""
-    entrance = Entrance(socket.socket(), authentication)
+    entrance = HttpListener(socket.socket(), authentication)
     entrance.close()
-    catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), savings=savings)
-    server = service_of(catalogue, upstreams, entrance.caller_of)
-    metrics = metrics_route(catalogue, entrance, is_open=metrics_open)
+    catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), recorder=savings)
+    server = service_of(catalogue, upstreams, entrance.authenticate)
+    metrics = metrics_route(catalogue, entrance, is_open=metrics_public)
     return http_app(server, entrance, index=index, routes=[*page_routes(catalogue, entrance), metrics])
 
 

@@ -32,7 +32,7 @@ class Issuer:
     def jwks(self) -> dict[str, Any]:
         """Return the public keys."""
         public = {kid: json.loads(ECAlgorithm.to_jwk(key.public_key())) for kid, key in self.keys.items()}
-        return {"keys": [each | {"kid": kid, "use": "sig"} for kid, each in public.items()]}
+        return {"keys": [key | {"kid": kid, "use": "sig"} for kid, key in public.items()]}
 
     def token(self, kid: str, typ: Any = "at+jwt", **claims: Any) -> str:
         """Return a token that is good for an hour; a claim of None is left out."""

@@ -13,7 +13,7 @@ from query import metrics as query_metrics
 from shared.observability.metrics import exposition
 from workers import metrics as worker_metrics
 from workers.monitoring import beat, queue
-from workers.notifications import metrics as listening_metrics
+from workers.notifications import metrics as notification_metrics
 from workers.sources import metrics as source_metrics
 
 DECLARED = (
@@ -22,7 +22,7 @@ DECLARED = (
     *queue.METRICS,
     *beat.METRICS,
     *source_metrics.METRICS,
-    *listening_metrics.METRICS,
+    *notification_metrics.METRICS,
 )
 """Every metric that some process shows."""
 

@@ -63,7 +63,7 @@ class Composition:
             "REDIS_URL": self.redis_url,
             "TOOLSCALE_DATA_DIR": str(self.directory),
             "TOOLSCALE_LEASE_S": "2",
-            "TOOLSCALE_RETRY_AFTER_S": "1",
+            "TOOLSCALE_REDELIVER_AFTER_S": "1",
             "TOOLSCALE_SWEEP_INTERVAL_S": "0.5",
             **self.extra_environment,
         }

@@ -47,7 +47,7 @@ def delete_collections(url: str) -> None:
 
 def _collections(url: str) -> list[str]:
     found = json.loads(_ask(f"{url}/collections"))
-    return [str(each["name"]) for each in found["result"]["collections"]]
+    return [str(collection["name"]) for collection in found["result"]["collections"]]
 
 
 def _ask(url: str, method: str = "GET") -> bytes:

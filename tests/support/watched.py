@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from workers.emit import emit
 from workers.intents.store import IntentStore
 from workers.sources.metrics import SourceMetrics
-from workers.sources.reconcile import Follower
+from workers.sources.reconcile import SourceReconciler
 from workers.sources.watcher import Source, Watcher
 
 
@@ -18,8 +18,10 @@ def watching(
     source: Source, intents: IntentStore, *, relist_s: float = 60.0, metrics: SourceMetrics | None = None
 ) -> Generator[Watcher]:
     """Watch until the block ends, with waits short enough for a test."""
-    follower = Follower(source.name, intents, lambda event: emit(event, intents, lambda _: None, due_in_s=5.0))
-    watcher = Watcher(source, follower, metrics=metrics, relist_s=relist_s, backoff_s=0.05)
+    reconciler = SourceReconciler(
+        source.name, intents, lambda event: emit(event, intents, lambda _: None, due_in_s=5.0)
+    )
+    watcher = Watcher(source, reconciler, metrics=metrics, relist_s=relist_s, backoff_s=0.05)
     thread = threading.Thread(target=watcher.run)
     thread.start()
     try:
@@ -31,7 +33,7 @@ def watching(
 
 def running(intents: IntentStore) -> dict[str, str | None]:
     """Return the URL of each server that should run."""
-    return {each.server_id: each.announcement.url for each in intents.intents() if each.status == "running"}
+    return {intent.server_id: intent.announcement.url for intent in intents.intents() if intent.status == "running"}
 
 
 def generation(intents: IntentStore, server_id: str) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from toolscale.client.query import Ask
-from toolscale.console import count, plain, share
+from toolscale.console import percent, printable, thousands
 
 # As much as the service gives at a time; whoever asks from here pays nothing for it.
 PAGE_TOKENS = 1_000_000
@@ -42,16 +42,16 @@ def costs(ask: Ask, servers: list[str] | None = None, *, detail: str = "name") -
     """
     found: dict[str, ServerCost] = {}
     for page in _pages(ask, {"detail": detail, "max_tokens": PAGE_TOKENS} | ({"servers": servers} if servers else {})):
-        for each in page["toolsByServer"]:
-            before = found[each["server"]].tools if each["server"] in found else ()
-            tools = (*before, *map(_tool, each["tools"]))
-            found[each["server"]] = ServerCost(each["server"], *_context(each), tools)
+        for entry in page["toolsByServer"]:
+            before = found[entry["server"]].tools if entry["server"] in found else ()
+            tools = (*before, *map(_tool, entry["tools"]))
+            found[entry["server"]] = ServerCost(entry["server"], *_context(entry), tools)
     return found
 
 
 def cost_as_object(server: str, cost: ServerCost | None) -> dict[str, Any]:
     """Return a server's tools as JSON, the costliest first; none where it has none that can be found."""
-    tools = [{"name": each.name, "tokens": each.tokens, "share": each.part} for each in _costliest_first(cost)]
+    tools = [{"name": tool.name, "tokens": tool.tokens, "share": tool.part} for tool in _costliest_first(cost)]
     known = {"tokens": cost.tokens, "share": cost.part} if cost else {"tokens": None, "share": None}
     return {"server_id": server, **known, "tools": tools}
 
@@ -63,9 +63,12 @@ def cost_table(cost: ServerCost) -> Table:
     table.add_column("tokens", justify="right")
     table.add_column("share", justify="right")
     table.add_column("what it does", ratio=1)
-    for each in _costliest_first(cost):
+    for tool in _costliest_first(cost):
         table.add_row(
-            plain(each.name), count(each.tokens), share(each.part), plain(each.summary.removeprefix(each.name))
+            printable(tool.name),
+            thousands(tool.tokens),
+            percent(tool.part),
+            printable(tool.summary.removeprefix(tool.name)),
         )
     return table
 

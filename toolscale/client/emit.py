@@ -24,7 +24,7 @@ from workers.intents.store import Intent
 SOURCE = "toolscale/cli"
 
 
-class Emitted(BaseModel):
+class EmitResult(BaseModel):
     """What became of an event: it is recorded; `woken` says whether a worker was told at once.
 
     `failures`, `attempts` and `parked` are those of the intent when it was recorded.
@@ -35,7 +35,7 @@ class Emitted(BaseModel):
     server_id: str
     status: str
     generation: int
-    woken: bool
+    message_sent: bool
     failures: int = Field(default=0, exclude=True)
     attempts: int = Field(default=0, exclude=True)
     parked: bool = Field(default=False, exclude=True)
@@ -43,11 +43,13 @@ class Emitted(BaseModel):
     @property
     def sentence(self) -> str:
         """Return the outcome for people."""
-        wait = "a worker was woken" if self.woken else "a worker, or `toolscale serve`, looks when it next sweeps"
+        wait = (
+            "a worker was woken" if self.message_sent else "a worker, or `toolscale serve`, looks when it next sweeps"
+        )
         return f"{self.server_id}: recorded as generation {self.generation} ({self.status}); {wait}."
 
 
-def emit_from_outside(raw: str | dict[str, Any], settings: Settings) -> Emitted:
+def emit_raw(raw: str | dict[str, Any], settings: Settings) -> EmitResult:
     """Accept a CloudEvent, given as JSON text or as an object.
 
     Raises:
@@ -56,17 +58,17 @@ def emit_from_outside(raw: str | dict[str, Any], settings: Settings) -> Emitted:
     """
     configure_tracing("toolscale", os.environ)
     intents = open_intents(settings)
-    told: list[str] = []
+    notified: list[str] = []
     try:
         # without a broker that another process reads, the event is due at once for that process's sweep
-        due_in_s = 0.0 if settings.is_embedded else settings.retry_after_s
-        intent = accept(raw, intents, partial(_wake, settings, told), due_in_s=due_in_s)
+        due_in_s = 0.0 if settings.is_embedded else settings.redeliver_after_s
+        intent = accept(raw, intents, partial(_enqueue, settings, notified), due_in_s=due_in_s)
     finally:
         intents.close()
-    return emitted_of(intent, woken=bool(told))
+    return emit_result(intent, message_sent=bool(notified))
 
 
-def resync(settings: Settings, servers: Sequence[str]) -> Iterator[Emitted]:
+def resync(settings: Settings, servers: Sequence[str]) -> Iterator[EmitResult]:
     """Ask for a look at these servers, or at every one that should run; yield what was recorded, one by one.
 
     Raises:
@@ -77,12 +79,12 @@ def resync(settings: Settings, servers: Sequence[str]) -> Iterator[Emitted]:
     with closing(open_intents(settings)) as intents:
         known = {intent.server_id: intent for intent in intents.intents()}
         wanted = list(map(partial(_running, known), servers))
-        told: list[str] = []
-        due_in_s = 0.0 if settings.is_embedded else settings.retry_after_s
-        for server in wanted or [each for each in known if known[each].status == "running"]:
+        notified: list[str] = []
+        due_in_s = 0.0 if settings.is_embedded else settings.redeliver_after_s
+        for server in wanted or [server_id for server_id in known if known[server_id].status == "running"]:
             event = ServerChanged(source=SOURCE, data=ServerRef(server_id=server))
-            intent = emit(event, intents, partial(_wake, settings, told), due_in_s=due_in_s)
-            yield emitted_of(intent, woken=server in told)
+            intent = emit(event, intents, partial(_enqueue, settings, notified), due_in_s=due_in_s)
+            yield emit_result(intent, message_sent=server in notified)
 
 
 def _running(known: Mapping[str, Intent], server: str) -> str:
@@ -93,20 +95,20 @@ def _running(known: Mapping[str, Intent], server: str) -> str:
     return server
 
 
-def emitted_of(intent: Intent, *, woken: bool) -> Emitted:
+def emit_result(intent: Intent, *, message_sent: bool) -> EmitResult:
     """Return what was recorded, as this intent has it."""
-    return Emitted(
+    return EmitResult(
         server_id=intent.server_id,
         status=intent.status,
         generation=intent.desired,
-        woken=woken,
+        message_sent=message_sent,
         failures=intent.failures,
         attempts=intent.attempts,
         parked=intent.parked,
     )
 
 
-def _wake(settings: Settings, told: list[str], server_id: str) -> None:
+def _enqueue(settings: Settings, notified: list[str], server_id: str) -> None:
     if settings.is_embedded:
         return
     from workers.app import app  # noqa: PLC0415  # reads the environment, and loads Celery
@@ -114,6 +116,6 @@ def _wake(settings: Settings, told: list[str], server_id: str) -> None:
 
     try:
         send_reconcile(app, server_id)
-        told.append(server_id)
+        notified.append(server_id)
     except OperationalError as error:
-        structlog.get_logger().warning("wake_failed", server=server_id, reason=str(error))
+        structlog.get_logger().warning("enqueue_failed", server=server_id, reason=str(error))

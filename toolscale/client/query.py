@@ -20,9 +20,9 @@ from mcp.types import TextContent
 from query.catalogue import catalogue_of
 from query.server.http import MCP_PATH
 from query.server.mcp import service_of
-from query.tools.tool import CATALOGUE_UNREACHABLE, PAGES_UNREACHABLE
-from shared.errors import IndexHeld, ServiceRefused, ServiceUnreachable, ToolscaleError
-from shared.index.open_versions import open_editions
+from query.tools.tool import CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE
+from shared.errors import IndexHeld, ServiceRejected, ServiceUnreachable, ToolscaleError
+from shared.index.open_versions import open_index_versions
 from shared.settings import Settings
 from shared.text.embedding import FastEmbedder
 from shared.upstream.transport.errors import leaves
@@ -39,16 +39,16 @@ Ask = Callable[[str, Mapping[str, Any]], dict[str, Any]]
 
 _FOREIGN_ERRORS = (ExceptionGroup, MCPError, httpx2.HTTPError, httpx2.InvalidURL, anyio.ClosedResourceError)
 _WANTS_A_TOKEN = (401, 403)
-_NOT_NOW = (CATALOGUE_UNREACHABLE, PAGES_UNREACHABLE)
+_NOT_NOW = (CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE)
 
 
 @contextmanager
-def asking(settings: Settings, url: str | None = None, token: str | None = None) -> Generator[Ask]:
+def open_query_client(settings: Settings, url: str | None = None, token: str | None = None) -> Generator[Ask]:
     """Yield a way to ask the service at this URL; without one, the catalogue that the settings name.
 
     Raises:
         ServiceUnreachable: nobody answers there, or the index is in use and whoever holds it does not answer.
-        ServiceRefused: the token is missing or wrong, or the question is.
+        ServiceRejected: the token is missing or wrong, or the question is.
         IndexUnavailable: Qdrant does not answer.
     """
     with ExitStack() as opened:
@@ -67,11 +67,11 @@ def asking(settings: Settings, url: str | None = None, token: str | None = None)
 @contextmanager
 def _own_service(settings: Settings) -> Generator[Server[Any]]:
     """Open the index and yield the service over it; the model is loaded with the first question that needs it."""
-    editions = open_editions(settings, FastEmbedder(settings.embedding_model, settings.embedding_threads))
-    with closing(editions.store):
-        editions.ensure_one()
-        edition, _ = editions.now()
-        yield service_of(catalogue_of(edition.index, edition.embedder, settings))
+    versions = open_index_versions(settings, FastEmbedder(settings.embedding_model, settings.embedding_threads))
+    with closing(versions.store):
+        versions.ensure_own_version()
+        active, _ = versions.current()
+        yield service_of(catalogue_of(active.index, active.embedder, settings))
 
 
 @contextmanager
@@ -122,8 +122,8 @@ def _session(
 
 def _answer(result: CallToolResult) -> dict[str, Any]:
     if result.is_error:
-        said = " ".join(each.text for each in result.content if isinstance(each, TextContent))
-        raise (ServiceUnreachable if said in _NOT_NOW else ServiceRefused)(said)
+        said = " ".join(block.text for block in result.content if isinstance(block, TextContent))
+        raise (ServiceUnreachable if said in _NOT_NOW else ServiceRejected)(said)
     return cast("dict[str, Any]", result.structured_content or {})
 
 
@@ -134,8 +134,8 @@ def _explained(error: Exception, where: str, statuses: list[int]) -> ToolscaleEr
     if ours:
         return ours
     if statuses and statuses[-1] in _WANTS_A_TOKEN:
-        return ServiceRefused(f"{where} answered {statuses[-1]}: show it a token by --token or TOOLSCALE_TOKEN")
+        return ServiceRejected(f"{where} answered {statuses[-1]}: show it a token by --token or TOOLSCALE_TOKEN")
     refused = next((leaf for leaf in found if isinstance(leaf, MCPError)), None)
     if refused and statuses and statuses[-1] < 300:  # noqa: PLR2004  # an answer, and not HTTP's
-        return ServiceRefused(f"{where}: {refused.message}")
+        return ServiceRejected(f"{where}: {refused.message}")
     return ServiceUnreachable(f"{where} does not answer as an MCP server: {type(found[0]).__name__}: {found[0]}")

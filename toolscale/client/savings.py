@@ -11,12 +11,12 @@ from rich.table import Table
 
 from query.history import open_history
 from query.history.periods import days_of, today
-from query.reports.savings import Report, Used, report
+from query.reports.savings import SavingsReport, UsageRow, report
 from shared.settings import Settings
-from toolscale.console import count, figures, plain
+from toolscale.console import number_table, printable, thousands
 
 
-def savings(settings: Settings, period: str) -> Report:
+def savings(settings: Settings, period: str) -> SavingsReport:
     """Return the report of all callers.
 
     Raises:
@@ -30,16 +30,16 @@ def savings(settings: Settings, period: str) -> Report:
         return report(history.rows(first, last), first, last, sizes=history.sizes(first, last))
 
 
-def view(found: Report) -> Group:
+def view(report: SavingsReport) -> Group:
     """Return the report for people, without the tables that would be empty."""
-    tables = (_days(found), _catalogue(found), _servers(found.by_server), _tools(found.by_tool))
+    tables = (_days(report), _catalogue(report), _servers(report.by_server), _tools(report.by_tool))
     filled = [part for table in tables if table.row_count for part in ("", table)]
-    return Group(_totals(found), "", found.advice, *filled)
+    return Group(_totals(report), "", report.advice, *filled)
 
 
-def _totals(found: Report) -> Table:
-    totals, net = found.totals, found.net
-    shown = figures(f"{found.first_day} to {found.last_day}, UTC", "")
+def _totals(report: SavingsReport) -> Table:
+    totals, net = report.totals, report.net
+    shown = number_table(f"{report.first_day} to {report.last_day}, UTC", "")
     for name, value in (
         ("searches", totals.searches),
         ("  that found nothing", totals.found_nothing),
@@ -53,37 +53,44 @@ def _totals(found: Report) -> Table:
     return shown
 
 
-def _days(found: Report) -> Table:
-    shown = figures("day", "searches", "tokens saved")
-    for day in found.by_day:
+def _days(report: SavingsReport) -> Table:
+    shown = number_table("day", "searches", "tokens saved")
+    for day in report.by_day:
         shown.add_row(str(day.day), f"{day.searches:,}", f"{day.tokens_saved:,}")
     return shown
 
 
-def _catalogue(found: Report) -> Table:
-    shown = figures("day", "servers", "tools", "tokens of all tools")
-    for day in found.catalogue:
+def _catalogue(report: SavingsReport) -> Table:
+    shown = number_table("day", "servers", "tools", "tokens of all tools")
+    for day in report.catalogue:
         shown.add_row(str(day.day), f"{day.servers:,}", f"{day.tools:,}", f"{day.tokens:,}")
     return shown
 
 
-def _servers(used: Sequence[Used]) -> Table:
-    shown = figures("server", "tokens saved", *_USES)
-    for each in used:
-        shown.add_row(plain(each.name), count(each.tokens_saved), *_uses(each))
+def _servers(used: Sequence[UsageRow]) -> Table:
+    shown = number_table("server", "tokens saved", *_USES)
+    for server in used:
+        shown.add_row(printable(server.name), thousands(server.tokens_saved), *_uses(server))
     return shown
 
 
-def _tools(used: Sequence[Used]) -> Table:
-    shown = figures("tool", *_USES)
-    for each in used:
-        shown.add_row(plain(each.name), *_uses(each))
+def _tools(used: Sequence[UsageRow]) -> Table:
+    shown = number_table("tool", *_USES)
+    for tool in used:
+        shown.add_row(printable(tool.name), *_uses(tool))
     return shown
 
 
 _USES = ("answers", "tokens defined", "tokens shown", "calls", "failed", "result bytes")
 
 
-def _uses(of: Used) -> list[str]:
-    numbers = (of.answers, of.definition_tokens, of.returned_tokens, of.calls, of.failed_calls, of.response_bytes)
+def _uses(used: UsageRow) -> list[str]:
+    numbers = (
+        used.answers,
+        used.definition_tokens,
+        used.returned_tokens,
+        used.calls,
+        used.failed_calls,
+        used.response_bytes,
+    )
     return [f"{number:,}" for number in numbers]

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from shared.settings import Settings
 from toolscale.client.costs import ServerCost
-from toolscale.console import ago, count, plain, share
+from toolscale.console import ago, percent, printable, thousands
 from workers.intents import open_intents
 from workers.intents.store import Intent
 
@@ -33,10 +33,10 @@ def servers(settings: Settings) -> list[Intent]:
         return list(intents.intents())
 
 
-def rows(intents: Collection[Intent], found: Mapping[str, ServerCost]) -> list[Row]:
+def rows(intents: Collection[Intent], costs: Mapping[str, ServerCost]) -> list[Row]:
     """Return every server that either knows, by id."""
     known = {intent.server_id: intent for intent in intents}
-    return [(server, known.get(server), found.get(server)) for server in sorted({*known, *found})]
+    return [(server, known.get(server), costs.get(server)) for server in sorted({*known, *costs})]
 
 
 def state(intent: Intent) -> str:
@@ -69,7 +69,7 @@ def _announced(intent: Intent | None) -> dict[str, Any]:
         "groups": sorted(intent.announcement.groups),
         "source": intent.source,
         "listed_at": _iso(intent.listed_at),
-        "next_look_at": _iso(intent.due_at),
+        "next_reconcile_at": _iso(intent.due_at),
         "last_error": intent.last_error,
     }
 
@@ -85,23 +85,29 @@ def table(found: Collection[Row], width: int) -> Table:
     """Return the servers as a table for people, of this width in characters at most; ids are never cut."""
     cells: list[dict[str, str]] = [dict(zip(_COLUMNS, _cells(*row), strict=True)) for row in found]
     left_out: set[str] = set(_DISPENSABLE) if width < NARROW else set()
-    if not any(each["problem"] for each in cells):
+    if not any(row["problem"] for row in cells):
         left_out.add("problem")
     columns = [column for column in _COLUMNS if column not in left_out]
     shown = Table(box=None, header_style="bold")
     for column in columns:
         shown.add_column(column, justify="right" if column in _FIGURES else "left", overflow="fold")
-    for each in cells:
-        shown.add_row(*(each[column] for column in columns))
+    for row in cells:
+        shown.add_row(*(row[column] for column in columns))
     return shown
 
 
 def _cells(server: str, intent: Intent | None, cost: ServerCost | None) -> list[str]:
-    costs = [count(len(cost.tools)), count(cost.tokens), share(cost.part)] if cost else ["", "", ""]
+    costs = [thousands(len(cost.tools)), thousands(cost.tokens), percent(cost.part)] if cost else ["", "", ""]
     if intent is None:
-        return [plain(server), "", *costs, "", "", ""]
+        return [printable(server), "", *costs, "", "", ""]
     looks = [ago(intent.listed_at, time.time()), _wait(intent)]
-    return [plain(server), state(intent), *costs, *looks, plain((intent.last_error or "").removeprefix(f"{server}: "))]
+    return [
+        printable(server),
+        state(intent),
+        *costs,
+        *looks,
+        printable((intent.last_error or "").removeprefix(f"{server}: ")),
+    ]
 
 
 def _iso(at: float | None) -> str | None:

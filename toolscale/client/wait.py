@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from shared.settings import Settings
-from toolscale.client.emit import Emitted
+from toolscale.client.emit import EmitResult
 from workers.intents import open_intents
 from workers.intents.store import Intent, IntentStore
 
@@ -22,12 +22,12 @@ POLL_S = 0.2
 WORK_S = 15.0
 
 
-class Settled(BaseModel):
+class ReconcileResult(BaseModel):
     """How a look that was asked for ended; `error` says why it is neither listed nor stopped."""
 
     model_config = ConfigDict(frozen=True)
 
-    asked: Emitted
+    emitted: EmitResult
     result: Result
     error: str | None = None
 
@@ -39,67 +39,69 @@ class Settled(BaseModel):
     @property
     def sentence(self) -> str:
         """Return the outcome for people."""
-        server = self.asked.server_id
+        server = self.emitted.server_id
         why = f": {self.error.removeprefix(f'{server}: ')}" if self.error else ""
         return f"{server}: {'not looked at' if self.result == 'waiting' else self.result}{why}"
 
     def as_object(self) -> dict[str, Any]:
         """Return what was asked, with how it ended, as JSON."""
-        return self.asked.model_dump(mode="json") | {"result": self.result, "error": self.error}
+        return self.emitted.model_dump(mode="json") | {"result": self.result, "error": self.error}
 
 
 def patience_s(settings: Settings) -> float:
     """Return for how long nothing may end before waiting is of no use: a slow server's time, twice tried."""
-    return settings.listing_timeout_s + settings.retry_after_s + settings.look_spacing_s + WORK_S
+    return settings.listing_timeout_s + settings.redeliver_after_s + settings.look_spacing_s + WORK_S
 
 
-def settled(settings: Settings, asked: Sequence[Emitted]) -> Iterator[Settled]:
+def wait(settings: Settings, emitted: Sequence[EmitResult]) -> Iterator[ReconcileResult]:
     """Yield how each look ended, as soon as it has; those of which nothing is heard come last.
 
     Raises:
         IntentsUnavailable: the store does not answer.
     """
     with closing(open_intents(settings)) as intents:
-        yield from ended(intents, asked, patience_s(settings), threading.Event())
+        yield from wait_for(intents, emitted, patience_s(settings), threading.Event())
 
 
-def ended(
-    intents: IntentStore, asked: Sequence[Emitted], patience_s: float, stopped: threading.Event
-) -> Iterator[Settled]:
+def wait_for(
+    intents: IntentStore, emitted: Sequence[EmitResult], patience_s: float, stopped: threading.Event
+) -> Iterator[ReconcileResult]:
     """Yield how each look ended; once none has for `patience_s` seconds, or when stopped, the others as waiting."""
-    waiting = {each.server_id: each for each in asked}
+    waiting = {intent.server_id: intent for intent in emitted}
     quiet_since = time.monotonic()
     while waiting and not stopped.is_set() and time.monotonic() - quiet_since < patience_s:
-        found = [each for each in (_settled(intents.intent(server), waiting[server]) for server in waiting) if each]
-        for each in found:
-            del waiting[each.asked.server_id]
+        results = [
+            result for result in (_result_of(intents.intent(server), waiting[server]) for server in waiting) if result
+        ]
+        for result in results:
+            del waiting[result.emitted.server_id]
             quiet_since = time.monotonic()
-            yield each
+            yield result
         if waiting:
             stopped.wait(POLL_S)
     missed = f"no look ended within {patience_s:.0f} s; is a worker, or `toolscale serve`, running?"
     for unheard_of in waiting.values():
-        yield Settled(asked=unheard_of, result="waiting", error=missed)
+        yield ReconcileResult(emitted=unheard_of, result="waiting", error=missed)
 
 
-def _settled(intent: Intent | None, asked: Emitted) -> Settled | None:
+def _result_of(intent: Intent | None, emitted: EmitResult) -> ReconcileResult | None:
     """Return how the look ended, None while it has not."""
     if intent is None:
-        return Settled(asked=asked, result="failed", error="nothing is known of it any more")
-    if intent.committed >= asked.generation and not intent.last_error:
-        return Settled(asked=asked, result="stopped" if intent.status == "stopped" else "listed")
-    if _has_failed(intent, asked) or intent.committed >= asked.generation:
-        return Settled(asked=asked, result="failed", error=intent.last_error)
+        return ReconcileResult(emitted=emitted, result="failed", error="nothing is known of it any more")
+    if intent.committed >= emitted.generation and not intent.last_error:
+        return ReconcileResult(emitted=emitted, result="stopped" if intent.status == "stopped" else "listed")
+    if _has_failed(intent, emitted) or intent.committed >= emitted.generation:
+        return ReconcileResult(emitted=emitted, result="failed", error=intent.last_error)
     return None
 
 
-def _has_failed(intent: Intent, asked: Emitted) -> bool:
+def _has_failed(intent: Intent, emitted: EmitResult) -> bool:
     """Return whether a look failed, or none comes, and none is awaited or under way.
 
     A look from before that fails meanwhile leaves the one that was asked for to come.
     """
-    if intent.awaited:
+    if intent.message_pending:
         return False
     if intent.parked:  # a look that has begun at one that was parked before may yet end well
-        return not asked.parked or intent.attempts <= asked.attempts
-    return intent.failures > asked.failures and not intent.attempts
+        return not emitted.parked or intent.attempts <= emitted.attempts
+    return intent.failures > emitted.failures and not intent.attempts

@@ -17,12 +17,12 @@ from toolscale.console import (
     TokenOption,
     UrlOption,
     complete_server,
-    count,
     err,
     out,
-    plain,
+    percent,
     print_json,
-    share,
+    printable,
+    thousands,
 )
 
 if TYPE_CHECKING:
@@ -49,21 +49,21 @@ def find(
     data_dir: DataDirOption = None,
 ) -> None:
     """Find the tools for a task, as find_tool does for an agent, and say what that saved."""
-    from toolscale.client.query import asking  # noqa: PLC0415  # loads the query service
+    from toolscale.client.query import open_query_client  # noqa: PLC0415  # loads the query service
 
     configure_logging("ERROR")  # what is worth saying is in the answer
     arguments: dict[str, Any] = {"tool_description": " ".join(query), "limit": limit, "read_only": read_only}
     arguments |= {"detail": detail if as_json else "summary"}
     arguments |= {name: value for name, value in (("servers", server), ("groups", group)) if value}
     settings = load_settings(data_dir=data_dir)
-    with asking(settings, url, token) as ask:
+    with open_query_client(settings, url, token) as ask:
         answer = ask("find_tool", arguments)
     if server and not answer["tools"] and not url:
         _refuse_unknown(server, settings)
     if as_json:
         print_json(answer)
     else:
-        tell(answer)
+        print_tools(answer)
 
 
 def _refuse_unknown(servers: list[str], settings: Settings) -> None:
@@ -75,27 +75,31 @@ def _refuse_unknown(servers: list[str], settings: Settings) -> None:
             raise unknown(server, known)
 
 
-def tell(answer: dict[str, Any]) -> None:
+def print_tools(answer: dict[str, Any]) -> None:
     """Show people what find_tool answered; warnings go to stderr."""
     table = Table(box=None, header_style="bold")
     table.add_column("tool", overflow="fold")
     table.add_column("tokens", justify="right")
     table.add_column("what it does", ratio=1)
     for tool in answer["tools"]:
-        table.add_row(plain(f"{tool['server']}:{tool['name']}"), count(tool.get("token_count")), plain(_said(tool)))
+        table.add_row(
+            printable(f"{tool['server']}:{tool['name']}"),
+            thousands(tool.get("token_count")),
+            printable(_tool_lines(tool)),
+        )
     if answer["tools"]:
         out.print(table)
     if nearest := answer.get("nearest"):
-        out.print(f"None fits. The nearest: {plain(', '.join(nearest))}", highlight=False)
+        out.print(f"None fits. The nearest: {printable(', '.join(nearest))}", highlight=False)
     for warning in answer.get("warnings", []):
-        err.print(plain(warning), highlight=False, soft_wrap=True)
+        err.print(printable(warning), highlight=False, soft_wrap=True)
     metrics = answer["token_metrics"]
     if answer["tools"] and metrics["baseline_tokens"]:
         cost = f"{metrics['returned_tokens']:,} tokens in place of {metrics['baseline_tokens']:,}"
         out.print(f"{cost}: {metrics['savings_percentage']} % saved ({metrics['encoding']})", highlight=False)
 
 
-def _said(tool: dict[str, Any]) -> str:
+def _tool_lines(tool: dict[str, Any]) -> str:
     return str(tool.get("summary", "")).removeprefix(tool["name"])
 
 
@@ -108,7 +112,7 @@ def list_servers(
     stderr says how far that is.
     """
     from toolscale.client.costs import costs  # noqa: PLC0415
-    from toolscale.client.query import asking  # noqa: PLC0415  # loads the query service
+    from toolscale.client.query import open_query_client  # noqa: PLC0415  # loads the query service
     from toolscale.client.servers import (  # noqa: PLC0415
         as_object,
         migration,
@@ -121,15 +125,15 @@ def list_servers(
     settings = load_settings(data_dir=data_dir)
     intents = [] if url else servers(settings)
     try:
-        with asking(settings, url, token) as ask:
+        with open_query_client(settings, url, token) as ask:
             found = costs(ask)
     except ToolscaleError as error:
         if url:
             raise
-        err.print(f"Tools and tokens are not known: {plain(str(error))}", highlight=False, soft_wrap=True)
+        err.print(f"Tools and tokens are not known: {printable(str(error))}", highlight=False, soft_wrap=True)
         found = {}
     if how_far := None if url else migration(settings):
-        err.print(plain(how_far), highlight=False, soft_wrap=True)
+        err.print(printable(how_far), highlight=False, soft_wrap=True)
     known = rows(intents, found)
     if as_json:
         print_json([as_object(row) for row in known])
@@ -153,19 +157,19 @@ def show(
         print_json(cost_as_object(server, found))
     elif found:
         out.print(cost_table(found))
-        total = f"{len(found.tools)} tools, {found.tokens or 0:,} tokens: {share(found.part)} of all"
+        total = f"{len(found.tools)} tools, {found.tokens or 0:,} tokens: {percent(found.part)} of all"
         out.print(total, highlight=False)
     else:
-        out.print(f"{plain(server)} has no tools that can be found now; `toolscale ls` says why.", highlight=False)
+        out.print(f"{printable(server)} has no tools that can be found now; `toolscale ls` says why.", highlight=False)
 
 
 def _cost(server: str, settings: Settings, url: str | None, token: str | None) -> ServerCost | None:
     """Return what a server costs, None where none of its tools can be found; raises ServerUnknown for no server."""
     from toolscale.client.costs import costs  # noqa: PLC0415
-    from toolscale.client.query import asking  # noqa: PLC0415  # loads the query service
+    from toolscale.client.query import open_query_client  # noqa: PLC0415  # loads the query service
     from toolscale.client.server_names import announced, unknown  # noqa: PLC0415
 
-    with asking(settings, url, token) as ask:
+    with open_query_client(settings, url, token) as ask:
         found = costs(ask, [server], detail="summary").get(server)
         known = {server} if found else set(costs(ask))
     known |= set() if url or found else set(announced(settings))

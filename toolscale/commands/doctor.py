@@ -12,7 +12,7 @@ from rich.text import Text
 from shared.errors import ConfigInvalid
 from shared.observability.logging import configure_logging
 from shared.settings import load_settings
-from toolscale.console import DataDirOption, JsonOption, err, out, plain, print_json
+from toolscale.console import DataDirOption, JsonOption, err, out, print_json, printable
 
 if TYPE_CHECKING:
     from toolscale.doctor.finding import Finding
@@ -26,13 +26,13 @@ def doctor(as_json: JsonOption = False, data_dir: DataDirOption = None) -> None:
     Ends with 1 where there is a problem; warnings alone do not count.
     """
     configure_logging("ERROR")  # what is wrong is in the findings
-    found = _findings(data_dir)
+    findings = _findings(data_dir)
     if as_json:
-        print_json([each.model_dump(mode="json") for each in found])
+        print_json([finding.model_dump(mode="json") for finding in findings])
     else:
-        for each in found:
-            out.print(_line(each), soft_wrap=True)
-    if any(each.level == "problem" for each in found):
+        for finding in findings:
+            out.print(_line(finding), soft_wrap=True)
+    if any(finding.level == "problem" for finding in findings):
         raise typer.Exit(1)
 
 
@@ -59,5 +59,5 @@ def _findings(data_dir: Path | None) -> list[Finding]:
 
 def _line(finding: Finding) -> Text:
     word, style = _MARKS[finding.level]
-    line = Text.assemble((f"{word:8}", style), f"{finding.about:15} ", plain(finding.found))
-    return line.append(f"\n{'':24} {plain(finding.advice)}", style="bold") if finding.advice else line
+    line = Text.assemble((f"{word:8}", style), f"{finding.about:15} ", printable(finding.found))
+    return line.append(f"\n{'':24} {printable(finding.advice)}", style="bold") if finding.advice else line

@@ -16,10 +16,19 @@ from shared.errors import EventInvalid
 from shared.events import TYPE_PREFIX
 from shared.observability.logging import configure_logging
 from shared.settings import Settings, load_settings
-from toolscale.console import DataDirOption, JsonOption, ServerArgument, complete_server, err, out, plain, print_json
+from toolscale.console import (
+    DataDirOption,
+    JsonOption,
+    ServerArgument,
+    complete_server,
+    err,
+    out,
+    print_json,
+    printable,
+)
 
 if TYPE_CHECKING:
-    from toolscale.client.emit import Emitted
+    from toolscale.client.emit import EmitResult
 
 WaitOption = Annotated[
     bool, typer.Option("--wait", help="Wait until it was looked at, and end with 1 where that did not go well.")
@@ -100,31 +109,31 @@ def resync(
     elif as_json:
         print_json([emitted.model_dump(mode="json") for emitted in recorded])
     else:
-        _say([emitted.sentence for emitted in recorded])
+        _print_lines([emitted.sentence for emitted in recorded])
 
 
-def _say(sentences: Sequence[str]) -> None:
+def _print_lines(sentences: Sequence[str]) -> None:
     for sentence in sentences or ["No server should be running."]:
-        out.print(plain(sentence), highlight=False, soft_wrap=True)
+        out.print(printable(sentence), highlight=False, soft_wrap=True)
 
 
-def _await(recorded: Sequence[Emitted], settings: Settings, as_json: bool, *, is_one: bool = False) -> None:
+def _await(recorded: Sequence[EmitResult], settings: Settings, as_json: bool, *, is_one: bool = False) -> None:
     """Wait for these looks and tell how they ended.
 
     Raises:
         Exit: with 1, where one did not end well.
     """
-    from toolscale.client.wait import settled  # noqa: PLC0415  # loads the broker's client
+    from toolscale.client.wait import wait  # noqa: PLC0415  # loads the broker's client
 
-    looks, total = settled(settings, recorded), len(recorded)
+    looks, total = wait(settings, recorded), len(recorded)
     progress = track(looks, "Waiting for looks", total=total, console=err, transient=True, disable=not err.is_terminal)
-    ended = sorted(progress, key=lambda each: each.asked.server_id)
+    ended = sorted(progress, key=lambda result: result.emitted.server_id)
     if as_json:
-        documents = [each.as_object() for each in ended]
+        documents = [result.as_object() for result in ended]
         print_json(documents[0] if is_one else documents)
     else:
-        _say([each.sentence for each in ended])
-    if not all(each.is_good for each in ended):
+        _print_lines([result.sentence for result in ended])
+    if not all(result.is_good for result in ended):
         raise typer.Exit(1)
 
 
@@ -138,7 +147,7 @@ def _near_names(server: str, data_dir: Path | None) -> Generator[None]:
     except EventInvalid as error:
         near = unknown(server, announced(load_settings(data_dir=data_dir))).candidates
         if error.field == "data.server_id" and near:
-            err.print(plain(f"did you mean {' or '.join(near)}?"), highlight=False)
+            err.print(printable(f"did you mean {' or '.join(near)}?"), highlight=False)
         raise
 
 
@@ -161,14 +170,14 @@ def _document(kind: str, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _emit(raw: str | dict[str, Any], wait: bool, as_json: bool, data_dir: Path | None) -> None:
-    from toolscale.client.emit import emit_from_outside  # noqa: PLC0415  # loads the broker's client
+    from toolscale.client.emit import emit_raw  # noqa: PLC0415  # loads the broker's client
 
     configure_logging("ERROR")  # what became of it is said, or is the error
     settings = load_settings(data_dir=data_dir)
-    emitted = emit_from_outside(raw, settings)
+    emitted = emit_raw(raw, settings)
     if wait:
         _await([emitted], settings, as_json, is_one=True)
     elif as_json:
         print_json(emitted.model_dump(mode="json"))
     else:
-        _say([emitted.sentence])
+        _print_lines([emitted.sentence])

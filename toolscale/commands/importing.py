@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from shared.settings import Settings, load_settings
-from toolscale.console import DataDirOption, JsonOption, err, out, plain, print_json
-from toolscale.importing.client_files import Client, Place, named_place, places, this_machine
+from toolscale.console import DataDirOption, JsonOption, err, out, print_json, printable
+from toolscale.importing.client_files import Client, ClientFile, client_files, named_file, this_machine
 from toolscale.importing.find import find_servers
 from toolscale.importing.merge import OnConflict, merge
 from toolscale.importing.target import FILE_NAME, read_target, write_servers
-from toolscale.importing.view import Import, as_object, diff, remarks
+from toolscale.importing.view import ImportPlan, as_object, diff, remarks
 
 
 def import_servers(
@@ -31,7 +31,7 @@ def import_servers(
     config: Annotated[
         Path | None,
         typer.Option(
-            "--config", "-c", help="The mcp.json to import into; default: TOOLSCALE_CONFIG, or the data directory's.",
+            "--config", "-c", help="The mcp.json to import into; default: TOOLSCALE_MCP_CONFIG, or in the data directory.",
             show_default=False,
         ),
     ] = None,
@@ -43,53 +43,53 @@ def import_servers(
     data_dir: DataDirOption = None,
 ) -> None:  # fmt: skip
     """Take over the servers that Claude, Cursor and VS Code are configured with; shows what would change."""
-    settings = load_settings(config=config, data_dir=data_dir)
-    looked_at = _places(files or [], client or [], project)
-    found = _found(settings, looked_at, on_conflict)
-    writes = apply and found.changes
-    backup = write_servers(found.target, found.merged.servers, datetime.now(UTC)) if writes else None
+    settings = load_settings(mcp_config=config, data_dir=data_dir)
+    looked_at = _client_files(files or [], client or [], project)
+    plan = _found(settings, looked_at, on_conflict)
+    writes = apply and plan.changes
+    backup = write_servers(plan.target, plan.merged.servers, datetime.now(UTC)) if writes else None
     if as_json:
-        print_json(as_object(found, applied=writes, backup=backup))
+        print_json(as_object(plan, applied=writes, backup=backup))
         return
-    _tell(found, looked_at)
+    _print_plan(plan, looked_at)
     if writes:
-        _tell_written(found, backup, settings)
-    elif found.changes:
+        _print_written(plan, backup, settings)
+    elif plan.changes:
         err.print("\nNothing was written; --apply does.")
 
 
-def _places(files: list[Path], clients: list[Client], project: Path) -> list[Place]:
+def _client_files(files: list[Path], clients: list[Client], project: Path) -> list[ClientFile]:
     if files and not clients:
-        return [named_place(file.absolute()) for file in files]
-    found = places(this_machine(), project.absolute(), clients or Client)
-    return [*(named_place(file.absolute()) for file in files), *found]
+        return [named_file(file.absolute()) for file in files]
+    found = client_files(this_machine(), project.absolute(), clients or Client)
+    return [*(named_file(file.absolute()) for file in files), *found]
 
 
-def _found(settings: Settings, looked_at: list[Place], on_conflict: OnConflict) -> Import:
-    target = read_target(settings.config or settings.data_dir / FILE_NAME)
+def _found(settings: Settings, looked_at: list[ClientFile], on_conflict: OnConflict) -> ImportPlan:
+    target = read_target(settings.mcp_config or settings.data_dir / FILE_NAME)
     findings = find_servers(looked_at, this_machine(), settings)
-    return Import(target, findings, merge(target.servers, findings.servers, on_conflict))
+    return ImportPlan(target, findings, merge(target.servers, findings.servers, on_conflict))
 
 
-def _tell(found: Import, looked_at: list[Place]) -> None:
-    if not found.findings.read:
-        err.print("None of these files exists:", *(plain(str(place.path)) for place in looked_at), sep="\n  ")
+def _print_plan(plan: ImportPlan, looked_at: list[ClientFile]) -> None:
+    if not plan.findings.read:
+        err.print("None of these files exists:", *(printable(str(file.path)) for file in looked_at), sep="\n  ")
         return
-    for line in diff(found):
+    for line in diff(plan):
         out.print(line, soft_wrap=True)
-    if found.changes:
+    if plan.changes:
         out.print()
-    for remark in remarks(found):
-        out.print(plain(remark), soft_wrap=True, highlight=False)
-    if not found.changes:
-        out.print(f"{plain(str(found.target.path))}: nothing to change.", soft_wrap=True, highlight=False)
+    for remark in remarks(plan):
+        out.print(printable(remark), soft_wrap=True, highlight=False)
+    if not plan.changes:
+        out.print(f"{printable(str(plan.target.path))}: nothing to change.", soft_wrap=True, highlight=False)
 
 
-def _tell_written(found: Import, backup: Path | None, settings: Settings) -> None:
-    path = found.target.path
-    err.print(f"\nWritten: {plain(str(path))}", soft_wrap=True, highlight=False)
+def _print_written(plan: ImportPlan, backup: Path | None, settings: Settings) -> None:
+    path = plan.target.path
+    err.print(f"\nWritten: {printable(str(path))}", soft_wrap=True, highlight=False)
     if backup:
-        lost = "; its comments are in there alone now" if found.target.has_comments else ""
-        err.print(f"Backup: {plain(str(backup))}{lost}", soft_wrap=True, highlight=False)
-    served = "" if path == (settings.data_dir / FILE_NAME).resolve() else f" --config {plain(str(path))}"
+        lost = "; its comments are in there alone now" if plan.target.has_comments else ""
+        err.print(f"Backup: {printable(str(backup))}{lost}", soft_wrap=True, highlight=False)
+    served = "" if path == (settings.data_dir / FILE_NAME).resolve() else f" --config {printable(str(path))}"
     err.print(f"Serve it: toolscale serve{served}", soft_wrap=True, highlight=False)

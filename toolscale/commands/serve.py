@@ -25,7 +25,7 @@ def serve(
     """Keep a catalogue of the servers in an mcp.json and answer find_tool, all in this process."""
     from toolscale.embedded.serve import serve_embedded  # noqa: PLC0415  # loads both sides
 
-    settings = load_settings(config=config, host=host, port=port, data_dir=data_dir)
+    settings = load_settings(mcp_config=config, host=host, port=port, data_dir=data_dir)
     if err.is_terminal and "log_level" not in settings.model_fields_set:
         configure_logging("WARNING")  # people are told how it goes in words
     serve_embedded(settings, stdio=stdio)

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from shared.settings import load_settings
-from toolscale.console import DataDirOption, JsonOption, out, plain, print_json
+from toolscale.console import DataDirOption, JsonOption, out, print_json, printable
 
 
 def dead_letters(
@@ -29,7 +29,7 @@ def dead_letters(
     table = Table("when", "why", "what", box=None, header_style="bold", title=None if letters else "None was refused.")
     for letter in letters:
         when = datetime.fromtimestamp(letter.at, UTC).isoformat(timespec="seconds")
-        table.add_row(when, plain(letter.reason), plain(letter.body[:200]))
+        table.add_row(when, printable(letter.reason), printable(letter.body[:200]))
     out.print(table)
 
 
@@ -41,8 +41,8 @@ def show_savings(
     """Show the tokens that find_tool saved, gross and net, by day, server and tool."""
     from toolscale.client.savings import savings, view  # noqa: PLC0415  # loads the store's client
 
-    found = savings(load_settings(data_dir=data_dir), period)
+    report = savings(load_settings(data_dir=data_dir), period)
     if as_json:
-        print_json(found.as_object())
+        print_json(report.as_object())
     else:
-        out.print(view(found))
+        out.print(view(report))

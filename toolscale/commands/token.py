@@ -41,7 +41,7 @@ def new(
     days: Annotated[int | None, typer.Option(min=1, help="Days until it expires.", show_default=False)] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print a new token, which is stored nowhere, and the entry for the file of TOOLSCALE_TOKENS."""
+    """Print a new token, which is stored nowhere, and the entry for the file of TOOLSCALE_TOKENS_FILE."""
     if not is_name(name):
         raise ConfigInvalid(f"expected a name of at most 64 letters, digits, `_` and `-`, got {name!r}")
     token = new_token()
@@ -59,7 +59,7 @@ def new(
         return
     err.print(f"The token of {name}; it cannot be shown again:")
     out.print(token, soft_wrap=True, highlight=False)
-    err.print("\nFor the file of TOOLSCALE_TOKENS:\n")
+    err.print("\nFor the file of TOOLSCALE_TOKENS_FILE:\n")
     out.print(as_toml(name, entry), soft_wrap=True, highlight=False)
 
 

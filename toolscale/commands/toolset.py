@@ -8,9 +8,9 @@ from urllib.parse import quote
 import typer
 from rich.table import Table
 
-from shared.errors import ServiceRefused, ServiceUnreachable
+from shared.errors import ServiceRejected, ServiceUnreachable
 from shared.settings import load_settings
-from toolscale.console import JsonOption, out, plain, print_json
+from toolscale.console import JsonOption, out, print_json, printable
 
 TIMEOUT_S = 10.0
 
@@ -47,26 +47,26 @@ def create(
     """Write a toolset, replacing the one of this name."""
     toolset: dict[str, Any] = {"name": name, "tools": tools, "description": description, "enforce": enforce}
     toolset |= {"budget_tokens": budget_tokens} if budget_tokens else {}
-    _tell(_ask("PUT", f"/{quote(name, safe='')}", url, token, toolset), as_json=as_json)
+    _print_toolset(_ask("PUT", f"/{quote(name, safe='')}", url, token, toolset), as_json=as_json)
 
 
 @toolset_app.command("show")
 def show(name: NameArgument, as_json: JsonOption = False, url: UrlOption = None, token: TokenOption = None) -> None:
     """Show a toolset: its entries, its budget and what it is for."""
-    _tell(_ask("GET", f"/{quote(name, safe='')}", url, token), as_json=as_json)
+    _print_toolset(_ask("GET", f"/{quote(name, safe='')}", url, token), as_json=as_json)
 
 
 @toolset_app.command("list")
 def list_toolsets(as_json: JsonOption = False, url: UrlOption = None, token: TokenOption = None) -> None:
     """Show all toolsets."""
-    found = _ask("GET", "", url, token)["toolsets"]
+    toolsets = _ask("GET", "", url, token)["toolsets"]
     if as_json:
-        print_json(found)
+        print_json(toolsets)
         return
     table = Table("toolset", "entries", "budget", "what for", box=None, header_style="bold")
-    for each in found:
-        table.add_row(each["name"], str(len(each["tools"])), _budget(each), plain(each["description"]))
-    out.print(table if found else "There is no toolset.")
+    for toolset in toolsets:
+        table.add_row(toolset["name"], str(len(toolset["tools"])), _budget(toolset), printable(toolset["description"]))
+    out.print(table if toolsets else "There is no toolset.")
 
 
 @toolset_app.command("delete")
@@ -76,19 +76,19 @@ def delete(name: NameArgument, as_json: JsonOption = False, url: UrlOption = Non
     if as_json:
         print_json({"deleted": name})
     else:
-        out.print(f"{plain(name)} is deleted.", highlight=False)
+        out.print(f"{printable(name)} is deleted.", highlight=False)
 
 
-def _tell(toolset: dict[str, Any], *, as_json: bool) -> None:
+def _print_toolset(toolset: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(toolset)
         return
     for entry in toolset["tools"]:
-        out.print(plain(entry), highlight=False, soft_wrap=True)
+        out.print(printable(entry), highlight=False, soft_wrap=True)
     if budget := _budget(toolset):
         out.print(f"Budget, in tokens: {budget}", highlight=False)
     if toolset["description"]:
-        out.print(plain(toolset["description"]), highlight=False, soft_wrap=True)
+        out.print(printable(toolset["description"]), highlight=False, soft_wrap=True)
 
 
 def _budget(toolset: dict[str, Any]) -> str:
@@ -100,7 +100,7 @@ def _ask(method: str, path: str, url: str | None, token: str | None, body: objec
 
     Raises:
         ServiceUnreachable: it does not answer, or not now.
-        ServiceRefused: it refuses the request; the message says why.
+        ServiceRejected: it refuses the request; the message says why.
     """
     import httpx2  # noqa: PLC0415  # no other command needs it
 
@@ -115,5 +115,5 @@ def _ask(method: str, path: str, url: str | None, token: str | None, body: objec
         ) from error
     if response.is_success:
         return response.json() if response.content else None
-    said = f"{base} answered {response.status_code}: {plain(response.text[:500])}"
-    raise ServiceUnreachable(said) if response.is_server_error else ServiceRefused(said)
+    said = f"{base} answered {response.status_code}: {printable(response.text[:500])}"
+    raise ServiceUnreachable(said) if response.is_server_error else ServiceRejected(said)

@@ -33,27 +33,27 @@ def docker(scope: Scope = None) -> None:
     from workers.sources.docker import DockerSource  # noqa: PLC0415  # loads the write side
 
     _require("docker")
-    settings = load_settings(watch_scope=scope)
-    _watch(settings, [DockerSource(os.environ, settings.watch_scope)])
+    settings = load_settings(watch_id=scope)
+    _watch(settings, [DockerSource(os.environ, settings.watch_id)])
 
 
 @watch_app.command()
 def kubernetes(scope: Scope = None) -> None:
     """Follow annotated Services, and ToolHive's MCPServers, of this cluster or the kubeconfig's."""
-    from workers.sources.kubernetes import KINDS  # noqa: PLC0415  # loads the write side
+    from workers.sources.kubernetes import RESOURCE_KINDS  # noqa: PLC0415  # loads the write side
     from workers.sources.kubernetes_watch import KubernetesSource, cluster  # noqa: PLC0415
 
     _require("kubernetes")
-    settings = load_settings(watch_scope=scope)
+    settings = load_settings(watch_id=scope)
     connect = partial(cluster, os.environ)
-    _watch(settings, [KubernetesSource(kind, connect, settings.watch_scope) for kind in KINDS])
+    _watch(settings, [KubernetesSource(kind, connect, settings.watch_id) for kind in RESOURCE_KINDS])
 
 
 def _watch(settings: Settings, sources: Sequence[Source]) -> None:
     """Follow these sources, each in a thread of its own but for the last, until interrupted."""
     from workers.sources.metrics import SourceMetrics  # noqa: PLC0415
     from workers.sources.process import source_process  # noqa: PLC0415
-    from workers.sources.reconcile import Follower  # noqa: PLC0415
+    from workers.sources.reconcile import SourceReconciler  # noqa: PLC0415
     from workers.sources.watcher import READY_WITHIN_S, Watcher  # noqa: PLC0415
 
     with source_process(settings, [source.name for source in sources], READY_WITHIN_S) as process:
@@ -62,7 +62,7 @@ def _watch(settings: Settings, sources: Sequence[Source]) -> None:
         watchers: list[Watcher] = []
         for source in sources:
             structlog.get_logger().info("watch_started", source=source.name)
-            follower = Follower(source.name, process.intents, process.emit)
+            follower = SourceReconciler(source.name, process.intents, process.emit)
             watchers.append(Watcher(source, follower, beat=partial(process.beat, source.name), metrics=metrics))
         for watcher in watchers[:-1]:
             threading.Thread(target=watcher.run, name="toolscale watch", daemon=True).start()

@@ -18,11 +18,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.status import Status
 
 from query.catalogue import catalogue_of
-from query.search.tool_categories import kind_vectors
+from query.search.tool_categories import category_vectors
 from query.server.http import HttpServer
-from query.server.listener import open_entrance
+from query.server.listener import open_listener
 from query.server.mcp import build_server
-from query.tools.registry import offers
+from query.tools.registry import builtin_tools
 from shared.errors import ConfigInvalid, ToolscaleError
 from shared.settings import Settings, load_settings
 from shared.upstream.mcp_json import Config, read_config
@@ -42,7 +42,7 @@ QUESTIONS = (
 INGESTION_S = 60.0
 
 
-class AskedServer(BaseModel):
+class DemoServerResult(BaseModel):
     """A server of the demo as the catalogue holds it; `error` says why it has no tools."""
 
     model_config = ConfigDict(frozen=True)
@@ -55,7 +55,7 @@ class AskedServer(BaseModel):
     error: str | None
 
 
-class Asked(BaseModel):
+class Answered(BaseModel):
     """A question and what find_tool answered over MCP, word for word; `took_ms` is the whole call."""
 
     model_config = ConfigDict(frozen=True)
@@ -70,12 +70,12 @@ class Report(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    servers: list[AskedServer]
+    servers: list[DemoServerResult]
     tools: int
     tokens: int
     encoding: str
     ingestion_s: float
-    answers: list[Asked]
+    answers: list[Answered]
 
 
 def run_demo(directory: Path) -> Report:
@@ -112,7 +112,7 @@ def _fresh_settings(directory: Path, config: Path) -> Settings:
     """Return settings of the embedded composition, whatever the environment says, on an empty data directory."""
     data_dir = directory / "data"
     shutil.rmtree(data_dir, ignore_errors=True)
-    environment = load_settings(config=config, data_dir=data_dir, port=0)
+    environment = load_settings(mcp_config=config, data_dir=data_dir, port=0)
     return environment.model_copy(update={"redis_url": None, "qdrant_url": None, "host": "127.0.0.1"})
 
 
@@ -143,10 +143,10 @@ def _ingest(embedded: Embedded, config: Config) -> None:
 @contextmanager
 def _query_service(embedded: Embedded) -> Generator[str]:
     deps = embedded.deps
-    kind_vectors(deps.embedder)  # the model is loaded before the first question, as in the query service
+    category_vectors(deps.embedder)  # the model is loaded before the first question, as in the query service
     catalogue = catalogue_of(deps.index, deps.embedder, embedded.settings)
-    server = build_server(offers(catalogue), answers=catalogue.answers)
-    http = HttpServer(server, open_entrance(embedded.settings), index=deps.index)
+    server = build_server(builtin_tools(catalogue), policy=catalogue.response_policy)
+    http = HttpServer(server, open_listener(embedded.settings), index=deps.index)
     thread = threading.Thread(target=http.run, name="toolscale query", daemon=True)
     thread.start()
     try:
@@ -156,21 +156,21 @@ def _query_service(embedded: Embedded) -> Generator[str]:
         thread.join(timeout=10)
 
 
-async def _ask(url: str) -> list[Asked]:
-    asked: list[Asked] = []
+async def _ask(url: str) -> list[Answered]:
+    asked: list[Answered] = []
     async with Client(url) as client:
         for question in QUESTIONS:
             started = time.monotonic()
             result = await client.call_tool("find_tool", {"tool_description": question, "limit": 3})
             took_ms = (time.monotonic() - started) * 1000
-            asked.append(Asked(question=question, took_ms=round(took_ms, 1), answer=result.structured_content or {}))
+            asked.append(Answered(question=question, took_ms=round(took_ms, 1), answer=result.structured_content or {}))
     return asked
 
 
-def _report(embedded: Embedded, answers: list[Asked], ingestion_s: float) -> Report:
+def _report(embedded: Embedded, answers: list[Answered], ingestion_s: float) -> Report:
     encoding = embedded.settings.token_encoding
     servers = [
-        AskedServer(
+        DemoServerResult(
             server=record.server_id,
             declared_name=record.declared_name,
             protocol_version=record.protocol_version,

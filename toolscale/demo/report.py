@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from toolscale.console import out
-from toolscale.demo.demo import Asked, Report
+from toolscale.demo.demo import Answered, Report
 
 
 def print_report(report: Report) -> None:
@@ -53,7 +53,7 @@ def _found(answer: Mapping[str, Any]) -> list[str]:
     return [f"{tool['server']}:{tool['name']}" for tool in answer["tools"]]
 
 
-def _figures(asked: Asked) -> list[str]:
+def _figures(asked: Answered) -> list[str]:
     """Return what the answer cost and saved; finding nothing saves nothing worth showing."""
     metrics, took_ms = asked.answer["token_metrics"], f"{asked.took_ms:.0f}"
     if not asked.answer["tools"]:

@@ -53,14 +53,14 @@ def check_data_dir(settings: Settings) -> Iterator[Finding]:
 
 def check_config(settings: Settings) -> Iterator[Finding]:
     """Check each server of the mcp.json, as far as that can be done without starting it."""
-    path = settings.config or settings.data_dir / FILE_NAME
-    if not settings.config and not (settings.is_embedded and path.is_file()):
+    path = settings.mcp_config or settings.data_dir / FILE_NAME
+    if not settings.mcp_config and not (settings.is_embedded and path.is_file()):
         yield ok("mcp.json", "none; servers come from events")
         return
     try:
         config = read_config(path, os.environ)
     except ConfigInvalid as error:
-        yield problem("mcp.json", str(error), "mend the file, or name another with TOOLSCALE_CONFIG")
+        yield problem("mcp.json", str(error), "mend the file, or name another with TOOLSCALE_MCP_CONFIG")
         return
     yield ok("mcp.json", f"{path}: {len(config.announcements)} servers that can be used")
     for reason in config.problems:
@@ -73,10 +73,10 @@ def check_config(settings: Settings) -> Iterator[Finding]:
 
 def check_tokens(settings: Settings) -> Iterator[Finding]:
     """Check the file of callers' tokens."""
-    if settings.tokens is None:
+    if settings.tokens_file is None:
         return
     try:
-        yield ok("tokens", f"{settings.tokens}: {len(read_tokens(settings.tokens))} callers")
+        yield ok("tokens", f"{settings.tokens_file}: {len(read_tokens(settings.tokens_file))} callers")
     except ConfigInvalid as error:
         yield problem("tokens", str(error), "mend the file; `toolscale token new` prints entries for it")
 
@@ -94,6 +94,6 @@ def check_permissions(settings: Settings) -> Iterator[Finding]:
 def _secret_files(settings: Settings) -> Iterator[Path]:
     directory = settings.credentials_dir
     inside = sorted(directory.iterdir()) if directory and directory.is_dir() else []
-    for path in (settings.config or settings.data_dir / FILE_NAME, settings.tokens, *inside):
+    for path in (settings.mcp_config or settings.data_dir / FILE_NAME, settings.tokens_file, *inside):
         if path and path.is_file():
             yield path

@@ -12,7 +12,7 @@ import redis
 from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError
 
 from shared.errors import ConfigInvalid, IndexHeld, IndexUnavailable, IntentsUnavailable
-from shared.index.open_versions import open_editions
+from shared.index.open_versions import open_index_versions
 from shared.settings import Settings
 from shared.text.embedding import FastEmbedder
 from toolscale.doctor.finding import Finding, ok, problem, warning
@@ -109,7 +109,7 @@ def check_intents(settings: Settings) -> Iterator[Finding]:
         yield problem("servers", f"cannot be read: {error}", "see what is said of Redis or the data directory")
         return
     wrong = [intent.server_id for intent in known if intent.last_error]
-    overdue = [each for each in known if each.due_at is not None and each.due_at < time.time() - OVERDUE_S]
+    overdue = [intent for intent in known if intent.due_at is not None and intent.due_at < time.time() - OVERDUE_S]
     yield ok("servers", f"{len(known)} announced")
     if wrong:
         yield warning("servers", f"{len(wrong)} could not be listed: {', '.join(wrong[:5])}", "see `toolscale ls`")
@@ -127,22 +127,22 @@ def check_index(settings: Settings) -> Iterator[Finding]:
         yield ok("index", "none yet; `toolscale serve` makes it")
         return
     try:
-        editions = open_editions(settings, FastEmbedder(settings.embedding_model))
-        with closing(editions.store):
-            edition = editions.store.service().edition
+        versions = open_index_versions(settings, FastEmbedder(settings.embedding_model))
+        with closing(versions.store):
+            active = versions.store.versions().active
     except IndexHeld:
         yield ok("index", f"in {settings.data_dir}, in use by a Toolscale process")
         return
     except (ConfigInvalid, IndexUnavailable) as error:
         yield problem("index", str(error), "start Qdrant, or correct QDRANT_URL and QDRANT_API_KEY")
         return
-    if edition is None:
+    if active is None:
         yield warning("index", "holds no tools yet", "announce a server, or start `toolscale serve` with an mcp.json")
-    elif edition.model != settings.embedding_model:
-        found = f"made with {edition.model}; the settings name {settings.embedding_model}"
+    elif active.model != settings.embedding_model:
+        found = f"made with {active.model}; the settings name {settings.embedding_model}"
         yield warning("index", found, "the next worker that starts has all tools embedded again")
     else:
-        yield ok("index", f"{settings.qdrant_url or settings.data_dir}: {edition.name}")
+        yield ok("index", f"{settings.qdrant_url or settings.data_dir}: {active.name}")
 
 
 def check_service(settings: Settings) -> Iterator[Finding]:

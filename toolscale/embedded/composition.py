@@ -20,26 +20,26 @@ from celery.worker import WorkController
 
 from shared.errors import IndexUnavailable, IntentsUnavailable
 from shared.events import ServerEvent
-from shared.index.open_versions import Editions
+from shared.index.open_versions import IndexVersions
 from shared.settings import Settings
 from shared.upstream.config_file import ConfigFile
 from shared.upstream.mcp_json import Config
-from toolscale.client.emit import Emitted, emitted_of
+from toolscale.client.emit import EmitResult, emit_result
 from workers.celery_app import build_app
 from workers.dependencies import Dependencies, open_dependencies
 from workers.emit import emit
 from workers.fetch.fetch import interrupt_fetches
 from workers.intents import open_intents
 from workers.intents.store import Intent
-from workers.maintenance.rebuild import rebuild_if_lost, tend_index
+from workers.maintenance.rebuild import maintain_index, rebuild_if_lost
 from workers.maintenance.restore import restore_if_lost
 from workers.metrics import BacklogGauges
-from workers.monitoring.checks import Freshness
-from workers.monitoring.embedded import consumption_checked
-from workers.monitoring.server import Trouble
-from workers.sources.mcp_json import ConfigFollower, following_config
+from workers.monitoring.checks import Deadline
+from workers.monitoring.embedded import progress_checked
+from workers.monitoring.server import HealthCheck
+from workers.sources.mcp_json import ConfigReconciler, config_reconciled
 from workers.sources.metrics import SourceMetrics
-from workers.sources.reconcile import follow, look_again
+from workers.sources.reconcile import announce_again, reconcile_config
 from workers.tasks import SWEEP_LIMIT, send_migrate, send_reconcile
 
 # A sweep comes each second; one that takes longer, as on a busy disk, is not trouble yet.
@@ -56,40 +56,40 @@ class Embedded:
     deps: Dependencies
     app: Celery
     sources: SourceMetrics
-    checks: Mapping[str, Trouble]
+    checks: Mapping[str, HealthCheck]
     """What must be well for what is announced to be acted upon, by name."""
-    asked: dict[str, Emitted] = field(default_factory=dict[str, "Emitted"])
+    emitted: dict[str, EmitResult] = field(default_factory=dict[str, "EmitResult"])
     """What the last event of this process asked of each server, as it was recorded: before the look it brings."""
 
     @property
-    def editions(self) -> Editions:
+    def versions(self) -> IndexVersions:
         """Return the editions of the index, which both sides share."""
-        assert self.deps.editions  # open_dependencies opens them
-        return self.deps.editions
+        assert self.deps.versions  # open_dependencies opens them
+        return self.deps.versions
 
     def emit(self, event: ServerEvent) -> Intent:
         """Record an event and wake the worker thread."""
         count = self.deps.metrics.event
-        intent = emit(event, self.deps.intents, self.wake, due_in_s=self.settings.retry_after_s, count=count)
-        self.asked[intent.server_id] = emitted_of(intent, woken=True)
+        intent = emit(event, self.deps.intents, self.enqueue, due_in_s=self.settings.redeliver_after_s, count=count)
+        self.emitted[intent.server_id] = emit_result(intent, message_sent=True)
         return intent
 
-    def wake(self, server_id: str) -> None:
+    def enqueue(self, server_id: str) -> None:
         """Ask the worker thread to look at this server; its broker is in memory and never hangs."""
         send_reconcile(self.app, server_id)
 
     def announce(self, config: Config) -> list[Intent]:
         """Make the catalogue follow the operator's file, and look again at every other server that should run."""
-        return follow(config, self.deps.intents, self.emit)
+        return reconcile_config(config, self.deps.intents, self.emit)
 
-    def following(self, path: Path) -> AbstractContextManager[None]:
+    def reconciling(self, path: Path) -> AbstractContextManager[None]:
         """Make the catalogue follow the operator's file while it is edited, until the block ends.
 
         Every other server that should run is looked at again: this process may have been away for long.
         """
-        look_again(self.deps.intents, self.emit)
-        follower = ConfigFollower(ConfigFile(path, os.environ), self.deps.intents, self.emit, self.sources)
-        return following_config(follower, self.settings.config_poll_s)
+        announce_again(self.deps.intents, self.emit)
+        follower = ConfigReconciler(ConfigFile(path, os.environ), self.deps.intents, self.emit, self.sources)
+        return config_reconciled(follower, self.settings.config_poll_s)
 
 
 @contextmanager
@@ -103,19 +103,19 @@ def run_embedded(settings: Settings) -> Generator[Embedded]:
         ConfigInvalid: another process holds the data directory.
     """
     with closing(open_intents(settings)) as intents, closing(open_dependencies(settings, intents)) as deps:
-        intents.forget_messages()
+        intents.clear_pending_messages()
         rebuild_if_lost(deps)
         registry, sources = deps.metrics.registry, SourceMetrics(deps.metrics.registry)
-        for each in (BacklogGauges(intents.backlog), sources):
-            registry.register(each)
+        for collector in (BacklogGauges(intents.backlog), sources):
+            registry.register(collector)
         app = build_app(settings, deps)
         app.set_default()  # without it the pool's threads would use Celery's default app
         with (
             _worker(app, settings) as worker,
-            consumption_checked(app, worker, settings, deps.metrics) as tasks,
+            progress_checked(app, worker, settings, deps.metrics) as tasks,
             _sweeper(app, deps, min(1.0, settings.sweep_interval_s)) as swept,
         ):
-            yield Embedded(settings, deps, app, sources, {"tasks": tasks, "sweep": swept.trouble})
+            yield Embedded(settings, deps, app, sources, {"tasks": tasks, "sweep": swept.problem})
 
 
 @contextmanager
@@ -147,9 +147,9 @@ def _stop(worker: WorkController) -> None:
 
 
 @contextmanager
-def _sweeper(app: Celery, deps: Dependencies, interval_s: float) -> Generator[Freshness]:
+def _sweeper(app: Celery, deps: Dependencies, interval_s: float) -> Generator[Deadline]:
     """Wake the worker for what was recorded and not acted upon, `toolscale emit` from another terminal included."""
-    stopped, swept = threading.Event(), Freshness(SWEPT_WITHIN_S)
+    stopped, swept = threading.Event(), Deadline(SWEPT_WITHIN_S)
 
     def sweep() -> None:
         while not stopped.wait(interval_s):
@@ -159,8 +159,8 @@ def _sweeper(app: Celery, deps: Dependencies, interval_s: float) -> Generator[Fr
                 deps.metrics.swept(len(due))
                 for server_id in due:
                     send_reconcile(app, server_id)
-                tend_index(deps, partial(send_migrate, app))
-                swept.note()
+                maintain_index(deps, partial(send_migrate, app))
+                swept.touch()
             except (IndexUnavailable, IntentsUnavailable) as error:
                 structlog.get_logger().warning("sweep_failed", reason=str(error))
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from query.auth.authentication import authentication_of
 from query.calling.upstreams import upstreams_of
-from query.catalogue import Catalogue, followed_catalogue
+from query.catalogue import Catalogue, live_catalogue
 from query.history import recording
 from query.metrics import QueryMetrics
-from query.reports.catalogue_size import observing
-from query.search.live_index import following
+from query.reports.catalogue_size import sampling
+from query.search.live_index import live_index
 from query.server.http import MCP_PATH, HttpServer
-from query.server.listener import Entrance, open_entrance
+from query.server.listener import HttpListener, open_listener
 from query.server.mcp import service_of
 from query.server.metrics_route import metrics_route
 from query.server.stdio import serve_stdio, stdio_caller
@@ -31,13 +31,13 @@ from shared.errors import ConfigInvalid
 from shared.observability.tracing import configure_tracing
 from shared.settings import Settings
 from shared.upstream.mcp_json import Config, read_config
-from toolscale.console import err, plain
+from toolscale.console import err, printable
 from toolscale.embedded.composition import Embedded, run_embedded
-from toolscale.embedded.startup_progress import telling_first_looks
+from toolscale.embedded.startup_progress import report_startup
 from toolscale.importing.target import FILE_NAME
-from workers.events_api.recorder import Recorder
+from workers.events_api.recorder import EventRecorder
 from workers.events_api.routes import events_route
-from workers.notifications.thread import listening
+from workers.notifications.thread import listeners_running
 
 if TYPE_CHECKING:
     from starlette.routing import Route
@@ -56,15 +56,15 @@ def serve_embedded(settings: Settings, *, stdio: bool) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # unwinds as Ctrl-C does, so all is closed
     configure_tracing("toolscale", os.environ)
     settings = _with_config(settings)
-    if settings.config:
-        _check(settings.config)
+    if settings.mcp_config:
+        _check(settings.mcp_config)
     if stdio:
         with _running(settings) as (_, catalogue), closing(upstreams_of(settings)) as upstreams:
             serve_stdio(service_of(catalogue, upstreams, stdio_caller(settings)))
         return
     # before anything is loaded, so that what is wrong here is said at once
     with (
-        closing(open_entrance(settings, authentication_of(settings))) as entrance,
+        closing(open_listener(settings, authentication_of(settings))) as entrance,
         _running(settings) as (embedded, catalogue),
     ):
         _answer(embedded, catalogue, entrance)
@@ -73,7 +73,11 @@ def serve_embedded(settings: Settings, *, stdio: bool) -> None:
 def _with_config(settings: Settings) -> Settings:
     """Return settings that name the data directory's own file, where there is one and no other is named."""
     imported = settings.data_dir / FILE_NAME
-    return settings.model_copy(update={"config": imported}) if not settings.config and imported.is_file() else settings
+    return (
+        settings.model_copy(update={"mcp_config": imported})
+        if not settings.mcp_config and imported.is_file()
+        else settings
+    )
 
 
 @contextmanager
@@ -81,14 +85,14 @@ def _running(settings: Settings) -> Generator[tuple[Embedded, Catalogue]]:
     with (
         run_embedded(settings) as embedded,
         suppress(KeyboardInterrupt),
-        _servers(embedded, settings.config),
-        _listening(settings, embedded),
-        following(embedded.editions) as followed,
+        _servers(embedded, settings.mcp_config),
+        _notifications(settings, embedded),
+        live_index(embedded.versions) as followed,
         recording(settings) as savings,
     ):
         metrics = QueryMetrics(embedded.deps.metrics.registry)
-        catalogue = replace(followed_catalogue(followed, settings, metrics), savings=savings)
-        with observing(catalogue):
+        catalogue = replace(live_catalogue(followed, settings, metrics), recorder=savings)
+        with sampling(catalogue):
             yield embedded, catalogue
 
 
@@ -103,59 +107,59 @@ def _check(path: Path) -> None:
 def _servers(embedded: Embedded, path: Path | None) -> Generator[None]:
     """Keep the catalogue at what the file says, or, without one, at what events said before."""
     if path:
-        with embedded.following(path):
+        with embedded.reconciling(path):
             yield
     else:
         embedded.announce(Config())
         yield
 
 
-def _listening(settings: Settings, embedded: Embedded) -> AbstractContextManager[None]:
-    if settings.listen == "none":
+def _notifications(settings: Settings, embedded: Embedded) -> AbstractContextManager[None]:
+    if settings.subscribe == "none":
         return nullcontext()
-    return listening(settings, embedded.deps.intents, embedded.emit, embedded.deps.metrics.registry)
+    return listeners_running(settings, embedded.deps.intents, embedded.emit, embedded.deps.metrics.registry)
 
 
-def _answer(embedded: Embedded, catalogue: Catalogue, entrance: Entrance) -> None:
-    with _door(embedded) as door, closing(upstreams_of(embedded.settings)) as upstreams:
-        server = service_of(catalogue, upstreams, entrance.caller_of)
-        metrics = metrics_route(catalogue, entrance, is_open=embedded.settings.metrics_open)
+def _answer(embedded: Embedded, catalogue: Catalogue, entrance: HttpListener) -> None:
+    with _events_routes(embedded) as door, closing(upstreams_of(embedded.settings)) as upstreams:
+        server = service_of(catalogue, upstreams, entrance.authenticate)
+        metrics = metrics_route(catalogue, entrance, is_open=embedded.settings.metrics_public)
         routes = [*page_routes(catalogue, entrance), *door, metrics]
         http = HttpServer(server, entrance, index=catalogue.index, routes=routes, checks=embedded.checks)
         err.print(connection_help(http.url, embedded.settings), highlight=False, soft_wrap=True, markup=False)
-        with _telling(embedded, catalogue):
+        with _reporting(embedded, catalogue):
             http.run()
 
 
-def _telling(embedded: Embedded, catalogue: Catalogue) -> AbstractContextManager[None]:
+def _reporting(embedded: Embedded, catalogue: Catalogue) -> AbstractContextManager[None]:
     """Tell people how the first looks go; whoever collects logs has a line of each."""
-    return telling_first_looks(embedded, catalogue, _say) if err.is_terminal else nullcontext()
+    return report_startup(embedded, catalogue, _print) if err.is_terminal else nullcontext()
 
 
-def _say(line: str) -> None:
-    err.print(plain(line), highlight=False, soft_wrap=True)
+def _print(line: str) -> None:
+    err.print(printable(line), highlight=False, soft_wrap=True)
 
 
 @contextmanager
-def _door(embedded: Embedded) -> Generator[list[Route]]:
+def _events_routes(embedded: Embedded) -> Generator[list[Route]]:
     """Open the door for events beside the query service, where a token is set."""
     settings = embedded.settings
     if settings.events_token is None:
         yield []
         return
-    token, limit, metrics = settings.events_token, settings.door_max_body_bytes, embedded.deps.metrics
-    wake, due_in_s = embedded.wake, settings.retry_after_s
-    with closing(Recorder(embedded.deps.intents, wake, due_in_s=due_in_s, count=metrics.event)) as recorder:
-        yield [events_route(recorder, token=token, max_body_bytes=limit, answered=metrics.answered)]
+    token, limit, metrics = settings.events_token, settings.events_max_body_bytes, embedded.deps.metrics
+    wake, due_in_s = embedded.enqueue, settings.redeliver_after_s
+    with closing(EventRecorder(embedded.deps.intents, wake, due_in_s=due_in_s, count=metrics.event)) as recorder:
+        yield [events_route(recorder, token=token, max_body_bytes=limit, on_response=metrics.events_response)]
 
 
 def connection_help(url: str, settings: Settings) -> str:
     """Return what to type or paste so that a client uses this catalogue."""
-    needs_token = settings.tokens is not None
+    needs_token = settings.tokens_file is not None
     entry: dict[str, object] = {"type": "http", "url": url}
     over_http = {"mcpServers": {"toolscale": entry | ({"headers": TOKEN_HEADER} if needs_token else {})}}
     header = f" --header {shlex.quote(': '.join(*TOKEN_HEADER.items()))}" if needs_token else ""
-    config = ["--config", str(settings.config.resolve())] if settings.config else []
+    config = ["--config", str(settings.mcp_config.resolve())] if settings.mcp_config else []
     command = [*_program(), "serve", "--stdio", *config, "--data-dir", str(settings.data_dir.resolve())]
     return "\n".join(
         (

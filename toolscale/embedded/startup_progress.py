@@ -10,23 +10,23 @@ from contextlib import contextmanager
 from query.catalogue import Catalogue
 from shared.catalog import Scope
 from shared.errors import IndexUnavailable, IntentsUnavailable
-from toolscale.client.emit import Emitted, emitted_of
-from toolscale.client.wait import Settled, ended, patience_s
+from toolscale.client.emit import EmitResult, emit_result
+from toolscale.client.wait import ReconcileResult, patience_s, wait_for
 from toolscale.embedded.composition import Embedded
 from workers.intents.store import Intent
 
 EVERY_S = 5.0
 
-Say = Callable[[str], None]
+Print = Callable[[str], None]
 """Show people a line."""
 
 
 @contextmanager
-def telling_first_looks(embedded: Embedded, catalogue: Catalogue, say: Say) -> Generator[None]:
+def report_startup(embedded: Embedded, catalogue: Catalogue, print_line: Print) -> Generator[None]:
     """Say, from a thread, how many servers are listed: at most every EVERY_S seconds, and once all were looked at."""
     stopped = threading.Event()
-    arguments = (embedded, catalogue, say, stopped)
-    thread = threading.Thread(target=_tell, args=arguments, name="toolscale first looks", daemon=True)
+    arguments = (embedded, catalogue, print_line, stopped)
+    thread = threading.Thread(target=_report, args=arguments, name="toolscale startup report", daemon=True)
     thread.start()
     try:
         yield
@@ -35,36 +35,36 @@ def telling_first_looks(embedded: Embedded, catalogue: Catalogue, say: Say) -> G
         thread.join(timeout=10)
 
 
-def _tell(embedded: Embedded, catalogue: Catalogue, say: Say, stopped: threading.Event) -> None:
+def _report(embedded: Embedded, catalogue: Catalogue, print_line: Print, stopped: threading.Event) -> None:
     try:
-        looks = _looks(embedded, say, stopped)
+        looks = _wait_for_first_listings(embedded, print_line, stopped)
         if looks and not stopped.is_set():
             for line in summary(looks, *_size(catalogue)):
-                say(line)
+                print_line(line)
     except (IntentsUnavailable, IndexUnavailable):
         return  # the log says so, and `toolscale ls` tells the rest
 
 
-def _looks(embedded: Embedded, say: Say, stopped: threading.Event) -> list[Settled]:
+def _wait_for_first_listings(embedded: Embedded, print_line: Print, stopped: threading.Event) -> list[ReconcileResult]:
     intents = embedded.deps.intents
-    asked = _asked(embedded.asked, intents.intents())
-    looks: list[Settled] = []
+    emitted = _emitted(embedded.emitted, intents.intents())
+    results: list[ReconcileResult] = []
     said_at = time.monotonic()
-    for look in ended(intents, asked, patience_s(embedded.settings), stopped):
-        looks.append(look)
-        if time.monotonic() - said_at >= EVERY_S and len(looks) < len(asked):
-            say(f"Looked at {len(looks):,} of {len(asked):,} servers ...")
+    for look in wait_for(intents, emitted, patience_s(embedded.settings), stopped):
+        results.append(look)
+        if time.monotonic() - said_at >= EVERY_S and len(results) < len(emitted):
+            print_line(f"Looked at {len(results):,} of {len(emitted):,} servers ...")
             said_at = time.monotonic()
-    return looks
+    return results
 
 
-def _asked(announced: Mapping[str, Emitted], intents: Iterable[Intent]) -> list[Emitted]:
+def _emitted(announced: Mapping[str, EmitResult], intents: Iterable[Intent]) -> list[EmitResult]:
     """Return the looks at servers that should run; those that have ended since they were announced included."""
-    running = [each for each in intents if each.status == "running"]
+    running = [intent for intent in intents if intent.status == "running"]
     return [
-        announced.get(each.server_id) or emitted_of(each, woken=True)
-        for each in running
-        if each.is_lagging or each.server_id in announced
+        announced.get(intent.server_id) or emit_result(intent, message_sent=True)
+        for intent in running
+        if intent.is_lagging or intent.server_id in announced
     ]
 
 
@@ -73,9 +73,9 @@ def _size(catalogue: Catalogue) -> tuple[int, int]:
     return baseline.tools, baseline.tokens
 
 
-def summary(looks: Sequence[Settled], tools: int, tokens: int) -> list[str]:
+def summary(results: Sequence[ReconcileResult], tools: int, tokens: int) -> list[str]:
     """Return the outcome for people, in lines; `tools` and `tokens` are those of the whole catalogue."""
-    bad = [look for look in looks if not look.is_good]
-    listed = f"Listed {len(looks) - len(bad):,} of {len(looks):,} servers"
-    found = f"{listed}: {tools:,} tools, of {tokens:,} tokens, can be found."
-    return [found, *(f"  {look.sentence}" for look in bad)]
+    bad = [look for look in results if not look.is_good]
+    listed = f"Listed {len(results) - len(bad):,} of {len(results):,} servers"
+    totals = f"{listed}: {tools:,} tools, of {tokens:,} tokens, can be found."
+    return [totals, *(f"  {look.sentence}" for look in bad)]

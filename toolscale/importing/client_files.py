@@ -53,7 +53,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ClientFile:
     """A file with servers in it. `client` is None for one that was named; `project` the directory it is about, if any.
 
     It need not exist.
@@ -74,45 +74,45 @@ def this_machine() -> Machine:
     return Machine(sys.platform, Path.home(), os.environ)
 
 
-def places(machine: Machine, project: Path, clients: Iterable[Client]) -> list[Place]:
+def client_files(machine: Machine, project: Path, clients: Iterable[Client]) -> list[ClientFile]:
     """Return every file in which these clients would keep servers, those of the project before the user's."""
-    found = [place for client in clients for place in _PLACES[client](machine, project)]
-    return list({place.path: place for place in reversed(found)}.values())[::-1]
+    files = [file for client in clients for file in _PLACES[client](machine, project)]
+    return list({place.path: place for place in reversed(files)}.values())[::-1]
 
 
-def named_place(path: Path) -> Place:
+def named_file(path: Path) -> ClientFile:
     """Return a file that was named; where clients keep a project's, it is known to be about that project."""
     if path.name == ".mcp.json":
-        return Place(path, project=path.parent)
-    return Place(path, project=path.parent.parent if path.parent.name in (".cursor", ".vscode") else None)
+        return ClientFile(path, project=path.parent)
+    return ClientFile(path, project=path.parent.parent if path.parent.name in (".cursor", ".vscode") else None)
 
 
-def _claude_code(machine: Machine, project: Path) -> Iterator[Place]:
-    yield Place(project / ".mcp.json", Client.CLAUDE_CODE, project)
-    yield Place(machine.claude_code_state, Client.CLAUDE_CODE)
+def _claude_code(machine: Machine, project: Path) -> Iterator[ClientFile]:
+    yield ClientFile(project / ".mcp.json", Client.CLAUDE_CODE, project)
+    yield ClientFile(machine.claude_code_state, Client.CLAUDE_CODE)
 
 
-def _claude_desktop(machine: Machine, _project: Path) -> Iterator[Place]:
-    yield Place(machine.programs / "Claude" / "claude_desktop_config.json", Client.CLAUDE_DESKTOP)
+def _claude_desktop(machine: Machine, _project: Path) -> Iterator[ClientFile]:
+    yield ClientFile(machine.programs / "Claude" / "claude_desktop_config.json", Client.CLAUDE_DESKTOP)
 
 
-def _cursor(machine: Machine, project: Path) -> Iterator[Place]:
+def _cursor(machine: Machine, project: Path) -> Iterator[ClientFile]:
     if project != machine.home:
-        yield Place(project / ".cursor" / "mcp.json", Client.CURSOR, project)
-    yield Place(machine.home / ".cursor" / "mcp.json", Client.CURSOR)
+        yield ClientFile(project / ".cursor" / "mcp.json", Client.CURSOR, project)
+    yield ClientFile(machine.home / ".cursor" / "mcp.json", Client.CURSOR)
 
 
-def _vscode(machine: Machine, project: Path) -> Iterator[Place]:
+def _vscode(machine: Machine, project: Path) -> Iterator[ClientFile]:
     for name in ("mcp.json", "settings.json"):
-        yield Place(project / ".vscode" / name, Client.VSCODE, project)
+        yield ClientFile(project / ".vscode" / name, Client.VSCODE, project)
     for edition in _VSCODE_EDITIONS:
         user = machine.programs / edition / "User"
         for directory in (user, *sorted(user.glob("profiles/*"))):
-            yield Place(directory / "mcp.json", Client.VSCODE)
-            yield Place(directory / "settings.json", Client.VSCODE)
+            yield ClientFile(directory / "mcp.json", Client.VSCODE)
+            yield ClientFile(directory / "settings.json", Client.VSCODE)
 
 
-_PLACES: Mapping[Client, Callable[[Machine, Path], Iterator[Place]]] = {
+_PLACES: Mapping[Client, Callable[[Machine, Path], Iterator[ClientFile]]] = {
     Client.CLAUDE_CODE: _claude_code,
     Client.CLAUDE_DESKTOP: _claude_desktop,
     Client.CURSOR: _cursor,

@@ -11,9 +11,9 @@ from typing import Any, cast
 from shared.errors import ConfigInvalid
 from shared.settings import Settings
 from shared.upstream.mcp_json import SERVERS_KEYS, is_disabled, read_document, read_entry, server_id, variables_of
-from toolscale.importing.client_files import Client, Machine, Place
+from toolscale.importing.client_files import Client, ClientFile, Machine
 from toolscale.importing.entries import OPERATORS_OWN, definition, refuse_what_we_lack, started_in, with_folders
-from toolscale.importing.self_reference import leads_to_toolscale
+from toolscale.importing.self_reference import is_own_endpoint
 
 # What stands in for a variable that is not set here, but may be where the servers are started.
 _STAND_IN = "http://not-set.invalid"
@@ -23,44 +23,44 @@ Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundServer:
     """A server that can be taken over. `entry` is as it would be written; `unset` names variables it needs."""
 
     server_id: str
     entry: dict[str, Any]
-    place: Place
+    file: ClientFile
     project: Path | None = None
     unset: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class SkippedEntry:
     """A server, or a whole file, that cannot be taken over; the reason begins with its name and quotes no secret."""
 
     reason: str
-    place: Place
+    file: ClientFile
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class FoundServers:
     """All that was found, in the order of the places; `read` are those that exist."""
 
-    servers: tuple[Found, ...]
-    left_out: tuple[LeftOut, ...]
-    read: tuple[Place, ...]
+    servers: tuple[FoundServer, ...]
+    skipped: tuple[SkippedEntry, ...]
+    read: tuple[ClientFile, ...]
 
 
-def find_servers(places: Iterable[Place], machine: Machine, settings: Settings) -> Findings:
+def find_servers(places: Iterable[ClientFile], machine: Machine, settings: Settings) -> FoundServers:
     """Return what these places hold; one bad entry or file does not cost the others.
 
     Raises:
         ConfigInvalid: a file that was named cannot be read, or holds no servers in a form that we know.
     """
-    read = tuple(place for place in places if place.client is None or place.path.is_file())
+    read = tuple(file for file in places if file.client is None or file.path.is_file())
     reader = _Reader(machine, settings)
-    found = [each for place in read for each in reader.found(place)]
-    servers = tuple(each for each in found if isinstance(each, Found))
-    return Findings(servers, tuple(each for each in found if isinstance(each, LeftOut)), read)
+    entries = [candidate for place in read for candidate in reader.entries(place)]
+    servers = tuple(candidate for candidate in entries if isinstance(candidate, FoundServer))
+    return FoundServers(servers, tuple(candidate for candidate in entries if isinstance(candidate, SkippedEntry)), read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,50 +77,52 @@ class _Reader:
         self._machine = machine
         self._settings = settings
 
-    def found(self, place: Place) -> Iterator[Found | LeftOut]:
+    def entries(self, file: ClientFile) -> Iterator[FoundServer | SkippedEntry]:
         try:
-            document = read_document(place.path)
-            sections = list(self._sections(document, place))
+            document = read_document(file.path)
+            sections = list(self._sections(document, file))
         except ConfigInvalid as error:
-            if place.client is None:
+            if file.client is None:
                 raise
-            yield LeftOut(str(error), place)
+            yield SkippedEntry(str(error), file)
             return
-        if place.client is None and not sections:
-            raise ConfigInvalid(f"{place.path}: expected an object 'mcpServers' or 'servers', or a client's settings")
+        if file.client is None and not sections:
+            raise ConfigInvalid(f"{file.path}: expected an object 'mcpServers' or 'servers', or a client's settings")
         for section in sections:
             for name, raw in section.servers.items():
-                yield self._server(name, raw, section, place, _questions(document))
+                yield self._server(name, raw, section, file, _questions(document))
 
-    def _sections(self, document: Object, place: Place) -> Iterator[_Section]:
-        disabled = self._disabled_by_claude_code(place)
+    def _sections(self, document: Object, file: ClientFile) -> Iterator[_Section]:
+        disabled = self._disabled_by_claude_code(file)
         for holder in (document, _object(document, "mcp")):
             for key in SERVERS_KEYS:
                 if servers := _object(holder, key):
-                    yield _Section(servers, place.project, disabled)
+                    yield _Section(servers, file.project, disabled)
         for path in _object(document, "projects"):
             project = _object(_object(document, "projects"), path)
             off = frozenset[str](filter(_is_text, project.get("disabledMcpServers") or ()))
             yield _Section(_object(project, "mcpServers"), Path(path), off)
 
-    def _disabled_by_claude_code(self, place: Place) -> frozenset[str]:
+    def _disabled_by_claude_code(self, file: ClientFile) -> frozenset[str]:
         """Return the servers of a project's file that its user turned off, which is noted in another file."""
         state = self._machine.claude_code_state
-        if place.client is not Client.CLAUDE_CODE or not place.project or not state.is_file():
+        if file.client is not Client.CLAUDE_CODE or not file.project or not state.is_file():
             return frozenset()
         try:
-            project = _object(_object(read_document(state), "projects"), str(place.project))
+            project = _object(_object(read_document(state), "projects"), str(file.project))
         except ConfigInvalid:
             return frozenset()  # told of when that file's turn comes
         return frozenset(filter(_is_text, project.get("disabledMcpjsonServers") or ()))
 
-    def _server(self, name: str, raw: object, section: _Section, place: Place, asks: Object) -> Found | LeftOut:
+    def _server(
+        self, name: str, raw: object, section: _Section, file: ClientFile, asks: Object
+    ) -> FoundServer | SkippedEntry:
         try:
             entry = self._usable(name, raw, section, asks)
         except ConfigInvalid as error:
-            return LeftOut(str(error), place)
+            return SkippedEntry(str(error), file)
         unset = tuple(sorted(variables_of(entry) - self._machine.environ.keys()))
-        return Found(server_id(name), entry, place, section.project, unset)
+        return FoundServer(server_id(name), entry, file, section.project, unset)
 
     def _usable(self, name: str, raw: object, section: _Section, asks: Object) -> dict[str, Any]:
         """Return an entry as it would be written.
@@ -138,7 +140,7 @@ class _Reader:
         _refuse_questions(name, here, asks)
         variables = dict.fromkeys(variables_of(here), _STAND_IN) | dict(self._machine.environ)
         _, target = read_entry(name, here, variables)
-        if leads_to_toolscale(server_id(name), target, self._settings):
+        if is_own_endpoint(server_id(name), target, self._settings):
             raise ConfigInvalid(f"{name}: it is Toolscale itself")
         own = {key: here[key] for key in OPERATORS_OWN if here.get(key)}
         return started_in(definition(here), section.project) | own
@@ -159,8 +161,8 @@ def _refuse_questions(name: str, raw: Object, asks: Object) -> None:
 def _questions(document: Object) -> dict[str, str]:
     """Return what VS Code asks for, and in which words."""
     inputs = [*_list(document, "inputs"), *_list(_object(document, "mcp"), "inputs")]
-    asked = [cast("dict[str, object]", each) for each in inputs if isinstance(each, dict)]
-    return {str(each.get("id")): str(each.get("description") or "") for each in asked}
+    asked = [cast("dict[str, object]", item) for item in inputs if isinstance(item, dict)]
+    return {str(question.get("id")): str(question.get("description") or "") for question in asked}
 
 
 def _object(holder: Object, key: str) -> Object:

@@ -55,8 +55,8 @@ def _hidden(value: object) -> object:
 
 
 def _masked_words(words: Sequence[str]) -> list[str]:
-    found = secrets_of(StdioTarget("", tuple(words)))
-    secrets = [each for each in found if not (_REFERENCE.search(each) or _HEADER_NAME.fullmatch(each))]
+    candidates = secrets_of(StdioTarget("", tuple(words)))
+    secrets = [secret for secret in candidates if not (_REFERENCE.search(secret) or _HEADER_NAME.fullmatch(secret))]
     return [_masked_word(before, word, secrets) for before, word in pairwise(("", *words))]
 
 

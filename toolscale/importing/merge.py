@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 
 from shared.upstream.mcp_json import server_id
 from toolscale.importing.entries import OPERATORS_OWN, definition
-from toolscale.importing.find import Found
+from toolscale.importing.find import FoundServer
 
 OnConflict = Literal["keep", "rename", "replace"]
 Became = Literal["added", "renamed", "replaced", "there already", "kept out"]
@@ -18,10 +18,10 @@ Servers = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class MergeOutcome:
     """What became of one server, and the name it has in the file; `kept out`: another of its name stays there."""
 
-    found: Found
+    server: FoundServer
     became: Became
     name: str
 
@@ -31,10 +31,10 @@ class Merged:
     """The servers of the file afterwards, and what became of each that was found."""
 
     servers: dict[str, Any]
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[MergeOutcome, ...]
 
 
-def merge(servers: Servers, found: Iterable[Found], on_conflict: OnConflict) -> Merged:
+def merge(servers: Servers, candidates: Iterable[FoundServer], on_conflict: OnConflict) -> Merged:
     """Return the file's servers with those found. Doing it again with what comes out changes nothing.
 
     The first of several that are found under one name counts; `on_conflict` is for the others and for what the file
@@ -42,7 +42,7 @@ def merge(servers: Servers, found: Iterable[Found], on_conflict: OnConflict) -> 
     place of what the file has. What the operator added to an entry stays.
     """
     merging = _Merging(dict(servers))
-    return Merged(merging.servers, tuple([merging.take(each, on_conflict) for each in found]))
+    return Merged(merging.servers, tuple([merging.merge_one(server, on_conflict) for server in candidates]))
 
 
 class _Merging:
@@ -51,41 +51,41 @@ class _Merging:
         self._keys = {server_id(key): key for key in servers}
         self._settled: set[str] = set()
 
-    def take(self, found: Found, on_conflict: OnConflict) -> Outcome:
-        taken = takewhile(lambda name: name in self._keys, _names(found))
-        if there := next((name for name in taken if self._is_there(name, found)), None):
-            return self._settle(found, "there already", there)
-        if found.server_id not in self._keys:
-            return self._write(found, "added", found.server_id, {})
+    def merge_one(self, server: FoundServer, on_conflict: OnConflict) -> MergeOutcome:
+        taken = takewhile(lambda name: name in self._keys, _names(server))
+        if there := next((name for name in taken if self._is_there(name, server)), None):
+            return self._record_outcome(server, "there already", there)
+        if server.server_id not in self._keys:
+            return self._write(server, "added", server.server_id, {})
         if on_conflict == "rename":
-            free = next(name for name in _names(found) if name not in self._keys)
-            return self._write(found, "renamed", free, {})
-        if on_conflict == "replace" and found.server_id not in self._settled:
-            return self._write(found, "replaced", found.server_id, self._own(found.server_id))
-        return Outcome(found, "kept out", found.server_id)
+            free = next(name for name in _names(server) if name not in self._keys)
+            return self._write(server, "renamed", free, {})
+        if on_conflict == "replace" and server.server_id not in self._settled:
+            return self._write(server, "replaced", server.server_id, self._own(server.server_id))
+        return MergeOutcome(server, "kept out", server.server_id)
 
-    def _is_there(self, name: str, found: Found) -> bool:
+    def _is_there(self, name: str, server: FoundServer) -> bool:
         entry = self.servers[self._keys[name]]
-        return isinstance(entry, dict) and definition(cast("Servers", entry)) == definition(found.entry)
+        return isinstance(entry, dict) and definition(cast("Servers", entry)) == definition(server.entry)
 
     def _own(self, name: str) -> dict[str, Any]:
         entry = self.servers[self._keys[name]]
         return {key: entry[key] for key in OPERATORS_OWN if key in entry} if isinstance(entry, dict) else {}
 
-    def _write(self, found: Found, became: Became, name: str, own: dict[str, Any]) -> Outcome:
+    def _write(self, server: FoundServer, became: Became, name: str, own: dict[str, Any]) -> MergeOutcome:
         key = self._keys.setdefault(name, name)
-        self.servers[key] = found.entry | own
-        return self._settle(found, became, name)
+        self.servers[key] = server.entry | own
+        return self._record_outcome(server, became, name)
 
-    def _settle(self, found: Found, became: Became, name: str) -> Outcome:
+    def _record_outcome(self, server: FoundServer, became: Became, name: str) -> MergeOutcome:
         self._settled.add(name)
-        return Outcome(found, became, name)
+        return MergeOutcome(server, became, name)
 
 
-def _names(found: Found) -> Iterator[str]:
+def _names(server: FoundServer) -> Iterator[str]:
     """Yield the names a server may have, without an end: its own, and those that tell where it came from."""
-    yield found.server_id
-    origin = server_id(found.project.name if found.project else found.place.client or found.place.path.stem)
-    named = f"{found.server_id}-{origin}"
+    yield server.server_id
+    origin = server_id(server.project.name if server.project else server.file.client or server.file.path.stem)
+    named = f"{server.server_id}-{origin}"
     yield named
     yield from (f"{named}-{number}" for number in count(2))

@@ -17,7 +17,7 @@ _NAME = "toolscale"
 Address = tuple[str, int]
 
 
-def leads_to_toolscale(server_id: str, target: Target, settings: Settings) -> bool:
+def is_own_endpoint(server_id: str, target: Target, settings: Settings) -> bool:
     """Return whether this is a Toolscale: by the name we propose to clients, its command, or an address of its own."""
     if server_id.lower() == _NAME or (isinstance(target, StdioTarget) and _starts_toolscale(target)):
         return True

@@ -10,11 +10,11 @@ from typing import Any
 
 from rich.text import Text
 
-from toolscale.console import plain
+from toolscale.console import printable
 from toolscale.importing.entries import dumped
-from toolscale.importing.find import Findings
+from toolscale.importing.find import FoundServers
 from toolscale.importing.masking import masked, masked_servers
-from toolscale.importing.merge import Became, Merged, Outcome
+from toolscale.importing.merge import Became, Merged, MergeOutcome
 from toolscale.importing.target import TargetFile
 
 _BECAME: Mapping[Became, str] = {
@@ -28,11 +28,11 @@ _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 @dataclass(frozen=True, slots=True)
-class Import:
+class ImportPlan:
     """An import into a file: what was found, and what it makes of the file."""
 
     target: TargetFile
-    findings: Findings
+    findings: FoundServers
     merged: Merged
 
     @property
@@ -41,55 +41,55 @@ class Import:
         return self.merged.servers != self.target.servers
 
 
-def diff(found: Import) -> Iterator[Text]:
+def diff(plan: ImportPlan) -> Iterator[Text]:
     """Yield the lines that change in the file, its secrets hidden."""
-    key, path = found.target.key, str(found.target.path)
-    before = dumped({key: masked_servers(found.target.servers, {})})
-    after = dumped({key: masked_servers(found.merged.servers, found.target.servers)})
+    key, path = plan.target.key, str(plan.target.path)
+    before = dumped({key: masked_servers(plan.target.servers, {})})
+    after = dumped({key: masked_servers(plan.merged.servers, plan.target.servers)})
     lines = unified_diff(before.splitlines(), after.splitlines(), path, f"{path}, with what was found", lineterm="")
     for number, line in enumerate(lines):
-        yield Text(plain(line), style="bold" if number < 2 else _STYLES.get(line[:1], ""))  # noqa: PLR2004  # the names
+        yield Text(printable(line), style="bold" if number < 2 else _STYLES.get(line[:1], ""))  # noqa: PLR2004  # the names
 
 
-def remarks(found: Import) -> Iterator[str]:
+def remarks(plan: ImportPlan) -> Iterator[str]:
     """Yield what became of each server and what cannot be taken over, a line for each."""
-    for outcome in found.merged.outcomes:
+    for outcome in plan.merged.outcomes:
         yield f"{_BECAME[outcome.became].format(outcome=outcome)} ({_origin(outcome)})"
-        if outcome.found.unset:
-            yield f"  not set here, needed where Toolscale runs: {', '.join(outcome.found.unset)}"
-    for left_out in found.findings.left_out:
-        yield f"cannot be taken over: {left_out.reason} ({left_out.place.title}, {left_out.place.path})"
+        if outcome.server.unset:
+            yield f"  not set here, needed where Toolscale runs: {', '.join(outcome.server.unset)}"
+    for left_out in plan.findings.skipped:
+        yield f"cannot be taken over: {left_out.reason} ({left_out.file.title}, {left_out.file.path})"
 
 
-def as_object(found: Import, *, applied: bool, backup: Path | None) -> dict[str, Any]:
+def as_object(plan: ImportPlan, *, applied: bool, backup: Path | None) -> dict[str, Any]:
     """Return the same as JSON."""
     return {
-        "target": str(found.target.path),
+        "target": str(plan.target.path),
         "applied": applied,
         "backup": str(backup) if backup else None,
-        "read": [str(place.path) for place in found.findings.read],
-        "servers": [_server(outcome) for outcome in found.merged.outcomes],
+        "read": [str(file.path) for file in plan.findings.read],
+        "servers": [_server(outcome) for outcome in plan.merged.outcomes],
         "left_out": [
-            {"reason": each.reason, "client": each.place.client, "path": str(each.place.path)}
-            for each in found.findings.left_out
+            {"reason": skipped.reason, "client": skipped.file.client, "path": str(skipped.file.path)}
+            for skipped in plan.findings.skipped
         ],
     }
 
 
-def _server(outcome: Outcome) -> dict[str, Any]:
+def _server(outcome: MergeOutcome) -> dict[str, Any]:
     return {
         "name": outcome.name,
         "became": outcome.became.replace(" ", "_"),
-        "found_as": outcome.found.server_id,
-        "client": outcome.found.place.client,
-        "path": str(outcome.found.place.path),
-        "project": str(outcome.found.project) if outcome.found.project else None,
-        "unset_variables": list(outcome.found.unset),
-        "entry": masked(outcome.found.entry),
+        "found_as": outcome.server.server_id,
+        "client": outcome.server.file.client,
+        "path": str(outcome.server.file.path),
+        "project": str(outcome.server.project) if outcome.server.project else None,
+        "unset_variables": list(outcome.server.unset),
+        "entry": masked(outcome.server.entry),
     }
 
 
-def _origin(outcome: Outcome) -> str:
-    place, project = outcome.found.place, outcome.found.project
-    about = f", for {project}" if project and project not in place.path.parents else ""
-    return f"{place.title}, {place.path}{about}"
+def _origin(outcome: MergeOutcome) -> str:
+    file, project = outcome.server.file, outcome.server.project
+    about = f", for {project}" if project and project not in file.path.parents else ""
+    return f"{file.title}, {file.path}{about}"

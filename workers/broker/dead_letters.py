@@ -9,7 +9,7 @@ import structlog
 from celery import signals
 
 from shared.errors import ToolscaleError
-from workers.broker.transport import survive_garbage
+from workers.broker.transport import guard_transport
 from workers.intents.store import IntentStore
 
 _REASON_CHARACTERS = 500
@@ -18,21 +18,21 @@ _REASON_CHARACTERS = 500
 def keep_refused_messages(intents: Callable[[], IntentStore]) -> None:
     """Bury what is no message, what is no task, and tasks nobody knows, in this worker process."""
 
-    def bury(reason: str, body: str) -> None:
+    def add_dead_letter(reason: str, body: str) -> None:
         reason = reason[:_REASON_CHARACTERS].encode(errors="replace").decode()  # it may quote half a character
         try:
-            intents().bury(reason, body)
+            intents().add_dead_letter(reason, body)
         except ToolscaleError as error:
             structlog.get_logger().error("dead_letter_lost", reason=reason, error=str(error))
         else:
             structlog.get_logger().warning("message_refused", reason=reason)
 
     def on_unknown(name: str = "", message: Any = None, **_: Any) -> None:
-        bury(f"task: no task is named {name!r}", str(getattr(message, "body", "")))
+        add_dead_letter(f"task: no task is named {name!r}", str(getattr(message, "body", "")))
 
     def on_rejected(message: Any = None, exc: object = None, **_: Any) -> None:
-        bury(f"message: {exc or 'not a Celery task message'}", str(getattr(message, "body", "")))
+        add_dead_letter(f"message: {exc or 'not a Celery task message'}", str(getattr(message, "body", "")))
 
-    survive_garbage(bury)
+    guard_transport(add_dead_letter)
     signals.task_unknown.connect(on_unknown, weak=False)
     signals.task_rejected.connect(on_rejected, weak=False)

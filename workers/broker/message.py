@@ -189,7 +189,7 @@ def _validated(model: type[M], raw: object, at: str = "") -> M:
 def _refuse_depth(value: object, field: str) -> None:
     level = [value]
     for _ in range(MAX_DEPTH):
-        level = [inner for each in level for inner in _children(each)]
+        level = [inner for value in level for inner in _children(value)]
         if not level:
             return
     raise MessageRefused(f"{field}: nested more than {MAX_DEPTH} levels deep")

@@ -1,7 +1,7 @@
 """A Redis transport that survives a message that is no message.
 
 kombu lets one list item that is not JSON, or not a message, end the whole worker, the item lost with it; Celery does
-the same with a task message it did not expect. Here such an item is handed to `on_garbage` and the worker goes on.
+the same with a task message it did not expect. Here such an item is handed to `on_invalid` and the worker goes on.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from workers.broker.message import MessageRefused, check_message, check_task
 
 MAX_MESSAGE_BYTES = 1 << 20
 
-OnGarbage = Callable[[str, str], None]
+OnInvalidItem = Callable[[str, str], None]
 """Called with the reason and the item."""
 
 
-def survive_garbage(on_garbage: OnGarbage) -> None:
-    """Make the `redis://` and `rediss://` brokers of this process pass garbage to `on_garbage` and go on."""
+def guard_transport(on_invalid: OnInvalidItem) -> None:
+    """Make the `redis://` and `rediss://` brokers of this process pass garbage to `on_invalid` and go on."""
 
-    def popped(reply: Any, **_: Any) -> Any:
-        return _popped(reply, on_garbage)
+    def checked_pop(reply: Any, **_: Any) -> Any:
+        return _checked_pop(reply, on_invalid)
 
-    def item(reply: Any, **_: Any) -> Any:
-        return _item(reply, on_garbage)
+    def checked_item(reply: Any, **_: Any) -> Any:
+        return _checked_item(reply, on_invalid)
 
     class GuardedChannel(Channel):
         def _create_client(self, asynchronous: bool = False) -> Any:
@@ -37,24 +37,24 @@ def survive_garbage(on_garbage: OnGarbage) -> None:
             create = cast("Callable[[bool], Any]", super()._create_client)  # type: ignore[misc]  # not in the stubs
             client = create(asynchronous)
             # the one place that sees an item before kombu parses it
-            client.set_response_callback("BRPOP", popped)
-            client.set_response_callback("RPOP", item)
+            client.set_response_callback("BRPOP", checked_pop)
+            client.set_response_callback("RPOP", checked_item)
             return client
 
-    class GuardedTransport(Transport):
+    class GuardedRedisTransport(Transport):
         Channel = GuardedChannel
 
         def _deliver(self, message: Any, queue: str | None) -> None:
             try:
                 (check_message if _is_between_workers(queue or "") else check_task)(message)
             except MessageRefused as error:
-                on_garbage(f"expected a Celery message: {error}", _text(message))
+                on_invalid(f"expected a Celery message: {error}", _text(message))
             else:
                 super()._deliver(message, queue)
 
     aliases = cast("dict[str, Any]", TRANSPORT_ALIASES)  # a callable is allowed, and called
     for scheme in ("redis", "rediss"):
-        aliases[scheme] = lambda: GuardedTransport
+        aliases[scheme] = lambda: GuardedRedisTransport
 
 
 def _assert_open(channel: Channel) -> None:
@@ -67,25 +67,25 @@ def _assert_open(channel: Channel) -> None:
         raise RedisConnectionError("the connection of this channel was closed")
 
 
-def _popped(reply: Any, on_garbage: OnGarbage) -> Any:
+def _checked_pop(reply: Any, on_invalid: OnInvalidItem) -> Any:
     """Return a blocking pop's reply, None (nothing came in time) when the item is garbage."""
     if not reply:
         return None
     key, item = reply
-    return None if _item(item, on_garbage) is None else (key, item)
+    return None if _checked_item(item, on_invalid) is None else (key, item)
 
 
-def _item(item: Any, on_garbage: OnGarbage) -> Any:
+def _checked_item(item: Any, on_invalid: OnInvalidItem) -> Any:
     """Return the item; where kombu could not parse it, report it and return None, as for an empty queue."""
     if not isinstance(item, bytes):
         return item
-    if reason := _fault(item):
-        on_garbage(reason, item[:MAX_MESSAGE_BYTES].decode("utf-8", "replace"))
+    if reason := _parse_problem(item):
+        on_invalid(reason, item[:MAX_MESSAGE_BYTES].decode("utf-8", "replace"))
         return None
     return item
 
 
-def _fault(item: bytes) -> str | None:
+def _parse_problem(item: bytes) -> str | None:
     if len(item) > MAX_MESSAGE_BYTES:
         return f"expected at most {MAX_MESSAGE_BYTES} bytes, got {len(item)}"
     try:

@@ -23,7 +23,7 @@ def main() -> int:
     try:
         serve(load_settings())
     except ToolscaleError as error:
-        _log.error("door_failed", kind=type(error).__name__, reason=str(error))
+        _log.error("events_api_failed", kind=type(error).__name__, reason=str(error))
         return 1
     except KeyboardInterrupt:
         return 0

@@ -17,11 +17,11 @@ from starlette.routing import Route
 from shared.errors import ConfigInvalid
 from shared.observability.logging import configure_logging
 from shared.observability.tracing import configure_tracing
-from workers.events_api.recorder import Recorder
+from workers.enqueue import broker_enqueue, enqueue_in_background
+from workers.events_api.recorder import EventRecorder
 from workers.events_api.routes import EVENTS_PATH, events_route, metrics_route
 from workers.intents import open_intents
 from workers.metrics import BacklogGauges, WorkerMetrics
-from workers.wake import broker_wake, waking_in_background
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -42,24 +42,24 @@ def serve(settings: Settings) -> None:
         IntentsUnavailable: the intents cannot be opened.
     """
     configure_logging(settings.log_level)
-    configure_tracing("toolscale-door", os.environ)
+    configure_tracing("toolscale-events-api", os.environ)
     token, metrics = required_token(settings), WorkerMetrics()
     with (
-        _bind(settings.door_host, settings.door_port) as listener,
+        _bind(settings.events_host, settings.events_port) as listener,
         recording(settings, metrics) as recorder,
     ):
-        limit, is_open = settings.door_max_body_bytes, settings.metrics_open
+        limit, is_open = settings.events_max_body_bytes, settings.metrics_public
         config = uvicorn.Config(
-            door_app(recorder, token, limit, metrics, metrics_open=is_open),
+            events_api_app(recorder, token, limit, metrics, metrics_public=is_open),
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=GRACE_S,
         )
-        _log.info("door_opened", url=_url(listener))
+        _log.info("events_api_started", url=_url(listener))
         try:
             uvicorn.Server(config).run(sockets=[listener])
         finally:
-            _log.info("door_closed")
+            _log.info("events_api_stopped")
 
 
 def required_token(settings: Settings) -> str:
@@ -73,8 +73,8 @@ def required_token(settings: Settings) -> str:
     return settings.events_token
 
 
-def door_app(
-    recorder: Recorder, token: str, max_body_bytes: int, metrics: WorkerMetrics, *, metrics_open: bool = False
+def events_api_app(
+    recorder: EventRecorder, token: str, max_body_bytes: int, metrics: WorkerMetrics, *, metrics_public: bool = False
 ) -> Starlette:
     """Return `/events` with `/healthz`, `/readyz` that tells whether the intent store answers, and `/metrics`.
 
@@ -86,8 +86,8 @@ def door_app(
             return JSONResponse({"status": "ready"})
         return JSONResponse({"status": "intents unavailable"}, status_code=503)
 
-    events = events_route(recorder, token=token, max_body_bytes=max_body_bytes, answered=metrics.answered)
-    shown = metrics_route(metrics.registry, token=None if metrics_open else token)
+    events = events_route(recorder, token=token, max_body_bytes=max_body_bytes, on_response=metrics.events_response)
+    shown = metrics_route(metrics.registry, token=None if metrics_public else token)
     return Starlette(routes=[events, shown, Route("/healthz", _healthz), Route("/readyz", readyz)])
 
 
@@ -96,14 +96,14 @@ async def _healthz(_: Request) -> JSONResponse:
 
 
 @contextmanager
-def recording(settings: Settings, metrics: WorkerMetrics) -> Generator[Recorder]:
+def recording(settings: Settings, metrics: WorkerMetrics) -> Generator[EventRecorder]:
     """Open the intents, and a way to the broker that cannot hold up a producer; events are counted in `metrics`."""
     # without a broker that another process reads, an event is due at once for that process's sweep
-    due_in_s = 0.0 if settings.is_embedded else settings.retry_after_s
+    due_in_s = 0.0 if settings.is_embedded else settings.redeliver_after_s
     with (
         closing(open_intents(settings)) as intents,
-        waking_in_background(broker_wake(settings)) as wake,
-        closing(Recorder(intents, wake, due_in_s=due_in_s, count=metrics.event)) as recorder,
+        enqueue_in_background(broker_enqueue(settings)) as enqueue,
+        closing(EventRecorder(intents, enqueue, due_in_s=due_in_s, count=metrics.event)) as recorder,
     ):
         metrics.registry.register(BacklogGauges(intents.backlog))
         yield recorder
@@ -115,7 +115,7 @@ def _bind(host: str, port: int) -> socket.socket:
         listener = socket.create_server((host, port), family=family)
     except OSError as error:
         raise ConfigInvalid(
-            f"settings door_host and door_port: cannot listen on {host}:{port}: {error.strerror}"
+            f"settings events_host and events_port: cannot listen on {host}:{port}: {error.strerror}"
         ) from error
     # connections inherit it; without it the end of each answer waits 40 ms for an acknowledgement
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

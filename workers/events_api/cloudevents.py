@@ -33,12 +33,12 @@ def documents(headers: Mapping[str, str], body: bytes) -> list[Document]:
     Nothing is judged here: what is no event is refused where every event is, and kept as it came.
     `headers` have lower-case names.
     """
-    found = media_type(headers.get("content-type", ""))
-    if found == BINARY:
+    content_mode = media_type(headers.get("content-type", ""))
+    if content_mode == BINARY:
         return [_attributes(headers) | {"datacontenttype": BINARY, "data": _parsed(body)}]
     parsed = _parsed(body)
-    if found == BATCH and isinstance(parsed, list):
-        return [_document(each) for each in _ANY_LIST.validate_python(parsed)]
+    if content_mode == BATCH and isinstance(parsed, list):
+        return [_document(item) for item in _ANY_LIST.validate_python(parsed)]
     return [_document(parsed)]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from shared.errors import EventInvalid, IntentsUnavailable
-from workers.emit import Count, Wake, accept, uncounted
+from workers.emit import Count, Enqueue, accept, uncounted
 from workers.events_api.cloudevents import Document
 from workers.intents.store import Intent, IntentStore
 
@@ -25,7 +25,7 @@ WITHIN_S = 1.5
 RECORDED, REFUSED, NOT_RECORDED = 202, 400, 503
 
 
-class Outcome(BaseModel):
+class RecordOutcome(BaseModel):
     """What became of one event.
 
     `status` is 202: recorded durably, as this `generation` of its server; 400: refused for this `field`, and among the
@@ -42,20 +42,26 @@ class Outcome(BaseModel):
     reason: str | None = None
 
 
-class Recorder:
+class EventRecorder:
     """Accepts events in threads of its own, at most THREADS at a time, each request within `within_s` seconds."""
 
     def __init__(
-        self, intents: IntentStore, wake: Wake, *, due_in_s: float, within_s: float = WITHIN_S, count: Count = uncounted
+        self,
+        intents: IntentStore,
+        enqueue: Enqueue,
+        *,
+        due_in_s: float,
+        within_s: float = WITHIN_S,
+        count: Count = uncounted,
     ) -> None:
         self._intents = intents
         self._accept: Callable[[Document], Intent] = partial(
-            accept, intents=intents, wake=wake, due_in_s=due_in_s, count=count
+            accept, intents=intents, enqueue=enqueue, due_in_s=due_in_s, count=count
         )
         self._within_s = within_s
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="toolscale door")
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="toolscale events")
 
-    async def record(self, documents: Sequence[Document]) -> list[Outcome]:
+    async def record(self, documents: Sequence[Document]) -> list[RecordOutcome]:
         """Return what became of each, in order.
 
         One that was still being recorded when the time was up may be recorded all the same: sending it again is safe.
@@ -92,20 +98,20 @@ class Recorder:
             return False
         return True
 
-    def _outcome(self, document: Document) -> Outcome:
+    def _outcome(self, document: Document) -> RecordOutcome:
         try:
             intent = self._accept(document)
         except EventInvalid as error:
-            return Outcome(status=REFUSED, id=_id(document), field=error.field, reason=error.reason)
+            return RecordOutcome(status=REFUSED, id=_id(document), field=error.field, reason=error.reason)
         except IntentsUnavailable as error:
             return _not_recorded(document, str(error))
-        return Outcome(status=RECORDED, id=_id(document), server_id=intent.server_id, generation=intent.desired)
+        return RecordOutcome(status=RECORDED, id=_id(document), server_id=intent.server_id, generation=intent.desired)
 
 
-def _not_recorded(document: Document, reason: str) -> Outcome:
-    return Outcome(status=NOT_RECORDED, id=_id(document), reason=reason)
+def _not_recorded(document: Document, reason: str) -> RecordOutcome:
+    return RecordOutcome(status=NOT_RECORDED, id=_id(document), reason=reason)
 
 
 def _id(document: Document) -> str | None:
-    found = document.get("id") if isinstance(document, dict) else None
-    return found[:200] if isinstance(found, str) else None
+    event_id = document.get("id") if isinstance(document, dict) else None
+    return event_id[:200] if isinstance(event_id, str) else None

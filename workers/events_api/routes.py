@@ -14,15 +14,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from shared.observability.metrics import exposition
-from shared.observability.tracing import carried_on
+from shared.observability.tracing import use_parent_trace
 from workers.events_api.cloudevents import BATCH, MEDIA_TYPES, documents, media_type
-from workers.events_api.recorder import NOT_RECORDED, RECORDED, REFUSED, Outcome
+from workers.events_api.recorder import NOT_RECORDED, RECORDED, REFUSED, RecordOutcome
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from starlette.requests import Request
 
-    from workers.events_api.recorder import Recorder
+    from workers.events_api.recorder import EventRecorder
 
 EVENTS_PATH = "/events"
 # A producer that sends its body more slowly than this is cut off.
@@ -32,30 +32,30 @@ MIXED = 207
 
 
 def events_route(
-    recorder: Recorder, *, token: str, max_body_bytes: int, answered: Callable[[int], None] = lambda _: None
+    recorder: EventRecorder, *, token: str, max_body_bytes: int, on_response: Callable[[int], None] = lambda _: None
 ) -> Route:
     """Return the route that records events for whoever holds the token; `answered` is told each answer's status."""
 
     async def events(request: Request) -> JSONResponse:
-        response = await answer(request)
-        answered(response.status_code)
+        response = await respond(request)
+        on_response(response.status_code)
         return response
 
-    async def answer(request: Request) -> JSONResponse:
+    async def respond(request: Request) -> JSONResponse:
         try:
-            with carried_on(request.headers.get("traceparent")):
-                return await taken(request)
+            with use_parent_trace(request.headers.get("traceparent")):
+                return await record(request)
         except HTTPException as refusal:
-            return _refused(refusal)
+            return _error_response(refusal)
 
-    async def taken(request: Request) -> JSONResponse:
+    async def record(request: Request) -> JSONResponse:
         _check_token(request, token)
         sent_as = media_type(request.headers.get("content-type", ""))
         if sent_as not in MEDIA_TYPES:
             raise HTTPException(415, f"expected a content-type of {', '.join(MEDIA_TYPES)}")
         body = await _body(request, max_body_bytes)
         outcomes = await recorder.record(documents(request.headers, body))
-        return _answer(outcomes) if sent_as == BATCH else _single(outcomes[0])
+        return _batch_response(outcomes) if sent_as == BATCH else _event_response(outcomes[0])
 
     return Route(EVENTS_PATH, events, methods=["POST"])
 
@@ -68,7 +68,7 @@ def metrics_route(registry: CollectorRegistry, *, token: str | None) -> Route:
             if token is not None:
                 _check_token(request, token)
         except HTTPException as refusal:
-            return _refused(refusal)
+            return _error_response(refusal)
         accept = request.headers.get("accept", "")
         body, content_type = await anyio.to_thread.run_sync(exposition, registry, accept)
         return Response(body, headers={"content-type": content_type})
@@ -76,29 +76,29 @@ def metrics_route(registry: CollectorRegistry, *, token: str | None) -> Route:
     return Route("/metrics", metrics, methods=["GET"])
 
 
-def overall(outcomes: Sequence[Outcome]) -> int:
+def overall(outcomes: Sequence[RecordOutcome]) -> int:
     """Return the status of a whole batch.
 
     202: all are recorded. 503: some are not, so send it again; for those that are recorded that is harmless.
     400: all are refused. 207: some are recorded, the others refused; sending it again cannot help.
     """
-    found = {outcome.status for outcome in outcomes}
-    if NOT_RECORDED in found:
+    statuses = {outcome.status for outcome in outcomes}
+    if NOT_RECORDED in statuses:
         return NOT_RECORDED
-    if found == {REFUSED}:
+    if statuses == {REFUSED}:
         return REFUSED
-    return MIXED if REFUSED in found else RECORDED
+    return MIXED if REFUSED in statuses else RECORDED
 
 
-def _answer(outcomes: Sequence[Outcome]) -> JSONResponse:
+def _batch_response(outcomes: Sequence[RecordOutcome]) -> JSONResponse:
     return _json(overall(outcomes), {"events": [outcome.model_dump(exclude_none=True) for outcome in outcomes]})
 
 
-def _single(outcome: Outcome) -> JSONResponse:
+def _event_response(outcome: RecordOutcome) -> JSONResponse:
     return _json(outcome.status, outcome.model_dump(exclude_none=True))
 
 
-def _refused(refusal: HTTPException) -> JSONResponse:
+def _error_response(refusal: HTTPException) -> JSONResponse:
     content = {"status": refusal.status_code, "reason": refusal.detail}
     return JSONResponse(content, refusal.status_code, refusal.headers)
 

@@ -27,7 +27,7 @@ _REASON_CHARACTERS = 200
 _ENVELOPE = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 
 
-class Harvest:
+class ListingBuilder:
     """The tools of a walk so far: `tools` by name, in the order they came, and the `rejected` ones.
 
     `size_bytes` is the size of their definitions.
@@ -68,7 +68,7 @@ class Harvest:
             raise ListingTooLarge(self._server_id, f"more than {self._limits.max_total_bytes} bytes of tools")
         self.tools[definition.name] = definition
 
-    def rejected_in_short(self) -> tuple[RejectedTool, ...]:
+    def rejected_summary(self) -> tuple[RejectedTool, ...]:
         """Return the first of the rejected tools, and in one more how many others there are."""
         named, others = self.rejected[:MAX_REJECTED_NAMED], len(self.rejected) - MAX_REJECTED_NAMED
         summary = [RejectedTool(name="…", reason=f"{others} more tools were left out")] if others > 0 else []

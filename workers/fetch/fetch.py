@@ -41,13 +41,13 @@ class Limits:
     max_total_bytes: int = 64 << 20
 
 
-def at_once() -> bool:
+def never_wait() -> bool:
     """Return True: a list may be as large as the limits allow, however many others are."""
     return True
 
 
 async def fetch_tools(
-    server_id: str, target: Target, limits: Limits, may_hold_much: Callable[[], bool] = at_once
+    server_id: str, target: Target, limits: Limits, may_hold_much: Callable[[], bool] = never_wait
 ) -> Listing:
     """Return all tools the server offers now; a tool that cannot be used is among the rejected, with the reason.
 
@@ -59,8 +59,8 @@ async def fetch_tools(
         ServerUnreachable: no connection, or it broke.
         ServerTimeout: no complete list within the time.
         ServerFailed: the server answered with an error of its own.
-        ServerRefused: it wants other credentials.
-        ServerMisbehaved: it does not speak MCP as it should.
+        ServerAuthRequired: it wants other credentials.
+        ProtocolViolation: it does not speak MCP as it should.
         ListingTooLarge: a limit was hit.
         AddressForbidden: it tried to send us elsewhere.
     """
@@ -73,7 +73,7 @@ def fetch_tools_blocking(
     server_id: str,
     target: Target,
     limits: Limits,
-    may_hold_much: Callable[[], bool] = at_once,
+    may_hold_much: Callable[[], bool] = never_wait,
     wait_at_most_s: float = LONGEST_WAIT_S,
 ) -> Listing:
     """Return what `fetch_tools` does, from a thread without an event loop.
@@ -92,12 +92,12 @@ class FetchInterrupted(Retryable):
 def interrupt_fetches() -> None:
     """End every blocking fetch that is under way in this process, so that a process may end while a server hangs."""
     with _changing:
-        for interrupt in _under_way:
+        for interrupt in _running_fetches:
             interrupt()
 
 
 # Of the process, since its end is: whoever asks for it knows nothing of the looks.
-_under_way: set[Callable[[], None]] = set()
+_running_fetches: set[Callable[[], None]] = set()
 _changing = threading.Lock()
 
 
@@ -110,7 +110,7 @@ async def _interruptible(server_id: str, target: Target, limits: Limits, wait: _
 
     with scope, _registered(interrupt):
         return await fetch_tools(server_id, target, limits, partial(wait.is_over, scope))
-    reason = "its turn did not come" if wait.was_too_long else "this process ends"
+    reason = "its turn did not come" if wait.timed_out else "this process ends"
     raise FetchInterrupted(f"{server_id}: interrupted, since {reason}")
 
 
@@ -118,7 +118,7 @@ class _Wait:
     """The wait of a large list for its turn, and what ends it when it takes too long."""
 
     def __init__(self, may_hold_much: Callable[[], bool], at_most_s: float) -> None:
-        self.was_too_long = False
+        self.timed_out = False
         self._may_hold_much = may_hold_much
         self._at_most_s = at_most_s
         self._began_s: float | None = None
@@ -131,7 +131,7 @@ class _Wait:
         now = time.monotonic()
         self._began_s = now if self._began_s is None else self._began_s
         if now - self._began_s >= self._at_most_s:
-            self.was_too_long = True
+            self.timed_out = True
             scope.cancel()
         return False
 
@@ -139,12 +139,12 @@ class _Wait:
 @contextmanager
 def _registered(interrupt: Callable[[], None]) -> Generator[None]:
     with _changing:
-        _under_way.add(interrupt)
+        _running_fetches.add(interrupt)
     try:
         yield
     finally:
         with _changing:
-            _under_way.discard(interrupt)
+            _running_fetches.discard(interrupt)
 
 
 _INTERRUPT_EVERY_S = 0.05

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
-from shared.errors import ServerMisbehaved
-from shared.upstream.transport.errors import explain
-from shared.upstream.transport.session_state import Evidence
+from shared.errors import ProtocolViolation
+from shared.upstream.transport.errors import to_server_error
+from shared.upstream.transport.session_state import SessionState
 
 if TYPE_CHECKING:
     from contextvars import Context
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 Stream = TypeVar("Stream", bound="ReadStream[Any] | WriteStream[Any]")
 
 
-class Tap:
+class RawToolInterceptor:
     """A transport that keeps the raw tools of every page; `take_page` hands them out."""
 
-    def __init__(self, transport: AbstractAsyncContextManager[Streams], evidence: Evidence) -> None:
+    def __init__(self, transport: AbstractAsyncContextManager[Streams], state: SessionState) -> None:
         self._transport = transport
-        self._evidence = evidence
+        self._state = state
         self._stack = AsyncExitStack()
         self._methods: dict[str, str] = {}
         self._page: list[object] = []
 
     async def __aenter__(self) -> Streams:
         read, write = await self._stack.enter_async_context(self._transport)
-        return _TappedRead(read, self), _TappedWrite(write, self)
+        return _InterceptedReceiveStream(read, self), _InterceptedSendStream(write, self)
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
@@ -58,39 +58,39 @@ class Tap:
     def received(self, incoming: SessionMessage | Exception) -> SessionMessage | Exception:
         """Return what the session is to see instead of this message."""
         if isinstance(incoming, Exception):
-            self._condemn(incoming)
+            self._fail(incoming)
         elif isinstance(incoming.message, JSONRPCResponse):
             return self._without_tools(incoming, incoming.message)
         elif isinstance(incoming.message, JSONRPCError):
-            self._note_answer(incoming.message.id)
+            self._note_response(incoming.message.id)
         return incoming
 
-    def _without_tools(self, incoming: SessionMessage, answer: JSONRPCResponse) -> SessionMessage:
-        tools = answer.result.get("tools")
-        if self._note_answer(answer.id) != "tools/list" or not isinstance(tools, list):
+    def _without_tools(self, incoming: SessionMessage, response: JSONRPCResponse) -> SessionMessage:
+        tools = response.result.get("tools")
+        if self._note_response(response.id) != "tools/list" or not isinstance(tools, list):
             return incoming
         self._page = cast("list[object]", tools)
-        emptied = JSONRPCResponse(jsonrpc="2.0", id=answer.id, result={**answer.result, "tools": []})
+        emptied = JSONRPCResponse(jsonrpc="2.0", id=response.id, result={**response.result, "tools": []})
         return SessionMessage(emptied, incoming.metadata)
 
-    def _note_answer(self, request_id: str | int | None) -> str | None:
+    def _note_response(self, request_id: str | int | None) -> str | None:
         method = self._methods.get(str(request_id))
-        wrong = f"answered a request that was never sent (id {self._evidence.quote(repr(request_id))})"
-        self._evidence.oddity = None if method else wrong
+        wrong = f"answered a request that was never sent (id {self._state.quote(repr(request_id))})"
+        self._state.protocol_violation = None if method else wrong
         return method
 
-    def _condemn(self, error: Exception) -> None:
+    def _fail(self, error: Exception) -> None:
         # the SDK only logs what a stream hands it as an error, and waits on
-        unreadable = ServerMisbehaved(self._evidence.server_id, "sends what is not a JSON-RPC message")
-        self._evidence.condemn(explain(self._evidence, error) or unreadable)
+        unreadable = ProtocolViolation(self._state.server_id, "sends what is not a JSON-RPC message")
+        self._state.fail(to_server_error(self._state, error) or unreadable)
 
 
-class _Tapped(Generic[Stream]):
+class _InterceptedStream(Generic[Stream]):
     """A stream of the transport, with the tap in between."""
 
-    def __init__(self, inner: Stream, tap: Tap) -> None:
+    def __init__(self, inner: Stream, interceptor: RawToolInterceptor) -> None:
         self._inner = inner
-        self._tap = tap
+        self._interceptor = interceptor
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -105,7 +105,7 @@ class _Tapped(Generic[Stream]):
         return await self._inner.__aexit__(exc_type, exc_val, exc_tb)
 
 
-class _TappedRead(_Tapped["ReadStream[SessionMessage | Exception]"]):
+class _InterceptedReceiveStream(_InterceptedStream["ReadStream[SessionMessage | Exception]"]):
     """The server's messages, as the tap lets them through."""
 
     @property
@@ -114,18 +114,18 @@ class _TappedRead(_Tapped["ReadStream[SessionMessage | Exception]"]):
         return getattr(self._inner, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
-        return self._tap.received(await self._inner.receive())
+        return self._interceptor.received(await self._inner.receive())
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
-        return self._tap.received(await self._inner.__anext__())
+        return self._interceptor.received(await self._inner.__anext__())
 
 
-class _TappedWrite(_Tapped["WriteStream[SessionMessage]"]):
+class _InterceptedSendStream(_InterceptedStream["WriteStream[SessionMessage]"]):
     """Our messages, each noted by the tap before it goes out."""
 
     async def send(self, item: SessionMessage, /) -> None:
-        self._tap.sent(item)
+        self._interceptor.sent(item)
         await self._inner.send(item)

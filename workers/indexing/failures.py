@@ -15,23 +15,23 @@ import structlog
 from shared.catalog import ServerRecord, Status
 from shared.errors import ServerError
 from workers.dependencies import Dependencies
-from workers.indexing.records import known_record, unsettle
+from workers.indexing.records import invalidate_record, known_record
 from workers.intents.store import Intent, Lease
 
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Setback:
+class FailureOutcome:
     """A look without a list: why, and what the server is from now on."""
 
     reason: str
     status: Status
     failures: int
-    next_look_at: float | None
+    next_reconcile_at: float | None
 
 
-def set_back(error: ServerError, intent: Intent, lease: Lease, deps: Dependencies) -> None:
+def record_failure(error: ServerError, intent: Intent, lease: Lease, deps: Dependencies) -> None:
     """Note a failed look: mark the server stale, hide it after too many, stop it after too long.
 
     Raises:
@@ -39,23 +39,23 @@ def set_back(error: ServerError, intent: Intent, lease: Lease, deps: Dependencie
     """
     lease.assert_held()
     before = known_record(intent, deps)
-    if _silent_for_s(before, intent, deps) >= deps.patience.stop_after_s:
-        setback = Setback(str(error), "stopped", intent.failures + 1, None)
-        _write(setback, before, intent, lease, deps)
+    if _silent_for_s(before, intent, deps) >= deps.failure_policy.give_up_after_s:
+        outcome = FailureOutcome(str(error), "stopped", intent.failures + 1, None)
+        _write(outcome, before, intent, lease, deps)
         lease.assert_held()
-        deps.intents.rest(intent.server_id, intent.desired, str(error))  # last: then nobody comes back
+        deps.intents.stop_retrying(intent.server_id, intent.desired, str(error))  # last: then nobody comes back
     else:
         after = deps.intents.fail(intent.server_id, intent.desired, str(error))
-        setback = Setback(str(error), _status(before, after, deps), after.failures, after.due_at)
-        _write(setback, before, intent, lease, deps)
+        outcome = FailureOutcome(str(error), _status(before, after, deps), after.failures, after.due_at)
+        _write(outcome, before, intent, lease, deps)
         lease.assert_held()  # or what was written may have come after another run's
     _log.warning(
-        "server_not_listed",
+        "server_listing_failed",
         server=intent.server_id,
         error=error.kind,
         reason=error.reason,
-        status=setback.status,
-        failures=setback.failures,
+        status=outcome.status,
+        failures=outcome.failures,
     )
 
 
@@ -65,39 +65,39 @@ def park(intent: Intent, lease: Lease, deps: Dependencies) -> None:
     Raises:
         LeaseHeld: another run may have looked meanwhile; nothing more is written.
     """
-    looks = deps.patience.looks
-    reason = f"{intent.server_id}: {looks} looks in a row did not end; parked, and tried again now and then"
-    _write(Setback(reason, "quarantined", looks, None), known_record(intent, deps), intent, lease, deps)
+    attempts = deps.failure_policy.quarantine_after
+    reason = f"{intent.server_id}: {attempts} looks in a row did not end; parked, and tried again now and then"
+    _write(FailureOutcome(reason, "quarantined", attempts, None), known_record(intent, deps), intent, lease, deps)
     lease.assert_held()
     deps.intents.park(intent.server_id, intent.desired, reason)  # last: until it is written, the sweep comes back
-    _log.error("server_parked", server=intent.server_id, looks=looks)
+    _log.error("server_parked", server=intent.server_id, attempts=attempts)
 
 
-def _write(setback: Setback, before: ServerRecord, intent: Intent, lease: Lease, deps: Dependencies) -> None:
+def _write(outcome: FailureOutcome, before: ServerRecord, intent: Intent, lease: Lease, deps: Dependencies) -> None:
     groups = intent.announcement.groups
-    if setback.status != before.status or groups != before.groups:
+    if outcome.status != before.status or groups != before.groups:
         lease.assert_held()
-        unsettle(before, deps)
+        invalidate_record(before, deps)
         lease.assert_held()
-        deps.index.assign(intent.server_id, status=setback.status, groups=groups)
+        deps.index.set_status_and_groups(intent.server_id, status=outcome.status, groups=groups)
     changes = {
         "endpoint": intent.announcement.endpoint,
-        "status": setback.status,
+        "status": outcome.status,
         "groups": groups,
         "source": intent.source,
         "generation": intent.desired,
         "revision": deps.intents.next_revision(),
         "stale_since": before.stale_since or deps.intents.now(),
-        "last_error": setback.reason,
-        "failures": setback.failures,
-        "next_look_at": setback.next_look_at,
+        "last_error": outcome.reason,
+        "failures": outcome.failures,
+        "next_reconcile_at": outcome.next_reconcile_at,
     }
     lease.assert_held()
     deps.index.put_server(before.model_copy(update=changes))
 
 
 def _status(before: ServerRecord, after: Intent, deps: Dependencies) -> Status:
-    return "quarantined" if after.failures >= deps.patience.looks else before.status
+    return "quarantined" if after.failures >= deps.failure_policy.quarantine_after else before.status
 
 
 def _silent_for_s(record: ServerRecord, intent: Intent, deps: Dependencies) -> float:

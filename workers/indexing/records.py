@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from shared.catalog import ENCODINGS, RECIPE, Encoding, Listing, Scope, ServerRecord, catalog_digest
+from shared.catalog import ENCODINGS, FEATURES_VERSION, Encoding, Listing, Scope, ServerRecord, catalog_digest
 from shared.index.contract import ToolIndex
 from workers.dependencies import Dependencies
 from workers.intents.store import Intent
@@ -22,7 +22,7 @@ def listed_record(
     now_held = catalog_digest(digests)
     known = before if before and before.is_listed and before.catalog_digest == now_held else None
     tokens, uncounted = (known.tokens, known.uncounted) if known else _sums(deps.index, intent.server_id)
-    record = _announced(intent, known.revision if known else 0).model_copy(
+    record = _new_record(intent, known.revision if known else 0).model_copy(
         update={
             "declared_name": listing.declared_name,
             "protocol_version": listing.protocol_version,
@@ -30,19 +30,19 @@ def listed_record(
             "tokens": tokens,
             "uncounted": uncounted,
             "rejected": listing.rejected,
-            "recipe": RECIPE,
+            "features_version": FEATURES_VERSION,
             "catalog_digest": now_held,
             "last_listed_at": time.time(),
         }
     )
-    if known and _says(record) == _says(known):
+    if known and _visible_to_readers(record) == _visible_to_readers(known):
         return record  # with the revision before: no reader has to read it again
     return record.model_copy(update={"revision": deps.intents.next_revision()})
 
 
-def awaited_record(intent: Intent, deps: Dependencies) -> ServerRecord:
+def unlisted_record(intent: Intent, deps: Dependencies) -> ServerRecord:
     """Return the record of a server that was announced and not listed yet."""
-    return _announced(intent, deps.intents.next_revision())
+    return _new_record(intent, deps.intents.next_revision())
 
 
 def stopped_record(intent: Intent, deps: Dependencies) -> ServerRecord:
@@ -50,7 +50,7 @@ def stopped_record(intent: Intent, deps: Dependencies) -> ServerRecord:
     return known_record(intent, deps).model_copy(
         update={
             "status": "stopped",
-            "next_look_at": None,
+            "next_reconcile_at": None,
             "groups": intent.announcement.groups,
             "source": intent.source,
             "generation": intent.desired,
@@ -59,7 +59,7 @@ def stopped_record(intent: Intent, deps: Dependencies) -> ServerRecord:
     )
 
 
-def is_settled(record: ServerRecord | None, groups: frozenset[str], declared_name: str) -> bool:
+def is_current(record: ServerRecord | None, groups: frozenset[str], declared_name: str) -> bool:
     """Return whether all tools of the server are known to be running, in these groups and under this name."""
     return bool(
         record
@@ -70,7 +70,7 @@ def is_settled(record: ServerRecord | None, groups: frozenset[str], declared_nam
     )
 
 
-def unsettle(record: ServerRecord | None, deps: Dependencies, declared_name: str | None = None) -> None:
+def invalidate_record(record: ServerRecord | None, deps: Dependencies, declared_name: str | None = None) -> None:
     """Note, before status, groups or declared name of tools change, that the record no longer speaks for them.
 
     A run that is killed after some of its writes then leaves a record that the next look does not trust. Another
@@ -83,15 +83,15 @@ def unsettle(record: ServerRecord | None, deps: Dependencies, declared_name: str
 
 def known_record(intent: Intent, deps: Dependencies) -> ServerRecord:
     """Return what the index remembers of the server, or what its announcement says of one never listed."""
-    return deps.index.server(intent.server_id) or awaited_record(intent, deps)
+    return deps.index.server(intent.server_id) or unlisted_record(intent, deps)
 
 
-def _says(record: ServerRecord) -> ServerRecord:
+def _visible_to_readers(record: ServerRecord) -> ServerRecord:
     """Return what readers take from a record: all but when and at which generation it was confirmed."""
     return record.model_copy(update={"generation": 0, "last_listed_at": None})
 
 
-def _announced(intent: Intent, revision: int) -> ServerRecord:
+def _new_record(intent: Intent, revision: int) -> ServerRecord:
     """Return a record of what the event said."""
     return ServerRecord(
         server_id=intent.server_id,

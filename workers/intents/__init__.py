@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from workers.intents.store import IntentStore
-from workers.intents.transitions import Pace
+from workers.intents.transitions import RetryPolicy
 
 if TYPE_CHECKING:
     from shared.settings import Settings
@@ -13,11 +13,13 @@ if TYPE_CHECKING:
 
 def open_intents(settings: Settings) -> IntentStore:
     """Open the intent store: Redis where REDIS_URL is set, else a file in the data directory."""
-    pace = Pace(settings.retry_after_s, settings.retry_max_s, settings.resync_interval_s, settings.look_spacing_s)
+    policy = RetryPolicy(
+        settings.redeliver_after_s, settings.retry_max_s, settings.resync_interval_s, settings.look_spacing_s
+    )
     if settings.redis_url:
         from workers.intents.redis_store import RedisIntents, connect  # noqa: PLC0415
 
-        return RedisIntents(connect(settings.redis_url), pace, settings.lease_s, settings.dead_letter_limit)
+        return RedisIntents(connect(settings.redis_url), policy, settings.lease_s, settings.dead_letter_limit)
     from workers.intents.sqlite_store import SqliteIntents  # noqa: PLC0415
 
-    return SqliteIntents(settings.data_dir / "intents.sqlite3", pace, settings.dead_letter_limit)
+    return SqliteIntents(settings.data_dir / "intents.sqlite3", policy, settings.dead_letter_limit)

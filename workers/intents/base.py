@@ -13,7 +13,7 @@ from shared.errors import IntentsUnavailable
 from shared.events import ServerEvent
 from workers.intents import transitions
 from workers.intents.store import Intent, MigrationProgress, Recorded
-from workers.intents.transitions import Pace
+from workers.intents.transitions import RetryPolicy
 
 _log = structlog.get_logger()
 
@@ -24,63 +24,63 @@ Change = Callable[[Intent | None, float], Intent]
 class StoredIntents(ABC):
     """The life of an intent, on whatever `_update` and `_due` keep it in."""
 
-    def __init__(self, pace: Pace) -> None:
-        self._pace = pace
+    def __init__(self, policy: RetryPolicy) -> None:
+        self._policy = policy
 
     def record(self, event: ServerEvent, *, due_in_s: float) -> Recorded:
         """Write down what the event asks and raise the desired generation; durable on return."""
-        had_message = False
+        had_pending_message = False
 
         def change(before: Intent | None, now: float) -> Intent:
-            nonlocal had_message
-            had_message = before is not None and before.awaited and not before.is_spaced
+            nonlocal had_pending_message
+            had_pending_message = before is not None and before.message_pending and not before.is_throttled
             return transitions.recorded(before, event, now, now + due_in_s)
 
         intent = self._update(event.data.server_id, change)
-        needs_message = intent.awaited and not intent.is_spaced
-        return Recorded(intent, needs_wake=needs_message and not had_message)
+        needs_message = intent.message_pending and not intent.is_throttled
+        return Recorded(intent, needs_message=needs_message and not had_pending_message)
 
     def begin(self, server_id: str) -> Intent | None:
         """Count an attempt and put the next one off; None when no look is asked for."""
         if self.intent(server_id) is None:
             return None
-        is_asked_for = False
+        is_due = False
 
         def change(before: Intent, now: float) -> Intent:
-            nonlocal is_asked_for
-            is_asked_for = transitions.is_asked_for(before) and not transitions.is_too_soon(before, now)
-            return transitions.begun(before, now, self._pace)
+            nonlocal is_due
+            is_due = transitions.is_due(before) and not transitions.is_throttled_at(before, now)
+            return transitions.begun(before, now, self._policy)
 
         intent = self._change(server_id, change)
-        return intent if is_asked_for else None
+        return intent if is_due else None
 
     def commit(self, server_id: str, generation: int) -> Intent:
         """Note that the index reflects this generation; never lowers it."""
-        return self._change(server_id, lambda before, now: transitions.committed(before, generation, now, self._pace))
+        return self._change(server_id, lambda before, now: transitions.committed(before, generation, now, self._policy))
 
     def fail(self, server_id: str, generation: int, reason: str = "") -> Intent:
         """Note that a look at this generation ended in an error; the next one waits longer each time."""
-        return self._set_back(server_id, reason, partial(transitions.failed, generation=generation))
+        return self._record_failure(server_id, reason, partial(transitions.failed, generation=generation))
 
-    def postpone(self, server_id: str) -> Intent:
+    def retry_later(self, server_id: str) -> Intent:
         """Note that a look ended for a reason that is not the server's; the next one waits longer each time."""
-        return self._change(server_id, lambda before, now: transitions.postponed(before, now, self._pace))
+        return self._change(server_id, lambda before, now: transitions.retried_later(before, now, self._policy))
 
     def park(self, server_id: str, generation: int, reason: str = "") -> Intent:
         """Note that the server's looks keep killing their workers; it is looked at once in the longest wait."""
-        return self._set_back(server_id, reason, partial(transitions.parked, generation=generation))
+        return self._record_failure(server_id, reason, partial(transitions.parked, generation=generation))
 
-    def rest(self, server_id: str, generation: int, reason: str = "") -> Intent:
+    def stop_retrying(self, server_id: str, generation: int, reason: str = "") -> Intent:
         """Plan no further look until an event after this generation asks for one."""
-        return self._set_back(server_id, reason, partial(transitions.resting, generation=generation))
+        return self._record_failure(server_id, reason, partial(transitions.retries_stopped, generation=generation))
 
-    def forget_messages(self) -> None:
+    def clear_pending_messages(self) -> None:
         """Note that no message is under way: for a broker in memory, at the start of its process."""
         for intent in self.intents():
-            if intent.awaited:
-                self._change(intent.server_id, lambda before, _now: transitions.unawaited(before))
+            if intent.message_pending:
+                self._change(intent.server_id, lambda before, _now: transitions.message_lost(before))
 
-    def adopt(self, intent: Intent) -> bool:
+    def insert_if_absent(self, intent: Intent) -> bool:
         """Write down an intent for a server that has none; return whether it had none."""
         was_missing = False
 
@@ -122,16 +122,16 @@ class StoredIntents(ABC):
         def change(before: Intent, now: float) -> Intent:
             nonlocal claimed
             claimed = before.due_at is not None and before.due_at <= now
-            return transitions.claimed(before, now, self._pace) if claimed else before
+            return transitions.claimed(before, now, self._policy) if claimed else before
 
         self._change(server_id, change)
         return claimed
 
-    def _set_back(self, server_id: str, reason: str, change: Callable[..., Intent]) -> Intent:
+    def _record_failure(self, server_id: str, reason: str, change: Callable[..., Intent]) -> Intent:
         """Make a change after a look that gave no list, and keep the reason."""
 
         def with_reason(before: Intent, now: float) -> Intent:
-            after = change(before, now=now, pace=self._pace)
+            after = change(before, now=now, policy=self._policy)
             return after.model_copy(update={"last_error": reason or before.last_error})
 
         return self._change(server_id, with_reason)

@@ -45,12 +45,12 @@ class RedisClaims:
             IntentsUnavailable: Redis does not answer. Once they are held, such trouble lets them expire.
         """
         holder = uuid.uuid4().hex
-        ours = self._take(list(keys), holder)
-        if not ours:
-            yield ours
+        claimed = self._take(list(keys), holder)
+        if not claimed:
+            yield claimed
             return
-        with self._renewed(ours, holder):
-            yield ours
+        with self._renewed(claimed, holder):
+            yield claimed
 
     def _take(self, keys: list[str], holder: str) -> frozenset[str]:
         try:

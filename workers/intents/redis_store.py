@@ -15,13 +15,13 @@ from shared.errors import IntentsUnavailable, LeaseHeld
 from workers.intents.base import Change, StoredIntents, readable
 from workers.intents.redis_claims import RedisClaims
 from workers.intents.store import LETTER_CHARACTERS, Backlog, DeadLetter, Intent, Lease
-from workers.intents.transitions import Pace
+from workers.intents.transitions import RetryPolicy
 
 SERVERS = "toolscale:servers"
 DUE = "toolscale:due"
 DEAD_LETTERS = "toolscale:dead-letters"
 REVISION = "toolscale:revision"
-MARK = "toolscale:whole"
+COMPLETE = "toolscale:complete"
 MIGRATION = "toolscale:migration"
 _READ_AT_ONCE = 500
 _LOCKS = 64
@@ -58,8 +58,10 @@ def connect(url: str) -> redis.Redis:
 class RedisIntents(StoredIntents):
     """An IntentStore shared by any number of producers and workers."""
 
-    def __init__(self, client: redis.Redis, pace: Pace, lease_s: float = 10.0, dead_letter_limit: int = 10_000) -> None:
-        super().__init__(pace)
+    def __init__(
+        self, client: redis.Redis, policy: RetryPolicy, lease_s: float = 10.0, dead_letter_limit: int = 10_000
+    ) -> None:
+        super().__init__(policy)
         self._redis = client
         self._lease_s = lease_s
         self._dead_letter_limit = dead_letter_limit
@@ -80,10 +82,10 @@ class RedisIntents(StoredIntents):
         with translated():
             server_ids = sorted(str(member) for member in self._redis.smembers(SERVERS))
         for start in range(0, len(server_ids), _READ_AT_ONCE):
-            asked = server_ids[start : start + _READ_AT_ONCE]
+            batch = server_ids[start : start + _READ_AT_ONCE]
             with translated():
-                stored = self._redis.mget([_key(server_id) for server_id in asked])
-            parsed = (_parse(server_id, each) for server_id, each in zip(asked, stored, strict=True))
+                stored = self._redis.mget([_key(server_id) for server_id in batch])
+            parsed = (_parse(server_id, fields) for server_id, fields in zip(batch, stored, strict=True))
             yield from (intent for intent in parsed if intent)
 
     @contextmanager
@@ -103,15 +105,15 @@ class RedisIntents(StoredIntents):
         """Hold those of these keys that nobody holds, renewing them in the background."""
         return self._claims.held(keys)
 
-    def is_marked(self) -> bool:
+    def is_complete(self) -> bool:
         """Return whether Redis still has the mark, so that it was not wiped since."""
         with translated():
-            return bool(self._redis.exists(MARK))
+            return bool(self._redis.exists(COMPLETE))
 
-    def mark(self) -> None:
+    def mark_complete(self) -> None:
         """Mark this Redis as one that holds all servers there are."""
         with translated():
-            self._redis.set(MARK, int(time.time()))
+            self._redis.set(COMPLETE, int(time.time()))
 
     def now(self) -> float:
         """Return seconds since the epoch by Redis's clock."""
@@ -123,7 +125,7 @@ class RedisIntents(StoredIntents):
         with translated():
             return int(self._next_revision(keys=[REVISION]))
 
-    def bury(self, reason: str, body: str) -> None:
+    def add_dead_letter(self, reason: str, body: str) -> None:
         """Keep a refused message for people to see; the oldest beyond the limit go."""
         body = body[:LETTER_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
         reason = reason.encode("utf-8", "replace").decode("utf-8")

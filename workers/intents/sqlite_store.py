@@ -12,7 +12,7 @@ from pathlib import Path
 from shared.errors import IntentsUnavailable, LeaseHeld
 from workers.intents.base import Change, StoredIntents, readable
 from workers.intents.store import LETTER_CHARACTERS, Backlog, DeadLetter, Intent, Lease
-from workers.intents.transitions import Pace
+from workers.intents.transitions import RetryPolicy
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS intents (
@@ -20,7 +20,7 @@ CREATE TABLE IF NOT EXISTS intents (
 CREATE INDEX IF NOT EXISTS due ON intents (due_at) WHERE due_at IS NOT NULL;
 CREATE TABLE IF NOT EXISTS dead_letters (
     number INTEGER PRIMARY KEY, at REAL NOT NULL, reason TEXT NOT NULL, body TEXT NOT NULL) STRICT;
-CREATE TABLE IF NOT EXISTS mark (only INTEGER PRIMARY KEY CHECK (only = 0), at REAL NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS complete (only INTEGER PRIMARY KEY CHECK (only = 0), at REAL NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS migration (only INTEGER PRIMARY KEY CHECK (only = 0), note TEXT) STRICT;
 CREATE TABLE IF NOT EXISTS revision (only INTEGER PRIMARY KEY CHECK (only = 0), latest INTEGER NOT NULL) STRICT;
 INSERT OR IGNORE INTO revision VALUES (0, 0);
@@ -31,9 +31,9 @@ class SqliteIntents(StoredIntents):
     """An IntentStore in one file. Leases hold within this process, the only one that reconciles."""
 
     def __init__(
-        self, path: Path, pace: Pace, dead_letter_limit: int = 10_000, clock: Callable[[], float] = time.time
+        self, path: Path, policy: RetryPolicy, dead_letter_limit: int = 10_000, clock: Callable[[], float] = time.time
     ) -> None:
-        super().__init__(pace)
+        super().__init__(policy)
         self._clock = clock
         self._dead_letter_limit = dead_letter_limit
         self._lock = threading.RLock()
@@ -75,23 +75,23 @@ class SqliteIntents(StoredIntents):
     def claim(self, keys: Collection[str]) -> Generator[frozenset[str]]:
         """Hold those of these keys that nobody in this process holds."""
         with self._lock:
-            ours = frozenset(keys) - self._claimed
-            self._claimed |= ours
+            claimed = frozenset(keys) - self._claimed
+            self._claimed |= claimed
         try:
-            yield ours
+            yield claimed
         finally:
             with self._lock:
-                self._claimed -= ours
+                self._claimed -= claimed
 
-    def is_marked(self) -> bool:
+    def is_complete(self) -> bool:
         """Return whether the file was marked, so that it is not a new one."""
         with self._transaction() as db:
-            return db.execute("SELECT 1 FROM mark").fetchone() is not None
+            return db.execute("SELECT 1 FROM complete").fetchone() is not None
 
-    def mark(self) -> None:
+    def mark_complete(self) -> None:
         """Mark the file as one that holds all servers there are."""
         with self._transaction() as db:
-            db.execute("INSERT OR REPLACE INTO mark VALUES (0, ?)", (time.time(),))
+            db.execute("INSERT OR REPLACE INTO complete VALUES (0, ?)", (time.time(),))
 
     def now(self) -> float:
         """Return seconds since the epoch by the clock that this was opened with."""
@@ -104,7 +104,7 @@ class SqliteIntents(StoredIntents):
             row = db.execute("UPDATE revision SET latest = max(latest + 1, ?) RETURNING latest", (now,)).fetchone()
             return int(row[0])
 
-    def bury(self, reason: str, body: str) -> None:
+    def add_dead_letter(self, reason: str, body: str) -> None:
         """Keep a refused message for people to see; the oldest beyond the limit go."""
         with self._transaction() as db:
             reason = reason.encode("utf-8", "replace").decode("utf-8")

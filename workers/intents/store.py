@@ -27,9 +27,9 @@ class Intent(BaseModel):
     during a look finds its lease held; when the look ends, the intent says whether to send another.
     `attempts` counts looks begun since the last that ended, so those that took their worker with them;
     `failures` those in a row that ended in an error.
-    `postponed_times` counts looks that ended for a reason of our own, since the last that gave a list.
+    `internal_failures` counts looks that ended for a reason of our own, since the last that gave a list.
     `parked` is said of a server whose looks killed too many workers in a row; see `IntentStore.park`.
-    `change_heeded`: word of a change brought a suspect a look before its time; it does so once until a look ends.
+    `early_retry_used`: word of a change brought a suspect a look before its time; it does so once until a look ends.
     `last_error` is why the last look gave no list; None after one that did.
     `announced_at` is when the server was last announced, which gives it time to be reached.
     `listed_at` is when the last look gave a list; None: none has yet.
@@ -46,12 +46,12 @@ class Intent(BaseModel):
     source: str
     desired: int
     committed: int = 0
-    awaited: bool = False
+    message_pending: bool = False
     attempts: int = 0
     parked: bool = False
-    change_heeded: bool = False
+    early_retry_used: bool = False
     failures: int = 0
-    postponed_times: int = 0
+    internal_failures: int = 0
     announced_at: float = 0.0
     listed_at: float | None = None
     last_error: str | None = None
@@ -60,9 +60,9 @@ class Intent(BaseModel):
     traceparent: str | None = None
 
     @property
-    def is_spaced(self) -> bool:
+    def is_throttled(self) -> bool:
         """Return whether a look is asked for that came too soon: a message or the sweep brings it at `not_before`."""
-        return self.awaited and 0 < self.not_before == self.due_at
+        return self.message_pending and 0 < self.not_before == self.due_at
 
     @property
     def is_lagging(self) -> bool:
@@ -120,7 +120,7 @@ class Recorded:
     """The intent after an event, and whether a message must be sent: none is under way yet."""
 
     intent: Intent
-    needs_wake: bool
+    needs_message: bool
 
 
 class Lease(Protocol):
@@ -175,7 +175,7 @@ class IntentStore(Protocol):
         """
         ...
 
-    def postpone(self, server_id: str) -> Intent:
+    def retry_later(self, server_id: str) -> Intent:
         """Note that a look ended for a reason that is not the server's: it counts as no attempt.
 
         The next one waits longer each time, until a commit.
@@ -191,11 +191,11 @@ class IntentStore(Protocol):
         """
         ...
 
-    def rest(self, server_id: str, generation: int, reason: str = "") -> Intent:
+    def stop_retrying(self, server_id: str, generation: int, reason: str = "") -> Intent:
         """Plan no further look until an event after this generation asks for one. Returns the intent after that."""
         ...
 
-    def forget_messages(self) -> None:
+    def clear_pending_messages(self) -> None:
         """Note that no message is under way: for a broker in memory, at the start of its process."""
         ...
 
@@ -207,15 +207,15 @@ class IntentStore(Protocol):
         """
         ...
 
-    def adopt(self, intent: Intent) -> bool:
+    def insert_if_absent(self, intent: Intent) -> bool:
         """Write down an intent for a server that has none; return whether it had none."""
         ...
 
-    def is_marked(self) -> bool:
+    def is_complete(self) -> bool:
         """Return whether the store was marked and has kept it: one that was wiped, or is new, is not."""
         ...
 
-    def mark(self) -> None:
+    def mark_complete(self) -> None:
         """Mark the store as one that holds all servers there are."""
         ...
 
@@ -250,7 +250,7 @@ class IntentStore(Protocol):
         """Return what was noted last, None when there is no migration."""
         ...
 
-    def bury(self, reason: str, body: str) -> None:
+    def add_dead_letter(self, reason: str, body: str) -> None:
         """Keep a refused message for people to see."""
         ...
 

@@ -23,15 +23,15 @@ EARLIEST_SHARE = 0.75
 # Looks that died together are planned over this part of their wait, so that they do not die together again.
 APART_FROM_SHARE = 0.5
 
-_UNSUSPECTED = {"attempts": 0, "parked": False, "change_heeded": False}
-_KEPT_BY_A_REPETITION = {"attempts", "parked", "change_heeded", "failures", "postponed_times", "last_error"}
+_NOT_SUSPECT = {"attempts": 0, "parked": False, "early_retry_used": False}
+_KEPT_ON_REPEAT = {"attempts", "parked", "early_retry_used", "failures", "internal_failures", "last_error"}
 
 # A parked server is tried after the longest wait, and up to this much later.
 PARKED_UNTIL_SHARE = 1.25
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RetryPolicy:
     """Seconds between looks.
 
     `first_s` after one failure, doubling up to `longest_s`. `resync_s` after a success; 0 means never again unasked.
@@ -41,7 +41,7 @@ class Pace:
     first_s: float
     longest_s: float
     resync_s: float = 0.0
-    spacing_s: float = 0.0
+    min_interval_s: float = 0.0
 
     def after_failures(self, failures: int) -> float:
         """Return the wait after this many looks in a row without success."""
@@ -51,7 +51,7 @@ class Pace:
         """Return the wait after this many looks in a row without success, of which the last may not end; jittered."""
         return self.after_failures(looks) * random.uniform(APART_FROM_SHARE, 1.0)  # noqa: S311
 
-    def of_parked(self) -> float:
+    def after_parking(self) -> float:
         """Return the wait before a parked server is tried: the longest, or up to a quarter more."""
         return self.longest_s * random.uniform(1.0, PARKED_UNTIL_SHARE)  # noqa: S311
 
@@ -71,143 +71,145 @@ def recorded(before: Intent | None, event: ServerEvent, now: float, due_at: floa
         EventInvalid: it speaks of a server that was never announced.
     """
     if isinstance(event, ServerUp):
-        after = _announced(before, event, now)
+        after = _on_announcement(before, event, now)
     elif before is None:
         raise EventInvalid("data.server_id", f"no server {event.data.server_id!r} was ever announced")
     else:
-        after = _told(before, event)
+        after = _on_reference(before, event)
     if after.is_suspect and after.due_at is not None:
-        if isinstance(event, ServerUp) or after.change_heeded:
+        if isinstance(event, ServerUp) or after.early_retry_used:
             return after
-        after = after.model_copy(update={"change_heeded": True})
-    return _awaited(after, before, due_at)
+        after = after.model_copy(update={"early_retry_used": True})
+    return _schedule_message(after, before, due_at)
 
 
-def _told(before: Intent, event: ServerEvent) -> Intent:
+def _on_reference(before: Intent, event: ServerEvent) -> Intent:
     after = before.model_copy(update={"desired": before.desired + 1, "traceparent": event.traceparent})
     if isinstance(event, ServerDown):
-        return after.model_copy(update={"status": "stopped", "not_before": 0.0, **_UNSUSPECTED})
+        return after.model_copy(update={"status": "stopped", "not_before": 0.0, **_NOT_SUSPECT})
     return after
 
 
-def _awaited(after: Intent, before: Intent | None, due_at: float) -> Intent:
+def _schedule_message(after: Intent, before: Intent | None, due_at: float) -> Intent:
     # a message that is under way keeps its time: a storm of events must not put the sweep off for ever
-    if before and before.awaited and before.due_at is not None:
+    if before and before.message_pending and before.due_at is not None:
         due_at = min(due_at, before.due_at)
-    return after.model_copy(update={"awaited": True, "due_at": due_at})
+    return after.model_copy(update={"message_pending": True, "due_at": due_at})
 
 
-def is_asked_for(intent: Intent) -> bool:
+def is_due(intent: Intent) -> bool:
     """Return whether a look may begin: an event is not reflected yet, and a suspect's time has come."""
-    return intent.is_lagging and (intent.awaited or not intent.is_suspect)
+    return intent.is_lagging and (intent.message_pending or not intent.is_suspect)
 
 
-def is_too_soon(intent: Intent, now: float) -> bool:
+def is_throttled_at(intent: Intent, now: float) -> bool:
     """Return whether a look is asked for and has to wait for its distance from the one before."""
-    return is_asked_for(intent) and intent.status == "running" and now < intent.not_before
+    return is_due(intent) and intent.status == "running" and now < intent.not_before
 
 
-def begun(before: Intent, now: float, pace: Pace) -> Intent:
+def begun(before: Intent, now: float, policy: RetryPolicy) -> Intent:
     """Return the intent at the beginning of a look, with a plan for the case that it never ends.
 
     One that would follow too soon upon the others waits: in a storm, each look answers many events.
     """
-    if is_too_soon(before, now):
-        return before.model_copy(update={"awaited": True, "due_at": before.not_before})
-    if not is_asked_for(before):
-        return before.model_copy(update={"awaited": False})  # a message that came late: there is nothing to look for
+    if is_throttled_at(before, now):
+        return before.model_copy(update={"message_pending": True, "due_at": before.not_before})
+    if not is_due(before):
+        return before.model_copy(
+            update={"message_pending": False}
+        )  # a message that came late: there is nothing to look for
     attempts = before.attempts + 1
-    wait_s = pace.of_parked() if before.parked else pace.after_deaths(attempts + before.failures)
+    wait_s = policy.after_parking() if before.parked else policy.after_deaths(attempts + before.failures)
     # counted from when this look could have begun, not from when it did: so that two may follow at once
-    not_before = max(now, before.not_before + pace.spacing_s) if before.status == "running" else 0.0
+    not_before = max(now, before.not_before + policy.min_interval_s) if before.status == "running" else 0.0
     return before.model_copy(
-        update={"awaited": False, "attempts": attempts, "due_at": now + wait_s, "not_before": not_before}
+        update={"message_pending": False, "attempts": attempts, "due_at": now + wait_s, "not_before": not_before}
     )
 
 
-def committed(before: Intent, generation: int, now: float, pace: Pace) -> Intent:
+def committed(before: Intent, generation: int, now: float, policy: RetryPolicy) -> Intent:
     """Return the intent after a look that succeeded; an older one never lowers the generation."""
-    clean: dict[str, object] = {"failures": 0, "postponed_times": 0, "last_error": None}
+    clean: dict[str, object] = {"failures": 0, "internal_failures": 0, "last_error": None}
     clean |= {"listed_at": now} if before.status == "running" else {}
-    after = _reflected(before, generation).model_copy(update=clean)
+    after = _commit(before, generation).model_copy(update=clean)
     if after.is_lagging:
-        return _asked_soon(after, now, pace)
+        return _retry_soon(after, now, policy)
     # the next look is a resync, and no part of what came of the event
-    return _unasked(after.model_copy(update={"traceparent": None}), _next_resync(after, now, pace))
+    return _schedule(after.model_copy(update={"traceparent": None}), _next_resync(after, now, policy))
 
 
-def failed(before: Intent, generation: int, now: float, pace: Pace) -> Intent:
+def failed(before: Intent, generation: int, now: float, policy: RetryPolicy) -> Intent:
     """Return the intent after a look at this generation that ended in an error.
 
     An event that came meanwhile does not wait for the backoff: it may be the one that mends the server.
     """
-    after = before.model_copy(update={"failures": before.failures + 1, **_UNSUSPECTED})
+    after = before.model_copy(update={"failures": before.failures + 1, **_NOT_SUSPECT})
     if before.desired > generation:
-        return _asked_soon(after, now, pace)
-    return _unasked(after, now + pace.after_failures(after.failures))
+        return _retry_soon(after, now, policy)
+    return _schedule(after, now + policy.after_failures(after.failures))
 
 
-def resting(before: Intent, generation: int, now: float, pace: Pace) -> Intent:
+def retries_stopped(before: Intent, generation: int, now: float, policy: RetryPolicy) -> Intent:
     """Return the intent of a server that is not looked at until an event asks for it; one may have done so already."""
-    after = _reflected(before, generation)
-    return _asked_soon(after, now, pace) if after.is_lagging else _unasked(after, None)
+    after = _commit(before, generation)
+    return _retry_soon(after, now, policy) if after.is_lagging else _schedule(after, None)
 
 
-def parked(before: Intent, generation: int, now: float, pace: Pace) -> Intent:
+def parked(before: Intent, generation: int, now: float, policy: RetryPolicy) -> Intent:
     """Return the intent of a server whose looks never end, unless an event had something new to say meanwhile."""
     if not before.is_suspect:
-        return _asked_soon(before, now, pace)
-    after = _reflected(before, generation).model_copy(update={"attempts": before.attempts, "parked": True})
-    return _unasked(after, now + pace.of_parked())
+        return _retry_soon(before, now, policy)
+    after = _commit(before, generation).model_copy(update={"attempts": before.attempts, "parked": True})
+    return _schedule(after, now + policy.after_parking())
 
 
-def postponed(before: Intent, now: float, pace: Pace) -> Intent:
+def retried_later(before: Intent, now: float, policy: RetryPolicy) -> Intent:
     """Return the intent after a look that ended for a reason of our own: as if it had not begun, but for the wait."""
-    postponed_times = before.postponed_times + 1
-    after = before.model_copy(update={"attempts": max(0, before.attempts - 1), "postponed_times": postponed_times})
-    return _unasked(after, now + pace.after_deaths(postponed_times))
+    internal_failures = before.internal_failures + 1
+    after = before.model_copy(update={"attempts": max(0, before.attempts - 1), "internal_failures": internal_failures})
+    return _schedule(after, now + policy.after_deaths(internal_failures))
 
 
-def unawaited(before: Intent) -> Intent:
+def message_lost(before: Intent) -> Intent:
     """Return the intent after its message was lost."""
-    return before.model_copy(update={"awaited": False})
+    return before.model_copy(update={"message_pending": False})
 
 
-def claimed(before: Intent, now: float, pace: Pace) -> Intent:
+def claimed(before: Intent, now: float, policy: RetryPolicy) -> Intent:
     """Return the intent after a sweep asked for its look, which waits no longer: a resync is an event of our own."""
     desired = before.desired if before.is_lagging else before.desired + 1
-    wait_s = pace.first_s if before.is_suspect else pace.after_failures(before.failures + before.attempts)
+    wait_s = policy.first_s if before.is_suspect else policy.after_failures(before.failures + before.attempts)
     not_before = min(before.not_before, now)
     return before.model_copy(
-        update={"desired": desired, "awaited": True, "due_at": now + wait_s, "not_before": not_before}
+        update={"desired": desired, "message_pending": True, "due_at": now + wait_s, "not_before": not_before}
     )
 
 
-def _reflected(before: Intent, generation: int) -> Intent:
+def _commit(before: Intent, generation: int) -> Intent:
     # a run from before the store was lost may come with a generation that nobody has asked for yet
     committed = max(before.committed, min(generation, before.desired))
-    return before.model_copy(update={"committed": committed, **_UNSUSPECTED})
+    return before.model_copy(update={"committed": committed, **_NOT_SUSPECT})
 
 
-def _asked_soon(intent: Intent, now: float, pace: Pace) -> Intent:
-    return intent.model_copy(update={"due_at": now + pace.first_s})
+def _retry_soon(intent: Intent, now: float, policy: RetryPolicy) -> Intent:
+    return intent.model_copy(update={"due_at": now + policy.first_s})
 
 
-def _unasked(intent: Intent, due_at: float | None) -> Intent:
+def _schedule(intent: Intent, due_at: float | None) -> Intent:
     # a message that came during the look found the lease held and is gone: the next event must send one
-    return intent.model_copy(update={"awaited": False, "due_at": due_at})
+    return intent.model_copy(update={"message_pending": False, "due_at": due_at})
 
 
-def _announced(before: Intent | None, event: ServerUp, now: float) -> Intent:
+def _on_announcement(before: Intent | None, event: ServerUp, now: float) -> Intent:
     repeats = before is not None and before.status == "running" and before.announcement == event.data
-    fresh = Intent(
+    announced = Intent(
         server_id=event.data.server_id,
         status="running",
         announcement=event.data,
         source=event.source,
         desired=(before.desired if before else 0) + 1,
         committed=before.committed if before else 0,
-        awaited=before.awaited if before else False,
+        message_pending=before.message_pending if before else False,
         due_at=before.due_at if before else None,
         announced_at=now,
         listed_at=before.listed_at if before else None,
@@ -215,9 +217,9 @@ def _announced(before: Intent | None, event: ServerUp, now: float) -> Intent:
         traceparent=event.traceparent,
     )
     if before is None or not repeats:
-        return fresh
-    return fresh.model_copy(update=before.model_dump(include=_KEPT_BY_A_REPETITION))
+        return announced
+    return announced.model_copy(update=before.model_dump(include=_KEPT_ON_REPEAT))
 
 
-def _next_resync(intent: Intent, now: float, pace: Pace) -> float | None:
-    return pace.resync_at(now) if intent.status == "running" else None
+def _next_resync(intent: Intent, now: float, policy: RetryPolicy) -> float | None:
+    return policy.resync_at(now) if intent.status == "running" else None

@@ -15,7 +15,7 @@ import structlog
 
 from shared.catalog import EmbeddedTool, IndexedTool, point_id
 from shared.errors import LeaseHeld, ModelUnavailable
-from shared.index.open_versions import Editions, OpenEdition
+from shared.index.open_versions import IndexVersions, OpenVersion
 from shared.index.versions import Progress
 from shared.text.vectors import tool_vectors
 from workers.dependencies import Dependencies
@@ -45,9 +45,9 @@ def migrate(deps: Dependencies, released: Released, slice_s: float = SLICE_S) ->
     """
     try:
         with deps.intents.lease(MIGRATION_LEASE) as lease:
-            now = deps.current()
-            if now.editions and now.coming:
-                _Migration(now, now.editions, now.coming, lease, released).go_on(slice_s)
+            now = deps.pinned()
+            if now.versions and now.next_version:
+                _Migration(now, now.versions, now.next_version, lease, released).run(slice_s)
     except LeaseHeld:
         return
 
@@ -60,13 +60,13 @@ def without_unusable(deps: Dependencies) -> Dependencies:
     Raises:
         ModelUnavailable: nor can that of the edition in service; nothing has been written yet.
     """
-    if deps.coming is None or deps.editions is None:
+    if deps.next_version is None or deps.versions is None:
         return deps
     try:
-        deps.coming.embedder.query("ready")
+        deps.next_version.embedder.query("ready")
     except ModelUnavailable as error:
-        _give_up(deps.editions, deps.coming, error)
-        return replace(deps, coming=None)
+        _abandon(deps.versions, deps.next_version, error)
+        return replace(deps, next_version=None)
     deps.embedder.query("ready")
     return deps
 
@@ -75,123 +75,129 @@ class _Migration:
     """One slice of it."""
 
     def __init__(
-        self, deps: Dependencies, editions: Editions, coming: OpenEdition, lease: Lease, released: Released
+        self, deps: Dependencies, versions: IndexVersions, next_version: OpenVersion, lease: Lease, released: Released
     ) -> None:
         self._deps = deps
-        self._editions = editions
-        self._store = editions.store
-        self._coming = coming
+        self._versions = versions
+        self._store = versions.store
+        self._next_version = next_version
         self._lease = lease
         self._released = released
 
-    def go_on(self, slice_s: float) -> None:
-        edition = self._coming.edition
-        self._store.ensure(edition)
-        servers = sorted(self._deps.index.owners() | self._coming.index.owners())
+    def run(self, slice_s: float) -> None:
+        version = self._next_version.version
+        self._store.ensure(version)
+        servers = sorted(self._deps.index.servers_with_tools() | self._next_version.index.servers_with_tools())
         # from here: asking a large index who has tools takes longer than a slice
-        visits = _Visits(self._store.progress(edition), time.monotonic() + slice_s)
+        migration_pass = _Pass(self._store.progress(version), time.monotonic() + slice_s)
         try:
-            is_done = visits.run(servers, self._visit)
+            is_done = migration_pass.run(servers, self._migrate_server)
         except ModelUnavailable as error:
-            _give_up(self._editions, self._coming, error)
+            _abandon(self._versions, self._next_version, error)
             return
         self._lease.assert_held()
-        _log.info("edition_progressed", collection=edition.name, servers=len(servers), carried=visits.carried)
-        if is_done and visits.progress.clean:
+        _log.info(
+            "index_version_progressed", collection=version.name, servers=len(servers), carried=migration_pass.migrated
+        )
+        if is_done and migration_pass.progress.clean:
             self._switch()
         else:
-            self._store.note(edition, Progress() if is_done else visits.progress)
-            self._tell(servers, 0 if is_done else visits.progress.remaining(servers))
+            self._store.store_progress(version, Progress() if is_done else migration_pass.progress)
+            self._note_progress(servers, 0 if is_done else migration_pass.progress.remaining(servers))
 
-    def _tell(self, servers: list[str], remaining: int) -> None:
+    def _note_progress(self, servers: list[str], remaining: int) -> None:
         """Note how far it is, for people; what is only checked once more counts as done."""
-        intents, model = self._deps.intents, self._coming.edition.model
+        intents, model = self._deps.intents, self._next_version.version.model
         before = intents.migration()
         done_before = before.done if before and before.model == model else 0
         done = min(len(servers), max(done_before, len(servers) - remaining))
         intents.note_migration(MigrationProgress(model=model, servers=len(servers), done=done, at=intents.now()))
 
-    def _visit(self, server_id: str) -> int:
+    def _migrate_server(self, server_id: str) -> int:
         """Carry tools over; return how many were missing, or different, or too many."""
         with held(server_id, self._deps.intents) as lease:
-            differing = carry_over(server_id, lease, self._deps, self._coming)
+            differing = migrate_batch(server_id, lease, self._deps, self._next_version)
         self._released(server_id)
         return differing
 
     def _switch(self) -> None:
-        edition = self._coming.edition
-        if self._store.service().coming == edition:
-            self._store.put_in_service(edition)
+        version = self._next_version.version
+        if self._store.versions().next_version == version:
+            self._store.activate(version)
             self._deps.intents.note_migration(None)
-            _log.info("edition_in_service", model=edition.model, collection=edition.name)
+            _log.info("index_version_activated", model=version.model, collection=version.name)
 
 
 @dataclass
-class _Visits:
+class _Pass:
     """A pass over all servers, from where the slice before ended until `deadline_s` of the monotonic clock."""
 
     progress: Progress
     deadline_s: float
-    carried: int = 0
+    migrated: int = 0
 
-    def run(self, servers: list[str], visit: Callable[[str], int]) -> bool:
+    def run(self, servers: list[str], migrate_server: Callable[[str], int]) -> bool:
         """Visit servers, those that were being looked at last; return whether this ended the pass."""
         for server_id in servers:
             if server_id > self.progress.after:
-                if not self._settle(server_id, visit):
+                if not self._migrate_until_equal(server_id, migrate_server):
                     return False
                 self.progress = replace(self.progress, after=server_id)
-        for server_id in self.progress.left:
-            if not self._settle(server_id, visit):
+        for server_id in self.progress.skipped:
+            if not self._migrate_until_equal(server_id, migrate_server):
                 return False
-        return not self.progress.left
+        return not self.progress.skipped
 
-    def _settle(self, server_id: str, visit: Callable[[str], int]) -> bool:
+    def _migrate_until_equal(self, server_id: str, migrate_server: Callable[[str], int]) -> bool:
         """Visit a server until nothing differs; return False when the time is over before."""
-        others = tuple(each for each in self.progress.left if each != server_id)
+        others = tuple(skipped for skipped in self.progress.skipped if skipped != server_id)
         while time.monotonic() < self.deadline_s:
             try:
-                differing = visit(server_id)
+                differing = migrate_server(server_id)
             except LeaseHeld:
-                self.progress = replace(self.progress, left=(*others, server_id))
+                self.progress = replace(self.progress, skipped=(*others, server_id))
                 return True
             if not differing:
-                self.progress = replace(self.progress, left=others)
+                self.progress = replace(self.progress, skipped=others)
                 return True
-            self.carried += min(differing, BATCH)
+            self.migrated += min(differing, BATCH)
             self.progress = replace(self.progress, clean=False)
         return False
 
 
-def carry_over(server_id: str, lease: Lease, deps: Dependencies, coming: OpenEdition) -> int:
+def migrate_batch(server_id: str, lease: Lease, deps: Dependencies, next_version: OpenVersion) -> int:
     """Make a batch of a server's tools in the coming edition equal to those in service; return how many were not.
 
     Embedded with the coming edition's model; counts, status and groups are taken as they are.
     """
-    there, here = deps.index.states(server_id), coming.index.states(server_id)
-    missing = [name for name in there if here.get(name) != there[name]]
-    extra = here.keys() - there.keys()
-    tools = list(deps.index.fetch([point_id(server_id, name) for name in missing[:BATCH]]).values())
-    embedded = _embedded(server_id, tools, deps, coming)
+    active_states, next_states = deps.index.tool_states(server_id), next_version.index.tool_states(server_id)
+    missing = [name for name in active_states if next_states.get(name) != active_states[name]]
+    extra = next_states.keys() - active_states.keys()
+    tools = list(deps.index.get([point_id(server_id, name) for name in missing[:BATCH]]).values())
+    embedded = _embedded(server_id, tools, deps, next_version)
     lease.assert_held()
-    coming.index.upsert(embedded)
-    coming.index.delete(server_id, extra)
+    next_version.index.upsert(embedded)
+    next_version.index.delete(server_id, extra)
     lease.assert_held()  # or this may have come after what another run wrote
     return len(missing) + len(extra)
 
 
-def _embedded(server_id: str, tools: list[IndexedTool], deps: Dependencies, coming: OpenEdition) -> list[EmbeddedTool]:
+def _embedded(
+    server_id: str, tools: list[IndexedTool], deps: Dependencies, next_version: OpenVersion
+) -> list[EmbeddedTool]:
     """Return the tools with the coming edition's vectors; those of replicas that it has already are not made again."""
-    known = coming.index.prepared({tool.digest for tool in tools})
-    unknown = {tool.digest: tool.definition for tool in tools if tool.digest not in known}
+    stored = next_version.index.features_by_digest({tool.digest for tool in tools})
+    unknown = {tool.digest: tool.definition for tool in tools if tool.digest not in stored}
     record = deps.index.server(server_id)
-    made = tool_vectors(list(unknown.values()), record.declared_name if record else "", coming.embedder)
-    vectors = {digest: each.vectors for digest, each in known.items()} | dict(zip(unknown, made, strict=True))
+    computed = tool_vectors(list(unknown.values()), record.declared_name if record else "", next_version.embedder)
+    vectors = {digest: features.vectors for digest, features in stored.items()} | dict(
+        zip(unknown, computed, strict=True)
+    )
     return [EmbeddedTool(tool, vectors[tool.digest]) for tool in tools]
 
 
-def _give_up(editions: Editions, coming: OpenEdition, error: ModelUnavailable) -> None:
-    service = editions.store.service()
-    if service.edition and service.coming == coming.edition:
-        editions.store.want(service.edition)
-        _log.error("edition_given_up", model=coming.edition.model, reason=str(error))
+def _abandon(versions: IndexVersions, next_version: OpenVersion, error: ModelUnavailable) -> None:
+    service = versions.store.versions()
+    if service.active and service.next_version == next_version.version:
+        versions.store.request_version(service.active)
+        _log.error("index_version_abandoned", model=next_version.version.model, reason=str(error))

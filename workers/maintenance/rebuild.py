@@ -8,10 +8,10 @@ import structlog
 
 from shared.errors import LeaseHeld
 from shared.events import ServerChanged, ServerRef
-from shared.index.open_versions import Editions
+from shared.index.open_versions import IndexVersions
 from shared.text.embedding import known_models
 from workers.dependencies import Dependencies
-from workers.indexing.records import awaited_record
+from workers.indexing.records import unlisted_record
 from workers.intents.store import Intent
 
 SOURCE = "toolscale/rebuild"
@@ -28,50 +28,50 @@ def rebuild_if_lost(deps: Dependencies) -> None:
     Raises:
         IndexUnavailable: it does not answer.
     """
-    if deps.editions is None or deps.editions.store.is_whole():
+    if deps.versions is None or deps.versions.store.is_complete():
         return
     try:
         # a second one, from what it had read, could write over the records of looks that the first has asked for
         with deps.intents.lease(REBUILD_LEASE):
-            _rebuild(deps, deps.editions)
+            _rebuild(deps, deps.versions)
     except LeaseHeld:
         return
 
 
-def _rebuild(deps: Dependencies, editions: Editions) -> None:
-    store = editions.store
-    if store.is_whole():
+def _rebuild(deps: Dependencies, versions: IndexVersions) -> None:
+    store = versions.store
+    if store.is_complete():
         return  # somebody was faster
-    store.repair(editions.own, known_models)
-    current = deps.current()
-    _unlist(current)
+    store.repair(versions.own, known_models)
+    pinned = deps.pinned()
+    _unlist(pinned)
     intents = list(deps.intents.intents())
     for intent in intents:
-        _remember(intent, current)
-    servers = [_ask(intent, deps) for intent in intents if intent.committed]
-    store.mark()
+        _restore_record(intent, pinned)
+    servers = [_request_reconcile(intent, deps) for intent in intents if intent.committed]
+    store.mark_complete()
     if servers:
         structlog.get_logger().warning("index_rebuilding", servers=len(servers))
 
 
 def _unlist(deps: Dependencies) -> None:
     """Let no record that is left speak for tools that are gone; answers say that they are still to come."""
-    owners = deps.index.owners()
+    servers_with_tools = deps.index.servers_with_tools()
     for record in deps.index.servers():
-        if record.server_id in owners or not record.is_listed:
+        if record.server_id in servers_with_tools or not record.is_listed:
             continue
         revision = deps.intents.next_revision()
-        unlisted = {"recipe": "", "catalog_digest": "", "revision": revision}
+        unlisted = {"features_version": "", "catalog_digest": "", "revision": revision}
         deps.index.put_server(record.model_copy(update=unlisted))
 
 
-def _remember(intent: Intent, deps: Dependencies) -> None:
+def _restore_record(intent: Intent, deps: Dependencies) -> None:
     """Write a record where there is none, so that the server is known in two places again before its next look."""
     if deps.index.server(intent.server_id) is None:
-        deps.index.put_server(awaited_record(intent, deps).model_copy(update={"status": intent.status}))
+        deps.index.put_server(unlisted_record(intent, deps).model_copy(update={"status": intent.status}))
 
 
-def _ask(intent: Intent, deps: Dependencies) -> str:
+def _request_reconcile(intent: Intent, deps: Dependencies) -> str:
     """Ask for a look, which the next sweep sends; of a server that is down, only that its record comes back.
 
     Whether it is down is not repeated: an event may have said otherwise since the intent was read.
@@ -85,22 +85,22 @@ def _ask(intent: Intent, deps: Dependencies) -> str:
 RETIRED_AFTER_S = 600.0
 
 
-def tend_index(deps: Dependencies, ask_migration: Callable[[], None]) -> None:
+def maintain_index(deps: Dependencies, enqueue_migration: Callable[[], None]) -> None:
     """Rebuild what was lost, have the coming edition worked on, and remove editions that nobody searches any more.
 
     Raises:
         IndexUnavailable: the index does not answer.
         IntentsUnavailable: the intents do not.
     """
-    if deps.editions is None:
+    if deps.versions is None:
         return
-    if deps.own_model:
-        deps.own_model.ask_once()
+    if deps.rollout:
+        deps.rollout.request_once()
     rebuild_if_lost(deps)
-    store = deps.editions.store
-    if store.service().coming:
-        ask_migration()
+    store = deps.versions.store
+    if store.versions().next_version:
+        enqueue_migration()
     elif deps.intents.migration():
         deps.intents.note_migration(None)  # it was given up, or the model in service is wanted again
     for name in store.drop_retired(RETIRED_AFTER_S):
-        structlog.get_logger().info("edition_dropped", collection=name)
+        structlog.get_logger().info("index_version_deleted", collection=name)

@@ -25,11 +25,11 @@ def restore_if_lost(deps: Dependencies) -> None:
 
     Safe to repeat and to interrupt: what events have said since stays, and the store is marked last.
     """
-    if deps.intents.is_marked():
+    if deps.intents.is_complete():
         return
     records = deps.index.servers()
-    restored = sum(deps.intents.adopt(_intent(record)) for record in records)
-    deps.intents.mark()
+    restored = sum(deps.intents.insert_if_absent(_intent(record)) for record in records)
+    deps.intents.mark_complete()
     if restored:
         structlog.get_logger().warning("intents_restored", servers=restored)
 

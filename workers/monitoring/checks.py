@@ -12,7 +12,7 @@ Probe = Callable[[], str | None]
 """Returns what is wrong, in words, or None; a ToolscaleError that it raises is what is wrong."""
 
 
-class Check:
+class PeriodicCheck:
     """Runs a probe every `every_s` seconds; a probe that does not come back for `patience_s` counts as trouble."""
 
     def __init__(
@@ -22,7 +22,7 @@ class Check:
         self._every_s = every_s
         self._patience_s = patience_s
         self._clock = clock
-        self._trouble: str | None = None
+        self._problem: str | None = None
         self._answered_at = clock()
         self._stopped = threading.Event()
 
@@ -37,17 +37,17 @@ class Check:
     def run_once(self) -> None:
         """Run the probe now, and remember what it found."""
         try:
-            self._trouble = self._probe()
+            self._problem = self._probe()
         except ToolscaleError as error:
-            self._trouble = str(error)
+            self._problem = str(error)
         self._answered_at = self._clock()
 
-    def trouble(self) -> str | None:
+    def problem(self) -> str | None:
         """Return what is wrong, as of the last run; None when nothing is."""
         silent_s = self._clock() - self._answered_at
         if silent_s > self._every_s + self._patience_s:
             return f"no answer for {silent_s:.0f} s"
-        return self._trouble
+        return self._problem
 
     def _run(self) -> None:
         while True:
@@ -56,7 +56,7 @@ class Check:
                 return
 
 
-class Freshness:
+class Deadline:
     """Remembers when something was last done; `within_s` is how long it may take until it is done again."""
 
     def __init__(self, within_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -64,7 +64,7 @@ class Freshness:
         self._clock = clock
         self._done_at = clock()
 
-    def note(self) -> None:
+    def touch(self) -> None:
         """Note that it was done now. Safe to call from any thread."""
         self._done_at = self._clock()
 
@@ -72,7 +72,7 @@ class Freshness:
         """Return the seconds since it was last done or, where it never was, since this was made."""
         return self._clock() - self._done_at
 
-    def trouble(self) -> str | None:
+    def problem(self) -> str | None:
         """Return what is wrong, in words; None as long as it may take."""
         age_s = self.age_s()
         return f"not done for {age_s:.0f} s" if age_s > self._within_s else None

@@ -11,32 +11,32 @@ from celery import Celery
 
 from shared.settings import Settings
 from workers.metrics import WorkerMetrics
-from workers.monitoring.checks import Check
-from workers.monitoring.progress import Consumption
+from workers.monitoring.checks import PeriodicCheck
+from workers.monitoring.progress import WorkerProgress
 from workers.monitoring.queue import QUEUE
-from workers.monitoring.server import Trouble
-from workers.monitoring.worker import LOOK_EVERY_S, seen
+from workers.monitoring.server import HealthCheck
+from workers.monitoring.worker import SAMPLE_EVERY_S, sample_worker
 
 
 @contextmanager
-def consumption_checked(
+def progress_checked(
     app: Celery, worker: threading.Thread, settings: Settings, metrics: WorkerMetrics
-) -> Generator[Trouble]:
+) -> Generator[HealthCheck]:
     """Watch this worker until the block ends; yields what says whether something is wrong, and what."""
-    consumption = Consumption(settings.listing_timeout_s)
+    progress = WorkerProgress(settings.listing_timeout_s)
     with app.connection_for_read() as connection:
         channel: Any = connection.default_channel  # the stubs know of no queues
 
-        def look() -> str | None:
+        def sample() -> str | None:
             if not worker.is_alive():
                 return "the worker's thread has ended"
             waiting = channel.queue_declare(QUEUE).message_count
-            consumption.saw(seen(waiting, settings.worker_concurrency, metrics))
-            return consumption.trouble()
+            progress.add_sample(sample_worker(waiting, settings.worker_concurrency, metrics))
+            return progress.problem()
 
-        check = Check(look, LOOK_EVERY_S)
+        check = PeriodicCheck(sample, SAMPLE_EVERY_S)
         check.start()
         try:
-            yield check.trouble
+            yield check.problem
         finally:
             check.stop()

@@ -11,7 +11,7 @@ IDLE_AT_MOST_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class WorkerSample:
     """A worker at one moment: messages that wait, tasks that it has ended so far, and whether all its threads work."""
 
     waiting: int
@@ -19,30 +19,30 @@ class Seen:
     is_full: bool
 
 
-class Consumption:
+class WorkerProgress:
     """Learns from what is seen of a worker how long nothing has moved although something waits."""
 
-    def __init__(self, look_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, listing_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         """Take how long a look may wait for its server: where all threads work, nothing need end any sooner."""
-        self._look_s = look_s
+        self._listing_s = listing_s
         self._clock = clock
-        self._last = Seen(0, 0, is_full=False)
+        self._last = WorkerSample(0, 0, is_full=False)
         self._still_since: float | None = None
 
-    def saw(self, seen: Seen) -> None:
+    def add_sample(self, sample: WorkerSample) -> None:
         """Note what was seen now."""
-        if not seen.waiting:
+        if not sample.waiting:
             self._still_since = None
-        elif self._still_since is None or seen.ended != self._last.ended:
+        elif self._still_since is None or sample.ended != self._last.ended:
             self._still_since = self._clock()
-        self._last = seen
+        self._last = sample
 
-    def trouble(self) -> str | None:
+    def problem(self) -> str | None:
         """Return what is wrong, in words; None while the worker does what waits for it."""
         if self._still_since is None:
             return None
         still_s = self._clock() - self._still_since
-        allowed_s = IDLE_AT_MOST_S + (self._look_s if self._last.is_full else 0.0)
+        allowed_s = IDLE_AT_MOST_S + (self._listing_s if self._last.is_full else 0.0)
         if still_s <= allowed_s:
             return None
         return f"{self._last.waiting} messages wait, and no task has ended for {still_s:.0f} s"

@@ -69,10 +69,10 @@ def waited_s(since: float | None) -> float:
 def sent_at(message: str) -> float | None:
     """Return when a message was sent, None where it does not say so."""
     try:
-        found: Any = json.loads(message)
+        document: Any = json.loads(message)
     except (ValueError, RecursionError):
         return None
-    headers: Any = cast("dict[str, Any]", found).get("headers") if isinstance(found, dict) else None
+    headers: Any = cast("dict[str, Any]", document).get("headers") if isinstance(document, dict) else None
     sent: Any = cast("dict[str, Any]", headers).get(SENT_AT) if isinstance(headers, dict) else None
     return float(sent) if isinstance(sent, int | float) else None
 
@@ -86,8 +86,8 @@ class QueueGauges:
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the gauges as of now; nothing where Redis does not answer."""
         try:
-            found = self.read()
+            state = self.read()
         except IntentsUnavailable:
             return
-        yield gauge(MESSAGES, {"waiting": found.waiting, "taken": found.taken})
-        yield gauge(OLDEST, found.oldest_s)
+        yield gauge(MESSAGES, {"waiting": state.waiting, "taken": state.taken})
+        yield gauge(OLDEST, state.oldest_s)

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from starlette.requests import Request
 
-    from workers.monitoring.server import Trouble
+    from workers.monitoring.server import HealthCheck
 
 _END_WITHIN_S = 5.0
 
 
-def monitor_app(registry: CollectorRegistry, checks: Mapping[str, Trouble]) -> Starlette:
+def monitor_app(registry: CollectorRegistry, checks: Mapping[str, HealthCheck]) -> Starlette:
     """Return `/metrics`, `/healthz`, and `/readyz`: 503 with the reasons where any check finds trouble."""
 
     async def metrics(request: Request) -> Response:
@@ -35,11 +35,11 @@ def monitor_app(registry: CollectorRegistry, checks: Mapping[str, Trouble]) -> S
         return Response(body, headers={"content-type": content_type})
 
     async def readyz(_: Request) -> JSONResponse:
-        found = {name: trouble() for name, trouble in checks.items()}
-        is_ready = not any(found.values())
+        problems = {name: problem() for name, problem in checks.items()}
+        is_ready = not any(problems.values())
         content = {"status": "ready" if is_ready else "not ready"}
-        said = {name: trouble or "ok" for name, trouble in found.items()}
-        return JSONResponse({**content, "checks": said}, 200 if is_ready else 503)
+        results = {name: trouble or "ok" for name, trouble in problems.items()}
+        return JSONResponse({**content, "checks": results}, 200 if is_ready else 503)
 
     return Starlette(routes=[Route("/metrics", metrics), Route("/healthz", _healthz), Route("/readyz", readyz)])
 
@@ -48,7 +48,7 @@ def monitor_app(registry: CollectorRegistry, checks: Mapping[str, Trouble]) -> S
 def served(app: Starlette, listener: socket.socket) -> Generator[None]:
     """Serve an application on this socket, from a thread of its own, until the block ends."""
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
-    thread = threading.Thread(target=server.run, args=([listener],), name="toolscale monitor", daemon=True)
+    thread = threading.Thread(target=server.run, args=([listener],), name="toolscale metrics", daemon=True)
     thread.start()
     try:
         yield

@@ -16,28 +16,28 @@ if TYPE_CHECKING:
 
     from shared.settings import Settings
 
-Trouble = Callable[[], str | None]
+HealthCheck = Callable[[], str | None]
 """Returns what is wrong, in words, or None; at once."""
 
 _log = structlog.get_logger()
 
 
 @contextmanager
-def port_opened(settings: Settings, registry: CollectorRegistry, checks: Mapping[str, Trouble]) -> Generator[None]:
+def metrics_port(settings: Settings, registry: CollectorRegistry, checks: Mapping[str, HealthCheck]) -> Generator[None]:
     """Serve these metrics and checks until the block ends; where no port is set, or it is in use, do nothing."""
-    if settings.monitor_port is None:
+    if settings.metrics_port is None:
         yield
         return
     from workers.monitoring.routes import monitor_app, served  # noqa: PLC0415  # who only sends tasks serves nothing
 
     try:
-        listener = bind(settings.monitor_host, settings.monitor_port)
+        listener = bind(settings.metrics_host, settings.metrics_port)
     except ConfigInvalid as error:  # a process is worth more than what it says of itself
-        _log.error("monitor_not_opened", reason=str(error))  # the reason is the whole story
+        _log.error("metrics_port_failed", reason=str(error))  # the reason is the whole story
         yield
         return
     with closing(listener), served(monitor_app(registry, checks), listener):
-        _log.info("monitor_opened", port=listener.getsockname()[1])
+        _log.info("metrics_port_opened", port=listener.getsockname()[1])
         yield
 
 
@@ -51,5 +51,5 @@ def bind(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         raise ConfigInvalid(
-            f"settings monitor_host and monitor_port: cannot listen on {host}:{port}: {error.strerror}"
+            f"settings metrics_host and metrics_port: cannot listen on {host}:{port}: {error.strerror}"
         ) from error

@@ -18,11 +18,11 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from shared.observability.metrics import gauge
 from shared.observability.tracing import traceparent
 from workers.intents.redis_store import connect
-from workers.metrics import LAST_LOOK, WorkerMetrics
-from workers.monitoring.checks import Check, Probe
-from workers.monitoring.progress import Consumption, Seen
+from workers.metrics import LAST_RECONCILE, WorkerMetrics
+from workers.monitoring.checks import PeriodicCheck, Probe
+from workers.monitoring.progress import WorkerProgress, WorkerSample
 from workers.monitoring.queue import SENT_AT, QueueGauges, read_queue, waited_s
-from workers.monitoring.server import port_opened
+from workers.monitoring.server import metrics_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
     from shared.settings import Settings
 
 
-LOOK_EVERY_S = 2.0
+SAMPLE_EVERY_S = 2.0
 WRITE_EVERY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class LastLook:
+class LastReconcile:
     """A collector of when this process last ended a look well."""
 
     metrics: WorkerMetrics
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the seconds since then; nothing before the first."""
-        if self.metrics.last_look_at is not None:
-            yield gauge(LAST_LOOK, time.monotonic() - self.metrics.last_look_at)
+        if self.metrics.last_reconcile_at is not None:
+            yield gauge(LAST_RECONCILE, time.monotonic() - self.metrics.last_reconcile_at)
 
 
 @contextmanager
@@ -65,27 +65,27 @@ def monitored(
     `write_index` is a probe that writes something small to the index, where looks run in this process; where they run
     in others, `environ` says where those keep their counters.
     """
-    if settings.monitor_port is None or settings.redis_url is None:
+    if settings.metrics_port is None or settings.redis_url is None:
         yield
         return
     with ExitStack() as opened:
         client = opened.enter_context(connect(settings.redis_url))
-        consumption = Consumption(settings.listing_timeout_s)
-        look = partial(_look, consumption, client, concurrency, metrics)
-        checks = _checks(look, consumption, write_index)
+        progress = WorkerProgress(settings.listing_timeout_s)
+        sample = partial(_sample, progress, client, concurrency, metrics)
+        checks = _checks(sample, progress, write_index)
         for check in checks.values():
             check.start()
             opened.callback(check.stop)
         registry = of_all_processes(metrics.registry, environ)
-        shown: list[Collector] = [QueueGauges(lambda: read_queue(client)), LastLook(metrics), *gauges]
-        for each in shown:
-            registry.register(each)
-        troubles = {name: check.trouble for name, check in checks.items()}
-        opened.enter_context(port_opened(settings, registry, troubles))
+        shown: list[Collector] = [QueueGauges(lambda: read_queue(client)), LastReconcile(metrics), *gauges]
+        for collector in shown:
+            registry.register(collector)
+        problems = {name: check.problem for name, check in checks.items()}
+        opened.enter_context(metrics_port(settings, registry, problems))
         yield
 
 
-def note_wait(metrics: WorkerMetrics) -> Callable[..., None]:
+def record_wait(metrics: WorkerMetrics) -> Callable[..., None]:
     """Return a receiver of Celery's `task_prerun` that notes how long each task waited, where its message says when."""
 
     def on_prerun(task: Any = None, **_: Any) -> None:
@@ -104,7 +104,7 @@ def stamp(headers: dict[str, Any] | None = None, **_: Any) -> None:
             headers["traceparent"] = parent
 
 
-def seen(in_queue: int, concurrency: int, metrics: WorkerMetrics) -> Seen:
+def sample_worker(in_queue: int, concurrency: int, metrics: WorkerMetrics) -> WorkerSample:
     """Return this process's worker as Celery sees it.
 
     What was received and not begun, as by a pool that is frozen, waits too.
@@ -112,16 +112,16 @@ def seen(in_queue: int, concurrency: int, metrics: WorkerMetrics) -> Seen:
     begun, received = len(state.active_requests), len(state.reserved_requests)
     # many large looks side by side may take long until the first ends; their stages tell that they move
     ended = state.all_total_count[0] - begun + metrics.steps
-    return Seen(in_queue + max(0, received - begun), ended, is_full=begun >= concurrency)
+    return WorkerSample(in_queue + max(0, received - begun), ended, is_full=begun >= concurrency)
 
 
-def _look(consumption: Consumption, client: redis.Redis, concurrency: int, metrics: WorkerMetrics) -> None:
-    consumption.saw(seen(read_queue(client).waiting, concurrency, metrics))
+def _sample(progress: WorkerProgress, client: redis.Redis, concurrency: int, metrics: WorkerMetrics) -> None:
+    progress.add_sample(sample_worker(read_queue(client).waiting, concurrency, metrics))
 
 
-def _checks(look: Probe, consumption: Consumption, write_index: Probe | None) -> Mapping[str, Check]:
-    checks = {"broker": Check(look, LOOK_EVERY_S), "tasks": Check(consumption.trouble, LOOK_EVERY_S)}
-    return checks if write_index is None else {**checks, "index": Check(write_index, WRITE_EVERY_S)}
+def _checks(sample: Probe, progress: WorkerProgress, write_index: Probe | None) -> Mapping[str, PeriodicCheck]:
+    checks = {"broker": PeriodicCheck(sample, SAMPLE_EVERY_S), "tasks": PeriodicCheck(progress.problem, SAMPLE_EVERY_S)}
+    return checks if write_index is None else {**checks, "index": PeriodicCheck(write_index, WRITE_EVERY_S)}
 
 
 # Read by prometheus_client itself, when it is imported: counters and histograms are then kept in files there.
@@ -138,9 +138,9 @@ def of_all_processes(own: CollectorRegistry, environ: Mapping[str, str]) -> Coll
     return together
 
 
-def warn_of_uncounted_looks(pool: BasePool, environ: Mapping[str, str]) -> None:
+def warn_of_uncounted_reconciles(pool: BasePool, environ: Mapping[str, str]) -> None:
     """Say so where looks run in processes whose counters nobody will read."""
     from celery.concurrency.prefork import TaskPool  # noqa: PLC0415  # who runs threads needs none of it
 
     if isinstance(pool, TaskPool) and not environ.get(DIRECTORY):
-        structlog.get_logger().warning("looks_not_counted", needed=DIRECTORY)
+        structlog.get_logger().warning("multiprocess_metrics_disabled", needed=DIRECTORY)

@@ -12,7 +12,7 @@ import structlog
 from shared.errors import ToolscaleError
 from shared.observability.logging import configure_logging
 from shared.settings import Settings, load_settings
-from workers.notifications.thread import SOURCE, listening
+from workers.notifications.thread import SOURCE, listeners_running
 from workers.sources.process import source_process
 
 # The intents are read every two seconds.
@@ -29,7 +29,7 @@ def main() -> int:
     try:
         _listen(load_settings())
     except ToolscaleError as error:
-        _log.error("listening_not_started", kind=type(error).__name__, reason=str(error))
+        _log.error("notifications_failed", kind=type(error).__name__, reason=str(error))
         return 1
     except KeyboardInterrupt:
         return 0
@@ -40,9 +40,11 @@ def _listen(settings: Settings) -> None:
     configure_logging(settings.log_level)
     with (
         source_process(settings, [SOURCE], READY_WITHIN_S) as process,
-        listening(settings, process.intents, process.emit, process.registry, beat=partial(process.beat, SOURCE)),
+        listeners_running(
+            settings, process.intents, process.emit, process.registry, beat=partial(process.beat, SOURCE)
+        ),
     ):
-        _log.info("listening_started", listen=settings.listen, most=settings.listen_max)
+        _log.info("notifications_started", listen=settings.subscribe, most=settings.listen_max)
         threading.Event().wait()
 
 

@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 import anyio
 import structlog
 
-from shared.errors import NoNotifications, ServerError
+from shared.errors import NotificationsUnsupported, ServerError
 from shared.upstream.dial import Target
-from workers.notifications.connection import Ear, listen
-from workers.notifications.metrics import ListeningMetrics
+from workers.notifications.connection import NotificationCallbacks, listen
+from workers.notifications.metrics import NotificationMetrics
 from workers.sources.watcher import Backoff
 
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ReconnectPolicy:
     """Seconds to wait.
 
     Between two events for one server: `least_between_s`, doubling to `most_between_s` for as long as it does not stop
@@ -39,11 +39,11 @@ class Pace:
     unsupported_s: float = 3600.0
 
 
-USUAL = Pace()
+DEFAULT_RECONNECT = ReconnectPolicy()
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class ConnectionLimits:
     """How many connections there may be, and how many may be under way at the same time."""
 
     connections: anyio.CapacityLimiter
@@ -51,7 +51,7 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbours:
+class ListenerDependencies:
     """What a listener needs of others: where its server is now, whether it was just listed, and who asks for a look.
 
     `target` blocks. `ask` returns whether the event was recorded.
@@ -59,19 +59,24 @@ class Neighbours:
 
     target: Callable[[], Target]
     was_just_listed: Callable[[], bool]
-    ask: Callable[[], Awaitable[bool]]
+    request_reconcile: Callable[[], Awaitable[bool]]
 
 
 class Listener:
     """Listens to one server until cancelled, whatever that server does."""
 
     def __init__(
-        self, server_id: str, neighbours: Neighbours, room: Room, pace: Pace, metrics: ListeningMetrics
+        self,
+        server_id: str,
+        dependencies: ListenerDependencies,
+        limits: ConnectionLimits,
+        policy: ReconnectPolicy,
+        metrics: NotificationMetrics,
     ) -> None:
         self._server_id = server_id
-        self._neighbours = neighbours
-        self._room = room
-        self._pace = pace
+        self._dependencies = dependencies
+        self._limits = limits
+        self._policy = policy
         self._metrics = metrics
         self._changed = anyio.Event()
         self._was_connected = False
@@ -80,11 +85,11 @@ class Listener:
     async def run(self) -> None:
         """Listen until cancelled."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._pass_on)
+            tasks.start_soon(self._request_reconciles)
             await self._stay_connected()
 
     async def _stay_connected(self) -> None:
-        backoff = Backoff(self._pace.first_retry_s, self._pace.longest_retry_s)
+        backoff = Backoff(self._policy.first_retry_s, self._policy.longest_retry_s)
         while True:
             wait_s = await self._until_lost(backoff)
             await anyio.sleep(wait_s * random.uniform(0.5, 1.0))  # noqa: S311  # spreads load, guards nothing
@@ -95,34 +100,34 @@ class Listener:
         try:
             with self._metrics.connection() as opened:
                 await self._connect(opened)
-        except NoNotifications as error:
-            _log.info("server_not_heard", server=self._server_id, reason=error.reason)
-            return self._pace.unsupported_s
+        except NotificationsUnsupported as error:
+            _log.info("notifications_unsupported", server=self._server_id, reason=error.reason)
+            return self._policy.unsupported_s
         except ServerError as error:
-            _log.debug("listening_ended", server=self._server_id, error=error.kind, reason=error.reason)
-        if time.monotonic() - self._connected_at >= self._pace.good_s:
+            _log.debug("subscription_closed", server=self._server_id, error=error.kind, reason=error.reason)
+        if time.monotonic() - self._connected_at >= self._policy.good_s:
             backoff.reset()
         return backoff.next_s()
 
     async def _connect(self, opened: Callable[[], None]) -> None:
-        async with self._room.connections:
+        async with self._limits.connections:
             with ExitStack() as connecting:
-                await self._room.connecting.acquire()
-                connecting.callback(self._room.connecting.release)
-                target = await anyio.to_thread.run_sync(self._neighbours.target, abandon_on_cancel=True)
+                await self._limits.connecting.acquire()
+                connecting.callback(self._limits.connecting.release)
+                target = await anyio.to_thread.run_sync(self._dependencies.target, abandon_on_cancel=True)
 
                 def connected() -> None:
                     connecting.close()
                     opened()
                     self._note_connection()
 
-                ear = Ear(connected, self._note_change, self._metrics.noticed)
-                await listen(self._server_id, target, ear, self._pace.connect_s)
+                callbacks = NotificationCallbacks(connected, self._note_change, self._metrics.count_notification)
+                await listen(self._server_id, target, callbacks, self._policy.connect_s)
 
     def _note_connection(self) -> None:
         """Take a change for missed that may have come while there was no connection."""
-        _log.debug("listening_began", server=self._server_id)
-        if self._was_connected or not self._neighbours.was_just_listed():
+        _log.debug("subscription_opened", server=self._server_id)
+        if self._was_connected or not self._dependencies.was_just_listed():
             self._note_change()
         self._was_connected = True
         self._connected_at = time.monotonic()
@@ -130,13 +135,13 @@ class Listener:
     def _note_change(self) -> None:
         self._changed.set()
 
-    async def _pass_on(self) -> None:
+    async def _request_reconciles(self) -> None:
         """Ask for a look after each change, and ever more seldom while they do not end."""
-        pause = Backoff(self._pace.least_between_s, self._pace.most_between_s)
+        pause = Backoff(self._policy.least_between_s, self._policy.most_between_s)
         while True:
             await self._changed.wait()
             self._changed = anyio.Event()
-            if not await self._neighbours.ask():
+            if not await self._dependencies.request_reconcile():
                 self._changed.set()
             await anyio.sleep(pause.next_s())
             if not self._changed.is_set():

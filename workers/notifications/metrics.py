@@ -8,54 +8,54 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
-from shared.errors import NoNotifications, ServerError
+from shared.errors import NotificationsUnsupported, ServerError
 from shared.observability.metrics import Metric, counter, gauge
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import GaugeMetricFamily
 
 SERVERS = Metric(
-    "toolscale_listening_servers",
+    "toolscale_subscription_servers",
     "gauge",
     "servers",
     "Servers that this process is to hear from, `wanted`, and those whose connection is open and tells, `connected`.",
     ("state",),
 )
 CONNECTIONS = Metric(
-    "toolscale_listening_connections_total",
+    "toolscale_subscription_connections_total",
     "counter",
     "connections",
     "Connections to hear from servers on: `opened`; `lost` after that; `failed` before; "
-    "`cannot_tell`: the server does not tell of changes.",
+    "`unsupported`: the server does not tell of changes.",
     ("outcome",),
 )
-NOTICES = Metric(
-    "toolscale_listening_notices_total",
+NOTIFICATIONS = Metric(
+    "toolscale_subscription_notifications_total",
     "counter",
     "notices",
     "Times that servers told that their tools changed; several of one server ask for one look.",
 )
-METRICS = (SERVERS, CONNECTIONS, NOTICES)
+METRICS = (SERVERS, CONNECTIONS, NOTIFICATIONS)
 
 
-class ListeningMetrics:
+class NotificationMetrics:
     """Counts what one fleet of listeners hears; used from its event loop alone, and read from any thread."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         """Begin at 0, in a registry of its own where none is given."""
         registry = CollectorRegistry() if registry is None else registry
         self._connections = counter(CONNECTIONS, registry)
-        self._notices = counter(NOTICES, registry)
+        self._notifications = counter(NOTIFICATIONS, registry)
         self._wanted = self._connected = 0
         registry.register(self)
 
-    def wanted(self, servers: int) -> None:
+    def set_wanted(self, servers: int) -> None:
         """Note how many servers are to be heard."""
         self._wanted = servers
 
-    def noticed(self) -> None:
+    def count_notification(self) -> None:
         """Count what a server told."""
-        self._notices.inc()
+        self._notifications.inc()
 
     @contextmanager
     def connection(self) -> Generator[Callable[[], None]]:
@@ -70,8 +70,8 @@ class ListeningMetrics:
 
         try:
             yield opened
-        except NoNotifications:
-            self._connections.labels("cannot_tell").inc()
+        except NotificationsUnsupported:
+            self._connections.labels("unsupported").inc()
             raise
         except ServerError:
             self._connections.labels("lost" if is_open else "failed").inc()

@@ -7,9 +7,9 @@ from http import HTTPStatus
 
 import anyio
 
-from shared.errors import NoNotifications, ServerUnreachable
-from shared.upstream.transport.errors import by_status
-from shared.upstream.transport.session_state import Evidence
+from shared.errors import NotificationsUnsupported, ServerUnreachable
+from shared.upstream.transport.errors import status_error
+from shared.upstream.transport.session_state import SessionState
 
 # A connection's own messages take a few hundred bytes; a server that sends more is held up, and costs no CPU.
 BURST_BYTES = 64 << 10
@@ -42,7 +42,7 @@ class Allowance:
 
 
 @dataclass(slots=True)
-class ListeningEvidence(Evidence):
+class NotificationSessionState(SessionState):
     """`opened` once the server grants a stream for messages of its own, `ended` when nothing more can come."""
 
     opened: anyio.Event = field(default_factory=anyio.Event)
@@ -56,13 +56,13 @@ class ListeningEvidence(Evidence):
     def stream_answered(self, status: int) -> None:
         """Take a refused stream for the outcome: the SDK would go on in silence."""
         if self.ended.is_set():  # the SDK asks again, as fast as the server likes, while we are about to leave
-            self.condemn(ServerUnreachable(self.server_id, "the connection ended"))
+            self.fail(ServerUnreachable(self.server_id, "the connection ended"))
         elif status < HTTPStatus.BAD_REQUEST:
             self.opened.set()
         elif status in _MAY_BE_GRANTED or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            self.condemn(by_status(self, status))
+            self.fail(status_error(self, status))
         else:
-            self.condemn(NoNotifications(self.server_id, f"HTTP {status}: it has no stream for its own messages"))
+            self.fail(NotificationsUnsupported(self.server_id, f"HTTP {status}: it has no stream for its own messages"))
 
     def stream_ended(self) -> None:
         """Note that nothing more can come."""

@@ -16,11 +16,17 @@ from pydantic import ValidationError
 from shared.catalog import Endpoint
 from shared.errors import EventInvalid, IntentsUnavailable
 from shared.events import ServerChanged, ServerRef
-from shared.settings import Listen
-from shared.upstream.dial import Configured, Dialler, StdioTarget, Target
+from shared.settings import Subscribe
+from shared.upstream.dial import Dialler, OperatorServers, StdioTarget, Target
 from workers.intents.store import Intent, IntentStore
-from workers.notifications.listener import USUAL, Listener, Neighbours, Pace, Room
-from workers.notifications.metrics import ListeningMetrics
+from workers.notifications.listener import (
+    DEFAULT_RECONNECT,
+    ConnectionLimits,
+    Listener,
+    ListenerDependencies,
+    ReconnectPolicy,
+)
+from workers.notifications.metrics import NotificationMetrics
 from workers.sources.reconcile import Emit
 
 POLL_S = 2.0
@@ -29,7 +35,7 @@ _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts:
+class ListenTarget:
     """Where a server is: another endpoint, command or header means another connection."""
 
     endpoint: Endpoint
@@ -42,16 +48,16 @@ class Whereabouts:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class SubscriptionPolicy:
     """How servers are dialled, and which of them and how many are listened to."""
 
-    configured: Configured
+    configured: OperatorServers
     dialler: Dialler
-    listen: Listen
-    most: int
+    listen: Subscribe
+    max_connections: int
 
 
-class Fleet:
+class ListenerSupervisor:
     """Keeps a listener for each server that runs, was listed, and does not kill its workers.
 
     What goes wrong with one server is its listener's affair. `beat` is called after each look at the intents.
@@ -62,92 +68,98 @@ class Fleet:
         source: str,
         intents: IntentStore,
         emit: Emit,
-        reach: Reach,
+        policy: SubscriptionPolicy,
         *,
         beat: Callable[[], None] = lambda: None,
-        metrics: ListeningMetrics | None = None,
-        pace: Pace = USUAL,
+        metrics: NotificationMetrics | None = None,
+        reconnect: ReconnectPolicy = DEFAULT_RECONNECT,
         poll_s: float = POLL_S,
     ) -> None:
         self._source = source
         self._intents = intents
         self._emit = emit
-        self._reach = reach
+        self._policy = policy
         self._beat = beat
-        self._metrics = metrics or ListeningMetrics()
-        self._pace = pace
+        self._metrics = metrics or NotificationMetrics()
+        self._reconnect = reconnect
         self._poll_s = poll_s
         self._commits = Commits()
-        self._listening: dict[str, tuple[Whereabouts, anyio.CancelScope]] = {}
+        self._listeners: dict[str, tuple[ListenTarget, anyio.CancelScope]] = {}
         self._reported = ""
         self._is_full = False
 
     async def run(self) -> None:
         """Follow the intents until cancelled."""
-        room = Room(anyio.CapacityLimiter(self._reach.most))
+        limits = ConnectionLimits(anyio.CapacityLimiter(self._policy.max_connections))
         async with anyio.create_task_group() as tasks:
             while True:
-                await self._follow(tasks, room)
+                await self._update_listeners(tasks, limits)
                 await anyio.sleep(self._poll_s)
 
-    async def _follow(self, tasks: TaskGroup, room: Room) -> None:
+    async def _update_listeners(self, tasks: TaskGroup, limits: ConnectionLimits) -> None:
         try:
             wanted = await anyio.to_thread.run_sync(self._wanted, abandon_on_cancel=True)
         except (IntentsUnavailable, ValidationError) as error:  # the latter: an intent that cannot be read
             self._report(str(error))
             return
         self._reported = ""
-        for server_id, (where, scope) in list(self._listening.items()):
-            if wanted.get(server_id) != where:
+        for server_id, (listen_target, scope) in list(self._listeners.items()):
+            if wanted.get(server_id) != listen_target:
                 scope.cancel()
-                del self._listening[server_id]
-        for server_id in wanted.keys() - self._listening.keys():
-            self._begin(server_id, wanted[server_id], tasks, room)
-        self._metrics.wanted(len(wanted))
-        self._note_whether_full(len(wanted))
+                del self._listeners[server_id]
+        for server_id in wanted.keys() - self._listeners.keys():
+            self._start_listener(server_id, wanted[server_id], tasks, limits)
+        self._metrics.set_wanted(len(wanted))
+        self._warn_when_full(len(wanted))
         self._beat()
 
-    def _begin(self, server_id: str, where: Whereabouts, tasks: TaskGroup, room: Room) -> None:
+    def _start_listener(
+        self, server_id: str, listen_target: ListenTarget, tasks: TaskGroup, limits: ConnectionLimits
+    ) -> None:
         scope = anyio.CancelScope()
-        self._listening[server_id] = (where, scope)
-        neighbours = Neighbours(
-            target=partial(self._reach.dialler.target, server_id, where.endpoint),
+        self._listeners[server_id] = (listen_target, scope)
+        dependencies = ListenerDependencies(
+            target=partial(self._policy.dialler.target, server_id, listen_target.endpoint),
             was_just_listed=partial(self._commits.is_recent, server_id),
-            ask=partial(self._ask, server_id),
+            request_reconcile=partial(self._request_reconcile, server_id),
         )
-        listener = Listener(server_id, neighbours, room, self._pace, self._metrics)
-        tasks.start_soon(self._listen, listener, server_id, scope)
+        listener = Listener(server_id, dependencies, limits, self._reconnect, self._metrics)
+        tasks.start_soon(self._run_listener, listener, server_id, scope)
 
-    async def _listen(self, listener: Listener, server_id: str, scope: anyio.CancelScope) -> None:
+    async def _run_listener(self, listener: Listener, server_id: str, scope: anyio.CancelScope) -> None:
         with scope:
             while True:
                 try:
                     await listener.run()
                 except Exception as error:  # noqa: BLE001  # one server must not cost the others
-                    _log.error("listening_failed", server=server_id, exc_info=error)
-                await anyio.sleep(self._pace.unsupported_s)
+                    _log.error("listener_failed", server=server_id, exc_info=error)
+                await anyio.sleep(self._reconnect.unsupported_s)
 
-    def _wanted(self) -> dict[str, Whereabouts]:
+    def _wanted(self) -> dict[str, ListenTarget]:
         """Return where each server is that is to be listened to."""
         intents = list(self._intents.intents())
         self._commits.note(intents)
         running = [intent for intent in intents if self._is_wanted(intent)]
         wanted = {
-            intent.server_id: Whereabouts(intent.announcement.endpoint, self._reach.configured.get(intent.server_id))
+            intent.server_id: ListenTarget(intent.announcement.endpoint, self._policy.configured.get(intent.server_id))
             for intent in running
         }
-        return {server_id: where for server_id, where in wanted.items() if self._is_heard(where)}
+        return {
+            server_id: listen_target
+            for server_id, listen_target in wanted.items()
+            if self._is_subscribed(listen_target)
+        }
 
     def _is_wanted(self, intent: Intent) -> bool:
         if intent.status != "running" or _kills_workers(intent):
             return False
         # a server that cannot be listed cannot be listened to either; a connection that there is already is kept
-        return intent.server_id in self._listening or (intent.committed > 0 and not intent.failures)
+        return intent.server_id in self._listeners or (intent.committed > 0 and not intent.failures)
 
-    def _is_heard(self, where: Whereabouts) -> bool:
-        return self._reach.listen == "all" or (self._reach.listen == "http" and not where.is_stdio)
+    def _is_subscribed(self, listen_target: ListenTarget) -> bool:
+        return self._policy.listen == "all" or (self._policy.listen == "http" and not listen_target.is_stdio)
 
-    async def _ask(self, server_id: str) -> bool:
+    async def _request_reconcile(self, server_id: str) -> bool:
         return await anyio.to_thread.run_sync(self._record_change, server_id, abandon_on_cancel=True)
 
     def _record_change(self, server_id: str) -> bool:
@@ -164,15 +176,15 @@ class Fleet:
             return False
         return True
 
-    def _note_whether_full(self, wanted: int) -> None:
-        is_full = wanted > self._reach.most
+    def _warn_when_full(self, wanted: int) -> None:
+        is_full = wanted > self._policy.max_connections
         if is_full and not self._is_full:
-            _log.warning("listening_full", servers=wanted, most=self._reach.most)
+            _log.warning("subscription_limit_reached", servers=wanted, most=self._policy.max_connections)
         self._is_full = is_full
 
     def _report(self, reason: str) -> None:
         if reason != self._reported:
-            _log.warning("listening_not_followed", reason=reason)
+            _log.warning("intents_unreadable", reason=reason)
             self._reported = reason
 
 

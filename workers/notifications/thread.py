@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING
 from anyio.from_thread import start_blocking_portal
 
 from shared.upstream.config_file import ConfigFile
-from shared.upstream.dial import Configured
-from shared.upstream.dialler import operators_dialler
+from shared.upstream.dial import OperatorServers
+from shared.upstream.dialler import dialler_for
 from workers.intents.store import IntentStore
-from workers.notifications.metrics import ListeningMetrics
+from workers.notifications.metrics import NotificationMetrics
 from workers.sources.reconcile import Emit
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from shared.settings import Settings
-    from workers.notifications.supervisor import Reach
+    from workers.notifications.supervisor import SubscriptionPolicy
 
 
-SOURCE = "toolscale/listening"
+SOURCE = "toolscale/notifications"
 
 
 @contextmanager
-def listening(
+def listeners_running(
     settings: Settings,
     intents: IntentStore,
     emit: Emit,
@@ -39,20 +39,22 @@ def listening(
 
     What is heard is counted in `registry`.
     """
-    from workers.notifications.supervisor import Fleet  # noqa: PLC0415  # the SDK takes a second to import
+    from workers.notifications.supervisor import ListenerSupervisor  # noqa: PLC0415  # the SDK takes a second to import
 
-    fleet = Fleet(SOURCE, intents, emit, _reach(settings), beat=beat, metrics=ListeningMetrics(registry))
-    with start_blocking_portal(name="toolscale listening") as portal:
-        running = portal.start_task_soon(fleet.run)
+    supervisor = ListenerSupervisor(
+        SOURCE, intents, emit, _subscription_policy(settings), beat=beat, metrics=NotificationMetrics(registry)
+    )
+    with start_blocking_portal(name="toolscale notifications") as portal:
+        running = portal.start_task_soon(supervisor.run)
         try:
             yield
         finally:
             running.cancel()
 
 
-def _reach(settings: Settings) -> Reach:
-    from workers.notifications.supervisor import Reach  # noqa: PLC0415
+def _subscription_policy(settings: Settings) -> SubscriptionPolicy:
+    from workers.notifications.supervisor import SubscriptionPolicy  # noqa: PLC0415
 
-    configured: Configured = ConfigFile(settings.config, os.environ) if settings.config else {}
-    dialler = operators_dialler(settings, os.environ, configured)
-    return Reach(configured, dialler, settings.listen, settings.listen_max)
+    configured: OperatorServers = ConfigFile(settings.mcp_config, os.environ) if settings.mcp_config else {}
+    dialler = dialler_for(settings, os.environ, configured)
+    return SubscriptionPolicy(configured, dialler, settings.subscribe, settings.listen_max)

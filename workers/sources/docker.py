@@ -85,7 +85,7 @@ class DockerSource:
         with self._connected() as client:
             list_containers = cast("Callable[..., object]", client.containers)  # the stubs leave its type out
             containers = _CONTAINERS.validate_python(list_containers(filters={"label": LABEL, "status": "running"}))
-        return [each for container in reversed(containers) if (each := self._running(container))]
+        return [server for container in reversed(containers) if (server := self._running(container))]
 
     def changes(self) -> Iterator[object]:
         """Yield once when connected, then after each event of a labelled container."""
@@ -93,11 +93,11 @@ class DockerSource:
             events = client.events(filters={"type": "container", "label": LABEL}, decode=True)
             yield "connected"
             for event in events:
-                self._note(event)
+                self._note_start(event)
                 yield event
         raise SourceUnavailable("Docker ended its stream of events")
 
-    def _note(self, event: dict[str, Any]) -> None:
+    def _note_start(self, event: dict[str, Any]) -> None:
         """Remember a fresh start, so that the server is announced again."""
         if str(event.get("Action", event.get("status"))) in FRESH_STARTS:
             container_id = str(event.get("Actor", {}).get("ID", event.get("id")))

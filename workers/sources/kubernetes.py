@@ -64,7 +64,7 @@ class Service(BaseModel):
         if explicit := self.metadata.annotated("url"):
             return explicit
         wanted = self.metadata.annotated("port")
-        ports = [each.port for each in self.spec.ports if wanted in (None, each.name, str(each.port))]
+        ports = [port.port for port in self.spec.ports if wanted in (None, port.name, str(port.port))]
         path = (self.metadata.annotated("path") or "/mcp").removeprefix("/")
         return f"http://{self.metadata.name}.{self.metadata.namespace}.svc:{ports[0]}/{path}" if ports else None
 
@@ -87,7 +87,7 @@ class MCPServer(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ResourceKind:
     """A kind of object that is watched: the source it makes, its path in the API, and the servers in its objects.
 
     `read` returns None for an object that is no server, or none that runs.
@@ -130,6 +130,6 @@ def _running(
     return Running(announcement, (metadata.uid, metadata.generation)) if announcement else None
 
 
-SERVICES = Kind("toolscale/kubernetes", "/api/v1/services", _service)
-MCP_SERVERS = Kind("toolscale/toolhive", "/apis/toolhive.stacklok.dev/v1alpha1/mcpservers", _mcp_server)
-KINDS = (SERVICES, MCP_SERVERS)
+SERVICES = ResourceKind("toolscale/kubernetes", "/api/v1/services", _service)
+MCP_SERVERS = ResourceKind("toolscale/toolhive", "/apis/toolhive.stacklok.dev/v1alpha1/mcpservers", _mcp_server)
+RESOURCE_KINDS = (SERVICES, MCP_SERVERS)

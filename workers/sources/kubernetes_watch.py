@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import ValidationError
 
-from workers.sources.kubernetes import Kind
+from workers.sources.kubernetes import ResourceKind
 from workers.sources.reconcile import Running
 from workers.sources.watcher import Announcements, SourceUnavailable, scoped
 
@@ -39,7 +39,7 @@ class KubernetesSource:
     """
 
     def __init__(
-        self, kind: Kind, connect: Callable[[], ApiClient], scope: str = "", *, least_watch_s: float = 1.0
+        self, kind: ResourceKind, connect: Callable[[], ApiClient], scope: str = "", *, least_watch_s: float = 1.0
     ) -> None:
         self.name = scoped(kind.source, scope)
         self._kind = kind
@@ -48,12 +48,12 @@ class KubernetesSource:
         self._announcements = Announcements()
         self._servers: dict[str, Running] = {}
         self._listed = threading.Event()
-        self._trouble = "it has not been listed yet"
+        self._problem = "it has not been listed yet"
 
     def running(self) -> list[Running]:
         """Return the servers of all objects, as far as their changes have come; waits for the first list."""
         if not self._listed.wait(TIMEOUT_S):
-            raise SourceUnavailable(self._trouble)
+            raise SourceUnavailable(self._problem)
         return [running for _, running in sorted(self._servers.copy().items())]
 
     def changes(self) -> Iterator[object]:
@@ -125,8 +125,8 @@ class KubernetesSource:
         method, url, headers, _, _ = client.param_serialize(
             "GET", self._kind.path, query_params=list(query.items()), auth_settings=["BearerToken"]
         )
-        answer: Any = client.call_api(method, url, headers, _request_timeout=(TIMEOUT_S, silence_s))
-        return cast("HTTPResponse", answer.response)
+        response: Any = client.call_api(method, url, headers, _request_timeout=(TIMEOUT_S, silence_s))
+        return cast("HTTPResponse", response.response)
 
     @contextmanager
     def _translated(self) -> Generator[None]:
@@ -147,8 +147,8 @@ class KubernetesSource:
             KeyError,
             SourceUnavailable,
         ) as error:
-            self._trouble = str(error) if isinstance(error, SourceUnavailable) else f"Kubernetes: {error!r}"
-            raise SourceUnavailable(self._trouble) from error
+            self._problem = str(error) if isinstance(error, SourceUnavailable) else f"Kubernetes: {error!r}"
+            raise SourceUnavailable(self._problem) from error
 
 
 def cluster(environ: Mapping[str, str]) -> ApiClient:

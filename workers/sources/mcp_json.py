@@ -14,12 +14,12 @@ from shared.upstream.config_file import ConfigFile
 from shared.upstream.mcp_json import SOURCE, Config
 from workers.intents.store import IntentStore
 from workers.sources.metrics import SourceMetrics
-from workers.sources.reconcile import Emit, Follower, running
+from workers.sources.reconcile import Emit, SourceReconciler, running
 
 RECHECK_S = 30.0
 
 
-class ConfigFollower:
+class ConfigReconciler:
     """Makes the catalogue follow the file: what it says is announced at the start and after each change.
 
     A file that cannot be used changes nothing, and is reported once. Every `recheck_s` seconds what the file does not
@@ -37,52 +37,52 @@ class ConfigFollower:
     ) -> None:
         self._file = file
         self._metrics = metrics or SourceMetrics()
-        self._follower = Follower(SOURCE, intents, emit)
+        self._reconciler = SourceReconciler(SOURCE, intents, emit)
         self._recheck_s = recheck_s
         self._checked_at = 0.0
-        self._followed: Config | None = None
+        self._reconciled: Config | None = None
         self._reported = ""
 
     def poll(self) -> None:
         """Act upon the file if it changed since; what fails now is done by the next call."""
         try:
             config = self._file.config()
-            if config is not self._followed:
-                self._follow(config)
+            if config is not self._reconciled:
+                self._reconcile(config)
             elif time.monotonic() - self._checked_at >= self._recheck_s:
-                self._follower.take_down_all_but(config.named)
+                self._reconciler.take_down_all_but(config.named)
                 self._checked_at = time.monotonic()
         except (ConfigInvalid, IntentsUnavailable) as error:
             self._metrics.listed(SOURCE, "failed")
             self._report(str(error))
         else:
-            self._metrics.listed(SOURCE, "followed")
+            self._metrics.listed(SOURCE, "reconciled")
             self._reported = ""
 
-    def _follow(self, config: Config) -> None:
-        self._follower.reconcile(running(config), config.named)
-        before = self._followed.problems if self._followed else ()
+    def _reconcile(self, config: Config) -> None:
+        self._reconciler.reconcile(running(config), config.named)
+        before = self._reconciled.problems if self._reconciled else ()
         for problem in config.problems:
             if problem not in before:
-                structlog.get_logger().warning("server_left_out", config=str(self._file.path), reason=problem)
-        self._followed, self._checked_at = config, time.monotonic()
+                structlog.get_logger().warning("config_entry_skipped", config=str(self._file.path), reason=problem)
+        self._reconciled, self._checked_at = config, time.monotonic()
 
     def _report(self, reason: str) -> None:
         if reason != self._reported:
-            structlog.get_logger().error("config_not_followed", config=str(self._file.path), reason=reason)
+            structlog.get_logger().error("config_reconcile_failed", config=str(self._file.path), reason=reason)
             self._reported = reason
 
 
 @contextmanager
-def following_config(follower: ConfigFollower, interval_s: float) -> Generator[None]:
+def config_reconciled(reconciler: ConfigReconciler, interval_s: float) -> Generator[None]:
     """Follow the file until the block ends, in a thread; its first look is done when the block begins."""
     stopped = threading.Event()
 
     def poll() -> None:
         while not stopped.wait(interval_s):
-            follower.poll()
+            reconciler.poll()
 
-    follower.poll()
+    reconciler.poll()
     thread = threading.Thread(target=poll, name="toolscale mcp.json", daemon=True)
     thread.start()
     try:

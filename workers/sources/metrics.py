@@ -13,7 +13,7 @@ from shared.observability.metrics import Metric, counter, gauge
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import GaugeMetricFamily
 
-Result = Literal["followed", "failed"]
+Result = Literal["reconciled", "failed"]
 
 CONNECTED = Metric(
     "toolscale_source_connected",
@@ -34,18 +34,18 @@ LISTS = Metric(
     "toolscale_source_lists_total",
     "counter",
     "lists",
-    "Times that a source was asked what runs, an `mcp.json` whether it changed: `followed`: the intents say the same; "
-    "`failed`: the source or the intent store did not answer, or the file cannot be used.",
+    "Polls of a source. `reconciled`: the intents now match it. "
+    "`failed`: the source, the file or the intent store was unavailable.",
     ("source", "result"),
 )
-FOLLOWED = Metric(
-    "toolscale_source_followed_seconds",
+RECONCILED = Metric(
+    "toolscale_source_reconciled_seconds",
     "gauge",
     "seconds",
     "Seconds since the intents last said the same as a source or, where they never did, since it was first asked.",
     ("source",),
 )
-METRICS = (CONNECTED, CONNECTIONS, LISTS, FOLLOWED)
+METRICS = (CONNECTED, CONNECTIONS, LISTS, RECONCILED)
 
 
 class SourceMetrics:
@@ -61,7 +61,7 @@ class SourceMetrics:
         self._connections = counter(CONNECTIONS, registry)
         self._lists = counter(LISTS, registry)
         self._connected: dict[str, float] = {}
-        self._followed_at: dict[str, float] = {}
+        self._reconciled_at: dict[str, float] = {}
 
     def connected(self, source: str) -> None:
         """Count an opened stream of changes."""
@@ -75,11 +75,11 @@ class SourceMetrics:
     def listed(self, source: str, result: Result) -> None:
         """Count that a source was asked what runs, by what became of it."""
         self._lists.labels(source, result).inc()
-        if result == "followed" or source not in self._followed_at:
-            self._followed_at[source] = self._clock()
+        if result == "reconciled" or source not in self._reconciled_at:
+            self._reconciled_at[source] = self._clock()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the gauges of each source as of now."""
         now = self._clock()
         yield gauge(CONNECTED, dict(self._connected))
-        yield gauge(FOLLOWED, {source: now - at for source, at in list(self._followed_at.items())})
+        yield gauge(RECONCILED, {source: now - at for source, at in list(self._reconciled_at.items())})

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 from shared.observability.tracing import configure_tracing
 from workers.emit import emit
+from workers.enqueue import broker_enqueue, enqueue_in_background
 from workers.intents import open_intents
 from workers.metrics import WorkerMetrics
-from workers.monitoring.checks import Freshness
-from workers.monitoring.server import port_opened
-from workers.wake import broker_wake, waking_in_background
+from workers.monitoring.checks import Deadline
+from workers.monitoring.server import metrics_port
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from shared.events import ServerEvent
     from shared.settings import Settings
-    from workers.emit import Wake
+    from workers.emit import Enqueue
     from workers.intents.store import Intent, IntentStore
 
 
@@ -31,9 +31,9 @@ class SourceProcess:
 
     settings: Settings
     intents: IntentStore
-    wake: Wake
+    enqueue: Enqueue
     metrics: WorkerMetrics
-    fresh: Mapping[str, Freshness]
+    deadlines: Mapping[str, Deadline]
 
     @property
     def registry(self) -> CollectorRegistry:
@@ -48,12 +48,12 @@ class SourceProcess:
             IntentsUnavailable: nothing was recorded.
         """
         # without a broker that another process reads, an event is due at once for that process's sweep
-        due_in_s = 0.0 if self.settings.is_embedded else self.settings.retry_after_s
-        return emit(event, self.intents, self.wake, due_in_s=due_in_s, count=self.metrics.event)
+        due_in_s = 0.0 if self.settings.is_embedded else self.settings.redeliver_after_s
+        return emit(event, self.intents, self.enqueue, due_in_s=due_in_s, count=self.metrics.event)
 
     def beat(self, part: str) -> None:
         """Note that this part has done its work. Safe to call from any thread."""
-        self.fresh[part].note()
+        self.deadlines[part].touch()
 
 
 @contextmanager
@@ -67,10 +67,10 @@ def source_process(settings: Settings, parts: Collection[str], within_s: float) 
     """
     configure_tracing("toolscale-source", os.environ)
     metrics = WorkerMetrics()
-    fresh = {part: Freshness(within_s) for part in parts}
+    deadlines = {part: Deadline(within_s) for part in parts}
     with (
         closing(open_intents(settings)) as intents,
-        waking_in_background(broker_wake(settings)) as wake,
-        port_opened(settings, metrics.registry, {part: each.trouble for part, each in fresh.items()}),
+        enqueue_in_background(broker_enqueue(settings)) as enqueue,
+        metrics_port(settings, metrics.registry, {part: deadline.problem for part, deadline in deadlines.items()}),
     ):
-        yield SourceProcess(settings, intents, wake, metrics, fresh)
+        yield SourceProcess(settings, intents, enqueue, metrics, deadlines)

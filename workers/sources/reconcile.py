@@ -22,10 +22,10 @@ class Running:
     """A server that should run. It is announced again whenever its `trace` is another one: restarted, say, or moved."""
 
     announcement: ServerAnnouncement
-    trace: object
+    fingerprint: object
 
 
-class Follower:
+class SourceReconciler:
     """Announces and takes down the servers of one source, so that the intents equal what the source says.
 
     Safe to repeat, from several processes too: an event only says "look". When it fails in the middle, the next
@@ -36,7 +36,7 @@ class Follower:
         self._source = source
         self._intents = intents
         self._emit = emit
-        self._said: dict[str, Running] = {}
+        self._announced: dict[str, Running] = {}
 
     def reconcile(self, running: Iterable[Running], kept: Collection[str] = ()) -> list[Intent]:
         """Make the intents of this source equal to all that runs; servers in `kept` are left as they are.
@@ -46,9 +46,9 @@ class Follower:
         wanted = _by_id(running)
         recorded = self._recorded()
         emitted = [
-            self._announce(each)
-            for server_id, each in wanted.items()
-            if self._said.get(server_id) != each or not _agrees(recorded.get(server_id), each)
+            self._announce(server)
+            for server_id, server in wanted.items()
+            if self._announced.get(server_id) != server or not _agrees(recorded.get(server_id), server)
         ]
         return emitted + self._take_down_all_but({*wanted, *kept}, recorded.values())
 
@@ -65,21 +65,23 @@ class Follower:
 
     def _announce(self, running: Running) -> Intent:
         intent = self._emit(ServerUp(source=self._source, data=running.announcement))
-        self._said[running.announcement.server_id] = running
+        self._announced[running.announcement.server_id] = running
         return intent
 
     def _take_down(self, server_id: str) -> Intent:
         intent = self._emit(ServerDown(source=self._source, data=ServerRef(server_id=server_id)))
-        self._said.pop(server_id, None)
+        self._announced.pop(server_id, None)
         return intent
 
 
-def follow(config: Config, intents: IntentStore, emit: Emit) -> list[Intent]:
+def reconcile_config(config: Config, intents: IntentStore, emit: Emit) -> list[Intent]:
     """Announce every server of the operator's file, and look again at every other that should be running."""
-    return Follower(SOURCE, intents, emit).reconcile(running(config), config.named) + look_again(intents, emit)
+    return SourceReconciler(SOURCE, intents, emit).reconcile(running(config), config.named) + announce_again(
+        intents, emit
+    )
 
 
-def look_again(intents: IntentStore, emit: Emit) -> list[Intent]:
+def announce_again(intents: IntentStore, emit: Emit) -> list[Intent]:
     """Ask for a look at every server that should be running and did not come from the operator's file.
 
     Each is announced as it was before, which is nothing new: one whose looks kill their worker stays parked.
@@ -93,14 +95,14 @@ def running(config: Config) -> list[Running]:
 
     One that the file names and that cannot be used now, for a variable that is not set say, is not among them.
     """
-    return [Running(each, config.targets.get(each.server_id)) for each in config.announcements]
+    return [Running(announcement, config.targets.get(announcement.server_id)) for announcement in config.announcements]
 
 
 def _by_id(running: Iterable[Running]) -> dict[str, Running]:
     """Return one of each id, the first: replicas of a server are one server."""
     by_id: dict[str, Running] = {}
-    for each in running:
-        by_id.setdefault(each.announcement.server_id, each)
+    for server in running:
+        by_id.setdefault(server.announcement.server_id, server)
     return by_id
 
 

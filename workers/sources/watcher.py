@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from shared.errors import EventInvalid, IntentsUnavailable, Retryable
 from shared.events import ServerAnnouncement
 from workers.sources.metrics import SourceMetrics
-from workers.sources.reconcile import Follower, Running
+from workers.sources.reconcile import Running, SourceReconciler
 
 # Even with a connection that is silently dead, a change is seen within this time.
 RELIST_S = 60.0
@@ -71,7 +71,7 @@ class Watcher:
     def __init__(
         self,
         source: Source,
-        follower: Follower,
+        reconciler: SourceReconciler,
         *,
         beat: Callable[[], None] = lambda: None,
         metrics: SourceMetrics | None = None,
@@ -79,7 +79,7 @@ class Watcher:
         backoff_s: float = 0.5,
     ) -> None:
         self._source = source
-        self._follower = follower
+        self._reconciler = reconciler
         self._beat = beat
         self._metrics = metrics or SourceMetrics()
         self._relist_s = relist_s
@@ -94,7 +94,7 @@ class Watcher:
         backoff = Backoff(self._backoff_s)
         while not self._stopped.is_set():
             self._changed.clear()  # before listing: a change that comes meanwhile is listed once more
-            if self._follow():
+            if self._reconcile():
                 backoff.reset()
                 self._changed.wait(self._relist_s)
             else:
@@ -105,24 +105,24 @@ class Watcher:
         self._stopped.set()
         self._changed.set()
 
-    def _follow(self) -> bool:
+    def _reconcile(self) -> bool:
         """Return whether what runs is now what the intents say."""
         try:
-            emitted = self._follower.reconcile(self._source.running())
+            emitted = self._reconciler.reconcile(self._source.running())
         except (SourceUnavailable, IntentsUnavailable, EventInvalid) as error:
             self._metrics.listed(self._source.name, "failed")
             self._report(str(error))
             return False
-        self._metrics.listed(self._source.name, "followed")
+        self._metrics.listed(self._source.name, "reconciled")
         self._reported = ""
         if emitted:
-            _log.info("source_followed", source=self._source.name, events=len(emitted))
+            _log.info("source_reconciled", source=self._source.name, events=len(emitted))
         self._beat()
         return True
 
     def _report(self, reason: str) -> None:
         if reason != self._reported:
-            _log.warning("source_not_followed", source=self._source.name, reason=reason)
+            _log.warning("source_reconcile_failed", source=self._source.name, reason=reason)
             self._reported = reason
 
     def _listen(self) -> None:
@@ -130,14 +130,14 @@ class Watcher:
         while not self._stopped.is_set():
             began = time.monotonic()
             try:
-                self._follow_stream()
+                self._consume_stream()
             except SourceUnavailable as error:
                 _log.debug("stream_lost", source=self._source.name, reason=str(error))
             if time.monotonic() - began >= GOOD_STREAM_S:
                 backoff.reset()
             self._stopped.wait(backoff.next_s())
 
-    def _follow_stream(self) -> None:
+    def _consume_stream(self) -> None:
         """Have what runs listed whenever it may have changed, until the stream ends."""
         try:
             for number, _ in enumerate(self._source.changes()):
@@ -154,21 +154,21 @@ class Announcements:
     def __init__(self) -> None:
         self._reported: set[tuple[str, str]] = set()
 
-    def read(self, of: str, data: dict[str, object]) -> ServerAnnouncement | None:
+    def read(self, origin: str, data: dict[str, object]) -> ServerAnnouncement | None:
         """Return the announcement that these fields make, None when they make none; `of` names whose they are."""
         try:
             return ServerAnnouncement.model_validate({key: value for key, value in data.items() if value is not None})
         except ValidationError as error:
-            self.refuse(of, error)
+            self.refuse(origin, error)
             return None
 
-    def refuse(self, of: str, error: ValidationError) -> None:
+    def refuse(self, origin: str, error: ValidationError) -> None:
         """Report once that this makes no server."""
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         reason = f"{'.'.join(map(str, first['loc'])) or 'server'}: {first['msg']}"
-        if (of, reason) not in self._reported:
-            self._reported.add((of, reason))
-            _log.warning("server_not_announced", of=of, reason=reason)
+        if (origin, reason) not in self._reported:
+            self._reported.add((origin, reason))
+            _log.warning("server_not_announced", origin=origin, reason=reason)
 
 
 def scoped(source: str, scope: str) -> str:

@@ -31,20 +31,20 @@ from qdrant_edge import SparseVector as EdgeSparseVector
 
 from shared.catalog import SparseVector
 from shared.index.edge.shard import Shard
-from shared.index.engine import Kind
+from shared.index.engine import CollectionSpec
 from shared.index.points import (
-    Above,
-    Absent,
-    AmongPoints,
     AnyOf,
+    GreaterThan,
+    HasIdOrAny,
     Indexes,
-    Nearest,
+    IsEmpty,
+    NamedVector,
     NoneOf,
     Payload,
     Point,
+    PointFilter,
     Scores,
     Vector,
-    Where,
 )
 
 _SCHEMA = {"keyword": PayloadSchemaType.Keyword, "integer": PayloadSchemaType.Integer}
@@ -53,15 +53,15 @@ _SCHEMA = {"keyword": PayloadSchemaType.Keyword, "integer": PayloadSchemaType.In
 class EdgeCollection:
     """A PointCollection in one shard on disk. What a call has confirmed is there after a kill."""
 
-    def __init__(self, path: Path, kind: Kind) -> None:
+    def __init__(self, path: Path, spec: CollectionSpec) -> None:
         """Open it, made where there is none.
 
         Raises:
             IndexHeld: another process has it.
             IndexUnavailable: it cannot be opened.
         """
-        self._shard = Shard(path, kind.vectors)
-        self._create_indexes(kind.indexes)
+        self._shard = Shard(path, spec.vectors)
+        self._create_indexes(spec.indexes)
         with self._shard.opened() as shard:
             shard.optimize()  # frees the space of deleted points before the first search
 
@@ -73,7 +73,7 @@ class EdgeCollection:
         """Remove these points."""
         self._update(UpdateOperation.delete_points(list(ids)), len(ids))
 
-    def set_payload(self, payload: Payload, where: Where) -> None:
+    def set_payload(self, payload: Payload, where: PointFilter) -> None:
         """Set keys on matching points."""
         self._update(UpdateOperation.set_payload_by_filter(_filter(where), payload), 1)
 
@@ -84,7 +84,7 @@ class EdgeCollection:
             found = shard.retrieve(list(ids), with_payload=wanted, with_vector=False)
         return {str(point.id): point.payload or {} for point in found}
 
-    def one_of_each(self, key: str, values: Sequence[str], keys: Sequence[str]) -> dict[str, Point]:
+    def sample_by_value(self, key: str, values: Sequence[str], keys: Sequence[str]) -> dict[str, Point]:
         """Return for each keyword one point that has it."""
         requests = [
             QueryRequest(1, filter=_filter((AnyOf(key, (value,)),)), with_payload=list(keys), with_vector=True)
@@ -94,27 +94,27 @@ class EdgeCollection:
             answers = shard.query_batch(QueryBatchRequest(requests))
         return {value: _point(found[0]) for value, found in zip(values, answers, strict=True) if found}
 
-    def nearest(self, questions: Sequence[Nearest], where: Where, limit: int) -> list[Scores]:
+    def query(self, vectors: Sequence[NamedVector], where: PointFilter, limit: int) -> list[Scores]:
         """Return the closest matching points for each question."""
         only = _filter(where)
-        requests = [QueryRequest(limit, query=_nearest(each), filter=only) for each in questions]
+        requests = [QueryRequest(limit, query=_query(query), filter=only) for query in vectors]
         with self._shard.opened() as shard:
             answers = shard.query_batch(QueryBatchRequest(requests))
         return [{_id_of(cast("UUID", point.id).int): point.score for point in found} for found in answers]
 
-    def facet(self, key: str, where: Where, limit: int) -> dict[int, int]:
+    def facet(self, key: str, where: PointFilter, limit: int) -> dict[int, int]:
         """Return how many points have each value."""
         with self._shard.opened() as shard:
             response = shard.facet(FacetRequest(key, limit, exact=True, filter=_filter(where)))
         return {int(hit.value): hit.count for hit in response.hits}
 
-    def count(self, where: Where) -> int:
+    def count(self, where: PointFilter) -> int:
         """Return the number of matching points."""
         with self._shard.opened() as shard:
             return shard.count(CountRequest(exact=True, filter=_filter(where)))
 
     def scroll(
-        self, where: Where, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
+        self, where: PointFilter, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
     ) -> tuple[list[Payload], str | None]:
         """Return a page of points."""
         wanted = True if keys is None else list(keys)
@@ -143,17 +143,17 @@ def _id_of(number: int) -> str:
     return str(UUID(int=number))
 
 
-def _nearest(question: Nearest) -> Query:
+def _query(question: NamedVector) -> Query:
     return Query.Nearest(_edge_vector(question.vector), using=question.name)
 
 
 def _edge_point(point: Point) -> EdgePoint:
-    return EdgePoint(point.id, {name: _edge_vector(each) for name, each in point.vectors.items()}, point.payload)
+    return EdgePoint(point.id, {name: _edge_vector(vector) for name, vector in point.vectors.items()}, point.payload)
 
 
 def _point(stored: ScoredPoint) -> Point:
     vectors = cast("dict[str, EdgeSparseVector | list[float]]", stored.vector)
-    return Point(str(stored.id), stored.payload or {}, {name: _vector(each) for name, each in vectors.items()})
+    return Point(str(stored.id), stored.payload or {}, {name: _vector(vector) for name, vector in vectors.items()})
 
 
 def _vector(stored: EdgeSparseVector | list[float]) -> Vector:
@@ -169,23 +169,24 @@ def _edge_vector(vector: Vector) -> EdgeSparseVector | list[float]:
     return dense
 
 
-def _filter(where: Where) -> Filter:
+def _filter(where: PointFilter) -> Filter:
     return Filter(
-        must=[_condition(each) for each in where if not isinstance(each, NoneOf | AmongPoints)],
-        must_not=[_condition(each) for each in where if isinstance(each, NoneOf)],
-        should=[each for among in where if isinstance(among, AmongPoints) for each in _alternatives(among)] or None,
+        must=[_condition(condition) for condition in where if not isinstance(condition, NoneOf | HasIdOrAny)],
+        must_not=[_condition(condition) for condition in where if isinstance(condition, NoneOf)],
+        should=[alternative for among in where if isinstance(among, HasIdOrAny) for alternative in _alternatives(among)]
+        or None,
     )
 
 
-def _alternatives(among: AmongPoints) -> list[FieldCondition | HasIdCondition]:
+def _alternatives(among: HasIdOrAny) -> list[FieldCondition | HasIdCondition]:
     return [HasIdCondition(set(among.ids)), FieldCondition(among.key, match=MatchAny(list(among.values)))]
 
 
-def _condition(condition: AnyOf | NoneOf | Absent | Above) -> FieldCondition | IsEmptyCondition:
+def _condition(condition: AnyOf | NoneOf | IsEmpty | GreaterThan) -> FieldCondition | IsEmptyCondition:
     match condition:
         case AnyOf(key, values) | NoneOf(key, values):
             return FieldCondition(key, match=MatchAny(list(values)))
-        case Above(key, bound):
+        case GreaterThan(key, bound):
             return FieldCondition(key, range=RangeFloat(gt=float(bound)))
         case _:
             return IsEmptyCondition(condition.key)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shared.errors import ConfigInvalid, IndexLost
 from shared.index.edge.collection import EdgeCollection
-from shared.index.engine import SERVERS_KIND, TOOLSETS_KIND, Kind
+from shared.index.engine import SERVERS_SPEC, TOOLSETS_SPEC, CollectionSpec
 from shared.index.payload import TOOL_INDEXES, tool_vector_schema
 from shared.index.tool_index import FACET_LIMIT, QdrantIndex
 
@@ -25,13 +25,13 @@ def open_edge(directory: Path, collection: str, dimension: int, facet_limit: int
     with ExitStack() as opened:
         opened.callback(engine.close)
         # this one has the same name for every model, so two processes always meet here
-        engine.ensure(SERVERS_KIND)
-        kind = Kind(collection, tool_vector_schema(dimension), TOOL_INDEXES)
-        engine.ensure(kind)
-        engine.ensure(TOOLSETS_KIND)
+        engine.ensure(SERVERS_SPEC)
+        spec = CollectionSpec(collection, tool_vector_schema(dimension), TOOL_INDEXES)
+        engine.ensure(spec)
+        engine.ensure(TOOLSETS_SPEC)
         opened.pop_all()
-    servers, toolsets = engine.collection(SERVERS_KIND), engine.collection(TOOLSETS_KIND)
-    return QdrantIndex(engine.collection(kind), servers, toolsets, facet_limit)
+    servers, toolsets = engine.collection(SERVERS_SPEC), engine.collection(TOOLSETS_SPEC)
+    return QdrantIndex(engine.collection(spec), servers, toolsets, facet_limit)
 
 
 class EdgeEngine:
@@ -48,18 +48,18 @@ class EdgeEngine:
         self._open: dict[str, EdgeCollection] = {}
         self._opening = threading.Lock()
 
-    def ensure(self, kind: Kind) -> None:
+    def ensure(self, spec: CollectionSpec) -> None:
         """Open the collection, created on first use."""
         with self._opening:
-            if kind.name not in self._open:
-                self._open[kind.name] = EdgeCollection(self._directory / kind.name, kind)
+            if spec.name not in self._open:
+                self._open[spec.name] = EdgeCollection(self._directory / spec.name, spec)
 
-    def collection(self, kind: Kind) -> EdgeCollection:
+    def collection(self, spec: CollectionSpec) -> EdgeCollection:
         """Return the collection."""
-        if not self.exists(kind.name):
-            raise IndexLost(f"{self._directory / kind.name} is gone")
-        self.ensure(kind)
-        return self._open[kind.name]
+        if not self.exists(spec.name):
+            raise IndexLost(f"{self._directory / spec.name} is gone")
+        self.ensure(spec)
+        return self._open[spec.name]
 
     def exists(self, name: str) -> bool:
         """Return whether the collection is on disk."""

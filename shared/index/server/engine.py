@@ -13,9 +13,9 @@ from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
 
 from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
-from shared.index.engine import SERVERS_KIND, TOOLSETS_KIND, Kind
+from shared.index.engine import SERVERS_SPEC, TOOLSETS_SPEC, CollectionSpec
 from shared.index.payload import TOOL_INDEXES, tool_vector_schema
-from shared.index.points import AnyOf, Indexes, Nearest, Payload, Point, Scores, VectorSchema, Where
+from shared.index.points import AnyOf, Indexes, NamedVector, Payload, Point, PointFilter, Scores, VectorSchema
 from shared.index.server.points import filter_of, point_from, struct, struct_vector
 from shared.index.tool_index import QdrantIndex
 
@@ -53,11 +53,11 @@ def index_on(client: QdrantClient, collection: str, dimension: int, prefix: str 
     A client in local mode, which is not thread-safe, is called by one thread at a time.
     """
     engine = ServerEngine(client, prefix)
-    kind = Kind(collection, tool_vector_schema(dimension), TOOL_INDEXES)
-    engine.ensure(kind)
-    engine.ensure(SERVERS_KIND)
-    engine.ensure(TOOLSETS_KIND)
-    return QdrantIndex(engine.collection(kind), engine.collection(SERVERS_KIND), engine.collection(TOOLSETS_KIND))
+    spec = CollectionSpec(collection, tool_vector_schema(dimension), TOOL_INDEXES)
+    engine.ensure(spec)
+    engine.ensure(SERVERS_SPEC)
+    engine.ensure(TOOLSETS_SPEC)
+    return QdrantIndex(engine.collection(spec), engine.collection(SERVERS_SPEC), engine.collection(TOOLSETS_SPEC))
 
 
 class ServerEngine:
@@ -72,14 +72,14 @@ class ServerEngine:
         self._is_local = client.init_options["location"] == ":memory:"
         self._guard = threading.RLock() if self._is_local else nullcontext()
 
-    def ensure(self, kind: Kind) -> None:
+    def ensure(self, spec: CollectionSpec) -> None:
         """Create the collection and its payload indexes as far as they are missing."""
-        indexes: Indexes = {} if self._is_local else kind.indexes  # local mode has none and warns of each
-        self.collection(kind).ensure(kind.vectors, indexes)
+        indexes: Indexes = {} if self._is_local else spec.indexes  # local mode has none and warns of each
+        self.collection(spec).ensure(spec.vectors, indexes)
 
-    def collection(self, kind: Kind) -> ServerCollection:
+    def collection(self, spec: CollectionSpec) -> ServerCollection:
         """Return the collection; nothing is asked of the server."""
-        return ServerCollection(self._client, self._prefix + kind.name, self._guard)
+        return ServerCollection(self._client, self._prefix + spec.name, self._guard)
 
     def exists(self, name: str) -> bool:
         """Return whether the server has the collection."""
@@ -89,7 +89,7 @@ class ServerEngine:
     def names(self) -> list[str]:
         """Return the names of the server's collections that are ours, without the prefix."""
         with _asking(self._guard, "names"):
-            found = [each.name for each in self._client.get_collections().collections]
+            found = [collection.name for collection in self._client.get_collections().collections]
         return sorted(name.removeprefix(self._prefix) for name in found if name.startswith(self._prefix))
 
     def drop(self, name: str) -> None:
@@ -138,7 +138,7 @@ class ServerCollection:
                 selected = models.PointIdsList(points=list(ids))
                 _assert_done(self._client.delete(self._name, selected, wait=True, ordering=_IN_ORDER))
 
-    def set_payload(self, payload: Payload, where: Where) -> None:
+    def set_payload(self, payload: Payload, where: PointFilter) -> None:
         """Set keys on matching points."""
         with self._asking():
             selected = filter_of(where)
@@ -151,7 +151,7 @@ class ServerCollection:
             found = self._client.retrieve(self._name, list(ids), with_payload=wanted)
         return {str(point.id): point.payload or {} for point in found}
 
-    def one_of_each(self, key: str, values: Sequence[str], keys: Sequence[str]) -> dict[str, Point]:
+    def sample_by_value(self, key: str, values: Sequence[str], keys: Sequence[str]) -> dict[str, Point]:
         """Return for each keyword one point that has it."""
         requests = [
             models.QueryRequest(
@@ -164,30 +164,30 @@ class ServerCollection:
         found = {value: answer.points for value, answer in zip(values, answers, strict=True)}
         return {value: point_from(points[0]) for value, points in found.items() if points}
 
-    def nearest(self, questions: Sequence[Nearest], where: Where, limit: int) -> list[Scores]:
+    def query(self, vectors: Sequence[NamedVector], where: PointFilter, limit: int) -> list[Scores]:
         """Return the closest matching points for each question."""
         only = filter_of(where)
         requests = [
-            models.QueryRequest(query=struct_vector(each.vector), using=each.name, filter=only, limit=limit)
-            for each in questions
+            models.QueryRequest(query=struct_vector(query.vector), using=query.name, filter=only, limit=limit)
+            for query in vectors
         ]
         with self._asking():
             answers = self._client.query_batch_points(self._name, requests)
         return [{str(point.id): point.score for point in found.points} for found in answers]
 
-    def facet(self, key: str, where: Where, limit: int) -> dict[int, int]:
+    def facet(self, key: str, where: PointFilter, limit: int) -> dict[int, int]:
         """Return how many points have each value."""
         with self._asking():
             response = self._client.facet(self._name, key, filter_of(where), limit, exact=True)
         return {int(hit.value): hit.count for hit in response.hits}
 
-    def count(self, where: Where) -> int:
+    def count(self, where: PointFilter) -> int:
         """Return the number of matching points."""
         with self._asking():
             return self._client.count(self._name, filter_of(where), exact=True).count
 
     def scroll(
-        self, where: Where, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
+        self, where: PointFilter, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
     ) -> tuple[list[Payload], str | None]:
         """Return a page of points."""
         wanted = True if keys is None else list(keys)

@@ -8,19 +8,19 @@ import numpy as np
 from qdrant_client import models
 
 from shared.catalog import SparseVector
-from shared.index.points import Above, Absent, AmongPoints, AnyOf, NoneOf, Point, Vector, Where
+from shared.index.points import AnyOf, GreaterThan, HasIdOrAny, IsEmpty, NoneOf, Point, PointFilter, Vector
 
 
 def struct(point: Point) -> models.PointStruct:
     """Return the point as it is sent."""
-    vectors: dict[str, models.Vector] = {name: struct_vector(each) for name, each in point.vectors.items()}
+    vectors: dict[str, models.Vector] = {name: struct_vector(vector) for name, vector in point.vectors.items()}
     return models.PointStruct(id=point.id, vector=vectors, payload=point.payload)
 
 
 def point_from(stored: models.ScoredPoint) -> Point:
     """Return the point that was found, with its vectors."""
     vectors = cast("dict[str, models.SparseVector | list[float]]", stored.vector)
-    return Point(str(stored.id), stored.payload or {}, {name: _vector(each) for name, each in vectors.items()})
+    return Point(str(stored.id), stored.payload or {}, {name: _vector(vector) for name, vector in vectors.items()})
 
 
 def _vector(stored: models.SparseVector | list[float]) -> Vector:
@@ -37,27 +37,28 @@ def struct_vector(vector: Vector) -> models.SparseVector | list[float]:
     return dense
 
 
-def filter_of(where: Where) -> models.Filter:
+def filter_of(where: PointFilter) -> models.Filter:
     """Return the conditions, all of which a point has to meet."""
     return models.Filter(
-        must=[_condition(each) for each in where if not isinstance(each, NoneOf | AmongPoints)],
-        must_not=[_condition(each) for each in where if isinstance(each, NoneOf)],
-        should=[each for among in where if isinstance(among, AmongPoints) for each in _alternatives(among)] or None,
+        must=[_condition(condition) for condition in where if not isinstance(condition, NoneOf | HasIdOrAny)],
+        must_not=[_condition(condition) for condition in where if isinstance(condition, NoneOf)],
+        should=[alternative for among in where if isinstance(among, HasIdOrAny) for alternative in _alternatives(among)]
+        or None,
     )
 
 
-def _alternatives(among: AmongPoints) -> list[models.Condition]:
+def _alternatives(among: HasIdOrAny) -> list[models.Condition]:
     return [
         models.HasIdCondition(has_id=list(among.ids)),
         models.FieldCondition(key=among.key, match=models.MatchAny(any=list(among.values))),
     ]
 
 
-def _condition(condition: AnyOf | NoneOf | Absent | Above) -> models.Condition:
+def _condition(condition: AnyOf | NoneOf | IsEmpty | GreaterThan) -> models.Condition:
     match condition:
         case AnyOf(key, values) | NoneOf(key, values):
             return models.FieldCondition(key=key, match=models.MatchAny(any=list(values)))
-        case Above(key, bound):
+        case GreaterThan(key, bound):
             return models.FieldCondition(key=key, range=models.Range(gt=bound))
         case _:
             return models.IsEmptyCondition(is_empty=models.PayloadField(key=condition.key))

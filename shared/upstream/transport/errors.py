@@ -22,15 +22,15 @@ from pydantic import ValidationError
 
 from shared.errors import (
     ListingTooLarge,
+    ProtocolViolation,
+    ServerAuthRequired,
     ServerError,
     ServerFailed,
-    ServerMisbehaved,
-    ServerRefused,
     ServerTimeout,
     ServerUnreachable,
 )
 from shared.upstream.transport.json_size import MAX_MESSAGE_NODES
-from shared.upstream.transport.session_state import Evidence
+from shared.upstream.transport.session_state import SessionState
 
 FOREIGN_ERRORS = (
     ExceptionGroup,
@@ -52,44 +52,44 @@ _MAY_PASS = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 _SDK_STAND_IN = "Server returned an error response"
 
 
-def explain(evidence: Evidence, error: Exception) -> ServerError | None:
+def to_server_error(state: SessionState, error: Exception) -> ServerError | None:
     """Return our error for what came out of the SDK, None when it is no error of the server's.
 
     A verdict of the transport's counts first, then the most telling of the errors in a group.
     """
-    if evidence.verdict:
-        return evidence.verdict
-    found = [ours for leaf in leaves(error) if (ours := _explain_leaf(evidence, leaf))]
+    if state.error:
+        return state.error
+    found = [ours for leaf in leaves(error) if (ours := _leaf_error(state, leaf))]
     return min(found, key=lambda ours: isinstance(ours, ServerUnreachable), default=None)
 
 
-def out_of_time(evidence: Evidence, timeout_s: float) -> ServerError:
+def timeout_error(state: SessionState, timeout_s: float) -> ServerError:
     """Return our error for an attempt that had to be ended."""
-    if evidence.verdict:
-        return evidence.verdict
-    if evidence.oddity:
-        return ServerMisbehaved(evidence.server_id, evidence.oddity)
-    return ServerTimeout(evidence.server_id, f"no complete list of tools within {timeout_s:g} s{_last_words(evidence)}")
+    if state.error:
+        return state.error
+    if state.protocol_violation:
+        return ProtocolViolation(state.server_id, state.protocol_violation)
+    return ServerTimeout(state.server_id, f"no complete list of tools within {timeout_s:g} s{_stderr_tail(state)}")
 
 
-def by_status(evidence: Evidence, status: int, words: str = "") -> ServerError:
+def status_error(state: SessionState, status: int, words: str = "") -> ServerError:
     """Return our error for an HTTP status of 400 and above, and the words that came with it."""
     reason = f"HTTP {status}: {words}" if words else f"HTTP {status}"
     if status in _CREDENTIALS_WANTED:
-        return ServerRefused(evidence.server_id, f"{reason}; credentials are missing, wrong, or not enough")
+        return ServerAuthRequired(state.server_id, f"{reason}; credentials are missing, wrong, or not enough")
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _MAY_PASS:
-        return ServerFailed(evidence.server_id, reason)
-    return ServerMisbehaved(evidence.server_id, reason)
+        return ServerFailed(state.server_id, reason)
+    return ProtocolViolation(state.server_id, reason)
 
 
-def too_large(evidence: Evidence, limit_bytes: int) -> ListingTooLarge:
+def message_too_large(state: SessionState, limit_bytes: int) -> ListingTooLarge:
     """Return our error for a message over the limit."""
-    return ListingTooLarge(evidence.server_id, f"one message is larger than {limit_bytes} bytes")
+    return ListingTooLarge(state.server_id, f"one message is larger than {limit_bytes} bytes")
 
 
-def too_dense(evidence: Evidence) -> ListingTooLarge:
+def message_too_dense(state: SessionState) -> ListingTooLarge:
     """Return our error for a message of more values than we parse."""
-    return ListingTooLarge(evidence.server_id, f"one message holds more than {MAX_MESSAGE_NODES} values")
+    return ListingTooLarge(state.server_id, f"one message holds more than {MAX_MESSAGE_NODES} values")
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
@@ -101,49 +101,49 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-def _explain_leaf(evidence: Evidence, error: BaseException) -> ServerError | None:
+def _leaf_error(state: SessionState, error: BaseException) -> ServerError | None:
     match error:
         case ServerError():
             return error
         case MCPError():
-            return explain_answer(evidence, error, evidence.http_status)
+            return to_answer_error(state, error, state.http_status)
         case httpx2.HTTPError() | httpx2.InvalidURL():
-            return _explain_http(evidence, error)
+            return _http_error(state, error)
         case OSError():
-            return ServerUnreachable(evidence.server_id, f"cannot be started: {error.strerror or type(error).__name__}")
+            return ServerUnreachable(state.server_id, f"cannot be started: {error.strerror or type(error).__name__}")
         case ValidationError():
-            return ServerMisbehaved(evidence.server_id, f"answers with an invalid result: {first_problem(error)}")
+            return ProtocolViolation(state.server_id, f"answers with an invalid result: {first_problem(error)}")
         case anyio.BrokenResourceError() | anyio.ClosedResourceError():
-            return ServerUnreachable(evidence.server_id, "the connection broke")
+            return ServerUnreachable(state.server_id, "the connection broke")
         case RuntimeError() | ValueError():  # the SDK's way to say: no common version, a stream without an endpoint
-            return ServerMisbehaved(evidence.server_id, evidence.quote(str(error)))
+            return ProtocolViolation(state.server_id, state.quote(str(error)))
         case _:
             return None
 
 
-def explain_answer(evidence: Evidence, error: MCPError, http_status: int | None) -> ServerError:
+def to_answer_error(state: SessionState, error: MCPError, http_status: int | None) -> ServerError:
     """Return our error for what the SDK says that a request ended in, and the HTTP status that came with it."""
-    server_id = evidence.server_id
-    words = f"{evidence.quote(error.message)} ({error.code}){_last_words(evidence)}"
+    server_id = state.server_id
+    words = f"{state.quote(error.message)} ({error.code}){_stderr_tail(state)}"
     if http_status:
-        return by_status(evidence, http_status, "" if error.message == _SDK_STAND_IN else words)
+        return status_error(state, http_status, "" if error.message == _SDK_STAND_IN else words)
     if error.code == CONNECTION_CLOSED:
-        closed = ServerMisbehaved(server_id, evidence.oddity) if evidence.oddity else None
+        closed = ProtocolViolation(server_id, state.protocol_violation) if state.protocol_violation else None
         return closed or ServerUnreachable(server_id, words)
     if error.code == REQUEST_TIMEOUT:
         return ServerTimeout(server_id, words)
-    return ServerMisbehaved(server_id, words) if error.code in _NOT_MCP else ServerFailed(server_id, words)
+    return ProtocolViolation(server_id, words) if error.code in _NOT_MCP else ServerFailed(server_id, words)
 
 
-def _explain_http(evidence: Evidence, error: httpx2.HTTPError | httpx2.InvalidURL) -> ServerError:
-    server_id, words = evidence.server_id, evidence.quote(f"{type(error).__name__}: {error}")
+def _http_error(state: SessionState, error: httpx2.HTTPError | httpx2.InvalidURL) -> ServerError:
+    server_id, words = state.server_id, state.quote(f"{type(error).__name__}: {error}")
     match error:
         case httpx2.ConnectError() | httpx2.ConnectTimeout():
             return ServerUnreachable(server_id, f"no connection: {words}")
         case httpx2.TimeoutException():
             return ServerTimeout(server_id, words)
         case httpx2.SSEError() | httpx2.InvalidURL() | httpx2.UnsupportedProtocol() | httpx2.LocalProtocolError():
-            return ServerMisbehaved(server_id, words)
+            return ProtocolViolation(server_id, words)
         case _:
             return ServerUnreachable(server_id, f"the connection broke: {words}")
 
@@ -154,6 +154,6 @@ def first_problem(error: ValidationError) -> str:
     return ": ".join(filter(None, (".".join(map(str, problem["loc"])), problem["msg"])))
 
 
-def _last_words(evidence: Evidence) -> str:
-    status = "" if evidence.exit_code is None else f"; exit code {evidence.exit_code}"
-    return status + (f"; its last words: {evidence.quote(evidence.stderr[-600:])}" if evidence.stderr.strip() else "")
+def _stderr_tail(state: SessionState) -> str:
+    status = "" if state.exit_code is None else f"; exit code {state.exit_code}"
+    return status + (f"; its last words: {state.quote(state.stderr[-600:])}" if state.stderr.strip() else "")

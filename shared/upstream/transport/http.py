@@ -14,11 +14,11 @@ import httpx2
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import DEFAULT_MAX_SSE_EVENT_SIZE, streamable_http_client
 
-from shared.errors import AddressForbidden, ServerMisbehaved
+from shared.errors import AddressForbidden, ProtocolViolation
 from shared.upstream.dial import HttpTarget
-from shared.upstream.transport.errors import by_status, too_dense, too_large
+from shared.upstream.transport.errors import message_too_dense, message_too_large, status_error
 from shared.upstream.transport.json_size import MAX_MESSAGE_NODES, NodeMeter
-from shared.upstream.transport.session_state import Evidence, Exchange, current_exchange
+from shared.upstream.transport.session_state import HttpExchange, SessionState, current_exchange
 
 if TYPE_CHECKING:
     import ssl
@@ -31,7 +31,7 @@ _NOTIFICATION_BYTES = 4 << 10
 
 
 def http_transport(
-    target: HttpTarget, max_message_bytes: int, timeout_s: float, evidence: Evidence
+    target: HttpTarget, max_message_bytes: int, timeout_s: float, state: SessionState
 ) -> AbstractAsyncContextManager[Streams]:
     """Return the SDK's transport for this target, over a guarded HTTP client.
 
@@ -40,9 +40,9 @@ def http_transport(
     """
     timeout = httpx2.Timeout(timeout_s, connect=min(_CONNECT_S, timeout_s / 2))
     if target.transport == "streamable-http":
-        guard = GuardedTransport(target, max_message_bytes, evidence)
+        guard = GuardedHttpTransport(target, max_message_bytes, state)
         return _streamable(target, _client(guard, dict(target.headers), timeout), max_message_bytes)
-    guard = GuardedTransport(target, min(max_message_bytes, DEFAULT_MAX_SSE_EVENT_SIZE), evidence)
+    guard = GuardedHttpTransport(target, min(max_message_bytes, DEFAULT_MAX_SSE_EVENT_SIZE), state)
     return sse_client(
         target.url,
         headers=dict(target.headers),
@@ -53,7 +53,7 @@ def http_transport(
 
 
 def _client(
-    guard: GuardedTransport,
+    guard: GuardedHttpTransport,
     headers: dict[str, str] | None = None,
     timeout: httpx2.Timeout | None = None,
     auth: httpx2.Auth | None = None,
@@ -71,19 +71,19 @@ async def _streamable(target: HttpTarget, client: httpx2.AsyncClient, max_event_
         yield streams
 
 
-class GuardedTransport(httpx2.AsyncBaseTransport):
+class GuardedHttpTransport(httpx2.AsyncBaseTransport):
     """An HTTP transport that keeps to the target's origin and addresses, and judges every response.
 
     Redirects and compressed bodies are refused, whatever they lead to or hold.
     """
 
-    def __init__(self, target: HttpTarget, max_bytes: int, evidence: Evidence) -> None:
+    def __init__(self, target: HttpTarget, max_bytes: int, state: SessionState) -> None:
         self._inner = httpx2.AsyncHTTPTransport(verify=_tls(), trust_env=False)
         self._origin = _origin(httpx2.URL(target.url))
         self._addresses: tuple[str | None, ...] = target.addresses or (None,)
         self._every_answer_counts = target.transport == "sse"  # the SDK's sse client goes on waiting after an error
         self._max_bytes = max_bytes
-        self._evidence = evidence
+        self._state = state
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send the request to one of the target's addresses.
@@ -93,10 +93,10 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             httpx2.HTTPError: the exchange failed.
         """
         if _origin(request.url) != self._origin:
-            raise self._evidence.condemn(AddressForbidden(self._evidence.server_id, "sends us on to another origin"))
+            raise self._state.fail(AddressForbidden(self._state.server_id, "sends us on to another origin"))
         response = await (self._send(request) if _awaits_an_answer(request) else self._send_aside(request))
         try:
-            self._judge(request, response)
+            self._check_response(request, response)
         except BaseException:
             await response.aclose()
             raise
@@ -127,7 +127,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         return await self._send_to(request, last)
 
     async def _send_to(self, request: httpx2.Request, address: str | None) -> httpx2.Response:
-        exchange = current_exchange.get() or Exchange()
+        exchange = current_exchange.get() or HttpExchange()
         was_sent, exchange.sent = exchange.sent, True
         try:
             return await self._send_pinned(request, address)
@@ -147,52 +147,52 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         )
         return await self._inner.handle_async_request(pinned)
 
-    def _judge(self, request: httpx2.Request, response: httpx2.Response) -> None:
-        evidence = self._evidence
+    def _check_response(self, request: httpx2.Request, response: httpx2.Response) -> None:
+        state = self._state
         if response.has_redirect_location:
-            goal = evidence.quote(response.headers["location"].partition("?")[0].rpartition("@")[2])
-            raise evidence.condemn(ServerMisbehaved(evidence.server_id, f"redirects to {goal}, which is not followed"))
+            goal = state.quote(response.headers["location"].partition("?")[0].rpartition("@")[2])
+            raise state.fail(ProtocolViolation(state.server_id, f"redirects to {goal}, which is not followed"))
         if response.headers.get("content-encoding", "identity") != "identity":
-            raise evidence.condemn(ServerMisbehaved(evidence.server_id, "sends a compressed body, unasked"))
+            raise state.fail(ProtocolViolation(state.server_id, "sends a compressed body, unasked"))
         if int(response.headers.get("content-length", 0)) > self._max_bytes:
-            raise evidence.condemn(too_large(evidence, self._max_bytes))
+            raise state.fail(message_too_large(state, self._max_bytes))
         if self._every_answer_counts and response.status_code >= HTTPStatus.BAD_REQUEST:
-            raise evidence.condemn(by_status(evidence, response.status_code))
+            raise state.fail(status_error(state, response.status_code))
         if request.method == "GET":
-            evidence.stream_answered(response.status_code)
+            state.stream_answered(response.status_code)
         if request.method == "POST":
             status = response.status_code if response.status_code >= HTTPStatus.BAD_REQUEST else None
-            evidence.http_status = status
+            state.http_status = status
             if exchange := current_exchange.get():
                 exchange.http_status = status
 
     def _capped(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.AsyncByteStream:
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         is_event_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
-        body = _CappedBody(response.stream, self._max_bytes, self._evidence, is_event_stream=is_event_stream)
-        return _OwnStream(body, self._evidence) if request.method == "GET" else body
+        body = _CappedBody(response.stream, self._max_bytes, self._state, is_event_stream=is_event_stream)
+        return _OwnStream(body, self._state) if request.method == "GET" else body
 
 
 class _CappedBody(httpx2.AsyncByteStream):
     """A body that is refused once it, or one event of an event stream, exceeds the cap."""
 
     def __init__(
-        self, body: httpx2.AsyncByteStream, max_bytes: int, evidence: Evidence, *, is_event_stream: bool
+        self, body: httpx2.AsyncByteStream, max_bytes: int, state: SessionState, *, is_event_stream: bool
     ) -> None:
         self._body = body
         self._max_bytes = max_bytes
-        self._evidence = evidence
+        self._state = state
         self._meter = EventMeter() if is_event_stream else BodyMeter()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self._body:
             size_bytes = self._meter.add(chunk)
             if size_bytes > self._max_bytes:
-                raise self._evidence.condemn(too_large(self._evidence, self._max_bytes))
+                raise self._state.fail(message_too_large(self._state, self._max_bytes))
             if self._meter.nodes > MAX_MESSAGE_NODES:
-                raise self._evidence.condemn(too_dense(self._evidence))
-            await self._evidence.received(len(chunk))
-            await self._evidence.before_holding(size_bytes, self._meter.nodes)
+                raise self._state.fail(message_too_dense(self._state))
+            await self._state.received(len(chunk))
+            await self._state.wait_for_slot(size_bytes, self._meter.nodes)
             yield chunk
 
     async def aclose(self) -> None:
@@ -202,16 +202,16 @@ class _CappedBody(httpx2.AsyncByteStream):
 class _OwnStream(httpx2.AsyncByteStream):
     """The body that carries the server's own messages: what ends it, ends them."""
 
-    def __init__(self, body: httpx2.AsyncByteStream, evidence: Evidence) -> None:
+    def __init__(self, body: httpx2.AsyncByteStream, state: SessionState) -> None:
         self._body = body
-        self._evidence = evidence
+        self._state = state
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
             async for chunk in self._body:
                 yield chunk
         finally:
-            self._evidence.stream_ended()
+            self._state.stream_ended()
 
     async def aclose(self) -> None:
         await self._body.aclose()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from shared.upstream.dial import HttpTarget, Target
 from shared.upstream.transport.http import http_transport
-from shared.upstream.transport.session_state import Evidence
+from shared.upstream.transport.session_state import SessionState
 from shared.upstream.transport.stdio import stdio_transport
 
 if TYPE_CHECKING:
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def open_transport(
-    target: Target, max_message_bytes: int, timeout_s: float, evidence: Evidence
+    target: Target, max_message_bytes: int, timeout_s: float, state: SessionState
 ) -> AbstractAsyncContextManager[Streams]:
     """Return the guarded transport for this target; `timeout_s` bounds single reads, the caller bounds the whole."""
     if isinstance(target, HttpTarget):
-        return http_transport(target, max_message_bytes, timeout_s, evidence)
-    return stdio_transport(target, max_message_bytes, evidence)
+        return http_transport(target, max_message_bytes, timeout_s, state)
+    return stdio_transport(target, max_message_bytes, state)

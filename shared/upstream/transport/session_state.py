@@ -20,7 +20,7 @@ _CREDIT_S = 5.0  # so that the deadline does not come while we wait; what was no
 
 
 @dataclass(slots=True)
-class Exchange:
+class HttpExchange:
     """What became of one request over HTTP, among others of the same session.
 
     `sent` is true once a server was connected to for it, and may have acted upon it.
@@ -31,7 +31,7 @@ class Exchange:
     http_status: int | None = None
 
 
-current_exchange: ContextVar[Exchange | None] = ContextVar("current_exchange", default=None)
+current_exchange: ContextVar[HttpExchange | None] = ContextVar("current_exchange", default=None)
 """The exchange that what is sent now belongs to; the SDK sends a request in the context of who made it."""
 
 
@@ -40,7 +40,7 @@ def _always() -> bool:
 
 
 @dataclass(slots=True)
-class Evidence:
+class SessionState:
     """Notes on one session with one server, for the error that it may end in.
 
     `scope` encloses the whole session.
@@ -52,21 +52,21 @@ class Evidence:
     server_id: str
     scope: anyio.CancelScope
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    verdict: ServerError | None = None
+    error: ServerError | None = None
     http_status: int | None = None
-    oddity: str | None = None
+    protocol_violation: str | None = None
     stderr: bytes = b""
     exit_code: int | None = None
-    may_hold_much: Callable[[], bool] = field(default=_always, repr=False)
+    may_hold_large: Callable[[], bool] = field(default=_always, repr=False)
 
-    async def before_holding(self, size_bytes: int, nodes: int) -> None:
+    async def wait_for_slot(self, size_bytes: int, nodes: int) -> None:
         """Wait, before more of a large message is held or it is parsed, until it may be; small ones may at once.
 
         The server's time does not run meanwhile.
         """
         if size_bytes <= SMALL_BYTES and nodes <= SMALL_NODES:
             return
-        while not self.may_hold_much():
+        while not self.may_hold_large():
             began = anyio.current_time()
             self.scope.deadline += _CREDIT_S
             await anyio.sleep(_POLL_S)
@@ -81,12 +81,12 @@ class Evidence:
     def stream_ended(self) -> None:
         """Be told that no message of the server's own can come any more."""
 
-    def condemn(self, error: ServerError) -> ServerError:
+    def fail(self, error: ServerError) -> ServerError:
         """Settle the session: end all that is under way, and let the first error given here be its outcome.
 
         Raising alone would not do: the SDK's tasks log some errors and go on waiting.
         """
-        self.verdict = self.verdict or error
+        self.error = self.error or error
         self.scope.cancel()
         return error
 

@@ -18,9 +18,9 @@ from mcp.shared.message import SessionMessage
 from mcp_types import METHOD_NOT_FOUND, ErrorData, JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
 
 from shared.upstream.dial import StdioTarget
-from shared.upstream.transport.errors import too_dense, too_large
+from shared.upstream.transport.errors import message_too_dense, message_too_large
 from shared.upstream.transport.json_size import MAX_MESSAGE_NODES, count_nodes
-from shared.upstream.transport.session_state import Evidence
+from shared.upstream.transport.session_state import SessionState
 
 STDERR_KEPT_BYTES = 2048
 PROBE_PATIENCE_S = 3.0
@@ -29,7 +29,7 @@ PROBE_PATIENCE_S = 3.0
 _EXIT_GRACE_S = 1.0
 _TERMINATE_GRACE_S = 0.5
 _REAP_S = 1.0
-_LAST_WORDS_S = 0.3
+_STDERR_TAIL_S = 0.3
 _POLL_S = 0.01
 
 Incoming = SessionMessage | Exception
@@ -37,7 +37,7 @@ Streams = tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[Sess
 
 
 @asynccontextmanager
-async def stdio_transport(target: StdioTarget, max_line_bytes: int, evidence: Evidence) -> AsyncGenerator[Streams]:
+async def stdio_transport(target: StdioTarget, max_line_bytes: int, state: SessionState) -> AsyncGenerator[Streams]:
     """Start the child and yield its message streams; on leaving, the child and all it started are gone.
 
     Raises:
@@ -49,7 +49,7 @@ async def stdio_transport(target: StdioTarget, max_line_bytes: int, evidence: Ev
         cwd=target.cwd,
         start_new_session=True,  # its pid names the group that is killed
     )
-    child = _Child(process, max_line_bytes, evidence)
+    child = _Child(process, max_line_bytes, state)
     async with anyio.create_task_group() as tasks:
         for task in (child.read_stdout, child.read_stderr, child.write_stdin, child.give_up_probe):
             tasks.start_soon(task)
@@ -64,12 +64,12 @@ async def stdio_transport(target: StdioTarget, max_line_bytes: int, evidence: Ev
 class _Child:
     """A running child and the tasks that carry its messages."""
 
-    def __init__(self, process: Process, max_line_bytes: int, evidence: Evidence) -> None:
+    def __init__(self, process: Process, max_line_bytes: int, state: SessionState) -> None:
         self.incoming = anyio.create_memory_object_stream[Incoming](0)
         self.outgoing = anyio.create_memory_object_stream[SessionMessage](0)
         self._process = process
         self._lines = LineSplitter(max_line_bytes)
-        self._evidence = evidence
+        self._state = state
         self._probe: JSONRPCRequest | None = None
         self._probe_sent = anyio.Event()
         self._stdout_ended, self._stderr_ended = anyio.Event(), anyio.Event()
@@ -80,11 +80,11 @@ class _Child:
             async with self.incoming[0]:
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                     while chunk := await _read(self._process.stdout):
-                        await self._evidence.received(len(chunk))
+                        await self._state.received(len(chunk))
                         for line in self._split(chunk):
                             await self._deliver(line)
         finally:
-            self._evidence.stream_ended()
+            self._state.stream_ended()
             # a child blocked on a full pipe would not see its stdin close, and an unread pipe is never given back
             with anyio.CancelScope(shield=True):
                 while await _read(self._process.stdout):
@@ -95,7 +95,7 @@ class _Child:
         try:
             return self._lines.feed(chunk)
         except LineTooLong as error:
-            raise self._evidence.condemn(too_large(self._evidence, error.limit)) from error
+            raise self._state.fail(message_too_large(self._state, error.limit)) from error
 
     async def _deliver(self, line: bytes) -> None:
         if not line.strip():
@@ -103,13 +103,13 @@ class _Child:
         self._probe = None
         nodes = count_nodes(line)
         if nodes > MAX_MESSAGE_NODES:
-            raise self._evidence.condemn(too_dense(self._evidence))
-        await self._evidence.before_holding(len(line), nodes)
+            raise self._state.fail(message_too_dense(self._state))
+        await self._state.wait_for_slot(len(line), nodes)
         try:
             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValueError:
             # many servers print a banner; only when nothing better follows is it the reason
-            self._evidence.oddity = f"wrote what is not a JSON-RPC message: {self._evidence.quote(line[:1000])}"
+            self._state.protocol_violation = f"wrote what is not a JSON-RPC message: {self._state.quote(line[:1000])}"
             return
         await self.incoming[0].send(SessionMessage(message))
 
@@ -117,7 +117,7 @@ class _Child:
         """Keep the end of what the child writes to stderr."""
         with anyio.CancelScope(shield=True):  # ends with the child
             while chunk := await _read(self._process.stderr):
-                self._evidence.stderr = (self._evidence.stderr + chunk)[-STDERR_KEPT_BYTES:]
+                self._state.stderr = (self._state.stderr + chunk)[-STDERR_KEPT_BYTES:]
         self._stderr_ended.set()
 
     async def write_stdin(self) -> None:
@@ -154,13 +154,13 @@ class _Child:
         """End the child: by closing its stdin if there is time, then by signals to its whole group."""
         self.incoming[1].close()
         await _close(self._process.stdin)
-        await self._exit_within(0.0 if self._evidence.scope.cancel_called else _EXIT_GRACE_S)
+        await self._exit_within(0.0 if self._state.scope.cancel_called else _EXIT_GRACE_S)
         await terminate_posix_process_tree(self._process, _TERMINATE_GRACE_S)
         await self._exit_within(_REAP_S)
-        with anyio.move_on_after(_LAST_WORDS_S):
+        with anyio.move_on_after(_STDERR_TAIL_S):
             await self._stdout_ended.wait()
             await self._stderr_ended.wait()
-        self._evidence.exit_code = self._process.returncode
+        self._state.exit_code = self._process.returncode
         for pipe in (self._process.stdout, self._process.stderr):
             await _close(pipe)  # a process that left the group may hold its other end
 

@@ -13,9 +13,9 @@ import pytest
 
 from query.catalogue import catalogue_of
 from query.server.http import http_app
-from query.server.listener import Entrance
+from query.server.listener import HttpListener
 from query.server.mcp import build_server
-from query.tools.registry import offers
+from query.tools.registry import builtin_tools
 from shared.catalog import Scope
 from shared.events import ServerAnnouncement, ServerUp
 from shared.settings import Settings, load_settings
@@ -28,7 +28,7 @@ from tests.support.hostile.scripted_http import ScriptedServer, scripted_http
 from tests.support.hostile.scripts import hangs, on_tools_list
 from tests.support.http_callers import http_client
 from tests.support.waiting import eventually
-from toolscale.client.emit import emit_from_outside
+from toolscale.client.emit import emit_raw
 from toolscale.embedded.composition import Embedded, run_embedded
 from workers.monitoring.queue import QUEUE
 
@@ -40,7 +40,7 @@ RED_WITHIN_S = 30.0
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.delenv("REDIS_URL", raising=False)
     monkeypatch.delenv("QDRANT_URL", raising=False)
-    return load_settings(data_dir=tmp_path, listing_timeout_s=50.0, retry_after_s=0.5)
+    return load_settings(data_dir=tmp_path, listing_timeout_s=50.0, redeliver_after_s=0.5)
 
 
 def config(**servers: ScriptedServer) -> Config:
@@ -57,7 +57,7 @@ def serves(*names: str) -> Callable[[Any], None]:
 
 
 def found(embedded: Embedded) -> set[str]:
-    return {each.qualified_name for each in embedded.deps.index.tools(Scope(), limit=100).tools}
+    return {indexed.qualified_name for indexed in embedded.deps.index.tools(Scope(), limit=100).tools}
 
 
 def settled(embedded: Embedded) -> Callable[[], bool]:
@@ -119,7 +119,7 @@ def test_a_server_announced_by_an_event_survives_a_restart_and_is_looked_at_agai
 
 def test_an_event_emitted_by_another_process_is_found_by_the_sweep(settings: Settings) -> None:
     with scripted_http(serves("a")) as server, run_embedded(settings) as embedded:
-        emit_from_outside(
+        emit_raw(
             {
                 "specversion": "1.0",
                 "id": "1",
@@ -240,9 +240,9 @@ def test_an_embedded_catalogue_is_not_ready_when_its_intents_are_gone(settings: 
 
 def ready(embedded: Embedded) -> tuple[int, dict[str, Any]]:
     """Return the status of `/readyz` beside this catalogue, and what it says."""
-    entrance = Entrance(socket.socket())
+    entrance = HttpListener(socket.socket())
     entrance.close()
-    service = build_server(offers(catalogue_of(embedded.deps.index, embedded.deps.embedder, embedded.settings)))
+    service = build_server(builtin_tools(catalogue_of(embedded.deps.index, embedded.deps.embedder, embedded.settings)))
     app = http_app(service, entrance, index=embedded.deps.index, checks=embedded.checks)
 
     async def asked() -> tuple[int, dict[str, Any]]:

@@ -15,16 +15,16 @@ from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import scripted_http
 from tests.support.waiting import eventually
 from toolscale.client.emit import resync
-from toolscale.client.wait import settled
+from toolscale.client.wait import wait
 from toolscale.embedded.composition import Embedded, run_embedded
-from toolscale.embedded.startup_progress import telling_first_looks
+from toolscale.embedded.startup_progress import report_startup
 
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     for name in ("REDIS_URL", "QDRANT_URL"):
         monkeypatch.delenv(name, raising=False)
-    return load_settings(data_dir=tmp_path, retry_after_s=0.5, look_spacing_s=0)
+    return load_settings(data_dir=tmp_path, redeliver_after_s=0.5, look_spacing_s=0)
 
 
 def announce(embedded: Embedded, **urls: str) -> None:
@@ -39,9 +39,9 @@ def test_a_resync_that_waits_says_how_each_look_ended(settings: Settings) -> Non
         run_embedded(settings) as embedded,
     ):
         announce(embedded, good=server.url, gone="http://127.0.0.1:9/mcp")
-        eventually(lambda: all(each.failures or each.listed_at for each in embedded.deps.intents.intents()))
+        eventually(lambda: all(intent.failures or intent.listed_at for intent in embedded.deps.intents.intents()))
 
-        ended = {each.asked.server_id: each for each in settled(settings, list(resync(settings, [])))}
+        ended = {result.emitted.server_id: result for result in wait(settings, list(resync(settings, [])))}
 
     assert ended["good"].result == "listed"
     assert ended["gone"].result == "failed"
@@ -57,7 +57,7 @@ def test_whoever_starts_it_is_told_how_many_servers_are_listed_and_which_are_not
         announce(embedded, good=server.url, gone="http://127.0.0.1:9/mcp")
         catalogue = catalogue_of(embedded.deps.index, embedded.deps.embedder, settings)
 
-        with telling_first_looks(embedded, catalogue, said.append):
+        with report_startup(embedded, catalogue, said.append):
             eventually(lambda: len(said) == 2, 60, "the summary")
 
     assert said[0].startswith("Listed 1 of 2 servers: 2 tools, of ")
@@ -66,16 +66,16 @@ def test_whoever_starts_it_is_told_how_many_servers_are_listed_and_which_are_not
 
 def test_first_looks_that_ended_before_the_telling_began_are_told_too(settings: Settings) -> None:
     said: list[str] = []
-    seldom = settings.model_copy(update={"retry_after_s": 3_600.0, "retry_max_s": 3_600.0})
+    seldom = settings.model_copy(update={"redeliver_after_s": 3_600.0, "retry_max_s": 3_600.0})
     with (
         scripted_http(lambda exchange: exchange.play(one_page(tool("a"), tool("b")))) as server,
         run_embedded(seldom) as embedded,
     ):
         announce(embedded, good=server.url, gone="http://127.0.0.1:9/mcp")
-        eventually(lambda: all(each.failures or each.listed_at for each in embedded.deps.intents.intents()))
+        eventually(lambda: all(intent.failures or intent.listed_at for intent in embedded.deps.intents.intents()))
         catalogue = catalogue_of(embedded.deps.index, embedded.deps.embedder, seldom)
 
-        with telling_first_looks(embedded, catalogue, said.append):
+        with report_startup(embedded, catalogue, said.append):
             eventually(lambda: len(said) == 2, 60, "the summary")
 
     assert said[0].startswith("Listed 1 of 2 servers: 2 tools, of ")

@@ -15,7 +15,7 @@ import yaml
 from tests.support.builders import up
 from tests.support.composed import OURS, ROOT, Composed, path
 from tests.support.docker_api import scripted_docker
-from tests.support.door import TOKEN, Producer
+from tests.support.events_api import TOKEN, Producer
 from tests.support.kubernetes_api import kubeconfig, scripted_kubernetes
 from tests.support.metrics import scraped
 from tests.support.qdrant_server import emptied_qdrant, own_qdrant_url
@@ -71,16 +71,16 @@ def test_a_service_that_has_its_own_environment_alone_becomes_healthy(composed: 
 
 
 def test_an_event_at_the_door_has_the_worker_list_the_query_service(composed: Composed) -> None:
-    for name in ("door", "query", "worker"):
+    for name in ("events-api", "query", "worker"):
         wait_until_healthy(composed, name)
-    door = Producer(f"http://127.0.0.1:{composed.port('door', 8766)}")
+    door = Producer(f"http://127.0.0.1:{composed.port('events-api', 8766)}")
     event = up("toolscale", url=composed.here("worker", "http://query:8765/mcp")).model_dump(mode="json")
 
     assert door.post(event).status == 202
 
     looks = f"http://127.0.0.1:{composed.port('worker', 9464)}/metrics"
     worker = composed.started["worker"]
-    eventually(lambda: 'toolscale_looks_total{result="changed"}' in scraped(looks), 60, what=worker.output())
+    eventually(lambda: 'toolscale_reconciles_total{result="changed"}' in scraped(looks), 60, what=worker.output())
     assert scraped(looks)['toolscale_tool_changes_total{change="added"}'] > 4
 
 

@@ -45,7 +45,7 @@ async def test_with_tokens_it_listens_for_everyone_and_answers_those_who_have_on
     tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     tokens = token_file(tmp_path / "tokens.toml", ann=entry("good", ["a"]))
-    with serving(tmp_path, command, TOOLSCALE_HOST="0.0.0.0", TOOLSCALE_TOKENS=str(tokens)) as (running, url):
+    with serving(tmp_path, command, TOOLSCALE_HOST="0.0.0.0", TOOLSCALE_TOKENS_FILE=str(tokens)) as (running, url):
         for mode in ("legacy", "2026-07-28"):
             async with (
                 httpx2.AsyncClient(headers={"authorization": "Bearer good"}, trust_env=False) as http,
@@ -62,7 +62,7 @@ async def test_with_tokens_it_listens_for_everyone_and_answers_those_who_have_on
 
     lines = [json.loads(line) for line in running.output().splitlines() if line.startswith('{"')]
     assert [line["caller"] for line in lines if line["event"] == "tools_found"] == ["ann", "ann"]
-    assert [line["reason"] for line in lines if line["event"] == "caller_refused"] == ["the token is unknown"]
+    assert [line["reason"] for line in lines if line["event"] == "authentication_failed"] == ["the token is unknown"]
     assert "secret" not in running.output()
 
 
@@ -71,7 +71,7 @@ async def test_with_tokens_it_listens_for_everyone_and_answers_those_who_have_on
     ("settings", "named"),
     [
         ({"TOOLSCALE_HOST": "0.0.0.0"}, "TOOLSCALE_ALLOW_UNAUTHENTICATED_BIND"),
-        ({"TOOLSCALE_TOKENS": "/nowhere/tokens.toml"}, "/nowhere/tokens.toml"),
+        ({"TOOLSCALE_TOKENS_FILE": "/nowhere/tokens.toml"}, "/nowhere/tokens.toml"),
         ({"TOOLSCALE_JWT_ISSUER": "https://login.example.org"}, "public_url"),
         ({"TOOLSCALE_PORT": "taken"}, "cannot listen"),
     ],

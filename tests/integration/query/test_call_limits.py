@@ -20,10 +20,10 @@ from mcp import Client
 from mcp.types import TextContent
 
 from query.calling.connection import CallLimits
-from query.calling.session_state import Whereabouts
+from query.calling.session_state import TargetMatch
 from query.calling.upstreams import Upstreams
 from query.server.mcp import build_server
-from query.tools.registry import offers
+from query.tools.registry import builtin_tools
 from shared.catalog import Endpoint, IndexedTool
 from shared.upstream.dial import HttpTarget, StdioTarget, Target
 from tests.support.calling import calling, catalogue_of, tool_of
@@ -44,7 +44,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-async def told(client: Client, name: str, **parameters: Any) -> str:
+async def text_of_call(client: Client, name: str, **parameters: Any) -> str:
     """Return the beginning of what a call answers."""
     answer = await client.call_tool("call_tool", {"tool_name": name, "parameters": parameters})
     return cast("TextContent", answer.content[0]).text
@@ -52,7 +52,7 @@ async def told(client: Client, name: str, **parameters: Any) -> str:
 
 @asynccontextmanager
 async def client_of(upstreams: Upstreams, *tools: IndexedTool) -> AsyncGenerator[Client]:
-    async with Client(build_server(offers(catalogue_of(tools), upstreams))) as client:
+    async with Client(build_server(builtin_tools(catalogue_of(tools), upstreams))) as client:
         yield client
 
 
@@ -103,12 +103,12 @@ async def test_a_caller_with_as_many_calls_as_it_may_have_is_told_to_wait() -> N
         async with calling({"s": target}, tool_of("s", "one"), limits=CallLimits(per_caller=2)) as client:
             async with anyio.create_task_group() as tasks:
                 for _ in range(2):
-                    tasks.start_soon(told, client, "s:one")
+                    tasks.start_soon(text_of_call, client, "s:one")
                 await anyio.to_thread.run_sync(eventually, lambda: server.held == 2)
-                refused = await told(client, "s:one")
+                refused = await text_of_call(client, "s:one")
                 server.released.set()
                 assert refused.startswith("anyone has 2 calls under way, as many as a caller may have")
-            answered = await told(client, "s:one")
+            answered = await text_of_call(client, "s:one")
 
     assert answered == "fine"
     assert server.held == 3
@@ -126,13 +126,13 @@ async def test_a_large_result_waits_while_as_many_are_in_hand_as_may_be(kind: An
         async with client_of(upstreams, *tools) as client:
             with upstreams.admission.admitted("someone") as turn:
                 assert turn.try_take()
-                small = await told(client, "other:huge", size_bytes=1_000)
-                waited = await told(client, "s:huge", size_bytes=LARGE_BYTES)
-            answered = [await told(client, f"{name}:huge", size_bytes=LARGE_BYTES) for name in ("s", "other")]
+                small = await text_of_call(client, "other:huge", size_bytes=1_000)
+                waited = await text_of_call(client, "s:huge", size_bytes=LARGE_BYTES)
+            answered = [await text_of_call(client, f"{name}:huge", size_bytes=LARGE_BYTES) for name in ("s", "other")]
 
     assert small.startswith("aaa")
     assert waited.startswith("1 large results are in hand, as many as may be at a time")
-    assert [each[:3] for each in answered] == ["aaa", "aaa"]
+    assert [text[:3] for text in answered] == ["aaa", "aaa"]
 
 
 @pytest.mark.parametrize("kind", ["stdio", "http", "legacy", "sse"])
@@ -141,9 +141,9 @@ async def test_large_results_come_one_after_the_other_where_one_may_be_in_hand(k
 
     with served(kind) as target:
         async with calling({"s": target}, tool_of("s", "huge"), limits=limits) as client:
-            said = await together(*[functools.partial(told, client, "s:huge", size_bytes=LARGE_BYTES)] * 10)
+            said = await together(*[functools.partial(text_of_call, client, "s:huge", size_bytes=LARGE_BYTES)] * 10)
 
-    assert [each[:3] for each in said] == ["aaa"] * 10
+    assert [text[:3] for text in said] == ["aaa"] * 10
 
 
 async def test_a_name_server_that_does_not_answer_holds_up_calls_of_its_server_alone() -> None:
@@ -161,8 +161,8 @@ async def test_a_name_server_that_does_not_answer_holds_up_calls_of_its_server_a
         fast = HttpTarget(running.url)
         with closing(Upstreams(dial, CallLimits(timeout_s=6))) as upstreams:
             async with client_of(upstreams, *tools) as client:
-                lost = [functools.partial(told, client, "lost:one")] * 50
-                said = await together(*lost, functools.partial(told, client, "s:one"))
+                lost = [functools.partial(text_of_call, client, "lost:one")] * 50
+                said = await together(*lost, functools.partial(text_of_call, client, "s:one"))
                 answered.set()  # no thread is left behind
 
     assert said[0] == "fine"
@@ -183,7 +183,7 @@ async def test_a_host_that_is_named_by_other_addresses_each_time_keeps_its_conne
         async with calling(targets, tool_of("s", "one")) as client:
             for address in ("127.0.0.1", "127.0.0.2", "127.0.0.3"):
                 targets["s"] = HttpTarget(running.url, addresses=(address,))
-                await told(client, "s:one")
+                await text_of_call(client, "s:one")
 
     assert methods.count("initialize") == 1
     assert methods.count("tools/call") == 3
@@ -194,10 +194,10 @@ async def test_a_host_has_moved_once_none_of_its_addresses_was_named_for_a_while
     near = HttpTarget("http://srv/mcp", addresses=("10.0.0.2", "10.0.0.3"))
     there = HttpTarget("http://srv/mcp", addresses=("10.0.0.3",))
 
-    assert Whereabouts(here, moved_after_s=60).are_still(there)
-    assert not Whereabouts(here, moved_after_s=0).are_still(there)
-    assert Whereabouts(here, moved_after_s=0.001).are_still(near)
-    assert not Whereabouts(here).are_still(HttpTarget("http://srv/mcp", headers={"a": "b"}, addresses=here.addresses))
+    assert TargetMatch(here, moved_after_s=60).matches(there)
+    assert not TargetMatch(here, moved_after_s=0).matches(there)
+    assert TargetMatch(here, moved_after_s=0.001).matches(near)
+    assert not TargetMatch(here).matches(HttpTarget("http://srv/mcp", headers={"a": "b"}, addresses=here.addresses))
 
 
 async def test_a_connection_that_ends_with_its_last_call_counts_until_then(tmp_path: Path) -> None:
@@ -207,13 +207,13 @@ async def test_a_connection_that_ends_with_its_last_call_counts_until_then(tmp_p
 
     async with calling(targets, *tools, limits=CallLimits(timeout_s=30, max_connections=1)) as client:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(functools.partial(told, client, "s:waits", file=str(file)))
+            tasks.start_soon(functools.partial(text_of_call, client, "s:waits", file=str(file)))
             await anyio.to_thread.run_sync(eventually, lambda: file.exists() and file.read_text() == "began")
             targets["s"] = callable_stdio("env", "CHANGED=yes")
-            refused = await told(client, "s:echo", words="hi")
+            refused = await text_of_call(client, "s:echo", words="hi")
             assert refused.startswith("all 1 connections to servers are in use")
             tasks.cancel_scope.cancel()
-        answered = await told(client, "s:echo", words="hi")
+        answered = await text_of_call(client, "s:echo", words="hi")
 
     assert answered.startswith("hi from ")
 
@@ -224,8 +224,8 @@ async def test_a_connection_that_fails_for_an_unforeseen_reason_takes_no_other_w
 
     async with calling(targets, tool_of("bad", "one"), tool_of("s", "echo")) as client:
         with structlog.testing.capture_logs() as lines:
-            failed = await told(client, "bad:one")
-        answered = await told(client, "s:echo", words="hi")
+            failed = await text_of_call(client, "bad:one")
+        answered = await text_of_call(client, "s:echo", words="hi")
 
     assert failed.startswith("bad: the connection broke")
     assert {"connection_failed"} == {line["event"] for line in lines if line["log_level"] == "error"}

@@ -17,7 +17,7 @@ from mcp import Client
 from mcp.types import CallToolResult, ImageContent, ResourceLink, TextContent
 
 from query.calling.connection import CallLimits, ToolCall
-from query.calling.pool import CallerSide
+from query.calling.pool import CallResources
 from query.calling.progress import ProgressRelay
 from query.calling.upstreams import Upstreams
 from shared.catalog import Endpoint, IndexedTool
@@ -83,7 +83,7 @@ async def test_a_result_waits_until_all_progress_before_it_was_handed_on() -> No
 
     async def result_of(one: ToolCall, upstreams: Upstreams) -> None:
         with upstreams.admission.admitted("someone") as turn:
-            await upstreams.call(one, Endpoint(), CallerSide(ProgressRelay(slowly), turn))
+            await upstreams.call(one, Endpoint(), CallResources(ProgressRelay(slowly), turn))
 
     with closing(upstreams_to({"s": callable_stdio()})) as upstreams:
         async with anyio.create_task_group() as tasks:

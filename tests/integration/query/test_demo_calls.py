@@ -18,9 +18,9 @@ from mcp import Client, MCPError
 from mcp.types import INVALID_PARAMS, CallToolResult, ImageContent, ResourceLink, TextContent
 
 from query.server.http import HttpServer
-from query.server.listener import open_entrance
+from query.server.listener import open_listener
 from query.server.mcp import build_server
-from query.tools.registry import offers
+from query.tools.registry import builtin_tools
 from shared.catalog import IndexedTool
 from shared.settings import load_settings
 from shared.upstream.dial import StdioTarget
@@ -52,7 +52,9 @@ def listed(demo: Path, server_id: str) -> tuple[StdioTarget, list[IndexedTool]]:
     (found,) = (server for server in launchable(demo) if server.server_id == server_id)
     target = StdioTarget(found.command, found.args, found.env)
     listing = fetch_tools_blocking(server_id, target, Limits())
-    return target, [replace(make_tool(server_id, each.name), definition=each) for each in listing.tools]
+    return target, [
+        replace(make_tool(server_id, definition.name), definition=definition) for definition in listing.tools
+    ]
 
 
 @asynccontextmanager
@@ -63,7 +65,7 @@ async def calls_to(demo: Path, server_id: str, mode: str = "auto") -> AsyncGener
 
 
 def words(result: CallToolResult) -> str:
-    return "\n".join(each.text for each in result.content if isinstance(each, TextContent))
+    return "\n".join(block.text for block in result.content if isinstance(block, TextContent))
 
 
 @both_eras
@@ -129,8 +131,8 @@ async def test_everything_sends_pictures_links_and_structured_content(demo: Path
         request = {"tool_name": "get-structured-content", "parameters": {"location": "New York"}}
         structured = await client.call_tool("call_tool", request)
 
-    assert any(isinstance(each, ImageContent) and each.mime_type == "image/png" for each in picture.content)
-    assert sum(isinstance(each, ResourceLink) for each in links.content) == 2
+    assert any(isinstance(block, ImageContent) and block.mime_type == "image/png" for block in picture.content)
+    assert sum(isinstance(block, ResourceLink) for block in links.content) == 2
     assert set(structured.structured_content) == {"temperature", "conditions", "humidity"}
 
 
@@ -176,8 +178,8 @@ def service(targets: dict[str, Any], tools: list[IndexedTool]) -> Generator[str]
     """Serve these tools over HTTP on a free port of loopback."""
     catalogue = catalogue_of(tools)
     with closing(upstreams_to(targets)) as upstreams:
-        server = build_server(offers(catalogue, upstreams))
-        http = HttpServer(server, open_entrance(load_settings(port=0)), index=catalogue.index)
+        server = build_server(builtin_tools(catalogue, upstreams))
+        http = HttpServer(server, open_listener(load_settings(port=0)), index=catalogue.index)
         running = threading.Thread(target=http.run)
         running.start()
         try:

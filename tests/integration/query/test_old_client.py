@@ -41,8 +41,8 @@ def test_a_client_of_the_sdks_first_version_shows_its_token_and_finds_tools(tmp_
     LEGACY.install(tmp_path)
     tokens = token_file(tmp_path / "tokens.toml", ann=entry("good", ["a"]))
 
-    with serving(tmp_path, COMMANDS["query"], TOOLSCALE_TOKENS=str(tokens)) as (running, url):
-        said = asked(LEGACY.programs(tmp_path) / "python", url)
+    with serving(tmp_path, COMMANDS["query"], TOOLSCALE_TOKENS_FILE=str(tokens)) as (running, url):
+        said = run_old_client(LEGACY.programs(tmp_path) / "python", url)
 
     assert said["sdk"].startswith("1.")
     assert said["revision"] == "2025-11-25"
@@ -52,7 +52,7 @@ def test_a_client_of_the_sdks_first_version_shows_its_token_and_finds_tools(tmp_
     assert '"caller": "ann"' in running.output()
 
 
-def asked(python: Path, url: str) -> dict[str, Any]:
+def run_old_client(python: Path, url: str) -> dict[str, Any]:
     """Run the client and return what it printed."""
     command = [str(python), "-c", CLIENT, url, json.dumps(CALL)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

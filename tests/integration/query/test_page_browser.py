@@ -167,7 +167,7 @@ def test_a_screen_reader_is_told_of_landmarks_and_of_what_charts_show(chromium: 
 
 def test_a_browser_signs_in_with_a_token_as_the_password(chromium: Browser, tmp_path: Path) -> None:
     tokens = token_file(tmp_path / "tokens.toml", ann=entry("good-token", ["team"]))
-    with serving(tmp_path, TOOLSCALE_TOKENS=str(tokens)) as address:
+    with serving(tmp_path, TOOLSCALE_TOKENS_FILE=str(tokens)) as address:
         tab = chromium.tab()
         refused = tab.call("Page.navigate", {"url": f"{address}/ui"})  # nobody answers the browser's question
         tab.open(address.replace("//", "//ann:good-token@") + "/ui")

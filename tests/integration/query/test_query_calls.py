@@ -51,13 +51,13 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     with closing(open_index(load_settings(data_dir=directory), embedder.model, embedder.dimension)) as index:
         index.upsert([ingested(tool, embedder) for tool in tools])
         index.put_server(ServerRecord(server_id="s", endpoint=Endpoint(transport="stdio"), tool_count=3, revision=1))
-    return environment(directory, TOOLSCALE_CONFIG=str(config))
+    return environment(directory, TOOLSCALE_MCP_CONFIG=str(config))
 
 
 @pytest.fixture(scope="module")
 def url(settings: dict[str, str]) -> Iterator[str]:
-    data_dir, config = Path(settings["TOOLSCALE_DATA_DIR"]), settings["TOOLSCALE_CONFIG"]
-    with query_process(data_dir, TOOLSCALE_CONFIG=config) as process:
+    data_dir, config = Path(settings["TOOLSCALE_DATA_DIR"]), settings["TOOLSCALE_MCP_CONFIG"]
+    with query_process(data_dir, TOOLSCALE_MCP_CONFIG=config) as process:
         yield url_of(process)
 
 

@@ -20,10 +20,10 @@ from mcp import Client, StdioServerParameters
 from query.catalogue import Catalogue
 from query.savings.ledger import Ledger
 from query.server.http import HttpServer
-from query.server.listener import open_entrance
+from query.server.listener import open_listener
 from query.server.mcp import build_server
-from query.tools.registry import offers
-from shared.catalog import RECIPE, Endpoint, ServerRecord
+from query.tools.registry import builtin_tools
+from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord
 from shared.index import open_index
 from shared.settings import load_settings
 from shared.text.embedding import FastEmbedder
@@ -60,7 +60,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
             sums = dict(tool.token_counts)
             index.put_server(
                 ServerRecord(
-                    recipe=RECIPE,
+                    features_version=FEATURES_VERSION,
                     last_listed_at=1.0,
                     server_id=tool.server_id,
                     endpoint=Endpoint(),
@@ -222,8 +222,8 @@ def test_a_signal_ends_the_service_while_it_waits_for_its_client(tmp_path: Path)
 
 def test_readiness_follows_the_index_and_the_service_stops_when_told() -> None:
     index = FakeIndex()
-    mcp = build_server(offers(Catalogue(index, FakeEmbedder(), Ledger(index))))
-    server = HttpServer(mcp, open_entrance(load_settings(port=0)), index=index)
+    mcp = build_server(builtin_tools(Catalogue(index, FakeEmbedder(), Ledger(index))))
+    server = HttpServer(mcp, open_listener(load_settings(port=0)), index=index)
     running = threading.Thread(target=server.run)
     running.start()
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from query.history.periods import today
-from query.history.recorder import Recorder
+from query.history.recorder import UsageRecorder
 from query.history.redis_store import PREFIX, SIZES_PREFIX, RedisHistory, connect
 from query.history.sqlite_store import SqliteHistory
-from query.history.store import Called, Given, Note, RowKey, SavingsHistory, Searched, ServerSize
+from query.history.store import AnswerEvent, CallEvent, RowKey, SavingsHistory, SearchEvent, ServerSize, UsageEvent
 from query.savings.savings import OTHERS
 from shared.errors import HistoryUnavailable
 
@@ -36,8 +36,8 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Opened]:
         return histories[-1]
 
     yield open_one
-    for each in histories:
-        each.close()
+    for store in histories:
+        store.close()
 
 
 @pytest.fixture
@@ -45,11 +45,11 @@ def history(opened: Opened) -> SavingsHistory:
     return opened(10_000)
 
 
-def search(*tools: str, caller: str = "ann", day: date = TODAY) -> Given:
+def search(*tools: str, caller: str = "ann", day: date = TODAY) -> AnswerEvent:
     """Return an answer of 10 tokens a tool, of 1,000 tokens in 100 tools."""
     returned = 10 * len(tools)
-    searched = Searched(1_000, 100, own_tokens=50, tokens_saved=1_000 - returned)
-    return Given(day, caller, {("srv", tool): 10 for tool in tools}, returned, searched)
+    searched = SearchEvent(1_000, 100, own_tokens=50, tokens_saved=1_000 - returned)
+    return AnswerEvent(day, caller, {("srv", tool): 10 for tool in tools}, returned, searched)
 
 
 def test_what_answers_gave_is_summed_by_day_caller_and_tool(history: SavingsHistory) -> None:
@@ -84,11 +84,11 @@ def test_what_answers_gave_is_summed_by_day_caller_and_tool(history: SavingsHist
 
 
 def test_what_servers_saved_is_summed_beside_what_their_tools_cost_as_they_were_shown(history: SavingsHistory) -> None:
-    searched = Searched(1_000, 100, 50, tokens_saved=997, saved_by_server={"srv": 300, "big": 690, OTHERS: 7})
-    answer = Given(TODAY, "ann", {("srv", "read"): 10}, 3, searched, shown={("srv", "read"): 3})
+    searched = SearchEvent(1_000, 100, 50, tokens_saved=997, saved_by_server={"srv": 300, "big": 690, OTHERS: 7})
+    answer = AnswerEvent(TODAY, "ann", {("srv", "read"): 10}, 3, searched, shown_tokens={("srv", "read"): 3})
 
     history.add([answer, answer])
-    history.add([Given(TODAY, "ann", {}, 0, searched)])
+    history.add([AnswerEvent(TODAY, "ann", {}, 0, searched)])
 
     rows = history.rows(TODAY, TODAY)
     saved = {key.server: row["tokens_saved"] for key, row in rows.items() if key.server and not key.tool}
@@ -117,8 +117,10 @@ def test_a_search_that_found_nothing_saves_nothing(history: SavingsHistory) -> N
 
 
 def test_calls_are_counted_with_the_length_of_their_results(history: SavingsHistory) -> None:
-    history.add([Called(TODAY, "ann", "srv", "read", 100), search("read"), Called(TODAY, "ann", "srv", "write", 5)])
-    history.add([Called(TODAY, "ann", "srv", "read", 0, is_failed=True)])
+    history.add(
+        [CallEvent(TODAY, "ann", "srv", "read", 100), search("read"), CallEvent(TODAY, "ann", "srv", "write", 5)]
+    )
+    history.add([CallEvent(TODAY, "ann", "srv", "read", 0, is_failed=True)])
 
     rows = history.rows(TODAY, TODAY)
 
@@ -137,8 +139,8 @@ def test_calls_are_counted_with_the_length_of_their_results(history: SavingsHist
 def test_tools_that_are_only_called_are_bounded_too(opened: Opened) -> None:
     history = opened(12)
 
-    history.add([Called(TODAY, "ann", "srv", f"tool{number}", 1) for number in range(50)])
-    history.add([Called(TODAY, "ann", "srv", "tool0", 1)])
+    history.add([CallEvent(TODAY, "ann", "srv", f"tool{number}", 1) for number in range(50)])
+    history.add([CallEvent(TODAY, "ann", "srv", "tool0", 1)])
 
     rows = history.rows(TODAY, TODAY)
     assert len(rows) < 12
@@ -148,11 +150,11 @@ def test_tools_that_are_only_called_are_bounded_too(opened: Opened) -> None:
 
 def test_the_last_size_of_a_server_on_a_day_is_the_days(history: SavingsHistory) -> None:
     yesterday = TODAY - timedelta(days=1)
-    history.keep_sizes(yesterday, {"a": ServerSize(1, 10), "b": ServerSize(2, 20)})
-    history.keep_sizes(TODAY, {"a": ServerSize(3, 30), 'odd"] 1:é': ServerSize(1, 1)})
+    history.store_sizes(yesterday, {"a": ServerSize(1, 10), "b": ServerSize(2, 20)})
+    history.store_sizes(TODAY, {"a": ServerSize(3, 30), 'odd"] 1:é': ServerSize(1, 1)})
 
-    history.keep_sizes(TODAY, {"a": ServerSize(0, 0)})
-    history.keep_sizes(TODAY, {})
+    history.store_sizes(TODAY, {"a": ServerSize(0, 0)})
+    history.store_sizes(TODAY, {})
 
     assert history.sizes(TODAY - timedelta(days=5), TODAY) == {
         yesterday: {"a": ServerSize(1, 10), "b": ServerSize(2, 20)},
@@ -193,15 +195,15 @@ def test_threads_lose_no_count(history: SavingsHistory) -> None:
 
 def test_names_of_any_kind_come_back_as_they_were(history: SavingsHistory) -> None:
     odd = 'a"]b:é\n' + OTHERS
-    history.add([Given(TODAY, odd, {("s/x", odd): 3}, 3)])
+    history.add([AnswerEvent(TODAY, odd, {("s/x", odd): 3}, 3)])
 
     assert history.rows(TODAY, TODAY).keys() == {RowKey(TODAY, odd), RowKey(TODAY, odd, "s/x", odd)}
 
 
 def test_what_waits_is_written_at_the_end(history: SavingsHistory) -> None:
-    with closing(Recorder(history)) as recorder:
+    with closing(UsageRecorder(history)) as recorder:
         for _ in range(500):
-            recorder.note(search("read"))
+            recorder.record(search("read"))
 
     assert history.rows(TODAY, TODAY)[RowKey(TODAY, "ann")]["searches"] == 500
 
@@ -213,7 +215,7 @@ def test_days_beyond_the_retention_are_forgotten(tmp_path: Path) -> None:
 
         kept = {key.day for key in history.rows(TODAY - timedelta(days=9), TODAY)}
         for days in (3, 2, 1, 0):
-            history.keep_sizes(TODAY - timedelta(days=days), {"a": ServerSize(1, 10)})
+            history.store_sizes(TODAY - timedelta(days=days), {"a": ServerSize(1, 10)})
         kept_sizes = history.sizes(TODAY - timedelta(days=9), TODAY).keys()
 
     assert kept == kept_sizes == {TODAY, TODAY - timedelta(days=1)}
@@ -224,10 +226,10 @@ def test_redis_forgets_a_day_by_itself(own_redis_url: str) -> None:
     with connect(own_redis_url) as client:
         history = RedisHistory(client, keep_days=2)
         history.add([search("read")])
-        history.keep_sizes(TODAY, {"a": ServerSize(1, 10)})
+        history.store_sizes(TODAY, {"a": ServerSize(1, 10)})
         left_s = [client.ttl(prefix + TODAY.isoformat()) for prefix in (PREFIX, SIZES_PREFIX)]
 
-    assert [isinstance(each, int) and 0 < each <= 2 * 86_400 for each in left_s] == [True, True]
+    assert [isinstance(seconds, int) and 0 < seconds <= 2 * 86_400 for seconds in left_s] == [True, True]
 
 
 class StuckHistory(SqliteHistory):
@@ -237,16 +239,16 @@ class StuckHistory(SqliteHistory):
         super().__init__(path, keep_days=2)
         self.let_go = threading.Event()
 
-    def add(self, notes: Sequence[Note]) -> None:
+    def add(self, events: Sequence[UsageEvent]) -> None:
         self.let_go.wait(30)
-        super().add(notes)
+        super().add(events)
 
 
 def test_a_history_that_hangs_costs_notes_and_no_answer(tmp_path: Path) -> None:
     with closing(StuckHistory(tmp_path / "savings.sqlite3")) as history:
-        with closing(Recorder(history, max_waiting=5)) as recorder:
+        with closing(UsageRecorder(history, max_waiting=5)) as recorder:
             for _ in range(100):
-                recorder.note(search("read"))  # would wait for ever where it waited for room
+                recorder.record(search("read"))  # would wait for ever where it waited for room
             history.let_go.set()
         counted = history.rows(TODAY, TODAY)[RowKey(TODAY, "ann")]["searches"]
 
@@ -256,9 +258,9 @@ def test_a_history_that_hangs_costs_notes_and_no_answer(tmp_path: Path) -> None:
 def test_a_history_that_is_down_holds_up_no_answer() -> None:
     history = RedisHistory(connect("redis://127.0.0.1:9/0"), keep_days=2)
 
-    with closing(history), closing(Recorder(history, max_waiting=10)) as recorder:
+    with closing(history), closing(UsageRecorder(history, max_waiting=10)) as recorder:
         for _ in range(100):
-            recorder.note(search("read"))
+            recorder.record(search("read"))
         with pytest.raises(HistoryUnavailable):
             history.rows(TODAY, TODAY)
 

@@ -18,7 +18,7 @@ from mcp import Client
 from query.catalogue import Catalogue
 from query.savings.ledger import Ledger
 from query.server.http import HttpServer
-from query.server.listener import open_entrance
+from query.server.listener import open_listener
 from query.server.mcp import service_of
 from shared.catalog import Endpoint, ServerRecord
 from shared.index import open_index
@@ -43,13 +43,13 @@ def serving(directory: Path) -> Generator[str]:
     settings = load_settings(data_dir=directory, port=0)
     embedder = FakeEmbedder()
     with (
-        closing(open_entrance(settings)) as entrance,
+        closing(open_listener(settings)) as entrance,
         closing(open_index(settings, embedder.model, DIMENSION)) as index,
         closing(upstreams_to({"s": callable_stdio()})) as upstreams,
     ):
         index.upsert([ingested(tool_of("s", "echo", words={"type": "string"}), embedder)])
         index.put_server(ServerRecord(server_id="s", endpoint=Endpoint(), revision=1))
-        server = service_of(Catalogue(index, embedder, Ledger(index)), upstreams, entrance.caller_of)
+        server = service_of(Catalogue(index, embedder, Ledger(index)), upstreams, entrance.authenticate)
         http = HttpServer(server, entrance, index=index)
         running = threading.Thread(target=http.run)
         running.start()

@@ -72,17 +72,17 @@ def test_states_are_what_editions_must_agree_on_of_a_servers_tools(index: ToolIn
     tools = [make_tool("git", "log", groups=("dev",)), make_tool("git", "diff", status="stopped"), make_tool("s", "t")]
     _write(index, tools)
 
-    assert index.states("git") == {
+    assert index.tool_states("git") == {
         "log": ToolState(tools[0].digest, "running", frozenset({"dev"})),
         "diff": ToolState(tools[1].digest, "stopped", frozenset()),
     }
-    assert index.states("nobody") == {}
+    assert index.tool_states("nobody") == {}
 
 
 def test_owners_are_all_servers_with_tools_whatever_their_status(index: ToolIndex) -> None:
     _write(index, [make_tool("git", "log"), make_tool("git", "diff"), make_tool("gone", "t", status="stopped")])
 
-    assert index.owners() == {"git", "gone"}
+    assert index.servers_with_tools() == {"git", "gone"}
 
 
 def test_writing_a_tool_again_replaces_it_whole(index: ToolIndex) -> None:
@@ -119,7 +119,7 @@ def test_states_cover_all_of_a_servers_tools_whatever_their_status(index: ToolIn
     tools = [make_tool("a", f"t{i}", status="stopped" if i % 2 else "running") for i in range(1_100)]
     _write(index, [*tools, make_tool("b", "other")])
 
-    states = index.states("a")
+    states = index.tool_states("a")
 
     expected = {tool.definition.name: ToolState(tool.digest, tool.status, tool.groups) for tool in tools}
     assert states == expected
@@ -130,31 +130,31 @@ def test_what_was_made_of_a_definition_is_found_by_its_digest_on_whichever_serve
     replicas = [replace(make_tool(f"s{i}", "log", "Show it", tokens=counts), digest="1" * 32) for i in range(300)]
     stopped = replace(make_tool("gone", "t", tokens={}, status="stopped"), digest="2" * 32)
     written = [*(embedded(tool, 1) for tool in replicas), embedded(stopped, 2)]
-    index.upsert([replace(each, vectors=written[0].vectors) for each in written[:300]] + written[300:])
+    index.upsert([replace(replica, vectors=written[0].vectors) for replica in written[:300]] + written[300:])
 
-    prepared = index.prepared({"1" * 32, "2" * 32, "3" * 32})
+    prepared = index.features_by_digest({"1" * 32, "2" * 32, "3" * 32})
 
-    assert {each: found.token_counts for each, found in prepared.items()} == {"1" * 32: counts, "2" * 32: {}}
+    assert {digest: found.token_counts for digest, found in prepared.items()} == {"1" * 32: counts, "2" * 32: {}}
     _assert_same_vectors(prepared["1" * 32].vectors, written[0].vectors)
     _assert_same_vectors(prepared["2" * 32].vectors, written[300].vectors)
-    assert index.prepared([]) == {}
+    assert index.features_by_digest([]) == {}
 
 
 def test_more_digests_are_looked_up_than_a_request_may_hold(index: ToolIndex) -> None:
     tools = [make_tool("s", f"t{i}") for i in range(2 * DIGESTS_A_REQUEST + 1)]
     _write(index, tools)
 
-    assert index.prepared([tool.digest for tool in tools]).keys() == {tool.digest for tool in tools}
+    assert index.features_by_digest([tool.digest for tool in tools]).keys() == {tool.digest for tool in tools}
 
 
 def test_what_is_written_as_it_was_found_is_found_again_to_the_last_bit(index: ToolIndex) -> None:
     tool = make_tool("first", "log", "Show the log")
     _write(index, [tool])
-    found = index.prepared([tool.digest])[tool.digest]
+    found = index.features_by_digest([tool.digest])[tool.digest]
     index.upsert([EmbeddedTool(replace(tool, server_id="second"), found.vectors)])
     index.delete("first", ["log"])
 
-    again = index.prepared([tool.digest])[tool.digest]
+    again = index.features_by_digest([tool.digest])[tool.digest]
 
     assert again.vectors.name.tobytes() == found.vectors.name.tobytes()
     assert again.vectors.text.tobytes() == found.vectors.text.tobytes()
@@ -173,8 +173,8 @@ def test_assigning_status_and_groups_changes_nothing_else_and_nobody_else(index:
     other = make_tool("b", "t", groups=("old",))
     _write(index, [*tools, other])
 
-    index.assign("a", status="stopped", groups=frozenset({"new", "newer"}))
-    index.assign("unknown", status="stopped", groups=frozenset())
+    index.set_status_and_groups("a", status="stopped", groups=frozenset({"new", "newer"}))
+    index.set_status_and_groups("unknown", status="stopped", groups=frozenset())
 
     expected = [replace(tool, status="stopped", groups=frozenset({"new", "newer"})) for tool in tools]
     assert sorted(_everything(index, STOPPED), key=lambda tool: tool.definition.name) == expected
@@ -185,7 +185,7 @@ def test_assigning_status_and_groups_changes_nothing_else_and_nobody_else(index:
 def test_groups_can_be_taken_away(index: ToolIndex) -> None:
     _write(index, [make_tool("a", groups=("x",))])
 
-    index.assign("a", status="running", groups=frozenset())
+    index.set_status_and_groups("a", status="running", groups=frozenset())
 
     assert [tool.groups for tool in _everything(index)] == [frozenset()]
     assert _everything(index, Scope(groups=frozenset({"x"}))) == []
@@ -283,7 +283,7 @@ def test_a_server_record_comes_back_whole_and_is_replaced_by_the_next(index: Too
     assert index.server("unknown") is None
 
     index.put_server(record.model_copy(update={"revision": 2, "status": "stopped"}))
-    assert [(each.revision, each.status) for each in index.servers()] == [(2, "stopped")]
+    assert [(server.revision, server.status) for server in index.servers()] == [(2, "stopped")]
 
 
 def test_only_records_above_a_revision_are_listed(index: ToolIndex) -> None:
@@ -347,7 +347,7 @@ def test_a_selection_leaves_its_tools_and_its_servers_and_nothing_that_is_only_n
     assert _names(_everything(index, scope)) == ["git:log", "time:now"]
     assert _names(closest(index, asking(), scope, 10)) == ["git:log", "time:now"]
     assert index.token_sum(scope, "cl100k_base") == TokenSum(20, 2, 0)
-    assert _names(index.named("git:log", scope, 10)) == ["git:log"]
+    assert _names(index.find_by_name("git:log", scope, 10)) == ["git:log"]
     assert _everything(index, replace(scope, servers=frozenset({"git"}))) == [tools[0]]
 
 

@@ -90,7 +90,7 @@ def test_every_confirmed_write_survives_a_kill(tmp_path: Path) -> None:
         process.wait(timeout=60)
 
     with _opened(tmp_path) as index:
-        found = index.states("s").keys()
+        found = index.tool_states("s").keys()
         record = index.server("s")
         summed = index.token_sum(Scope(), "cl100k_base")
 

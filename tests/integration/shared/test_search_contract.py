@@ -102,11 +102,11 @@ def test_terms_are_scored_within_the_scope_as_well(index: ToolIndex) -> None:
 def test_tools_are_found_by_their_very_name_within_the_scope(index: ToolIndex) -> None:
     _write(index, [make_tool("a", "read"), make_tool("b", "read"), make_tool("b", "reader"), make_tool("c", "a:read")])
 
-    assert _names(index.named("read", EVERYTHING, 9)) == ["a:read", "b:read"]
-    assert _names(index.named("a:read", EVERYTHING, 9)) == ["a:read", "c:a:read"]
-    assert _names(index.named("read", Scope(servers=frozenset({"b"})), 9)) == ["b:read"]
-    assert len(index.named("read", EVERYTHING, 1)) == 1
-    assert index.named("re", EVERYTHING, 9) == index.named("\ud800", EVERYTHING, 9) == []
+    assert _names(index.find_by_name("read", EVERYTHING, 9)) == ["a:read", "b:read"]
+    assert _names(index.find_by_name("a:read", EVERYTHING, 9)) == ["a:read", "c:a:read"]
+    assert _names(index.find_by_name("read", Scope(servers=frozenset({"b"})), 9)) == ["b:read"]
+    assert len(index.find_by_name("read", EVERYTHING, 1)) == 1
+    assert index.find_by_name("re", EVERYTHING, 9) == index.find_by_name("\ud800", EVERYTHING, 9) == []
 
 
 def test_only_what_is_still_there_is_fetched(index: ToolIndex) -> None:
@@ -114,8 +114,8 @@ def test_only_what_is_still_there_is_fetched(index: ToolIndex) -> None:
     _write(index, [tool])
     here, gone = point_id("a", "read"), point_id("a", "gone")
 
-    assert index.fetch([here, gone]) == {here: tool}
-    assert index.fetch([]) == {}
+    assert index.get([here, gone]) == {here: tool}
+    assert index.get([]) == {}
 
 
 def test_a_candidates_server_is_known_however_often_tools_come_and_go(index: ToolIndex) -> None:
@@ -127,4 +127,4 @@ def test_a_candidates_server_is_known_however_often_tools_come_and_go(index: Too
 
         expected = {point_id(tool.server_id, tool.definition.name): tool.server_id for tool in _everything(index)}
         assert found.servers == expected
-        index.delete(f"s{round_}", index.states(f"s{round_}"))
+        index.delete(f"s{round_}", index.tool_states(f"s{round_}"))

@@ -9,14 +9,14 @@ import pytest
 from celery import Celery
 from kombu import Connection
 
-from workers.broker.transport import survive_garbage
+from workers.broker.transport import guard_transport
 
 pytestmark = pytest.mark.redis
 
 
 def acknowledge_late(redis_url: str) -> str:
     """Return with what a worker's process is told that the connection of a message's channel is gone."""
-    survive_garbage(lambda _reason, _item: None)
+    guard_transport(lambda _reason, _item: None)
     with Celery("producer", broker=redis_url) as producer:
         producer.send_task("any.task", queue="acknowledged-late")
     with Connection(redis_url) as connection:

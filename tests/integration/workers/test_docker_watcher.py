@@ -21,7 +21,7 @@ from tests.support.waiting import eventually
 from tests.support.watched import generation, running, watching
 from workers.emit import emit
 from workers.intents.sqlite_store import SqliteIntents
-from workers.intents.transitions import Pace
+from workers.intents.transitions import RetryPolicy
 from workers.sources.docker import SOURCE, DockerSource
 from workers.sources.metrics import SourceMetrics
 
@@ -30,7 +30,7 @@ pytest.importorskip("docker", reason="the extra `docker` is not installed")
 
 @pytest.fixture
 def intents(tmp_path: Path) -> Generator[SqliteIntents]:
-    with closing(SqliteIntents(tmp_path / "intents.sqlite3", Pace(1.0, 4.0))) as store:
+    with closing(SqliteIntents(tmp_path / "intents.sqlite3", RetryPolicy(1.0, 4.0))) as store:
         yield store
 
 
@@ -193,7 +193,7 @@ def test_the_command_follows_docker_until_it_is_stopped(docker: ScriptedDocker, 
     composition = Composition("", tmp_path, {**docker.environ, "REDIS_URL": ""})
     with (
         composition.run("watch", "-m", "toolscale", "watch", "docker") as watcher,
-        closing(SqliteIntents(tmp_path / "intents.sqlite3", Pace(1.0, 4.0))) as intents,
+        closing(SqliteIntents(tmp_path / "intents.sqlite3", RetryPolicy(1.0, 4.0))) as intents,
     ):
         eventually(lambda: set(running(intents)) == {"docs"}, 30, what=watcher.output())
         watcher.process.terminate()
@@ -206,13 +206,13 @@ def test_a_watcher_shows_whether_it_follows_its_source_and_what_it_made_of_it(
 ) -> None:
     docker.start("a", server="docs", port="9000")
     port = free_port()
-    composition = Composition("", tmp_path, {**docker.environ, "REDIS_URL": "", "TOOLSCALE_MONITOR_PORT": str(port)})
+    composition = Composition("", tmp_path, {**docker.environ, "REDIS_URL": "", "TOOLSCALE_METRICS_PORT": str(port)})
     of_docker, page = '{source="toolscale/docker"}', f"http://127.0.0.1:{port}/metrics"
     connected_now = f"toolscale_source_connected{of_docker}"
     reconnected = f"toolscale_source_connections_total{of_docker}"
     recorded = 'toolscale_events_total{outcome="recorded",type="up"}'
     with composition.run("watch", "-m", "toolscale", "watch", "docker") as watcher:
-        watcher.wait_for("monitor_opened", 60)
+        watcher.wait_for("metrics_port_opened", 60)
         eventually(lambda: {connected_now, recorded} <= scraped(page).keys(), 30, what=watcher.output())
         before = scraped(page)
 
@@ -225,9 +225,9 @@ def test_a_watcher_shows_whether_it_follows_its_source_and_what_it_made_of_it(
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=30) as ready:
             assert json.loads(ready.read())["checks"] == {"toolscale/docker": "ok"}
     assert (before[connected_now], before[recorded]) == (1, 1)
-    assert before['toolscale_source_lists_total{result="followed",source="toolscale/docker"}'] >= 1
+    assert before['toolscale_source_lists_total{result="reconciled",source="toolscale/docker"}'] >= 1
     assert before[reconnected] == 1
-    assert 0 <= before[f"toolscale_source_followed_seconds{of_docker}"] < 60
+    assert 0 <= before[f"toolscale_source_reconciled_seconds{of_docker}"] < 60
 
 
 def test_a_source_that_does_not_answer_is_counted_and_grows_old(docker: ScriptedDocker, intents: SqliteIntents) -> None:
@@ -243,4 +243,4 @@ def test_a_source_that_does_not_answer_is_counted_and_grows_old(docker: Scripted
 
     found = shown(registry)
     assert found['toolscale_source_connected{source="toolscale/docker"}'] == 0
-    assert found['toolscale_source_followed_seconds{source="toolscale/docker"}'] >= 100
+    assert found['toolscale_source_reconciled_seconds{source="toolscale/docker"}'] >= 100

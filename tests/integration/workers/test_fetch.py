@@ -93,8 +93,8 @@ def test_a_definition_nested_too_deeply_to_be_sent_on_is_left_out() -> None:
     with scripted_http(plays(lambda _: {"tools": [deep, tool("good")]})) as server:
         listing = fetch_tools_blocking("s", HttpTarget(server.url), Limits(timeout_s=60))
 
-    assert [each.name for each in listing.tools] == ["good"]
-    assert [each.name for each in listing.rejected] == ["deep"]
+    assert [definition.name for definition in listing.tools] == ["good"]
+    assert [rejected.name for rejected in listing.rejected] == ["deep"]
 
 
 def test_answers_over_an_event_stream_are_read() -> None:

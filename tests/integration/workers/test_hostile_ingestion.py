@@ -13,10 +13,10 @@ import pytest
 from shared.catalog import Listing, Scope, ServerRecord
 from shared.errors import (
     ListingTooLarge,
+    ProtocolViolation,
+    ServerAuthRequired,
     ServerError,
     ServerFailed,
-    ServerMisbehaved,
-    ServerRefused,
     ServerTimeout,
     ServerUnreachable,
 )
@@ -36,16 +36,16 @@ LIMITS = Limits(timeout_s=60, max_tools=5_000, max_pages=20, max_message_bytes=1
 IMPATIENT = replace(LIMITS, timeout_s=2)
 
 HOSTILE: dict[str, tuple[Callable[[Exchange], None], type[ServerError]]] = {
-    "401": (scripts.status(401), ServerRefused),
+    "401": (scripts.status(401), ServerAuthRequired),
     "500": (scripts.status(500), ServerFailed),
     "a hang": (scripts.on_tools_list(scripts.hangs), ServerTimeout),
     "a drip-feed": (scripts.on_tools_list(scripts.drips_json), ServerTimeout),
-    "a repeated cursor": (scripts.plays(circular), ServerMisbehaved),
+    "a repeated cursor": (scripts.plays(circular), ProtocolViolation),
     "endless pages": (scripts.plays(endless), ListingTooLarge),
     "100,000 tools": (scripts.plays(crowded), ListingTooLarge),
     "a description of 256 MB": (scripts.on_tools_list(scripts.huge_json), ListingTooLarge),
-    "invalid JSON": (scripts.on_tools_list(scripts.invalid_json), ServerMisbehaved),
-    "a protocol mismatch": (scripts.unknown_version, ServerMisbehaved),
+    "invalid JSON": (scripts.on_tools_list(scripts.invalid_json), ProtocolViolation),
+    "a protocol mismatch": (scripts.unknown_version, ProtocolViolation),
     "half a list": (scripts.dies_in_mid_list, ServerUnreachable),
 }
 
@@ -65,7 +65,7 @@ class Fleet:
         return fetch_tools_blocking(intent.server_id, HttpTarget(self.servers[intent.server_id].url), limits)
 
     def found(self) -> set[str]:
-        return {each.qualified_name for each in self.deps.index.tools(Scope(), limit=100).tools}
+        return {indexed.qualified_name for indexed in self.deps.index.tools(Scope(), limit=100).tools}
 
     def record(self, server_id: str) -> ServerRecord:
         record = self.deps.index.server(server_id)

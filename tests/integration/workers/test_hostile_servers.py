@@ -13,10 +13,10 @@ import pytest
 
 from shared.errors import (
     ListingTooLarge,
+    ProtocolViolation,
+    ServerAuthRequired,
     ServerError,
     ServerFailed,
-    ServerMisbehaved,
-    ServerRefused,
     ServerTimeout,
     ServerUnreachable,
 )
@@ -54,10 +54,10 @@ def assert_ends_in(kind: Kind, target: Target, limits: Limits) -> ServerError:
 
 
 HTTP: dict[str, tuple[Respond, Kind, str]] = {
-    "401": (status(401), ServerRefused, "HTTP 401"),
-    "403": (status(403), ServerRefused, "HTTP 403"),
-    "401 after connecting": (on_tools_list(status(401)), ServerRefused, "HTTP 401"),
-    "404": (status(404), ServerMisbehaved, "HTTP 404"),
+    "401": (status(401), ServerAuthRequired, "HTTP 401"),
+    "403": (status(403), ServerAuthRequired, "HTTP 403"),
+    "401 after connecting": (on_tools_list(status(401)), ServerAuthRequired, "HTTP 401"),
+    "404": (status(404), ProtocolViolation, "HTTP 404"),
     "429": (status(429), ServerFailed, "HTTP 429"),
     "500": (status(500), ServerFailed, "HTTP 500"),
     "503 after connecting": (on_tools_list(status(503)), ServerFailed, "HTTP 503"),
@@ -67,24 +67,24 @@ HTTP: dict[str, tuple[Respond, Kind, str]] = {
     "drip-fed body": (on_tools_list(scripts.drips_json), ServerTimeout, "no complete list"),
     "drip-fed events": (on_tools_list(scripts.drips_events), ServerTimeout, "no complete list"),
     "chatter of list_changed": (on_tools_list(scripts.chatters), ServerTimeout, "no complete list"),
-    "repeated cursor": (plays(circular), ServerMisbehaved, "same cursor twice"),
+    "repeated cursor": (plays(circular), ProtocolViolation, "same cursor twice"),
     "endless cursors": (plays(endless), ListingTooLarge, "30 pages"),
     "forgotten cursor": (on_tools_list(scripts.forgets_cursors), ServerFailed, "no longer accepts the cursor"),
     "100,000 tools on pages": (plays(crowded), ListingTooLarge, "10000 tools"),
     "huge description": (on_tools_list(scripts.huge_json), ListingTooLarge, "1048576 bytes"),
     "huge event": (on_tools_list(scripts.huge_event), ListingTooLarge, "1048576 bytes"),
     "declared size": (on_tools_list(scripts.declares_huge), ListingTooLarge, "1048576 bytes"),
-    "compressed body": (on_tools_list(scripts.zip_bomb), ServerMisbehaved, "compressed"),
-    "invalid JSON": (scripts.invalid_json, ServerMisbehaved, "-32700"),
-    "invalid JSON after connecting": (on_tools_list(scripts.invalid_json), ServerMisbehaved, "-32700"),
-    "HTML": (scripts.html, ServerMisbehaved, "text/html"),
-    "unknown version in initialize": (scripts.unknown_version, ServerMisbehaved, "1999-01-01"),
-    "unknown version in discover": (scripts.unknown_modern_version, ServerMisbehaved, "-32022"),
-    "redirect": (scripts.redirects("http://169.254.169.254/latest"), ServerMisbehaved, "redirects to"),
-    "redirect on the same host": (scripts.redirects("/elsewhere"), ServerMisbehaved, "redirects to /elsewhere"),
+    "compressed body": (on_tools_list(scripts.zip_bomb), ProtocolViolation, "compressed"),
+    "invalid JSON": (scripts.invalid_json, ProtocolViolation, "-32700"),
+    "invalid JSON after connecting": (on_tools_list(scripts.invalid_json), ProtocolViolation, "-32700"),
+    "HTML": (scripts.html, ProtocolViolation, "text/html"),
+    "unknown version in initialize": (scripts.unknown_version, ProtocolViolation, "1999-01-01"),
+    "unknown version in discover": (scripts.unknown_modern_version, ProtocolViolation, "-32022"),
+    "redirect": (scripts.redirects("http://169.254.169.254/latest"), ProtocolViolation, "redirects to"),
+    "redirect on the same host": (scripts.redirects("/elsewhere"), ProtocolViolation, "redirects to /elsewhere"),
     "death in mid-list": (scripts.dies_in_mid_list, ServerUnreachable, "broke"),
-    "wrong id": (scripts.wrong_id, ServerMisbehaved, "never sent (id 4711)"),
-    "tools that are no list": (plays(lambda _: {"tools": "none"}), ServerMisbehaved, "tools"),
+    "wrong id": (scripts.wrong_id, ProtocolViolation, "never sent (id 4711)"),
+    "tools that are no list": (plays(lambda _: {"tools": "none"}), ProtocolViolation, "tools"),
 }
 
 
@@ -121,14 +121,14 @@ def test_a_listener_that_never_answers_the_connection() -> None:
 
 
 SSE: dict[str, tuple[Respond, Kind]] = {
-    "401": (status(401), ServerRefused),
+    "401": (status(401), ServerAuthRequired),
     "500": (status(500), ServerFailed),
     "hang": (scripts.hangs, ServerTimeout),
-    "HTML": (scripts.html, ServerMisbehaved),
+    "HTML": (scripts.html, ProtocolViolation),
     "drip-fed events": (scripts.drips_events, ServerTimeout),
-    "no endpoint": (lambda exchange: exchange.send_events(), ServerMisbehaved),
+    "no endpoint": (lambda exchange: exchange.send_events(), ProtocolViolation),
     "huge event": (lambda exchange: exchange.send_events("a" * 3_000_000), ListingTooLarge),
-    "redirect": (scripts.redirects("http://169.254.169.254/"), ServerMisbehaved),
+    "redirect": (scripts.redirects("http://169.254.169.254/"), ProtocolViolation),
 }
 
 
@@ -145,10 +145,10 @@ STDIO: dict[str, tuple[Kind, str]] = {
     "stubborn": (ServerTimeout, "no complete list"),
     "drips": (ServerTimeout, "no complete list"),
     "chatters": (ServerTimeout, "no complete list"),
-    "babbles": (ServerMisbehaved, "{this is not JSON"),
-    "wrong_id": (ServerMisbehaved, "never sent (id 4711)"),
-    "unknown_version": (ServerMisbehaved, "1999-01-01"),
-    "circular": (ServerMisbehaved, "same cursor twice"),
+    "babbles": (ProtocolViolation, "{this is not JSON"),
+    "wrong_id": (ProtocolViolation, "never sent (id 4711)"),
+    "unknown_version": (ProtocolViolation, "1999-01-01"),
+    "circular": (ProtocolViolation, "same cursor twice"),
     "endless": (ListingTooLarge, "30 pages"),
     "crowded": (ListingTooLarge, "10000 tools"),
     "huge": (ListingTooLarge, "1048576 bytes"),
@@ -260,14 +260,14 @@ def test_a_tool_of_too_many_values_costs_its_siblings_nothing() -> None:
     with scripted_http(plays(messages.too_dense_tools)) as server:
         listing = fetch_tools_blocking("s", HttpTarget(server.url), Limits())
 
-    assert [each.name for each in listing.tools] == ["good"]
-    assert {each.reason for each in listing.rejected} == {"its definition holds more than 20000 values"}
+    assert [definition.name for definition in listing.tools] == ["good"]
+    assert {rejected.reason for rejected in listing.rejected} == {"its definition holds more than 20000 values"}
 
 
 def test_of_a_crowd_of_unusable_tools_a_hundred_are_named_and_the_others_counted() -> None:
     with scripted_http(plays(messages.one_page(*(["not a tool"] * 345), tool("good")))) as server:
         listing = fetch_tools_blocking("s", HttpTarget(server.url), Limits())
 
-    assert [each.name for each in listing.tools] == ["good"]
+    assert [definition.name for definition in listing.tools] == ["good"]
     assert len(listing.rejected) == 101
     assert listing.rejected[-1].reason == "245 more tools were left out"

@@ -22,9 +22,9 @@ from tests.support.waiting import eventually
 from workers.intents.redis_store import RedisIntents, connect
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.store import Backlog, Intent, IntentStore, MigrationProgress
-from workers.intents.transitions import Pace
+from workers.intents.transitions import RetryPolicy
 
-PACE = Pace(first_s=0.05, longest_s=0.2)
+PACE = RetryPolicy(first_s=0.05, longest_s=0.2)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.redis)])
@@ -34,7 +34,7 @@ def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Callable
     url = _emptied(request.getfixturevalue("redis_url")) if request.param == "redis" else None
 
     def open_store(resync_s: float = 0.0, first_s: float = 0.05, spacing_s: float = 0.0) -> IntentStore:
-        pace = Pace(first_s, longest_s=4 * first_s, resync_s=resync_s, spacing_s=spacing_s)
+        pace = RetryPolicy(first_s, longest_s=4 * first_s, resync_s=resync_s, min_interval_s=spacing_s)
         if url:
             opened.append(RedisIntents(connect(url), pace, lease_s=1.0, dead_letter_limit=3))
         else:
@@ -213,7 +213,7 @@ def test_a_suspect_is_looked_at_when_a_sweep_asks_for_it_and_not_sooner(store: I
         assert store.begin("s")
 
     delivered_again = store.begin("s")
-    announced_again = store.record(up(), due_in_s=0).needs_wake
+    announced_again = store.record(up(), due_in_s=0).needs_message
 
     assert (delivered_again, announced_again) == (None, False)
     eventually(lambda: store.claim_due(10) == ["s"])
@@ -245,11 +245,11 @@ def test_failed_looks_are_counted_until_one_succeeds(store: IntentStore) -> None
 
 
 def test_only_the_first_event_before_a_look_needs_a_message(store: IntentStore) -> None:
-    needs_wake = [store.record(event, due_in_s=60).needs_wake for event in (up(), changed(), down(), up())]
+    needs_message = [store.record(event, due_in_s=60).needs_message for event in (up(), changed(), down(), up())]
     store.begin("s")
-    during_the_look = [store.record(changed(), due_in_s=60).needs_wake for _ in range(3)]
+    during_the_look = [store.record(changed(), due_in_s=60).needs_message for _ in range(3)]
 
-    assert needs_wake == [True, False, False, False]
+    assert needs_message == [True, False, False, False]
     assert during_the_look == [True, False, False]
 
 
@@ -266,9 +266,9 @@ def test_two_looks_follow_at_once_and_a_third_waits(reopen: Callable[..., Intent
     look_at(store, up("s"))
     first = look_at(store, changed("s"))
 
-    assert store.record(changed("s"), due_in_s=60).needs_wake
+    assert store.record(changed("s"), due_in_s=60).needs_message
     assert store.begin("s") is None
-    assert not store.record(changed("s"), due_in_s=60).needs_wake
+    assert not store.record(changed("s"), due_in_s=60).needs_message
     assert store.claim_due(10) == []
 
     eventually(lambda: store.claim_due(10) == ["s"])
@@ -285,7 +285,7 @@ def test_what_is_new_of_a_server_waits_for_no_distance(reopen: Callable[..., Int
     store.record(changed("s"), due_in_s=60)
     assert store.begin("s") is None
 
-    assert store.record(news, due_in_s=60).needs_wake
+    assert store.record(news, due_in_s=60).needs_message
     assert store.begin("s") is not None
 
 
@@ -299,9 +299,9 @@ def look_at(store: IntentStore, event: ServerEvent) -> Intent:
 def test_a_message_that_died_with_its_process_is_sent_again(store: IntentStore) -> None:
     store.record(up(), due_in_s=60)
 
-    store.forget_messages()
+    store.clear_pending_messages()
 
-    assert store.record(changed(), due_in_s=60).needs_wake
+    assert store.record(changed(), due_in_s=60).needs_message
 
 
 def test_a_server_is_due_only_after_its_time_and_for_one_sweep(store: IntentStore) -> None:
@@ -336,10 +336,10 @@ def test_a_server_at_rest_is_left_alone_until_an_event(reopen: Callable[[float],
     store = reopen(0.01)
     store.record(up(), due_in_s=0)
 
-    store.rest("s", 1)
+    store.stop_retrying("s", 1)
 
     assert store.claim_due(10) == []
-    assert store.record(changed(), due_in_s=0).needs_wake
+    assert store.record(changed(), due_in_s=0).needs_message
     assert store.claim_due(10) == ["s"]
 
 
@@ -348,9 +348,9 @@ def test_an_event_that_came_while_a_server_was_given_up_is_not_lost(store: Inten
     store.begin("s")
     store.record(up(groups=["mended"]), due_in_s=60)
 
-    intent = store.rest("s", 1)
+    intent = store.stop_retrying("s", 1)
 
-    assert (intent.is_lagging, intent.awaited) == (True, True)
+    assert (intent.is_lagging, intent.message_pending) == (True, True)
     eventually(lambda: store.claim_due(10) == ["s"])
 
 
@@ -362,11 +362,11 @@ def test_an_event_that_came_during_a_failing_look_does_not_wait_for_the_backoff(
 
     asked_again, not_asked = store.fail("s", 1), store.fail("s", 2)
 
-    assert (asked_again.awaited, not_asked.awaited) == (True, False)
+    assert (asked_again.message_pending, not_asked.message_pending) == (True, False)
     assert _due_at(not_asked) - _due_at(asked_again) > 0.1
 
 
-@pytest.mark.parametrize("outcome", ["commit", "fail", "rest"])
+@pytest.mark.parametrize("outcome", ["commit", "fail", "stop_retrying"])
 def test_an_event_after_a_look_is_sent_although_a_sweep_came_during_it(store: IntentStore, outcome: str) -> None:
     store.record(up(), due_in_s=0)
     store.begin("s")
@@ -374,7 +374,7 @@ def test_an_event_after_a_look_is_sent_although_a_sweep_came_during_it(store: In
 
     getattr(store, outcome)("s", 1)
 
-    assert store.record(changed(), due_in_s=60).needs_wake
+    assert store.record(changed(), due_in_s=60).needs_message
 
 
 def test_a_look_from_before_the_store_was_lost_commits_no_more_than_was_asked_since(store: IntentStore) -> None:
@@ -409,7 +409,7 @@ def test_an_intent_that_cannot_be_read_is_replaced_when_its_server_is_announced(
     announced = store.record(up("spoiled", groups=["dev"]), due_in_s=0)
 
     assert readable == ["good"]
-    assert announced.needs_wake
+    assert announced.needs_message
     assert store.intent("spoiled") == announced.intent
 
 
@@ -431,8 +431,8 @@ def test_what_is_adopted_never_replaces_what_was_announced(store: IntentStore) -
     announced = store.record(up("announced", groups=["new"]), due_in_s=60).intent
     missing = announced.model_copy(update={"server_id": "missing", "desired": 8, "committed": 7, "due_at": 0.0})
 
-    assert store.adopt(missing)
-    assert not store.adopt(announced.model_copy(update={"desired": 8}))
+    assert store.insert_if_absent(missing)
+    assert not store.insert_if_absent(announced.model_copy(update={"desired": 8}))
 
     assert store.intent("announced") == announced
     assert store.claim_due(10) == ["missing"]
@@ -452,11 +452,11 @@ def test_how_far_a_migration_is_can_be_read_by_other_processes_until_there_is_no
 
 
 def test_a_store_keeps_its_mark_until_it_is_lost(reopen: Callable[[], IntentStore]) -> None:
-    was_new = not reopen().is_marked()
-    reopen().mark()
+    was_new = not reopen().is_complete()
+    reopen().mark_complete()
 
     assert was_new
-    assert reopen().is_marked()
+    assert reopen().is_complete()
 
 
 def test_a_lease_lets_one_run_in_and_the_next_when_it_ends(store: IntentStore) -> None:
@@ -488,7 +488,7 @@ def test_revisions_rise_without_gaps_in_order_over_processes_and_threads(reopen:
 
 def test_the_latest_dead_letters_are_kept_newest_first(store: IntentStore) -> None:
     for number in range(5):
-        store.bury(f"reason {number}", "\ud800" + "x" * 20_000)
+        store.add_dead_letter(f"reason {number}", "\ud800" + "x" * 20_000)
 
     letters = store.dead_letters(10)
 
@@ -500,7 +500,7 @@ def test_the_latest_dead_letters_are_kept_newest_first(store: IntentStore) -> No
 def test_the_backlog_is_of_looks_that_are_due_and_of_letters_that_are_kept(store: IntentStore) -> None:
     assert store.backlog() == Backlog(servers=0, due=0, overdue_s=0.0, dead_letters=0)
     store.record(up("later"), due_in_s=60)
-    store.bury("refused", "{}")
+    store.add_dead_letter("refused", "{}")
     store.record(up("now"), due_in_s=0)
 
     found = store.backlog()
@@ -564,7 +564,7 @@ def _emptied(url: str) -> str:
 
 
 def _in_threads(work: list[Callable[[], object]]) -> None:
-    threads = [threading.Thread(target=each) for each in work]
+    threads = [threading.Thread(target=action) for action in work]
     for thread in threads:
         thread.start()
     for thread in threads:

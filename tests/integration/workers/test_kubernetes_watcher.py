@@ -16,8 +16,8 @@ from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from tests.support.watched import generation, running, watching
 from workers.intents.sqlite_store import SqliteIntents
-from workers.intents.transitions import Pace
-from workers.sources.kubernetes import KINDS, MCP_SERVERS, SERVICES, Kind
+from workers.intents.transitions import RetryPolicy
+from workers.sources.kubernetes import MCP_SERVERS, RESOURCE_KINDS, SERVICES, ResourceKind
 from workers.sources.kubernetes_watch import KubernetesSource
 
 client = pytest.importorskip("kubernetes.client", reason="the extra `kubernetes` is not installed")
@@ -25,7 +25,7 @@ client = pytest.importorskip("kubernetes.client", reason="the extra `kubernetes`
 
 @pytest.fixture
 def intents(tmp_path: Path) -> Generator[SqliteIntents]:
-    with closing(SqliteIntents(tmp_path / "intents.sqlite3", Pace(1.0, 4.0))) as store:
+    with closing(SqliteIntents(tmp_path / "intents.sqlite3", RetryPolicy(1.0, 4.0))) as store:
         yield store
 
 
@@ -35,7 +35,7 @@ def cluster() -> Generator[ScriptedKubernetes]:
         yield scripted
 
 
-def source(cluster: ScriptedKubernetes, kind: Kind = SERVICES, least_watch_s: float = 1.0) -> KubernetesSource:
+def source(cluster: ScriptedKubernetes, kind: ResourceKind = SERVICES, least_watch_s: float = 1.0) -> KubernetesSource:
     configuration = client.Configuration(host=cluster.url)
     configuration.retries = False
     return KubernetesSource(kind, lambda: client.ApiClient(configuration), least_watch_s=least_watch_s)
@@ -212,15 +212,15 @@ def test_the_command_follows_the_kubeconfigs_cluster_until_it_is_stopped(
     config.write_text(json.dumps(kubeconfig(cluster.url)), encoding="utf-8")
     port = free_port()
     composition = Composition(
-        "", tmp_path, {"REDIS_URL": "", "KUBECONFIG": str(config), "TOOLSCALE_MONITOR_PORT": str(port)}
+        "", tmp_path, {"REDIS_URL": "", "KUBECONFIG": str(config), "TOOLSCALE_METRICS_PORT": str(port)}
     )
     with (
         composition.run("watch", "-m", "toolscale", "watch", "kubernetes") as watcher,
-        closing(SqliteIntents(tmp_path / "intents.sqlite3", Pace(1.0, 4.0))) as intents,
+        closing(SqliteIntents(tmp_path / "intents.sqlite3", RetryPolicy(1.0, 4.0))) as intents,
     ):
         eventually(lambda: set(running(intents)) == {"docs"}, 30, what=watcher.output())
         page = f"http://127.0.0.1:{port}/metrics"
-        shown = [f'toolscale_source_connected{{source="{kind.source}"}}' for kind in KINDS]
+        shown = [f'toolscale_source_connected{{source="{kind.source}"}}' for kind in RESOURCE_KINDS]
         eventually(lambda: all(name in scraped(page) for name in shown), 30, what=watcher.output())
         assert scraped(page)['toolscale_events_total{outcome="recorded",type="up"}'] == 1
         watcher.process.terminate()

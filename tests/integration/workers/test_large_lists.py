@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shared.catalog import Encoding, Listing
-from shared.slots import Turns
+from shared.slots import LargePayloadSlots
 from shared.text.tokens import Counter
 from shared.upstream.dial import HttpTarget, Target
 from tests.support.builders import up, write_path
@@ -40,9 +40,9 @@ class Fleet:
         self.listed: list[str] = []
         self.refused: set[str] = set()
         self._targets = targets
-        self._turns = Turns(1)
+        self._turns = LargePayloadSlots(1)
         held: dict[Encoding, Counter] = {"cl100k_base": self._count}
-        self._deps = replace(write_path(directory).deps, turns=self._turns, list_server=self._list, counters=held)
+        self._deps = replace(write_path(directory).deps, slots=self._turns, list_server=self._list, counters=held)
 
     def look(self, server_id: str) -> Ingested | None:
         self._deps.intents.record(up(server_id), due_in_s=60)
@@ -56,7 +56,7 @@ class Fleet:
         return listing
 
     def _take_turn(self, server_id: str) -> bool:
-        taken = self._turns.try_take(server_id)
+        taken = self._turns.try_acquire(server_id)
         if not taken:
             self.refused.add(server_id)
         return taken

@@ -14,15 +14,15 @@ import pytest
 from numpy.typing import NDArray
 from structlog.testing import capture_logs
 
-from query.catalogue import followed_catalogue
+from query.catalogue import live_catalogue
 from query.find import find_tool
-from query.search.live_index import Following
+from query.search.live_index import LiveIndex
 from query.search.request import FindRequest
 from shared.catalog import QueryVectors, Scope
 from shared.errors import LeaseHeld
 from shared.index.contract import ToolState
-from shared.index.engine import SERVERS_KIND, TOOLSETS_KIND, Engine, tools_kind
-from shared.index.open_versions import Editions, OpenEdition
+from shared.index.engine import SERVERS_SPEC, TOOLSETS_SPEC, Engine, tools_spec
+from shared.index.open_versions import IndexVersions, OpenVersion
 from shared.index.tool_index import QdrantIndex
 from shared.index.versions import IndexStore
 from shared.settings import load_settings
@@ -30,25 +30,25 @@ from shared.text.bm25 import query_terms
 from shared.text.embedding import Embedder
 from tests.chaos.interrupted import Leases, WithLeases
 from tests.support.builders import changed, definition, down, listing, up
-from tests.support.editions import (
+from tests.support.fakes import SaltedEmbedder, WithoutModel
+from tests.support.index_versions import (
     ENGINES,
     NEW,
     OLD,
     Catalogue,
+    active_version,
     catalogue,
-    edition,
-    forget_editions,
+    forget_versions,
+    index_version,
+    reconcile_all,
     running,
-    service_of,
-    settle,
     tools_found,
 )
-from tests.support.fakes import SaltedEmbedder, WithoutModel
 from tests.support.waiting import eventually
 from workers.dependencies import Dependencies
 from workers.intents.store import IntentStore
 from workers.maintenance.migrate import BATCH, MIGRATION_LEASE, migrate
-from workers.maintenance.rebuild import tend_index
+from workers.maintenance.rebuild import maintain_index
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -77,38 +77,38 @@ def fill(shop: Catalogue) -> None:
     deps = shop.worker(OLD)
     for event in (up("files", ["dev"]), up("clock"), up("gone")):
         shop.intents.record(event, due_in_s=0)
-    settle(deps)
+    reconcile_all(deps)
     shop.intents.record(down("gone"), due_in_s=0)
-    settle(deps)
-    assert deps.editions
-    deps.editions.store.mark()
+    reconcile_all(deps)
+    assert deps.versions
+    deps.versions.store.mark_complete()
 
 
 def wanting(shop: Catalogue, model: str = NEW) -> Dependencies:
     """Return a worker with the new model that has asked for it."""
     deps = shop.worker(model)
-    assert deps.own_model
-    deps.own_model.ask_once()
+    assert deps.rollout
+    deps.rollout.request_once()
     return deps
 
 
 def finish(deps: Dependencies) -> None:
     """Work on the coming edition, as sweeps have it worked on, until there is none."""
-    assert deps.editions
+    assert deps.versions
     for _ in range(20):
-        if deps.editions.store.service().coming is None:
+        if deps.versions.store.versions().next_version is None:
             return
         migrate(deps, lambda _: None)
     raise AssertionError("still not in service")
 
 
 def states(deps: Dependencies) -> dict[str, dict[str, ToolState]]:
-    index = service_of(deps).index
-    return {server_id: index.states(server_id) for server_id in index.owners()}
+    index = active_version(deps).index
+    return {server_id: index.tool_states(server_id) for server_id in index.servers_with_tools()}
 
 
 def counts(deps: Dependencies) -> dict[str, object]:
-    index = service_of(deps).index
+    index = active_version(deps).index
     tools = [*index.tools(Scope(), limit=100).tools, *index.tools(Scope(status="stopped"), limit=100).tools]
     return {tool.qualified_name: tool.token_counts for tool in tools}
 
@@ -123,8 +123,8 @@ def test_a_migration_that_lost_the_lease_of_a_server_has_it_looked_at_once_more(
             return super().passages(texts)
 
     deps = replace(shop.worker(NEW, Slow), intents=cast("IntentStore", WithLeases(shop.intents, leases)))
-    assert deps.own_model
-    deps.own_model.ask_once()
+    assert deps.rollout
+    deps.rollout.request_once()
 
     migrate(deps, lambda _: None)
 
@@ -135,30 +135,30 @@ def test_a_migration_that_lost_the_lease_of_a_server_has_it_looked_at_once_more(
 class LargeIndex(QdrantIndex):
     """An index in which it takes longer than a slice to ask who has tools."""
 
-    def owners(self) -> set[str]:
+    def servers_with_tools(self) -> set[str]:
         until = time.monotonic() + 2 * SHORT_SLICE_S
         eventually(lambda: time.monotonic() > until)
-        return super().owners()
+        return super().servers_with_tools()
 
 
-class LargeEditions(Editions):
+class LargeEditions(IndexVersions):
     """Editions of which the one in service is large."""
 
     def __init__(self, engine: Engine, own: Embedder) -> None:
         super().__init__(IndexStore(engine), own, SaltedEmbedder)
         self._engine = engine
 
-    def now(self) -> tuple[OpenEdition, OpenEdition | None]:
-        edition, coming = super().now()
-        tools = self._engine.collection(tools_kind(edition.edition))
-        servers, toolsets = self._engine.collection(SERVERS_KIND), self._engine.collection(TOOLSETS_KIND)
+    def current(self) -> tuple[OpenVersion, OpenVersion | None]:
+        edition, coming = super().current()
+        tools = self._engine.collection(tools_spec(edition.version))
+        servers, toolsets = self._engine.collection(SERVERS_SPEC), self._engine.collection(TOOLSETS_SPEC)
         large = LargeIndex(tools, servers, toolsets)
         return replace(edition, index=large), coming
 
 
 def closest_name(deps: Dependencies, text: str) -> float:
     """Return the cosine of the closest name in service to this text, embedded by the model in service."""
-    now = service_of(deps)
+    now = active_version(deps)
     (candidates,) = now.index.search([QueryVectors(now.embedder.query(text), query_terms(""))], Scope(), 5)
     return max(candidates.name.values())
 
@@ -178,35 +178,35 @@ class Dying(SaltedEmbedder):
 
 
 def test_the_first_workers_model_is_in_service_at_once(shop: Catalogue) -> None:
-    service = IndexStore(shop.engine).service()
+    service = IndexStore(shop.engine).versions()
 
-    assert (service.edition, service.coming) == (edition(OLD), None)
+    assert (service.active, service.next_version) == (index_version(OLD), None)
 
 
 def test_another_model_takes_over_with_everything_as_it_was_and_no_server_is_asked(shop: Catalogue) -> None:
-    before, counted, looks = states(shop.worker(OLD)), counts(shop.worker(OLD)), list(shop.world.looks)
+    before, counted, looks = states(shop.worker(OLD)), counts(shop.worker(OLD)), list(shop.world.listed)
 
     deps = wanting(shop)
-    assert service_of(deps).edition == edition(OLD)
+    assert active_version(deps).version == index_version(OLD)
     finish(deps)
 
-    assert service_of(deps).edition == edition(NEW)
+    assert active_version(deps).version == index_version(NEW)
     assert states(deps) == before
     assert counts(deps) == counted
     assert closest_name(deps, "scripted: get time") == pytest.approx(1, abs=1e-3)
-    assert shop.world.looks == looks
+    assert shop.world.listed == looks
 
 
 def test_a_server_that_was_down_is_carried_over_and_comes_back_without_embedding(shop: Catalogue) -> None:
     deps = wanting(shop)
     finish(deps)
     assert tools_found(deps, "stopped") == {"gone:old_tool"}
-    embedder = service_of(deps).embedder
+    embedder = active_version(deps).embedder
     assert isinstance(embedder, SaltedEmbedder)
     texts = len(embedder.embedded_texts)
 
     shop.intents.record(up("gone"), due_in_s=0)
-    settle(deps)
+    reconcile_all(deps)
 
     assert "gone:old_tool" in tools_found(deps)
     assert len(embedder.embedded_texts) == texts
@@ -215,8 +215,8 @@ def test_a_server_that_was_down_is_carried_over_and_comes_back_without_embedding
 def test_a_worker_with_the_model_in_service_starts_no_migration(shop: Catalogue) -> None:
     deps = wanting(shop, OLD)
 
-    assert deps.editions
-    assert deps.editions.store.service().coming is None
+    assert deps.versions
+    assert deps.versions.store.versions().next_version is None
 
 
 def test_what_changes_meanwhile_is_found_at_once_and_after_the_switch(shop: Catalogue) -> None:
@@ -225,14 +225,14 @@ def test_what_changes_meanwhile_is_found_at_once_and_after_the_switch(shop: Cata
     shop.world.servers["fresh"] = listing(definition("new_tool"))
     for event in (changed("files"), up("fresh"), down("clock")):
         shop.intents.record(event, due_in_s=0)
-    settle(deps)
+    reconcile_all(deps)
     truth = {"files:read_file", "files:copy_file", "fresh:new_tool"}
-    assert service_of(deps).edition == edition(OLD)
+    assert active_version(deps).version == index_version(OLD)
     assert tools_found(deps) == truth
 
     finish(deps)
 
-    assert service_of(deps).edition == edition(NEW)
+    assert active_version(deps).version == index_version(NEW)
     assert tools_found(deps) == truth
     assert closest_name(deps, "scripted: copy file") == pytest.approx(1, abs=1e-3)
 
@@ -245,7 +245,7 @@ def test_a_look_after_a_servers_visit_reaches_the_coming_edition_too(shop: Catal
         if server_id == "clock" and not seen:
             shop.world.servers["clock"] = listing(definition("get_time"), definition("stop_watch"))
             shop.intents.record(changed("clock"), due_in_s=0)
-            settle(deps)
+            reconcile_all(deps)
         seen.append(server_id)
 
     migrate(deps, change_what_was_visited)
@@ -263,13 +263,13 @@ def test_what_changes_between_the_last_comparison_and_the_switch_is_not_missing_
             shop.world.servers["files"] = listing(definition("read_file"), definition(f"tool_{number}"))
             shop.intents.record(changed("files"), due_in_s=0)
             shop.intents.record(up("clock") if number % 2 == 0 else down("clock"), due_in_s=0)
-            settle(deps)
+            reconcile_all(deps)
 
     for _ in range(5):
         migrate(deps, change_what_was_visited)
 
     last = next(numbers) - 1
-    assert service_of(deps).edition == edition(NEW)
+    assert active_version(deps).version == index_version(NEW)
     clock = set[str]() if last % 2 else {"clock:get_time", "clock:set_alarm"}
     assert tools_found(deps) == {"files:read_file", f"files:tool_{last}"} | clock
 
@@ -279,12 +279,12 @@ def test_what_is_left_of_an_abandoned_migration_does_not_come_back(shop: Catalog
     back = wanting(shop, OLD)
     shop.world.servers["files"] = listing(definition("read_file"))
     shop.intents.record(changed("files"), due_in_s=0)
-    settle(back)
+    reconcile_all(back)
 
     deps = wanting(shop)
     finish(deps)
 
-    assert service_of(deps).edition == edition(NEW)
+    assert active_version(deps).version == index_version(NEW)
     assert tools_found(deps) == {"files:read_file", "clock:get_time", "clock:set_alarm"}
 
 
@@ -304,7 +304,7 @@ def test_a_migration_that_was_killed_is_continued(shop: Catalogue, visits: int) 
     deps = wanting(shop)
     finish(deps)
 
-    assert service_of(deps).edition == edition(NEW)
+    assert active_version(deps).version == index_version(NEW)
     assert states(deps) == before
 
 
@@ -315,13 +315,13 @@ def test_a_look_killed_between_both_editions_is_repeated_for_both(shop: Catalogu
     dying = shop.worker(OLD, lambda model: Dying(model) if model == NEW else SaltedEmbedder(model))
 
     with pytest.raises(Killed):
-        settle(dying)
-    settle(deps)
-    assert deps.editions
-    coming = deps.editions.now()[1]
+        reconcile_all(dying)
+    reconcile_all(deps)
+    assert deps.versions
+    coming = deps.versions.current()[1]
 
     assert coming
-    assert coming.index.states("files").keys() >= {"copy_file"}
+    assert coming.index.tool_states("files").keys() >= {"copy_file"}
     assert "files:copy_file" in tools_found(deps)
 
 
@@ -329,12 +329,12 @@ def test_replicas_are_embedded_once(shop: Catalogue) -> None:
     for name in ("one", "two", "three"):
         shop.world.servers[name] = listing(definition("copied_tool"))
         shop.intents.record(up(name), due_in_s=0)
-    settle(shop.worker(OLD))
+    reconcile_all(shop.worker(OLD))
 
     deps = wanting(shop)
     finish(deps)
 
-    embedder = service_of(deps).embedder
+    embedder = active_version(deps).embedder
     assert isinstance(embedder, SaltedEmbedder)
     assert embedder.embedded_texts.count("scripted: copied tool") == 1
 
@@ -343,11 +343,11 @@ def test_a_server_that_is_being_looked_at_is_visited_later(shop: Catalogue) -> N
     deps = wanting(shop)
     with shop.intents.lease("clock"):
         migrate(deps, lambda _: None, slice_s=0.5)
-        assert service_of(deps).edition == edition(OLD)
+        assert active_version(deps).version == index_version(OLD)
 
     finish(deps)
 
-    assert service_of(deps).edition == edition(NEW)
+    assert active_version(deps).version == index_version(NEW)
     assert "clock:get_time" in tools_found(deps)
 
 
@@ -356,9 +356,9 @@ def test_of_two_workers_at_once_one_switches_once(shop: Catalogue) -> None:
         workers = [wanting(shop), wanting(shop)]
         turns = itertools.cycle(workers)
         with running(lambda: migrate(next(turns), lambda _: None), times=2):
-            eventually(lambda: service_of(workers[0]).edition == edition(NEW), 30)
+            eventually(lambda: active_version(workers[0]).version == index_version(NEW), 30)
 
-    assert [log["event"] for log in logs].count("edition_in_service") == 1
+    assert [log["event"] for log in logs].count("index_version_activated") == 1
 
 
 def test_only_one_process_migrates_at_a_time(shop: Catalogue) -> None:
@@ -366,7 +366,7 @@ def test_only_one_process_migrates_at_a_time(shop: Catalogue) -> None:
     with shop.intents.lease(MIGRATION_LEASE):
         migrate(deps, lambda _: None)
 
-        assert service_of(deps).edition == edition(OLD)
+        assert active_version(deps).version == index_version(OLD)
         with pytest.raises(LeaseHeld), shop.intents.lease(MIGRATION_LEASE):
             pass
 
@@ -374,22 +374,22 @@ def test_only_one_process_migrates_at_a_time(shop: Catalogue) -> None:
 def test_the_edition_that_was_in_service_is_removed_when_nobody_searches_it_any_more(shop: Catalogue) -> None:
     deps = wanting(shop)
     finish(deps)
-    assert deps.editions
+    assert deps.versions
 
-    assert deps.editions.store.drop_retired(older_than_s=600) == []
-    assert deps.editions.store.drop_retired(older_than_s=0) == [edition(OLD).name]
-    assert deps.editions.store.drop_retired(older_than_s=0) == []
+    assert deps.versions.store.drop_retired(older_than_s=600) == []
+    assert deps.versions.store.drop_retired(older_than_s=0) == [index_version(OLD).name]
+    assert deps.versions.store.drop_retired(older_than_s=0) == []
     assert "files:read_file" in tools_found(deps)
 
 
 def test_a_model_that_cannot_be_loaded_is_not_asked_for(shop: Catalogue) -> None:
     deps = shop.worker(NEW, lambda model: WithoutModel(model) if model == NEW else SaltedEmbedder(model))
-    assert deps.own_model
-    assert deps.editions
+    assert deps.rollout
+    assert deps.versions
 
-    deps.own_model.ask_once()
+    deps.rollout.request_once()
 
-    assert deps.editions.store.service().coming is None
+    assert deps.versions.store.versions().next_version is None
 
 
 def test_a_coming_model_that_breaks_is_given_up_and_tools_still_change(shop: Catalogue) -> None:
@@ -398,11 +398,11 @@ def test_a_coming_model_that_breaks_is_given_up_and_tools_still_change(shop: Cat
     shop.world.servers["clock"] = listing(definition("get_time"), definition("stop_watch"))
     shop.intents.record(changed("clock"), due_in_s=0)
 
-    settle(deps)
+    reconcile_all(deps)
 
     assert tools_found(deps) >= {"clock:get_time", "clock:stop_watch"}
-    assert deps.editions
-    assert deps.editions.store.service().coming is None
+    assert deps.versions
+    assert deps.versions.store.versions().next_version is None
 
 
 def test_an_old_model_that_is_gone_is_replaced_and_meanwhile_keywords_find(shop: Catalogue) -> None:
@@ -410,15 +410,15 @@ def test_an_old_model_that_is_gone_is_replaced_and_meanwhile_keywords_find(shop:
         return WithoutModel(model) if model == OLD else SaltedEmbedder(model)
 
     deps = shop.worker(NEW, without_old)
-    assert deps.own_model
-    assert deps.editions
-    deps.own_model.ask_once()
-    followed = Following(deps.editions)
-    found = followed_catalogue(followed, load_settings())
+    assert deps.rollout
+    assert deps.versions
+    deps.rollout.request_once()
+    followed = LiveIndex(deps.versions)
+    found = live_catalogue(followed, load_settings())
 
     meanwhile = find_tool(FindRequest(tool_description="get time"), Scope(), found)
     finish(deps)
-    followed.look()
+    followed.refresh()
     afterwards = find_tool(FindRequest(tool_description="get time"), Scope(), found)
 
     assert (meanwhile.tools[0].name, meanwhile.keywords_only) == ("get_time", True)
@@ -426,22 +426,22 @@ def test_an_old_model_that_is_gone_is_replaced_and_meanwhile_keywords_find(shop:
 
 
 def test_tools_from_before_editions_are_adopted_as_they_are(shop: Catalogue) -> None:
-    forget_editions(shop)
+    forget_versions(shop)
 
     deps = wanting(shop, OLD)
 
-    assert service_of(deps).edition == edition(OLD)
-    assert deps.editions
-    assert deps.editions.store.service().coming is None
+    assert active_version(deps).version == index_version(OLD)
+    assert deps.versions
+    assert deps.versions.store.versions().next_version is None
     assert "files:read_file" in tools_found(deps)
 
 
 def test_tools_from_before_editions_of_another_model_serve_until_they_are_made_anew(shop: Catalogue) -> None:
-    forget_editions(shop)
+    forget_versions(shop)
     store = IndexStore(shop.engine)
 
-    store.establish(edition(NEW), lambda: [OLD, NEW])
-    assert store.service().edition == edition(OLD)
+    store.ensure_active_version(index_version(NEW), lambda: [OLD, NEW])
+    assert store.versions().active == index_version(OLD)
     finish(wanting(shop))
 
     assert "files:read_file" in tools_found(shop.worker(NEW))
@@ -449,8 +449,8 @@ def test_tools_from_before_editions_of_another_model_serve_until_they_are_made_a
 
 def test_questions_are_answered_from_one_edition_at_every_moment(shop: Catalogue) -> None:
     asked = FindRequest(tool_description="get time")
-    reader = Following(Editions(IndexStore(shop.engine), SaltedEmbedder(OLD), SaltedEmbedder))
-    found = followed_catalogue(reader, load_settings(no_match_below=0.3))
+    reader = LiveIndex(IndexVersions(IndexStore(shop.engine), SaltedEmbedder(OLD), SaltedEmbedder))
+    found = live_catalogue(reader, load_settings(no_match_threshold=0.3))
     deps, numbers = wanting(shop), itertools.count()
 
     def ask() -> None:
@@ -468,17 +468,17 @@ def test_questions_are_answered_from_one_edition_at_every_moment(shop: Catalogue
         shop.world.servers["files"] = listing(definition("read_file"), definition(f"tool_{number}"))
         shop.intents.record(changed("files"), due_in_s=0)
         shop.intents.record(up("gone") if number % 2 else down("gone"), due_in_s=0)
-        settle(deps)
+        reconcile_all(deps)
 
-    with running(ask) as questions, running(change), running(reader.look):
+    with running(ask) as questions, running(change), running(reader.refresh):
         eventually(lambda: questions() > 10, 30)
         with running(lambda: migrate(deps, lambda _: None)):
-            eventually(lambda: reader.now().edition == edition(NEW), 60)
+            eventually(lambda: reader.current().version == index_version(NEW), 60)
         after = questions()
         eventually(lambda: questions() > after + 10, 30)
 
     last = next(numbers) - 1
-    settle(deps)
+    reconcile_all(deps)
     back = {"gone:old_tool"} if last % 2 else set[str]()
     assert tools_found(deps) == {"files:read_file", f"files:tool_{last}", "clock:get_time", "clock:set_alarm"} | back
 
@@ -486,7 +486,7 @@ def test_questions_are_answered_from_one_edition_at_every_moment(shop: Catalogue
 def test_a_large_server_is_carried_over_in_batches_between_which_it_may_be_looked_at(on_edge: Catalogue) -> None:
     on_edge.world.servers["large"] = listing(*(definition(f"tool_{i}") for i in range(2 * BATCH + 1)))
     on_edge.intents.record(up("large"), due_in_s=0)
-    settle(on_edge.worker(OLD))
+    reconcile_all(on_edge.worker(OLD))
     released: list[str] = []
 
     deps = wanting(on_edge)
@@ -494,24 +494,24 @@ def test_a_large_server_is_carried_over_in_batches_between_which_it_may_be_looke
     finish(deps)
 
     assert released.count("large") >= 3
-    assert len(service_of(deps).index.states("large")) == 2 * BATCH + 1
+    assert len(active_version(deps).index.tool_states("large")) == 2 * BATCH + 1
 
 
 def test_the_sweep_asks_for_the_migration_only_while_there_is_one(on_edge: Catalogue) -> None:
     asked: list[str] = []
 
-    tend_index(on_edge.worker(OLD), lambda: asked.append("before"))
+    maintain_index(on_edge.worker(OLD), lambda: asked.append("before"))
     deps = wanting(on_edge)
-    tend_index(deps, lambda: asked.append("while"))
+    maintain_index(deps, lambda: asked.append("while"))
     finish(deps)
-    tend_index(deps, lambda: asked.append("after"))
+    maintain_index(deps, lambda: asked.append("after"))
 
     assert asked == ["while"]
 
 
 def test_a_migration_goes_on_where_asking_who_has_tools_takes_longer_than_a_slice(on_edge: Catalogue) -> None:
     deps = wanting(on_edge)
-    large = replace(deps, editions=LargeEditions(on_edge.engine, deps.embedder))
+    large = replace(deps, versions=LargeEditions(on_edge.engine, deps.embedder))
     visited: list[str] = []
 
     migrate(large, visited.append, SHORT_SLICE_S)
@@ -538,6 +538,6 @@ def test_how_far_it_was_is_forgotten_when_the_model_in_service_is_wanted_again(o
     migrate(wanting(on_edge), lambda _: None, slice_s=0.0)
     assert on_edge.intents.migration() is not None
 
-    tend_index(wanting(on_edge, OLD), lambda: None)
+    maintain_index(wanting(on_edge, OLD), lambda: None)
 
     assert on_edge.intents.migration() is None

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from query.catalogue import followed_catalogue
+from query.catalogue import live_catalogue
 from query.find import find_tool
-from query.search.live_index import following
+from query.search.live_index import live_index
 from query.search.request import FindRequest
 from shared.catalog import Scope
 from shared.settings import Settings, load_settings
 from shared.text.embedding import BUNDLED_MODEL, bundled_model
 from shared.upstream.mcp_json import Config
 from tests.support.builders import definition, listing, up
-from tests.support.editions import NEW, OLD, catalogue, edition, service_of, settle, tools_found
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import scripted_http
+from tests.support.index_versions import NEW, OLD, active_version, catalogue, index_version, reconcile_all, tools_found
 from tests.support.waiting import eventually
 from toolscale.embedded.composition import Embedded, run_embedded
 from workers.maintenance.migrate import migrate
@@ -37,12 +37,12 @@ OTHER_REPOSITORY = "models--Qdrant--bge-small-en-v1.5-onnx-Q"
 MIGRATE = """
 import sys
 from pathlib import Path
-from tests.support.editions import NEW, catalogue
+from tests.support.index_versions import NEW, catalogue
 from workers.maintenance.migrate import migrate
 
 with catalogue("edge", Path(sys.argv[1])) as shop:
     deps = shop.worker(NEW)
-    deps.own_model.ask_once()
+    deps.rollout.request_once()
     for _ in range(100):
         migrate(deps, lambda server_id: print(server_id, flush=True))
 """
@@ -53,21 +53,21 @@ def test_a_migration_whose_process_was_killed_is_continued_by_the_next(tmp_path:
         shop.world.servers = {name: listing(definition("read"), definition(f"of_{name}")) for name in SERVERS}
         for name in SERVERS:
             shop.intents.record(up(name), due_in_s=0)
-        settle(shop.worker(OLD))
+        reconcile_all(shop.worker(OLD))
         before = tools_found(shop.worker(OLD))
 
     for visits in (3, 10):
         _kill_after(visits, tmp_path)
         with catalogue("edge", tmp_path) as shop:
             deps = shop.worker(NEW)
-            assert service_of(deps).edition == edition(OLD)
+            assert active_version(deps).version == index_version(OLD)
             assert tools_found(deps) == before
 
     with catalogue("edge", tmp_path) as shop:
         deps = shop.worker(NEW)
         for _ in range(10):
             migrate(deps, lambda _: None)
-        assert service_of(deps).edition == edition(NEW)
+        assert active_version(deps).version == index_version(NEW)
         assert tools_found(deps) == before
 
 
@@ -92,7 +92,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     (downloaded / "snapshots" / "1" / "model.onnx").rename(downloaded / "snapshots" / "1" / "model_optimized.onnx")
     (downloaded / "refs").mkdir()
     (downloaded / "refs" / "main").write_text("1")
-    return load_settings(data_dir=tmp_path / "data", retry_after_s=0.5)
+    return load_settings(data_dir=tmp_path / "data", redeliver_after_s=0.5)
 
 
 def test_serve_with_another_model_answers_from_the_old_one_until_the_new_one_is_there(settings: Settings) -> None:
@@ -105,13 +105,13 @@ def test_serve_with_another_model_answers_from_the_old_one_until_the_new_one_is_
             assert _model(first) == BUNDLED_MODEL
 
         other = settings.model_copy(update={"embedding_model": OTHER_MODEL})
-        with run_embedded(other) as second, following(second.editions, every_s=0.05) as followed:
-            answers = followed_catalogue(followed, other.model_copy(update={"no_match_below": -1.0}))
+        with run_embedded(other) as second, live_index(second.versions, every_s=0.05) as followed:
+            answers = live_catalogue(followed, other.model_copy(update={"no_match_threshold": -1.0}))
             second.announce(_config(server.url))
             models: list[str] = []
 
             def switched() -> bool:
-                models.append(followed.now().edition.model)
+                models.append(followed.current().version.model)
                 assert find_tool(asked, Scope(), answers).tools[0].name == "get_current_time"
                 return models[-1] == OTHER_MODEL
 
@@ -134,4 +134,4 @@ def _found(embedded: Embedded) -> int:
 
 
 def _model(embedded: Embedded) -> str:
-    return embedded.editions.now()[0].edition.model
+    return embedded.versions.current()[0].version.model

@@ -25,7 +25,7 @@ from tests.support.processes import Composition, Running
 from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from workers.intents.redis_store import RedisIntents, connect
-from workers.intents.transitions import Pace
+from workers.intents.transitions import RetryPolicy
 from workers.tasks import ACCEPT_EVENT
 
 pytestmark = pytest.mark.redis
@@ -44,7 +44,7 @@ class Monitored:
     @contextmanager
     def worker(self, *options: str, **environment: str) -> Generator[Running]:
         """Run the worker until the block ends; it is ready at the beginning."""
-        given = {"TOOLSCALE_MONITOR_PORT": str(self.port), **environment}
+        given = {"TOOLSCALE_METRICS_PORT": str(self.port), **environment}
         with self.composition.worker("worker", *options, **given) as worker:
             eventually(lambda: self.ready() == 200, 20, what=worker.output())
             yield worker
@@ -95,12 +95,12 @@ def test_a_worker_shows_what_it_did_and_what_waits(monitored: Monitored, produce
     pages = one_page(tool("read_file"), tool("write_file"))
     with (
         scripted_http(lambda exchange: exchange.play(pages)) as server,
-        closing(RedisIntents(connect(monitored.composition.redis_url), Pace(1.0, 4.0))) as intents,
+        closing(RedisIntents(connect(monitored.composition.redis_url), RetryPolicy(1.0, 4.0))) as intents,
         monitored.worker() as worker,
     ):
         announce(producer, "files", server.url)
         eventually(lambda: (found := intents.intent("files")) and not found.is_lagging, 30, what=worker.output())
-        wanted = 'toolscale_looks_total{result="changed"}'
+        wanted = 'toolscale_reconciles_total{result="changed"}'
         eventually(lambda: wanted in scraped(monitored.url("/metrics")), 10)
 
         found = scraped(monitored.url("/metrics"))
@@ -112,7 +112,7 @@ def test_a_worker_shows_what_it_did_and_what_waits(monitored: Monitored, produce
     assert found['toolscale_task_wait_seconds_count{task="toolscale.reconcile_server"}'] >= 1  # or said again
     assert (found["toolscale_servers_announced"], found["toolscale_intents_up"]) == (1, 1)
     assert found['toolscale_queue_messages{state="waiting"}'] == 0
-    assert 0 < found["toolscale_last_look_seconds"] < 60
+    assert 0 < found["toolscale_last_reconcile_seconds"] < 60
 
 
 def test_a_worker_that_no_longer_consumes_turns_red_within_half_a_minute(
@@ -182,7 +182,7 @@ def test_a_worker_counts_what_its_processes_did_where_they_keep_it(
     # no beat repeats a look here, so none may lose its lease on a busy machine
     given = {"PROMETHEUS_MULTIPROC_DIR": str(kept), "TOOLSCALE_LEASE_S": "10"}
     pages = one_page(tool("read_file"), tool("write_file"))
-    looks, changes = 'toolscale_looks_total{result="changed"}', 'toolscale_tool_changes_total{change="added"}'
+    looks, changes = 'toolscale_reconciles_total{result="changed"}', 'toolscale_tool_changes_total{change="added"}'
     with (
         scripted_http(lambda exchange: exchange.play(pages)) as server,
         monitored.worker("--pool", "processes", "--concurrency", "1", **given) as worker,
@@ -195,12 +195,12 @@ def test_a_worker_counts_what_its_processes_did_where_they_keep_it(
     assert (found[looks], found[changes]) == (1, 2)
     assert found['toolscale_stage_seconds_count{stage="fetch"}'] == 1
     assert found["toolscale_servers_announced"] == 1
-    assert "looks_not_counted" not in worker.output()
+    assert "multiprocess_metrics_disabled" not in worker.output()
 
 
 def test_a_worker_says_that_nobody_counts_the_looks_of_its_processes(monitored: Monitored) -> None:
     with monitored.worker("--pool", "processes", "--concurrency", "1") as worker:
-        worker.wait_for("looks_not_counted")
+        worker.wait_for("multiprocess_metrics_disabled")
 
 
 def test_a_worker_shows_how_it_follows_the_operators_file(monitored: Monitored, tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_a_worker_shows_how_it_follows_the_operators_file(monitored: Monitored, 
     followed, failed = (
         f'toolscale_source_lists_total{{result="{result}",source="toolscale/mcp.json"}}' for result in _RESULTS
     )
-    with monitored.worker(TOOLSCALE_CONFIG=str(config), TOOLSCALE_CONFIG_POLL_S="0.1") as worker:
+    with monitored.worker(TOOLSCALE_MCP_CONFIG=str(config), TOOLSCALE_CONFIG_POLL_S="0.1") as worker:
         eventually(lambda: scraped(monitored.url("/metrics")).get(followed), 20, what=worker.output())
         config.write_text("no JSON", encoding="utf-8")
         eventually(lambda: scraped(monitored.url("/metrics")).get(failed), 20, what=worker.output())
@@ -217,18 +217,18 @@ def test_a_worker_shows_how_it_follows_the_operators_file(monitored: Monitored, 
         found = scraped(monitored.url("/metrics"))
 
     assert found[followed] >= 1
-    assert found['toolscale_source_followed_seconds{source="toolscale/mcp.json"}'] > 0
+    assert found['toolscale_source_reconciled_seconds{source="toolscale/mcp.json"}'] > 0
 
 
-_RESULTS = ("followed", "failed")
+_RESULTS = ("reconciled", "failed")
 
 
 def test_beat_shows_that_it_ticks_and_turns_red_when_its_ticks_reach_nobody(monitored: Monitored) -> None:
     metrics = monitored.url("/metrics")
-    with monitored.composition.beat(TOOLSCALE_MONITOR_PORT=str(monitored.port)) as beat:
-        beat.wait_for("monitor_opened")
-        eventually(lambda: scraped(metrics)["toolscale_ticks_total"] >= 2, 20, what=beat.output())
-        assert scraped(metrics)["toolscale_last_tick_seconds"] < 15
+    with monitored.composition.beat(TOOLSCALE_METRICS_PORT=str(monitored.port)) as beat:
+        beat.wait_for("metrics_port_opened")
+        eventually(lambda: scraped(metrics)["toolscale_beat_ticks_total"] >= 2, 20, what=beat.output())
+        assert scraped(metrics)["toolscale_beat_last_tick_seconds"] < 15
         assert monitored.readiness() == (200, {"status": "ready", "checks": {"ticks": "ok"}})
 
         with connect(monitored.composition.redis_url) as redis:
@@ -237,11 +237,11 @@ def test_beat_shows_that_it_ticks_and_turns_red_when_its_ticks_reach_nobody(moni
 
         assert beat.process.poll() is None
         assert "not done for" in monitored.readiness()[1]["checks"]["ticks"]
-        assert scraped(metrics)["toolscale_last_tick_seconds"] > 10
+        assert scraped(metrics)["toolscale_beat_last_tick_seconds"] > 10
     assert beat.process.returncode == 0
 
 
 def test_a_port_in_use_costs_a_worker_its_metrics_and_nothing_else(monitored: Monitored) -> None:
-    with monitored.worker(), monitored.composition.worker("second", TOOLSCALE_MONITOR_PORT=str(monitored.port)) as two:
-        two.wait_for("monitor_not_opened")
+    with monitored.worker(), monitored.composition.worker("second", TOOLSCALE_METRICS_PORT=str(monitored.port)) as two:
+        two.wait_for("metrics_port_failed")
         assert two.process.poll() is None

@@ -11,25 +11,34 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from query.catalogue import followed_catalogue
+from query.catalogue import live_catalogue
 from query.find import find_tool
-from query.response.find_response import FindAnswer
-from query.search.live_index import Following
+from query.response.find_response import FindResponse
+from query.search.live_index import LiveIndex
 from query.search.request import FindRequest
 from shared.catalog import Scope
 from shared.errors import IndexLost, IndexUnavailable
 from shared.index.contract import SERVERS_COLLECTION
-from shared.index.open_versions import Editions
+from shared.index.open_versions import IndexVersions
 from shared.index.versions import IndexStore
 from shared.settings import load_settings
-from tests.support.builders import PACE, definition, down, listing, up
-from tests.support.editions import NEW, OLD, Catalogue, catalogue, edition, forget_editions, settle, tools_found
+from tests.support.builders import RETRY_POLICY, definition, down, listing, up
 from tests.support.fakes import SaltedEmbedder
+from tests.support.index_versions import (
+    NEW,
+    OLD,
+    Catalogue,
+    catalogue,
+    forget_versions,
+    index_version,
+    reconcile_all,
+    tools_found,
+)
 from workers.dependencies import Dependencies
 from workers.ingest import reconcile
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.store import Intent
-from workers.maintenance.rebuild import rebuild_if_lost, tend_index
+from workers.maintenance.rebuild import maintain_index, rebuild_if_lost
 from workers.maintenance.restore import restore_if_lost
 
 TRUTH = {"files:read_file", "clock:get_time"}
@@ -42,7 +51,7 @@ def _drop_all(shop: Catalogue) -> None:
 
 wipes: dict[str, Callable[[Catalogue], None]] = {
     "everything": _drop_all,
-    "the tools": lambda shop: shop.engine.drop(edition(OLD).name),
+    "the tools": lambda shop: shop.engine.drop(index_version(OLD).name),
     "the servers": lambda shop: shop.engine.drop(SERVERS_COLLECTION),
 }
 wiped = pytest.mark.parametrize("wipe", wipes.values(), ids=list(wipes))
@@ -65,14 +74,14 @@ def fill(shop: Catalogue) -> None:
     deps = shop.worker(OLD)
     for event in (up("files", ["dev"]), up("clock"), up("gone"), down("gone")):
         shop.intents.record(event, due_in_s=0)
-    settle(deps)
+    reconcile_all(deps)
     rebuild_if_lost(deps)
-    settle(deps)
+    reconcile_all(deps)
 
 
 def sweep(deps: Dependencies) -> list[str]:
     """Do what a sweep does; return the servers that are looked at."""
-    tend_index(deps, lambda: None)
+    maintain_index(deps, lambda: None)
     due = sorted(deps.intents.claim_due(100))
     for server_id in due:
         reconcile(server_id, deps)
@@ -100,7 +109,7 @@ def test_every_server_is_known_in_two_places_again_before_any_is_looked_at(shop:
     _drop_all(shop)
     rebuild_if_lost(shop.worker(OLD))
 
-    with closing(SqliteIntents(tmp_path / "wiped.sqlite3", PACE)) as wiped:
+    with closing(SqliteIntents(tmp_path / "wiped.sqlite3", RETRY_POLICY)) as wiped:
         restore_if_lost(replace(shop.worker(OLD), intents=wiped))
 
         known = {intent.server_id: intent.status for intent in wiped.intents()}
@@ -120,9 +129,9 @@ def test_a_server_that_comes_up_during_the_rebuilding_stays_up(shop: Catalogue, 
     deps = shop.worker(OLD)
     _drop_all(shop)
 
-    with closing(SpokenOfMeanwhile(tmp_path / "intents.sqlite3", PACE)) as intents:
+    with closing(SpokenOfMeanwhile(tmp_path / "intents.sqlite3", RETRY_POLICY)) as intents:
         rebuild_if_lost(replace(deps, intents=intents))
-    settle(deps)
+    reconcile_all(deps)
 
     assert tools_found(deps) == {*TRUTH, "gone:old_tool"}
 
@@ -144,7 +153,7 @@ def test_two_workers_that_find_the_index_lost_ask_for_each_server_once(shop: Cat
     before = {intent.server_id: intent.desired for intent in shop.intents.intents()}
     _drop_all(shop)
 
-    with closing(InBetween(tmp_path / "intents.sqlite3", PACE)) as intents, capture_logs() as logs:
+    with closing(InBetween(tmp_path / "intents.sqlite3", RETRY_POLICY)) as intents, capture_logs() as logs:
         intents.happens = lambda: rebuild_if_lost(replace(second, intents=intents))
         rebuild_if_lost(replace(first, intents=intents))
         after = {intent.server_id: intent.desired for intent in intents.intents()}
@@ -159,12 +168,15 @@ def test_two_workers_that_find_the_index_lost_ask_for_each_server_once(shop: Cat
 def test_whoever_asks_during_the_rebuilding_hears_that_there_is_more_to_come(
     shop: Catalogue, tmp_path: Path, lost: str, said: str
 ) -> None:
-    reader, deps = Following(Editions(IndexStore(shop.engine), SaltedEmbedder(OLD), SaltedEmbedder)), shop.worker(OLD)
-    found, asked = followed_catalogue(reader, load_settings()), FindRequest(tool_description="get time")
-    answers: list[FindAnswer] = []
+    reader, deps = (
+        LiveIndex(IndexVersions(IndexStore(shop.engine), SaltedEmbedder(OLD), SaltedEmbedder)),
+        shop.worker(OLD),
+    )
+    found, asked = live_catalogue(reader, load_settings()), FindRequest(tool_description="get time")
+    answers: list[FindResponse] = []
     wipes[lost](shop)
 
-    with closing(InBetween(tmp_path / "intents.sqlite3", PACE)) as intents:
+    with closing(InBetween(tmp_path / "intents.sqlite3", RETRY_POLICY)) as intents:
         intents.happens = lambda: answers.append(find_tool(asked, Scope(), found))
         rebuild_if_lost(replace(deps, intents=intents))
         answers.append(find_tool(asked, Scope(), found))
@@ -188,8 +200,8 @@ def test_collections_that_vanished_before_a_worker_started_are_filled_by_its_fir
 
 @wiped
 def test_a_running_query_service_says_so_and_answers_again(shop: Catalogue, wipe: Callable[[Catalogue], None]) -> None:
-    reader = Following(Editions(IndexStore(shop.engine), SaltedEmbedder(OLD), SaltedEmbedder))
-    found, asked = followed_catalogue(reader, load_settings()), FindRequest(tool_description="get time")
+    reader = LiveIndex(IndexVersions(IndexStore(shop.engine), SaltedEmbedder(OLD), SaltedEmbedder))
+    found, asked = live_catalogue(reader, load_settings()), FindRequest(tool_description="get time")
     tools = [tool.name for tool in find_tool(asked, Scope(), found).tools]
     wipe(shop)
 
@@ -205,7 +217,7 @@ def test_a_look_at_a_vanished_index_says_what_is_gone_and_is_repeated(shop: Cata
     wipes["the tools"](shop)
     shop.intents.record(up("files"), due_in_s=0)
 
-    with pytest.raises(IndexLost, match=edition(OLD).name):
+    with pytest.raises(IndexLost, match=index_version(OLD).name):
         reconcile("files", deps)
 
     sweep(deps)
@@ -216,7 +228,7 @@ def test_what_is_gone_is_counted_no_more_until_it_is_listed_again(shop: Catalogu
     deps = shop.worker(OLD)
     wipes["the tools"](shop)
 
-    tend_index(deps, lambda: None)
+    maintain_index(deps, lambda: None)
 
     assert not any(record.is_listed for record in deps.index.servers())
 
@@ -227,15 +239,15 @@ def test_a_new_catalogue_is_no_lost_one(tmp_path: Path) -> None:
         shop.intents.record(up("files"), due_in_s=0)
 
         rebuild_if_lost(shop.worker(OLD))
-        settle(shop.worker(OLD))
+        reconcile_all(shop.worker(OLD))
         sweep(shop.worker(OLD))
 
-    assert shop.world.looks == ["files"]
+    assert shop.world.listed == ["files"]
     assert "index_rebuilding" not in [log["event"] for log in logs]
 
 
 def test_an_index_from_before_editions_keeps_its_counts_while_its_servers_are_looked_at(shop: Catalogue) -> None:
-    forget_editions(shop)
+    forget_versions(shop)
     deps = shop.worker(OLD)
 
     rebuild_if_lost(deps)
@@ -248,16 +260,16 @@ def test_a_coming_edition_that_vanishes_is_made_again(shop: Catalogue) -> None:
     from workers.maintenance.migrate import migrate
 
     deps = shop.worker(NEW)
-    assert deps.editions
-    assert deps.own_model
-    deps.own_model.ask_once()
+    assert deps.versions
+    assert deps.rollout
+    deps.rollout.request_once()
     migrate(deps, lambda _: None, slice_s=0.05)
-    shop.engine.drop(edition(NEW).name)
+    shop.engine.drop(index_version(NEW).name)
 
     for _ in range(5):
         migrate(deps, lambda _: None)
 
-    assert deps.editions.store.service().edition == edition(NEW)
+    assert deps.versions.store.versions().active == index_version(NEW)
     assert tools_found(deps) == TRUTH
 
 
@@ -266,7 +278,7 @@ def test_a_directory_that_was_wiped_while_nobody_ran_is_filled_again(tmp_path: P
     with catalogue("edge", tmp_path) as shop:
         fill(shop)
         world = shop.world
-    below = {"everything": "", "the tools": edition(OLD).name, "the servers": SERVERS_COLLECTION}[lost]
+    below = {"everything": "", "the tools": index_version(OLD).name, "the servers": SERVERS_COLLECTION}[lost]
     shutil.rmtree(tmp_path / "index" / below)
 
     with catalogue("edge", tmp_path) as shop:

@@ -22,13 +22,13 @@ from workers.ingest import reconcile
 from workers.intents.redis_store import RedisIntents, connect
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.store import IntentStore
-from workers.intents.transitions import Pace
+from workers.intents.transitions import RetryPolicy
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-PACE = Pace(first_s=1.0, longest_s=4.0)
+PACE = RetryPolicy(first_s=1.0, longest_s=4.0)
 TOOLS = [definition(f"tool_{i}", f"Does thing {i} with a path", path={}) for i in range(20)]
 THREADS = 8
 

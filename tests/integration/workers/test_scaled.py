@@ -31,7 +31,7 @@ from tests.support.processes import Composition
 from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from workers.intents.redis_store import RedisIntents, connect
-from workers.intents.transitions import Pace
+from workers.intents.transitions import RetryPolicy
 from workers.tasks import ACCEPT_EVENT
 
 pytestmark = pytest.mark.redis
@@ -44,7 +44,7 @@ def composition(own_redis_url: str, tmp_path: Path) -> Composition:
 
 @pytest.fixture
 def intents(composition: Composition) -> Generator[RedisIntents]:
-    with closing(RedisIntents(connect(composition.redis_url), Pace(1.0, 4.0))) as store:
+    with closing(RedisIntents(connect(composition.redis_url), RetryPolicy(1.0, 4.0))) as store:
         yield store
 
 
@@ -89,8 +89,11 @@ def held(directory: Path) -> dict[str, tuple[str, int]]:
     with closing(open_index(load_settings(data_dir=directory), BUNDLED_MODEL, BUNDLED_DIMENSION)) as index:
         tools = index.tools(Scope(), limit=1000).tools
     return {
-        point_id(each.server_id, each.definition.name): (each.qualified_name, each.token_counts["cl100k_base"])
-        for each in tools
+        point_id(indexed.server_id, indexed.definition.name): (
+            indexed.qualified_name,
+            indexed.token_counts["cl100k_base"],
+        )
+        for indexed in tools
     }
 
 
@@ -222,7 +225,7 @@ def test_a_worker_announces_the_servers_of_the_operators_file(own_redis_url: str
     config = tmp_path / "mcp.json"
     servers = {"good": {"command": target.command, "args": list(target.args)}, "bad": {}}
     config.write_text(json.dumps({"mcpServers": servers}))
-    composition = Composition(own_redis_url, tmp_path, {"TOOLSCALE_CONFIG": str(config)})
+    composition = Composition(own_redis_url, tmp_path, {"TOOLSCALE_MCP_CONFIG": str(config)})
 
     with composition.worker() as worker:
         worker.wait_for('"event": "server_indexed"')

@@ -20,7 +20,7 @@ from tests.e2e.test_serve import serving
 from tests.support.builders import up
 from tests.support.collector import Collector, collecting
 from tests.support.docker_api import scripted_docker
-from tests.support.door import Producer
+from tests.support.events_api import Producer
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import ScriptedServer, scripted_http
 from tests.support.processes import Composition, Running
@@ -32,7 +32,9 @@ TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
 IN_TRACE = cast("RequestParamsMeta", {"traceparent": PARENT})
 
-LOOK = {("toolscale-worker", name) for name in ("look", "fetch", "MCP send tools/list", "count", "embed", "upsert")}
+LOOK = {
+    ("toolscale-worker", name) for name in ("reconcile", "fetch", "MCP send tools/list", "count", "embed", "upsert")
+}
 
 
 @pytest.fixture
@@ -61,8 +63,8 @@ def traced(collector: Collector) -> dict[str, str]:
 
 def asked_for_tools_in(server: ScriptedServer) -> list[str]:
     """Return the traces that the server was told of when it was asked for its tools."""
-    asked: list[dict[str, Any]] = [each.request_json for each in server.seen if each.method == "tools/list"]
-    return [each["params"]["_meta"]["traceparent"].split("-")[1] for each in asked]
+    asked: list[dict[str, Any]] = [request.request_json for request in server.seen if request.method == "tools/list"]
+    return [request["params"]["_meta"]["traceparent"].split("-")[1] for request in asked]
 
 
 @pytest.mark.redis
@@ -78,13 +80,13 @@ def test_one_trace_leads_from_the_command_that_emits_to_the_points_and_to_the_se
             check=False,
         )
         assert emitted.returncode == 0, emitted.stderr
-        eventually(lambda: collector.named("upsert") and collector.named("look"), 30, what=worker.output())
+        eventually(lambda: collector.named("upsert") and collector.named("reconcile"), 30, what=worker.output())
 
     (recorded,) = collector.named("record event")
     assert collector.names(recorded.trace) >= LOOK | {("toolscale", "record event")}
-    (look,) = collector.named("look")
+    (look,) = collector.named("reconcile")
     assert look.parent == recorded.span
-    assert {each.parent for name in ("fetch", "embed", "upsert") for each in collector.named(name)} == {look.span}
+    assert {span.parent for name in ("fetch", "embed", "upsert") for span in collector.named(name)} == {look.span}
     assert asked_for_tools_in(server) == [recorded.trace]
 
 
@@ -98,7 +100,7 @@ def test_a_look_goes_on_with_the_trace_of_a_producer(
     headers = {"traceparent": PARENT} if carrier == "message" else {}
     with composition.worker() as worker, Celery("producer", broker=composition.redis_url) as producer:
         producer.send_task(ACCEPT_EVENT, args=[given], queue="toolscale", headers=headers)
-        eventually(lambda: collector.named("look"), 30, what=worker.output())
+        eventually(lambda: collector.named("reconcile"), 30, what=worker.output())
 
     assert collector.names(TRACE) >= LOOK | {("toolscale-worker", "record event")}
 
@@ -108,17 +110,17 @@ def test_a_trace_comes_in_by_the_door_and_goes_on_in_a_pool_of_processes(
     composition: Composition, collector: Collector, server: ScriptedServer
 ) -> None:
     token, port = "a-token-for-traces", free_port()
-    door = {"TOOLSCALE_EVENTS_TOKEN": token, "TOOLSCALE_DOOR_PORT": str(port)}
+    door = {"TOOLSCALE_EVENTS_TOKEN": token, "TOOLSCALE_EVENTS_PORT": str(port)}
     with (
         composition.worker("worker", "--pool", "processes", "--concurrency", "1") as worker,
-        composition.run("door", "-m", "workers.events_api", **door) as opened,
+        composition.run("events-api", "-m", "workers.events_api", **door) as opened,
     ):
-        opened.wait_for("door_opened")
+        opened.wait_for("events_api_started")
         event = up("files", url=server.url).model_dump(mode="json")
         assert Producer(f"http://127.0.0.1:{port}", token).post(event, traceparent=PARENT).status == 202
-        eventually(lambda: collector.named("look"), 60, what=worker.output())
+        eventually(lambda: collector.named("reconcile"), 60, what=worker.output())
 
-    assert collector.names(TRACE) >= LOOK | {("toolscale-door", "record event")}
+    assert collector.names(TRACE) >= LOOK | {("toolscale-events-api", "record event")}
     assert asked_for_tools_in(server) == [TRACE]
 
 
@@ -135,11 +137,11 @@ def test_what_a_worker_recorded_last_is_sent_when_it_ends(
         event = up("files", url=server.url).model_dump(mode="json")
         producer.send_task(ACCEPT_EVENT, args=[event], queue="toolscale")
         worker.wait_for("server_indexed", 60)
-        before = collector.named("look")
+        before = collector.named("reconcile")
         assert worker.stop() == 0
 
     assert before == []
-    assert collector.named("look")
+    assert collector.named("reconcile")
 
 
 def test_what_a_watcher_records_begins_a_trace_of_its_own(tmp_path: Path, collector: Collector) -> None:

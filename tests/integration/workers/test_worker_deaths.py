@@ -27,7 +27,7 @@ from tests.support.waiting import eventually
 from workers.ingest import BATCH
 from workers.intents.redis_store import RedisIntents, connect
 from workers.intents.store import Intent
-from workers.intents.transitions import Pace
+from workers.intents.transitions import RetryPolicy
 
 pytestmark = [
     pytest.mark.redis,
@@ -76,7 +76,7 @@ def site(tmp_path: Path) -> Generator[Site]:
         opened.callback(server.kill)
         settings = {"TOOLSCALE_QUARANTINE_AFTER": str(LOOKS), "TOOLSCALE_RETRY_MAX_S": "2"}
         composition = Composition(server.url, tmp_path, settings)
-        intents = opened.enter_context(closing(RedisIntents(connect(server.url), Pace(1.0, 2.0))))
+        intents = opened.enter_context(closing(RedisIntents(connect(server.url), RetryPolicy(1.0, 2.0))))
         seen: list[str] = []
 
         def respond(exchange: Exchange) -> None:
@@ -182,11 +182,11 @@ def test_a_worker_outlives_a_redis_that_is_killed_again_and_again(site: Site) ->
 
 def _is_consuming(redis_url: str) -> bool:
     with closing(redis.Redis.from_url(redis_url)) as client:
-        return any(each["cmd"] == "brpop" for each in client.client_list())
+        return any(connection["cmd"] == "brpop" for connection in client.client_list())
 
 
 def test_a_worker_that_is_asked_to_end_interrupts_servers_that_hang_and_blames_none(site: Site) -> None:
-    patience = {"TOOLSCALE_SHUTDOWN_S": "0.5", "TOOLSCALE_LISTING_TIMEOUT_S": "120"}
+    patience = {"TOOLSCALE_SHUTDOWN_GRACE_S": "0.5", "TOOLSCALE_LISTING_TIMEOUT_S": "120"}
     with (
         scripted_http(on_tools_list(Exchange.hang)) as silent,
         site.composition.beat(),

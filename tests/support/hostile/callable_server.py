@@ -100,7 +100,8 @@ async def asks(context: Context, _arguments: Arguments) -> Any:
 
 
 TOOLS: dict[str, Callable[[Context, Arguments], Awaitable[Any]]] = {
-    each.__name__: each for each in (echo, rich, listed, hears, refuses, raises, steps, waits, huge, dies, asks)
+    function.__name__: function
+    for function in (echo, rich, listed, hears, refuses, raises, steps, waits, huge, dies, asks)
 }
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from query.history import open_history
 from query.history.periods import today
-from query.history.store import Given, Searched, ServerSize
+from query.history.store import AnswerEvent, SearchEvent, ServerSize
 from query.savings.savings import Baseline, saved_by_server
 from shared.settings import load_settings
 from tests.support.browser import browser
@@ -74,18 +74,18 @@ def _is_kept(directory: Path) -> bool:
 def _look_back(directory: Path) -> None:
     """Write the days before, of which a service that started just now knows nothing: servers came one by one."""
     with closing(open_history(load_settings(data_dir=directory))) as history:
-        sizes = sorted(history.sizes(today(), today())[today()].items(), key=lambda each: each[1].tokens)
+        sizes = sorted(history.sizes(today(), today())[today()].items(), key=lambda item: item[1].tokens)
         for back in range(1, DAYS_BEFORE):
             day, there = today() - timedelta(days=back), len(sizes) - back // 6
-            history.keep_sizes(day, dict(sizes[:there]))
+            history.store_sizes(day, dict(sizes[:there]))
             tokens, tools = _together([size for _, size in sizes[:there]])
             saved, largest = max(0, tokens - 100), {server: size.tokens for server, size in sizes[:there]}
             by_server = saved_by_server(Baseline(tokens, tools, largest=largest), {"git": 100}, saved)
-            searched = Searched(tokens, tools, own_tokens=900, tokens_saved=saved, saved_by_server=by_server)
+            searched = SearchEvent(tokens, tools, own_tokens=900, tokens_saved=saved, saved_by_server=by_server)
             # each another tool than the search before, which would make it a repeat
             tools_found = [("git", "git_log"), ("git", "git_status")] * 5
             found = tools_found[: back * 7 % 11]
-            history.add([Given(day, "anyone", {tool: 100}, 100, searched) for tool in found])
+            history.add([AnswerEvent(day, "anyone", {tool: 100}, 100, searched) for tool in found])
 
 
 def _together(sizes: list[ServerSize]) -> tuple[int, int]:
@@ -97,12 +97,12 @@ def _take(address: str, directory: Path) -> None:
     profile = directory / "chromium"
     profile.mkdir()
     with browser(profile) as chromium:
-        for each in SCREENSHOTS:
-            tab = chromium.tab(each.width, 600, dark=each.dark, scripts=False)
-            tab.open(address + each.path)
-            tab.screenshot(PICTURES / each.file, MAX_HEIGHT)
-            with Image.open(PICTURES / each.file) as picture:
-                picture.convert("RGB").quantize(COLOURS).save(PICTURES / each.file, optimize=True)
+        for screenshot in SCREENSHOTS:
+            tab = chromium.tab(screenshot.width, 600, dark=screenshot.dark, scripts=False)
+            tab.open(address + screenshot.path)
+            tab.screenshot(PICTURES / screenshot.file, MAX_HEIGHT)
+            with Image.open(PICTURES / screenshot.file) as picture:
+                picture.convert("RGB").quantize(COLOURS).save(PICTURES / screenshot.file, optimize=True)
 
 
 main()

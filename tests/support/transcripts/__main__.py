@@ -23,14 +23,14 @@ def main() -> None:
     """Ask each question in turn and put its answer below its marker."""
     text = DOCUMENT.read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as directory, serving_demo(ROOT / ".demo", Path(directory)) as url:
-        for each in TRANSCRIPTS:
-            if each.tool == "get_savings_report":
+        for transcript in TRANSCRIPTS:
+            if transcript.tool == "get_savings_report":
                 eventually(lambda: anyio.run(_is_recorded, url), what="what was saved to be recorded")
-            result = anyio.run(lambda: called(url, each.tool, **each.arguments))  # noqa: B023  # called at once
-            below = re.compile(rf"{re.escape(each.marker)}(\n{_FENCE}\n\n{_FENCE})?", re.DOTALL)
+            result = anyio.run(lambda: called(url, transcript.tool, **transcript.arguments))  # noqa: B023  # called at once
+            below = re.compile(rf"{re.escape(transcript.marker)}(\n{_FENCE}\n\n{_FENCE})?", re.DOTALL)
             if not below.search(text):
-                sys.exit(f"{DOCUMENT.name} has no line {each.marker}")
-            block = each.block(result)
+                sys.exit(f"{DOCUMENT.name} has no line {transcript.marker}")
+            block = transcript.block(result)
             text = below.sub(lambda _: block, text)  # noqa: B023  # called at once
     DOCUMENT.write_text(text, encoding="utf-8")
 

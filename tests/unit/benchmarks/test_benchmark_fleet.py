@@ -151,7 +151,7 @@ def test_a_corpus_is_played_by_one_server_for_each_of_its_names(tmp_path: Path) 
     with running_fleet(Fleet(kind="corpus", corpus=corpus(tmp_path), share=2)) as fleet:
         listings = [listed(server.url) for server in fleet.servers()]
 
-    found = {each.declared_name: [tool.name for tool in each.tools] for each in listings}
+    found = {listing.declared_name: [tool.name for tool in listing.tools] for listing in listings}
     assert found == {"Mail": ["send", "fetch"], "Maps": ["route"]}
 
 
@@ -171,7 +171,7 @@ def test_a_target_is_met_at_its_bound() -> None:
 
     found = targets(results().model_copy(update={"storm": None, "findable": Findables(runs=runs)}))
 
-    assert [each.is_met for each in found] == [True, False]
+    assert [target.is_met for target in found] == [True, False]
 
 
 def test_results_survive_being_kept_as_json() -> None:
@@ -232,6 +232,6 @@ def test_a_quick_run_measures_one_part_and_keeps_the_others(tmp_path: Path) -> N
     assert found.crowd
     replicas = found.crowd.replicas
     assert (replicas.tools, replicas.counted, replicas.embedded) == (18, 3, 6)
-    assert [(each.listings, each.tools_written) for each in found.crowd.resyncs] == [(6, 0), (6, 0), (2, 0)]
+    assert [(resync.listings, resync.tools_written) for resync in found.crowd.resyncs] == [(6, 0), (6, 0), (2, 0)]
     assert (found.storm, found.parts["storm"]) == (results().storm, results().parts["storm"])
     assert (tmp_path / "fleet.md").read_text(encoding="utf-8") == render(found)

@@ -19,5 +19,5 @@ def test_the_report_names_every_arrangement_and_every_size_of_batch() -> None:
 
     report = render(results)
 
-    assert all(f"| {each.pool.name} |" in report for each in results.arrangements)
-    assert all(f"| {each.size} | " in report for each in results.batches)
+    assert all(f"| {arrangement.pool.name} |" in report for arrangement in results.arrangements)
+    assert all(f"| {batch.size} | " in report for batch in results.batches)

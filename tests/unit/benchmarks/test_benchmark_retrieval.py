@@ -49,7 +49,7 @@ def test_a_corpus_is_its_servers_under_ids_that_the_product_takes(corpus: Path) 
         ("server-0", "Files of mine"),
         ("server-1", "mail"),
     ]
-    assert [each.description for each in servers[0].listing.tools] == ["Read a file from disk"]
+    assert [definition.description for definition in servers[0].listing.tools] == ["Read a file from disk"]
 
 
 def test_a_query_may_carry_steps(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_each_rival_uses_its_own_evidence() -> None:
 def test_a_higher_threshold_recognises_more_and_costs_more() -> None:
     judged = [Judged(0.6, 0.3, 0.2, 1.0), Judged(0.22, 0.1, 0.1, 0.5)]
 
-    points = {point.no_match_below: point for point in mean_curve({"set": JudgedSet(judged, [0.1, 0.3])})}
+    points = {point.no_match_threshold: point for point in mean_curve({"set": JudgedSet(judged, [0.1, 0.3])})}
 
     assert (points[0.15].tools_removed, points[0.15].servers_removed, points[0.15].lost_recall) == (50, 50, 0)
     assert (points[0.35].tools_removed, points[0.35].servers_removed, points[0.35].lost_recall) == (100, 100, 25)

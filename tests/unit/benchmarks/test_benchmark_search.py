@@ -19,7 +19,9 @@ SERVERS = [
     CorpusServer(
         f"server-{server}",
         f"Server {server}",
-        Listing("s", PROTOCOL_VERSION, tuple(make_tool("s", f"tool_{server}_{each}").definition for each in range(4))),
+        Listing(
+            "s", PROTOCOL_VERSION, tuple(make_tool("s", f"tool_{server}_{number}").definition for number in range(4))
+        ),
     )
     for server in range(3)
 ]
@@ -36,7 +38,7 @@ def test_a_corpus_is_repeated_until_there_are_so_many_tools() -> None:
 
     servers = fill(index, prepare(SERVERS, FakeEmbedder()), 30, groups=2)
 
-    assert servers == len(index.owners()) == len(index.servers()) == 8
+    assert servers == len(index.servers_with_tools()) == len(index.servers()) == 8
     assert index.token_sum(Scope(), "cl100k_base").counted == 30
     assert 0 < index.token_sum(Scope(groups=frozenset({"group-1"})), "cl100k_base").counted < 30
 

@@ -15,7 +15,7 @@ from benchmarks.throughput.embedded import embedded_settings
 from query.catalogue import Catalogue
 from query.history import recording
 from query.savings.ledger import Ledger
-from query.tools.registry import offers
+from query.tools.registry import builtin_tools
 from tests.support.calling import upstreams_to
 from tests.support.fakes import FakeEmbedder, FakeIndex
 from tests.support.quick_runs import quick_run
@@ -35,8 +35,8 @@ def test_the_report_has_a_line_for_every_question_and_every_way_to_call(kept: Re
 
     for served in kept.served:
         assert f"find_tool for {kept.plan.clients} clients at once, at {served.tools:,} tools" in report
-        assert all(f"| {each.what} |" in report for each in served.asked)
-        assert all(f"| {each.transport} | {each.protocol} |" in report for each in served.called)
+        assert all(f"| {question.what} |" in report for question in served.asked)
+        assert all(f"| {calls.transport} | {calls.protocol} |" in report for calls in served.called)
 
 
 def test_a_wait_beyond_the_target_is_not_hidden(kept: Results) -> None:
@@ -52,21 +52,21 @@ def test_a_quick_run_asks_every_tool_on_both_revisions_and_calls_over_both_trans
 
     found = Results.model_validate_json((tmp_path / "serving.json").read_text(encoding="utf-8"))
     (served,) = found.served
-    asked = {(each.what.split(",")[0], each.protocol) for each in served.asked}
+    asked = {(question.what.split(",")[0], question.protocol) for question in served.asked}
     revisions = ("2025-11-25", "2026-07-28")
     assert asked == {
-        (name, each) for name in (tool_names(tmp_path) - {"call_tool"}) | {"tools/list"} for each in revisions
+        (name, revision) for name in (tool_names(tmp_path) - {"call_tool"}) | {"tools/list"} for revision in revisions
     }
-    assert {(each.transport, each.protocol) for each in served.called} == {
-        (transport, each) for transport in ("streamable HTTP", "stdio") for each in revisions
+    assert {(calls.transport, calls.protocol) for calls in served.called} == {
+        (transport, revision) for transport in ("streamable HTTP", "stdio") for revision in revisions
     }
-    assert all(each.own.p50.median >= QUICK.work_ms for each in served.called)
-    assert [each.answers for each in served.crowds] == [QUICK.clients * QUICK.questions] * 2
+    assert all(calls.own.p50.median >= QUICK.work_ms for calls in served.called)
+    assert [crowd.answers for crowd in served.crowds] == [QUICK.clients * QUICK.questions] * 2
 
 
 def tool_names(directory: Path) -> set[str]:
     """Return the names of all tools that a query service offers."""
     index = FakeIndex()
     with recording(embedded_settings(directory)) as savings, closing(upstreams_to({})) as upstreams:
-        catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), savings=savings)
-        return {offer.tool.name for offer in offers(catalogue, upstreams)}
+        catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), recorder=savings)
+        return {offer.tool.name for offer in builtin_tools(catalogue, upstreams)}

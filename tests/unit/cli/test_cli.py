@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 
 from query.history import open_history
 from query.history.periods import today
-from query.history.store import Called, Given, Searched, ServerSize
+from query.history.store import AnswerEvent, CallEvent, SearchEvent, ServerSize
 from shared.errors import ConfigInvalid, EventInvalid, ServerNotRunning
 from shared.settings import load_settings
 from toolscale.app import app
 from toolscale.cli import main
 from toolscale.client.servers import rows, servers, table
-from toolscale.commands.catalogue import tell
+from toolscale.commands.catalogue import print_tools
 from toolscale.console import out
 from toolscale.embedded.serve import connection_help
 from workers.intents import open_intents
@@ -36,7 +36,12 @@ def test_emit_says_what_was_recorded() -> None:
     result = runner.invoke(app, ["emit", "up", "files", "--url", "http://127.0.0.1:1/mcp", "--group", "dev", "--json"])
 
     assert result.exit_code == 0
-    assert json.loads(result.stdout) == {"server_id": "files", "status": "running", "generation": 1, "woken": False}
+    assert json.loads(result.stdout) == {
+        "server_id": "files",
+        "status": "running",
+        "generation": 1,
+        "message_sent": False,
+    }
 
 
 def test_down_and_changed_follow_an_announced_server() -> None:
@@ -49,7 +54,7 @@ def test_down_and_changed_follow_an_announced_server() -> None:
 def test_an_event_for_a_misspelt_server_names_the_near_ones() -> None:
     runner.invoke(app, ["emit", "up", "files", "--url", "http://127.0.0.1:1/mcp"])
     with closing(open_intents(load_settings())) as intents:
-        intents.mark()
+        intents.mark_complete()
 
     result = runner.invoke(app, ["emit", "down", "flies"])
 
@@ -69,7 +74,7 @@ def test_an_event_for_a_misspelt_server_names_the_near_ones() -> None:
 )
 def test_a_refused_event_names_the_field_and_is_among_the_dead_letters(arguments: list[str], field: str) -> None:
     with closing(open_intents(load_settings())) as intents:
-        intents.mark()
+        intents.mark_complete()
 
     result = runner.invoke(app, ["emit", *arguments])
 
@@ -106,7 +111,7 @@ HOSTILE = "[/x] [red]\x1b[2J\x9b2J\u202e :smile:"
 
 def test_what_a_dead_letter_holds_is_shown_and_never_acted_upon(tmp_path: Path) -> None:
     with closing(open_intents(load_settings())) as intents:
-        intents.bury(f"because {HOSTILE}", HOSTILE + "\ud800")
+        intents.add_dead_letter(f"because {HOSTILE}", HOSTILE + "\ud800")
 
     as_table = runner.invoke(app, ["dead-letters"], terminal_width=200)
     as_json = runner.invoke(app, ["dead-letters", "--json"])
@@ -211,7 +216,7 @@ def test_a_resync_asks_for_a_look_at_all_that_should_run_or_at_those_named() -> 
     every = json.loads(runner.invoke(app, ["resync", "--json"]).stdout)
     named = runner.invoke(app, ["resync", "two"]).stdout
 
-    assert {(each["server_id"], each["generation"]) for each in every} == {("one", 2), ("two", 2)}
+    assert {(recorded["server_id"], recorded["generation"]) for recorded in every} == {("one", 2), ("two", 2)}
     assert named.startswith("two: recorded as generation 3 (running)")
 
 
@@ -231,9 +236,9 @@ def test_where_none_fits_the_nearest_are_named_and_what_is_not_counted_is_no_zer
     uncounted = {"tools": [{"server": "time", "name": "now", "summary": "now(): Tell"}], "token_metrics": searched}
 
     with out.capture() as nothing:
-        tell(none)
+        print_tools(none)
     with out.capture() as something:
-        tell(uncounted)
+        print_tools(uncounted)
 
     assert "None fits. The nearest: time:now, git:log" in nothing.get()
     assert "saved" not in nothing.get()
@@ -259,7 +264,7 @@ def test_the_version_is_printed() -> None:
 
 
 def test_what_to_paste_is_valid_json_and_names_the_file() -> None:
-    settings = load_settings(config=Path("/etc/my servers/mcp.json"), data_dir=Path("/var/lib/toolscale"))
+    settings = load_settings(mcp_config=Path("/etc/my servers/mcp.json"), data_dir=Path("/var/lib/toolscale"))
 
     text = connection_help("http://127.0.0.1:1/mcp", settings)
 
@@ -270,9 +275,9 @@ def test_what_to_paste_is_valid_json_and_names_the_file() -> None:
 def test_savings_are_read_from_the_file_of_a_service(tmp_path: Path) -> None:
     day = today()
     with closing(open_history(load_settings(data_dir=tmp_path))) as history:
-        history.add([Given(day, "ann", {("files", "read"): 10}, 10, Searched(1_000, 100, 60, 990))])
-        history.add([Called(day, "ann", "files", "read", 12_345)])
-        history.keep_sizes(day, {"files": ServerSize(7, 6_543)})
+        history.add([AnswerEvent(day, "ann", {("files", "read"): 10}, 10, SearchEvent(1_000, 100, 60, 990))])
+        history.add([CallEvent(day, "ann", "files", "read", 12_345)])
+        history.store_sizes(day, {"files": ServerSize(7, 6_543)})
 
     as_json = json.loads(runner.invoke(app, ["savings", "7d", "--json"]).stdout)
     for_people = runner.invoke(app, ["savings"]).stdout

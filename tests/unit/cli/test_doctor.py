@@ -47,10 +47,15 @@ def write(path: Path, text: str, mode: int = 0o600) -> Path:
 def test_an_empty_directory_has_no_problem_and_ends_with_0() -> None:
     result = CliRunner().invoke(app, ["doctor", "--json"])
 
-    found = [Finding.model_validate(each) for each in json.loads(result.stdout)]
+    found = [Finding.model_validate(document) for document in json.loads(result.stdout)]
     assert result.exit_code == 0
-    assert {each.about for each in found if each.level == "ok"} >= {"settings", "index", "model", "vocabularies"}
-    assert all(each.advice for each in found if each.level != "ok")
+    assert {finding.about for finding in found if finding.level == "ok"} >= {
+        "settings",
+        "index",
+        "model",
+        "vocabularies",
+    }
+    assert all(finding.advice for finding in found if finding.level != "ok")
 
 
 def test_a_problem_ends_with_1_and_is_said_with_what_to_do(tmp_path: Path) -> None:
@@ -72,14 +77,14 @@ def test_a_problem_ends_with_1_and_is_said_with_what_to_do(tmp_path: Path) -> No
     ],
 )
 def test_an_mcp_json_is_read(tmp_path: Path, text: str, expected: list[Level]) -> None:
-    assert levels(files.check_config, config=write(tmp_path / "x.json", text)) == expected
+    assert levels(files.check_config, mcp_config=write(tmp_path / "x.json", text)) == expected
 
 
 def test_a_misspelt_setting_is_named_with_the_one_that_was_meant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLSCALE_LOGLEVEL", "DEBUG")
     monkeypatch.setenv("TOOLSCALE_CREDENTIAL_DOCS", "a credential, no setting")
 
-    assert [(each.level, each.advice) for each in files.check_names(os.environ)] == [
+    assert [(finding.level, finding.advice) for finding in files.check_names(os.environ)] == [
         ("problem", "did you mean TOOLSCALE_LOG_LEVEL?"),
     ]
 
@@ -107,7 +112,7 @@ def test_settings_that_cannot_be_used_are_all_told_and_nothing_else_is_looked_at
 
     result = CliRunner().invoke(app, ["doctor", "--json"])
 
-    (told,) = [Finding.model_validate(each) for each in json.loads(result.stdout)]
+    (told,) = [Finding.model_validate(document) for document in json.loads(result.stdout)]
     assert result.exit_code == 1
     assert (told.about, told.level) == ("settings", "problem")
     assert all(name in told.found for name in ("port (TOOLSCALE_PORT)", "(TOOLSCALE_LOG_LEVEL)", "EVENTS_TOKEN"))
@@ -135,8 +140,8 @@ def test_files_that_hold_secrets_are_not_for_everyone(tmp_path: Path, mode: int,
 
 
 def test_a_token_file_that_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
-    assert levels(files.check_tokens, tokens=write(tmp_path / "t.toml", "[ann]\n")) == ["problem"]
-    assert levels(files.check_tokens, tokens=write(tmp_path / "t.toml", "")) == ["ok"]
+    assert levels(files.check_tokens, tokens_file=write(tmp_path / "t.toml", "[ann]\n")) == ["problem"]
+    assert levels(files.check_tokens, tokens_file=write(tmp_path / "t.toml", "")) == ["ok"]
 
 
 def test_a_data_directory_that_is_a_file_is_a_problem(tmp_path: Path) -> None:
@@ -149,9 +154,9 @@ def test_servers_that_wait_or_failed_and_refused_events_are_told() -> None:
         intents.record(up("late"), due_in_s=-100)
         intents.record(up("failing"), due_in_s=60)
         intents.fail("failing", 1, "failing: no answer")
-        intents.bury("because", "body")
+        intents.add_dead_letter("because", "body")
 
-    assert [(each.level, each.found) for each in findings(stores.check_intents)] == [
+    assert [(finding.level, finding.found) for finding in findings(stores.check_intents)] == [
         ("ok", "2 announced"),
         ("warning", "1 could not be listed: failing"),
         ("warning", "1 wait for a look that should have come"),
@@ -177,10 +182,10 @@ def test_a_redis_that_refuses_us_is_told_apart_from_one_that_is_not_there(own_re
         client.config_set("requirepass", "right")
 
     wrong = [own_redis_url, own_redis_url.replace("//", "//:wrong@")]
-    told = [each for url in wrong for each in findings(stores.check_redis, redis_url=url)]
+    told = [finding for url in wrong for finding in findings(stores.check_redis, redis_url=url)]
 
-    assert [each.level for each in told] == ["problem", "problem"]
-    assert all(each.found.endswith("refuses us") and "password" in each.advice for each in told)
+    assert [finding.level for finding in told] == ["problem", "problem"]
+    assert all(finding.found.endswith("refuses us") and "password" in finding.advice for finding in told)
     assert "wrong" not in str(told)
     assert levels(stores.check_redis, redis_url=own_redis_url.replace("//", "//:right@"))[0] == "ok"
 
@@ -195,7 +200,7 @@ def test_that_no_worker_answers_is_a_problem(own_redis_url: str) -> None:
 @pytest.mark.redis
 def test_a_redis_that_keeps_what_it_is_told_is_well_and_another_is_not(own_redis_url: str) -> None:
     def about_redis() -> list[tuple[str, Level]]:
-        return [(each.about, each.level) for each in findings(stores.check_redis, redis_url=own_redis_url)]
+        return [(finding.about, finding.level) for finding in findings(stores.check_redis, redis_url=own_redis_url)]
 
     well = about_redis()
     with redis.Redis.from_url(own_redis_url) as client:

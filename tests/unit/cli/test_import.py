@@ -15,8 +15,8 @@ from shared.errors import ConfigInvalid
 from shared.settings import load_settings
 from shared.upstream.mcp_json import read_config
 from toolscale.app import app
-from toolscale.importing.client_files import Client, Machine, Place, places
-from toolscale.importing.find import Findings, find_servers
+from toolscale.importing.client_files import Client, ClientFile, Machine, client_files
+from toolscale.importing.find import FoundServers, find_servers
 
 TIME = {"command": "uvx", "args": ["mcp-server-time"]}
 Write = Callable[[str, object], Path]
@@ -24,7 +24,7 @@ Write = Callable[[str, object], Path]
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for variable in ("XDG_CONFIG_HOME", "APPDATA", "CLAUDE_CONFIG_DIR", "TOOLSCALE_CONFIG"):
+    for variable in ("XDG_CONFIG_HOME", "APPDATA", "CLAUDE_CONFIG_DIR", "TOOLSCALE_MCP_CONFIG"):
         monkeypatch.delenv(variable, raising=False)
     home = tmp_path / "home"
     (home / "project").mkdir(parents=True)
@@ -57,9 +57,9 @@ def imported(home: Path) -> dict[str, Any]:
     return servers
 
 
-def found(home: Path, *named: Path, **settings: object) -> Findings:
+def found(home: Path, *named: Path, **settings: object) -> FoundServers:
     machine = Machine("linux", home, {})
-    looked_at = [Place(path) for path in named] or places(machine, home / "project", Client)
+    looked_at = [ClientFile(path) for path in named] or client_files(machine, home / "project", Client)
     return find_servers(looked_at, machine, load_settings(**settings))
 
 
@@ -90,14 +90,14 @@ def test_each_clients_own_file_is_found_on_each_system(home: Path, write: Write,
     )
     machine = Machine(system, home, {})
 
-    findings = find_servers(places(machine, home / "project", [client]), machine, load_settings())
+    findings = find_servers(client_files(machine, home / "project", [client]), machine, load_settings())
 
-    assert [(server.server_id, server.place.path) for server in findings.servers] == [("s", path)]
+    assert [(server.server_id, server.file.path) for server in findings.servers] == [("s", path)]
 
 
 def test_windows_and_linux_say_in_the_environment_where_settings_are(home: Path) -> None:
-    windows = places(Machine("win32", home, {"APPDATA": "/roaming"}), home, [Client.CLAUDE_DESKTOP])
-    linux = places(Machine("linux", home, {"XDG_CONFIG_HOME": "/xdg"}), home, [Client.CLAUDE_DESKTOP])
+    windows = client_files(Machine("win32", home, {"APPDATA": "/roaming"}), home, [Client.CLAUDE_DESKTOP])
+    linux = client_files(Machine("linux", home, {"XDG_CONFIG_HOME": "/xdg"}), home, [Client.CLAUDE_DESKTOP])
 
     assert [place.path for place in windows + linux] == [
         Path("/roaming/Claude/claude_desktop_config.json"),
@@ -212,7 +212,7 @@ def test_what_cannot_be_taken_over_is_named_with_the_reason(
     findings = found(home, path)
 
     assert [server.server_id for server in findings.servers] == ["good"]
-    assert [left_out.reason[: len(reason) + 5] for left_out in findings.left_out] == [f"bad: {reason}"]
+    assert [left_out.reason[: len(reason) + 5] for left_out in findings.skipped] == [f"bad: {reason}"]
 
 
 def test_servers_that_were_turned_off_in_claude_code_are_left_out(home: Path, write: Write) -> None:
@@ -223,7 +223,10 @@ def test_servers_that_were_turned_off_in_claude_code_are_left_out(home: Path, wr
     findings = found(home)
 
     assert [server.server_id for server in findings.servers] == ["three"]
-    assert {each.reason for each in findings.left_out} == {"one: it is disabled there", "two: it is disabled there"}
+    assert {skipped.reason for skipped in findings.skipped} == {
+        "one: it is disabled there",
+        "two: it is disabled there",
+    }
 
 
 @pytest.mark.parametrize(
@@ -249,7 +252,7 @@ def test_toolscale_itself_is_never_imported(home: Path, write: Write, entry: obj
     findings = found(home, path, public_url="https://tools.example.org/mcp")
 
     assert findings.servers == ()
-    assert [each.reason for each in findings.left_out] == [
+    assert [skipped.reason for skipped in findings.skipped] == [
         "innocent: it is Toolscale itself",
         "toolscale: it is Toolscale itself",
     ]
@@ -279,7 +282,7 @@ def test_a_broken_file_of_a_client_is_told_and_costs_the_others_nothing(home: Pa
     findings = found(home)
 
     assert [server.server_id for server in findings.servers] == ["s"]
-    assert findings.left_out[0].reason.startswith(f"{path}: not JSON")
+    assert findings.skipped[0].reason.startswith(f"{path}: not JSON")
 
 
 @pytest.mark.parametrize("document", ["{", "[]", {"editor.tabSize": 2}])

@@ -23,24 +23,24 @@ ALERTS = {
 
 # What is read every 15 s, in Prometheus's notation: `0+3x120` begins at 0 and grows by 3, 120 times; half an hour.
 Series = dict[str, str]
-WORKER, QUERY, DOOR = 'instance="worker:9464"', 'instance="query:8765"', 'instance="door:8766"'
+WORKER, QUERY, EVENTS_API = 'instance="worker:9464"', 'instance="query:8765"', 'instance="events-api:8766"'
 BEAT, WATCHER = 'instance="beat:9464"', 'instance="watch-docker:9464",source="docker"'
 SEARCHES = f'toolscale_request_seconds_bucket{{{QUERY},tool="find_tool",le="%s"}}'
 WELL: Series = {
     f'up{{job="toolscale-worker",{WORKER}}}': "1x120",
     f'up{{job="toolscale-query",{QUERY}}}': "1x120",
     f"toolscale_sweeps_total{{{WORKER}}}": "1+3x120",
-    f"toolscale_last_tick_seconds{{{BEAT}}}": "3x120",
-    f"toolscale_source_followed_seconds{{{WATCHER}}}": "20x120",
+    f"toolscale_beat_last_tick_seconds{{{BEAT}}}": "3x120",
+    f"toolscale_source_reconciled_seconds{{{WATCHER}}}": "20x120",
     f"toolscale_queue_oldest_seconds{{{WORKER}}}": "2x120",
-    f"toolscale_look_overdue_seconds{{{WORKER}}}": "0x120",
+    f"toolscale_reconcile_overdue_seconds{{{WORKER}}}": "0x120",
     f"toolscale_intents_up{{{WORKER}}}": "1x120",
     f"toolscale_index_up{{{QUERY}}}": "1x120",
-    f'toolscale_events_total{{{DOOR},type="up",outcome="recorded"}}': "0+1x120",
-    f'toolscale_events_total{{{DOOR},type="up",outcome="not_recorded"}}': "3x120",
-    f'toolscale_looks_total{{{WORKER},result="changed"}}': "0+1x120",
-    f'toolscale_looks_total{{{WORKER},result="not_listed"}}': "0+1x120",
-    f'toolscale_looks_total{{{WORKER},result="failed"}}': "5x120",
+    f'toolscale_events_total{{{EVENTS_API},type="up",outcome="recorded"}}': "0+1x120",
+    f'toolscale_events_total{{{EVENTS_API},type="up",outcome="not_recorded"}}': "3x120",
+    f'toolscale_reconciles_total{{{WORKER},result="changed"}}': "0+1x120",
+    f'toolscale_reconciles_total{{{WORKER},result="listing_failed"}}': "0+1x120",
+    f'toolscale_reconciles_total{{{WORKER},result="failed"}}': "5x120",
     f'toolscale_servers{{{QUERY},state="quarantined"}}': "0x120",
     f'toolscale_stalest_server_seconds{{{QUERY},server="docs"}}': "400x120",
     f"toolscale_dead_letters{{{WORKER}}}": "7x120",
@@ -59,14 +59,16 @@ TROUBLE: dict[str, Series] = {
     "ToolscaleNoWorker": {f'up{{job="toolscale-worker",{WORKER}}}': "1x40 0x80"},
     "ToolscaleNoQueryService": {f'up{{job="toolscale-query",{QUERY}}}': "1x40 _x80"},
     "ToolscaleNothingSwept": {f"toolscale_sweeps_total{{{WORKER}}}": "1+3x40 121x80"},
-    "ToolscaleBeatSilent": {f"toolscale_last_tick_seconds{{{BEAT}}}": "3x40 3+15x80"},
+    "ToolscaleBeatSilent": {f"toolscale_beat_last_tick_seconds{{{BEAT}}}": "3x40 3+15x80"},
     "ToolscaleQueueOld": {f"toolscale_queue_oldest_seconds{{{WORKER}}}": "2x40 2+15x80"},
-    "ToolscaleLooksOverdue": {f"toolscale_look_overdue_seconds{{{WORKER}}}": "0x40 0+15x80"},
+    "ToolscaleReconcilesOverdue": {f"toolscale_reconcile_overdue_seconds{{{WORKER}}}": "0x40 0+15x80"},
     "ToolscaleIntentsDown": {f"toolscale_intents_up{{{WORKER}}}": "1x40 0x80"},
-    "ToolscaleSourceNotFollowed": {f"toolscale_source_followed_seconds{{{WATCHER}}}": "20x40 20+15x80"},
-    "ToolscaleEventsNotRecorded": {f'toolscale_events_total{{{DOOR},type="up",outcome="not_recorded"}}': "3x40 3+1x80"},
+    "ToolscaleSourceNotFollowed": {f"toolscale_source_reconciled_seconds{{{WATCHER}}}": "20x40 20+15x80"},
+    "ToolscaleEventsNotRecorded": {
+        f'toolscale_events_total{{{EVENTS_API},type="up",outcome="not_recorded"}}': "3x40 3+1x80"
+    },
     "ToolscaleIndexDown": {f"toolscale_index_up{{{QUERY}}}": "1x40 0x80"},
-    "ToolscaleLooksFail": {f'toolscale_looks_total{{{WORKER},result="failed"}}': "5x40 5+1x80"},
+    "ToolscaleReconcilesFail": {f'toolscale_reconciles_total{{{WORKER},result="failed"}}': "5x40 5+1x80"},
     "ToolscaleServersQuarantined": {f'toolscale_servers{{{QUERY},state="quarantined"}}': "0x40 1x80"},
     "ToolscaleServerStale": {f'toolscale_stalest_server_seconds{{{QUERY},server="docs"}}': "400x40 1900+15x80"},
     "ToolscaleDeadLetters": {f"toolscale_dead_letters{{{WORKER}}}": "7x100 8x20"},

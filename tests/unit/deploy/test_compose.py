@@ -95,7 +95,7 @@ def test_a_workflow_runs_actions_of_exact_commits_and_may_only_read(name: str) -
     used = re.findall(r"uses: (.*)$", text, re.MULTILINE)
 
     assert used
-    assert [each for each in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each)] == []
+    assert [action for action in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action)] == []
     assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
 
 
@@ -184,10 +184,10 @@ def test_who_only_looks_does_not_reach_the_stores(name: str) -> None:
     [
         ("worker", {"redis", "qdrant"}),
         ("beat", {"redis"}),
-        ("listening", {"redis"}),
+        ("notifications", {"redis"}),
         ("watch-docker", {"redis"}),
         ("watch-kubernetes", {"redis"}),
-        ("door", {"redis"}),
+        ("events-api", {"redis"}),
         ("query", {"qdrant"}),
         ("flower", {"redis"}),
     ],
@@ -221,19 +221,19 @@ def test_the_module_that_a_command_names_exists(name: str) -> None:
 def test_a_worker_that_is_asked_to_end_has_the_time_it_takes() -> None:
     grace_s = int(SERVICES["worker"]["stop_grace_period"].removesuffix("s"))
 
-    assert grace_s >= Settings().shutdown_s + 10
+    assert grace_s >= Settings().shutdown_grace_s + 10
 
 
 def mounted(service: str, target: str) -> dict[str, Any]:
     """Return what a service has at this path."""
-    (mount,) = (each for each in SERVICES[service]["volumes"] if each["target"] == target)
+    (mount,) = (volume for volume in SERVICES[service]["volumes"] if volume["target"] == target)
     return cast("dict[str, Any]", mount)
 
 
-@pytest.mark.parametrize("name", ["worker", "listening", "query"])
+@pytest.mark.parametrize("name", ["worker", "notifications", "query"])
 def test_who_lists_hears_and_calls_reads_the_operators_file_which_has_a_default(name: str) -> None:
     mount = mounted(name, "/etc/toolscale/config")
-    config = Path(SERVICES[name]["environment"]["TOOLSCALE_CONFIG"])
+    config = Path(SERVICES[name]["environment"]["TOOLSCALE_MCP_CONFIG"])
 
     assert str(config.parent) == mount["target"]
     assert read_config(directory_of(mount, "CONFIG_DIR") / config.name, {}).targets == {}
@@ -251,15 +251,15 @@ def test_secrets_are_given_to_the_services_that_use_them_alone() -> None:
         if name in OURS
     }
 
-    assert knows_credentials == {"worker", "listening", "query"}
+    assert knows_credentials == {"worker", "notifications", "query"}
     assert given == {
         "worker": set(),
         "beat": set(),
-        "listening": set(),
+        "notifications": set(),
         "watch-docker": set(),
         "watch-kubernetes": set(),
         "query": set(),
-        "door": {"TOOLSCALE_EVENTS_TOKEN"},
+        "events-api": {"TOOLSCALE_EVENTS_TOKEN"},
         "flower": {"FLOWER_BASIC_AUTH"},
     }
     for name in knows_credentials:
@@ -284,23 +284,23 @@ def test_the_query_service_reads_callers_from_a_directory_and_asks_for_tokens_wh
 
     assert read_tokens(callers / "tokens.toml") == {}
     # as `.env` says it: nothing is put in its place
-    assert settings.isdisjoint({"TOOLSCALE_TOKENS", "TOOLSCALE_JWT_JWKS"})
+    assert settings.isdisjoint({"TOOLSCALE_TOKENS_FILE", "TOOLSCALE_JWT_JWKS"})
     assert {"path": ".env", "required": False} in SERVICES["query"]["env_file"]
 
 
-@pytest.mark.parametrize("name", ["worker", "listening", "query"])
+@pytest.mark.parametrize("name", ["worker", "notifications", "query"])
 def test_who_reaches_servers_has_their_credentials_and_no_other_service_does(name: str) -> None:
     mount = mounted(name, "/etc/toolscale/credentials")
     others = [service for service in SERVICES.values() if "env_file" not in service]
 
-    assert [each.name for each in directory_of(mount, "CREDENTIALS_DIR").iterdir()] == [".gitignore"]
+    assert [file.name for file in directory_of(mount, "CREDENTIALS_DIR").iterdir()] == [".gitignore"]
     assert SERVICES[name]["environment"]["TOOLSCALE_CREDENTIALS_DIR"] == mount["target"]
     assert all("credentials" not in str(service.get("volumes")) for service in others)
 
 
 CHECKED_BY_HTTP = (
-    *("qdrant", "worker", "beat", "listening", "watch-docker", "watch-kubernetes"),
-    *("door", "query", "flower"),
+    *("qdrant", "worker", "beat", "notifications", "watch-docker", "watch-kubernetes"),
+    *("events-api", "query", "flower"),
 )
 
 
@@ -349,16 +349,16 @@ def test_prometheus_reads_every_service_of_ours_at_the_port_where_it_shows_metri
     read = {name: str(entry["port"]) for entry in found for name in entry["names"]}
 
     environment = {name: SERVICES[name]["environment"] for name in OURS if name != "flower"}
-    ports = ("TOOLSCALE_MONITOR_PORT", "TOOLSCALE_PORT", "TOOLSCALE_DOOR_PORT")
+    ports = ("TOOLSCALE_METRICS_PORT", "TOOLSCALE_PORT", "TOOLSCALE_EVENTS_PORT")
     assert read == {name: next(given[port] for port in ports if port in given) for name, given in environment.items()}
-    assert {environment[name]["TOOLSCALE_METRICS_OPEN"] for name in ("query", "door")} == (
-        {"${TOOLSCALE_METRICS_OPEN:-true}"}
+    assert {environment[name]["TOOLSCALE_METRICS_PUBLIC"] for name in ("query", "events-api")} == (
+        {"${TOOLSCALE_METRICS_PUBLIC:-true}"}
     )
 
 
 @pytest.mark.parametrize("name", ["prometheus", "grafana"])
 def test_monitoring_is_started_on_demand_with_files_that_exist(name: str) -> None:
-    mounts = [cast("dict[str, Any]", each) for each in SERVICES[name]["volumes"] if isinstance(each, dict)]
+    mounts = [cast("dict[str, Any]", volume) for volume in SERVICES[name]["volumes"] if isinstance(volume, dict)]
 
     assert SERVICES[name]["profiles"] == ["monitoring"]
     assert all((ROOT / mount["source"]).is_dir() and mount["read_only"] for mount in mounts)
@@ -386,10 +386,10 @@ def test_flower_does_not_start_without_a_password() -> None:
 
 
 def test_the_door_is_opened_on_demand_and_not_without_a_token() -> None:
-    door = SERVICES["door"]
+    events_api = SERVICES["events-api"]
 
-    assert door["profiles"] == ["door"]
-    assert door["environment"]["TOOLSCALE_EVENTS_TOKEN"] == "${TOOLSCALE_EVENTS_TOKEN:-}"
+    assert events_api["profiles"] == ["events-api"]
+    assert events_api["environment"]["TOOLSCALE_EVENTS_TOKEN"] == "${TOOLSCALE_EVENTS_TOKEN:-}"
 
 
 def test_the_image_is_built_on_an_exact_version_and_runs_as_nobody_special() -> None:

@@ -51,7 +51,7 @@ def panels() -> list[dict[str, Any]]:
 
 
 def expressions() -> list[str]:
-    return [rule["expr"] for rule in rules()] + [target["expr"] for each in panels() for target in each["targets"]]
+    return [rule["expr"] for rule in rules()] + [target["expr"] for panel in panels() for target in panel["targets"]]
 
 
 def selected(expression: str) -> Iterator[tuple[Metric, str, dict[str, str]]]:
@@ -69,7 +69,7 @@ def test_an_expression_asks_for_metrics_labels_and_values_that_exist(expression:
     for metric, name, matched in selected(expression):
         labels = OF_ALL | set(metric.labels) | (OF_BUCKETS if name.endswith("_bucket") else NOTHING)
         assert matched.keys() <= labels, expression
-        for value in (each for values in matched.values() for each in values.split("|")):
+        for value in (value for values in matched.values() for value in values.split("|")):
             assert f"`{value}`" in metric.description or value == "find_tool", f"{value}: {expression}"
         known |= labels
 
@@ -80,7 +80,7 @@ def test_every_metric_is_shown_by_the_dashboard() -> None:
     shown = {metric.name for target in _targets() for metric, _, _ in selected(target["expr"])}
 
     # the age of the process's own last look says little beside that of the catalogue
-    assert {metric.name for metric in DECLARED} - shown == {"toolscale_last_look_seconds", *_COUNTED_ELSEWHERE}
+    assert {metric.name for metric in DECLARED} - shown == {"toolscale_last_reconcile_seconds", *_COUNTED_ELSEWHERE}
 
 
 # a sweep's servers are looks, and the servers that are announced are those of the catalogue, a moment earlier

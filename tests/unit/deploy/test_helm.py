@@ -40,7 +40,7 @@ from tests.support.chart import (
 )
 from toolscale.app import app
 from workers.celery_app import build_app
-from workers.sources.kubernetes import KINDS
+from workers.sources.kubernetes import RESOURCE_KINDS
 
 FILES = ("minimal", "full")
 VERSIONS = ("1.29", "1.37")  # the oldest that the chart takes, and the newest with schemas here
@@ -53,14 +53,14 @@ each_deployment = pytest.mark.parametrize("name", FULL)
 def test_the_chart_passes_a_strict_lint(file: str) -> None:
     report = helm.lint(str(CHART), values_of(file), strict=True, namespace="tools")
 
-    assert [each for each in report["messages"] if each["severity"] > 1] == []
+    assert [message for message in report["messages"] if message["severity"] > 1] == []
     assert report["errors"] == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("file", FILES)
 def test_every_manifest_follows_the_published_schema_of_its_kind(file: str, version: str) -> None:
-    checked = [each for each in manifests(file) if each["kind"] not in FOREIGN]
+    checked = [manifest for manifest in manifests(file) if manifest["kind"] not in FOREIGN]
 
     for manifest in checked:
         kubernetes_validate.validate(manifest, version, strict=True)
@@ -68,8 +68,8 @@ def test_every_manifest_follows_the_published_schema_of_its_kind(file: str, vers
 
 
 def test_what_is_not_asked_for_is_not_started() -> None:
-    assert set(deployments("minimal")) == {"beat", "listening", "query", "worker-default"}
-    assert set(FULL) == {*deployments("minimal"), "worker-burst", "door", "watcher", "flower"}
+    assert set(deployments("minimal")) == {"beat", "notifications", "query", "worker-default"}
+    assert set(FULL) == {*deployments("minimal"), "worker-burst", "events-api", "watcher", "flower"}
 
 
 def test_the_chart_is_of_the_same_release_as_the_package() -> None:
@@ -85,7 +85,7 @@ def test_the_chart_is_of_the_same_release_as_the_package() -> None:
 
 @each_deployment
 def test_every_variable_is_a_setting_and_is_given_once(name: str) -> None:
-    names = [each["name"] for each in container(FULL[name])["env"]]
+    names = [variable["name"] for variable in container(FULL[name])["env"]]
 
     assert len(names) == len(set(names))
     assert set(names) <= known_settings() | {"FLOWER_BASIC_AUTH"}
@@ -131,13 +131,13 @@ def test_workers_consume_the_queue_that_tasks_are_sent_to() -> None:
 def test_a_worker_that_is_asked_to_end_has_the_time_it_takes(name: str) -> None:
     grace_s = FULL[name]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
 
-    assert grace_s == float(environment(FULL[name])["TOOLSCALE_SHUTDOWN_S"]) + 15
+    assert grace_s == float(environment(FULL[name])["TOOLSCALE_SHUTDOWN_GRACE_S"]) + 15
 
 
 def test_the_watcher_may_list_and_watch_what_it_follows_and_nothing_else() -> None:
     (role,) = manifests("full", "ClusterRole")
     allowed = {(group, kind) for rule in role["rules"] for group in rule["apiGroups"] for kind in rule["resources"]}
-    followed = {re.fullmatch(r"/apis?/(?:([^/]+\.[^/]+)/)?v\w+/(\w+)", kind.path) for kind in KINDS}
+    followed = {re.fullmatch(r"/apis?/(?:([^/]+\.[^/]+)/)?v\w+/(\w+)", kind.path) for kind in RESOURCE_KINDS}
 
     assert allowed == {(found[1] or "", found[2]) for found in followed if found}
     assert all(rule["verbs"] == ["list", "watch"] for rule in role["rules"])
@@ -152,7 +152,9 @@ def test_the_watcher_alone_has_a_token_for_kubernetes() -> None:
     }
 
     assert with_token == {"watcher": binding["subjects"][0]["name"]}
-    assert {each["metadata"]["name"] for each in manifests("full", "ServiceAccount")} >= set(with_token.values())
+    assert {manifest["metadata"]["name"] for manifest in manifests("full", "ServiceAccount")} >= set(
+        with_token.values()
+    )
 
 
 # --- probes ---
@@ -162,7 +164,7 @@ ROUTES = {
     "worker-default": "workers/monitoring/routes.py",
     "worker-burst": "workers/monitoring/routes.py",
     "query": "query/server/http.py",
-    "door": "workers/events_api/app.py",
+    "events-api": "workers/events_api/app.py",
 }
 
 
@@ -181,15 +183,15 @@ def test_a_probe_asks_a_route_that_exists_at_the_port_that_is_listened_on(name: 
     assert served["readinessProbe"]["httpGet"]["path"] == "/readyz"
 
 
-LISTENING_PORTS = ("TOOLSCALE_MONITOR_PORT", "TOOLSCALE_PORT", "TOOLSCALE_DOOR_PORT")
+LISTENING_PORTS = ("TOOLSCALE_METRICS_PORT", "TOOLSCALE_PORT", "TOOLSCALE_EVENTS_PORT")
 
 
-@pytest.mark.parametrize("name", ["beat", "listening", "watcher"])
+@pytest.mark.parametrize("name", ["beat", "notifications", "watcher"])
 def test_a_process_that_stops_its_work_is_restarted(name: str) -> None:
     served = container(FULL[name])
     (port,) = served["ports"]
 
-    assert str(port["containerPort"]) == environment(FULL[name])["TOOLSCALE_MONITOR_PORT"] == str(PORTS["worker"])
+    assert str(port["containerPort"]) == environment(FULL[name])["TOOLSCALE_METRICS_PORT"] == str(PORTS["worker"])
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert served[probe]["httpGet"] == {"path": "/readyz", "port": port["name"]}
 
@@ -220,25 +222,27 @@ def test_every_pod_runs_without_privileges_on_a_root_that_is_read_only(name: str
 
 @each_deployment
 def test_no_service_of_ours_becomes_a_setting(name: str) -> None:
-    # Kubernetes would set TOOLSCALE_DOOR_PORT=tcp://10.0.0.1:8766 in every pod
+    # Kubernetes would set TOOLSCALE_EVENTS_PORT=tcp://10.0.0.1:8766 in every pod
     assert FULL[name]["spec"]["template"]["spec"]["enableServiceLinks"] is False
 
 
 @each_deployment
 def test_every_mount_has_its_volume_and_every_file_of_a_setting_is_mounted(name: str) -> None:
     mounts = container(FULL[name])["volumeMounts"]
-    volumes = {each["name"] for each in FULL[name]["spec"]["template"]["spec"]["volumes"]}
+    volumes = {volume["name"] for volume in FULL[name]["spec"]["template"]["spec"]["volumes"]}
     files = [value for value in environment(FULL[name]).values() if isinstance(value, str) and value.startswith("/")]
 
-    assert {each["name"] for each in mounts} == volumes
+    assert {mount["name"] for mount in mounts} == volumes
     # whole directories: a file that is mounted by itself is not renewed
-    assert all("subPath" not in each for each in mounts)
-    assert all(any(f"{file}/".startswith(f"{each['mountPath']}/") for each in mounts) for file in files)
+    assert all("subPath" not in mount for mount in mounts)
+    assert all(any(f"{file}/".startswith(f"{mount['mountPath']}/") for mount in mounts) for file in files)
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_every_selector_finds_the_pods_of_its_component_alone(file: str) -> None:
-    pods = {name: each["spec"]["template"]["metadata"]["labels"] for name, each in deployments(file).items()}
+    pods = {
+        name: deployment["spec"]["template"]["metadata"]["labels"] for name, deployment in deployments(file).items()
+    }
 
     for manifest in manifests(file, "Deployment", "Service", "PodDisruptionBudget"):
         selector = manifest["spec"]["selector"]
@@ -259,7 +263,8 @@ def test_what_leads_to_a_service_leads_to_a_port_of_its_container(file: str) -> 
 
 def test_what_scales_names_a_deployment_that_says_no_number_of_its_own() -> None:
     targets = [
-        each["spec"]["scaleTargetRef"]["name"] for each in manifests("full", "HorizontalPodAutoscaler", "ScaledObject")
+        manifest["spec"]["scaleTargetRef"]["name"]
+        for manifest in manifests("full", "HorizontalPodAutoscaler", "ScaledObject")
     ]
 
     assert sorted(targets) == ["toolscale-query", "toolscale-worker-burst"]
@@ -268,7 +273,7 @@ def test_what_scales_names_a_deployment_that_says_no_number_of_its_own() -> None
 
 
 def test_the_network_is_closed_but_for_what_each_component_serves() -> None:
-    policies = {component(each): each["spec"] for each in manifests("full", "NetworkPolicy")}
+    policies = {component(manifest): manifest["spec"] for manifest in manifests("full", "NetworkPolicy")}
     inward = {
         name: {port["port"] for rule in policy["ingress"] for port in rule["ports"]}
         for name, policy in policies.items()
@@ -279,27 +284,29 @@ def test_the_network_is_closed_but_for_what_each_component_serves() -> None:
     assert "component" not in json.dumps(policies["all"]["podSelector"])
     assert inward == {
         "query": {PORTS["query"]},
-        "door": {PORTS["door"]},
+        "events-api": {PORTS["events-api"]},
         "flower": {PORTS["flower"]},
-        **{name: {PORTS["worker"]} for name in ("worker-default", "worker-burst", "beat", "listening", "watcher")},
+        **{name: {PORTS["worker"]} for name in ("worker-default", "worker-burst", "beat", "notifications", "watcher")},
     }
 
 
 def test_workers_and_flower_are_reached_by_nobody_unless_it_is_said_who() -> None:
-    opened = {component(each) for each in manifests("minimal", "NetworkPolicy") if "ingress" in each["spec"]}
+    opened = {
+        component(manifest) for manifest in manifests("minimal", "NetworkPolicy") if "ingress" in manifest["spec"]
+    }
 
     assert opened == {"query"}
 
 
 def egress(name: str) -> list[dict[str, Any]]:
     """Return what a policy lets out."""
-    policies = {component(each): each["spec"] for each in manifests("full", "NetworkPolicy")}
+    policies = {component(manifest): manifest["spec"] for manifest in manifests("full", "NetworkPolicy")}
     return cast("list[dict[str, Any]]", policies[name]["egress"])
 
 
 def test_servers_are_reached_by_either_protocol_and_the_clouds_metadata_by_none() -> None:
     blocks = {
-        ip_network(to["ipBlock"]["cidr"]): [ip_network(each) for each in to["ipBlock"]["except"]]
+        ip_network(to["ipBlock"]["cidr"]): [ip_network(network) for network in to["ipBlock"]["except"]]
         for rule in egress("servers")
         for to in rule.get("to", [])
         if "ipBlock" in to
@@ -308,7 +315,7 @@ def test_servers_are_reached_by_either_protocol_and_the_clouds_metadata_by_none(
     assert set(blocks) == {ip_network("0.0.0.0/0"), ip_network("::/0")}
     for address in map(ip_address, ("169.254.169.254", "fd00:ec2::254", "fe80::1")):
         (left_out,) = (left_out for block, left_out in blocks.items() if block.version == address.version)
-        assert any(address in each for each in left_out)
+        assert any(address in network for network in left_out)
 
 
 def test_traces_leave_every_pod_that_makes_some() -> None:
@@ -318,22 +325,22 @@ def test_traces_leave_every_pod_that_makes_some() -> None:
 
 
 def test_who_reads_metrics_is_let_in_where_askers_are_named() -> None:
-    policies = {component(each): each["spec"] for each in manifests("full", "NetworkPolicy")}
+    policies = {component(manifest): manifest["spec"] for manifest in manifests("full", "NetworkPolicy")}
     names = {
         name: {
-            str(each["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"])
-            for each in policies[name]["ingress"][0].get("from", [])
+            str(peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"])
+            for peer in policies[name]["ingress"][0].get("from", [])
         }
-        for name in ("query", "door", "worker-default")
+        for name in ("query", "events-api", "worker-default")
     }
 
     # nobody is named for the door, so all may knock
-    assert names == {"query": {"ingress-nginx", "monitoring"}, "door": set(), "worker-default": {"monitoring"}}
+    assert names == {"query": {"ingress-nginx", "monitoring"}, "events-api": set(), "worker-default": {"monitoring"}}
 
 
 def test_an_ingress_publishes_what_clients_ask_for_and_no_metrics() -> None:
     (ingress,) = manifests("full", "Ingress")
-    paths = {each["path"]: each["pathType"] for each in ingress["spec"]["rules"][0]["http"]["paths"]}
+    paths = {path["path"]: path["pathType"] for path in ingress["spec"]["rules"][0]["http"]["paths"]}
 
     assert paths.pop("/") == "Exact"
     assert paths == dict.fromkeys(("/mcp", "/ui", "/toolsets", "/.well-known"), "Prefix")
@@ -355,15 +362,19 @@ def test_prometheus_reads_every_process_as_the_jobs_of_the_composition() -> None
 
     composed = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text(encoding="utf-8"))
     assert jobs.keys() == FULL.keys() - {"flower"}
-    assert set(jobs.values()) == {each["job_name"] for each in composed["scrape_configs"]}
+    assert set(jobs.values()) == {job["job_name"] for job in composed["scrape_configs"]}
     assert jobs["worker-burst"] == jobs["worker-default"] == "toolscale-worker"
 
 
 def test_metrics_are_open_where_prometheus_is_told_to_read_them_and_nowhere_else() -> None:
     def opened(found: dict[str, Manifest]) -> set[str]:
-        return {name for name, each in found.items() if environment(each).get("TOOLSCALE_METRICS_OPEN") == "true"}
+        return {
+            name
+            for name, deployment in found.items()
+            if environment(deployment).get("TOOLSCALE_METRICS_PUBLIC") == "true"
+        }
 
-    assert opened(FULL) == {"query", "door"}
+    assert opened(FULL) == {"query", "events-api"}
     assert opened(deployments("minimal")) == set()
 
 
@@ -389,13 +400,13 @@ def test_the_chart_holds_no_secret(file: str) -> None:
 
 def test_secrets_are_given_to_the_components_that_use_them_alone() -> None:
     def who(key: str) -> set[str]:
-        return {name for name, each in FULL.items() if key in environment(each)}
+        return {name for name, deployment in FULL.items() if key in environment(deployment)}
 
     workers = {"worker-default", "worker-burst"}
     assert who("QDRANT_API_KEY") == {*workers, "query"}
-    assert who("TOOLSCALE_CREDENTIALS_DIR") == {*workers, "query", "listening"}
-    assert who("TOOLSCALE_EVENTS_TOKEN") == {"door"}
-    assert who("TOOLSCALE_TOKENS") == who("TOOLSCALE_CURSOR_KEY") == {"query"}
+    assert who("TOOLSCALE_CREDENTIALS_DIR") == {*workers, "query", "notifications"}
+    assert who("TOOLSCALE_EVENTS_TOKEN") == {"events-api"}
+    assert who("TOOLSCALE_TOKENS_FILE") == who("TOOLSCALE_CURSOR_KEY") == {"query"}
     assert who("FLOWER_BASIC_AUTH") == {"flower"}
 
 
@@ -422,8 +433,8 @@ KEDA = {"enabled": True, "address": "redis:6379"}
         ({"query": CALLERS | {"autoscaling": {"enabled": True}, "resources": NO_CPU}}, "requests.cpu"),
         ({"workerGroups": {"default": {"keda": KEDA | {"minReplicas": 11}}}}, "workerGroups.default.keda"),
         ({"networkPolicy": {"apiServerPorts": []}}, "/networkPolicy/apiServerPorts"),
-        ({"settings": {"TOOLSCALE_METRICS_OPEN": "true"}}, "invalid propertyName"),
-        ({"door": {"enabled": True}}, "door.existingSecret"),
+        ({"settings": {"TOOLSCALE_METRICS_PUBLIC": "true"}}, "invalid propertyName"),
+        ({"eventsApi": {"enabled": True}}, "eventsApi.existingSecret"),
         ({"flower": {"enabled": True}}, "flower.existingSecret"),
         ({"workerGroups": {"default": {"keda": {"enabled": True}}}}, "keda.address"),
         ({"workerGroups": {"default": {"queues": []}}}, "/workerGroups/default/queues"),
@@ -451,7 +462,9 @@ def test_the_schema_leaves_to_its_own_value_what_the_chart_sets_itself() -> None
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     refused = set(schema["$defs"]["settings"]["propertyNames"]["not"]["enum"])
     free = {"TOOLSCALE_LOG_LEVEL", "TOOLSCALE_RESYNC_INTERVAL_S", "TOOLSCALE_EMBEDDING_CONCURRENCY"}
-    set_by_us = {name for each in FULL.values() for name in environment(each) if name.startswith("TOOLSCALE_")}
+    set_by_us = {
+        name for deployment in FULL.values() for name in environment(deployment) if name.startswith("TOOLSCALE_")
+    }
 
     assert set_by_us - refused == free
     assert {name.removeprefix("TOOLSCALE_") for name in refused} <= {name.upper() for name in Settings.model_fields}
@@ -459,7 +472,7 @@ def test_the_schema_leaves_to_its_own_value_what_the_chart_sets_itself() -> None
 
 @pytest.mark.parametrize("release", ["r", "my-toolscale", "a-release-with-a-name-of-fifty-three-characters-in-it"])
 def test_objects_of_any_release_have_names_that_kubernetes_takes(release: str) -> None:
-    names = [each["metadata"]["name"] for each in rendered(values_of("full"), release)]
+    names = [manifest["metadata"]["name"] for manifest in rendered(values_of("full"), release)]
 
     assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name) for name in names), names
 
@@ -487,7 +500,7 @@ def uncovered(value: Any, listed: set[str], path: str = "") -> list[str]:
     if not isinstance(value, dict) or not value:
         return [path]
     inner = cast("Manifest", value)
-    return [each for key, below in inner.items() for each in uncovered(below, listed, f"{path}.{key}".lstrip("."))]
+    return [value for key, below in inner.items() for value in uncovered(below, listed, f"{path}.{key}".lstrip("."))]
 
 
 def known_settings() -> set[str]:

@@ -70,12 +70,12 @@ def test_every_log_event_is_described_with_its_level_and_fields() -> None:
         (event, level): set(re.findall(r"`(\w+)`", fields))
         for event, level, fields in _TELEMETRY_ROW.findall(text_of("docs/telemetry.md"))
     }
-    logged = [each for path in PRODUCT for each in log_events(path)]
+    logged = [event for path in PRODUCT for event in log_events(path)]
 
-    assert {(each.event, each.level) for each in logged} == described.keys()
-    for each in logged:
-        fields = described[each.event, each.level]
-        assert each.fields <= fields if each.has_more_fields else each.fields == fields, each
+    assert {(event.event, event.level) for event in logged} == described.keys()
+    for event in logged:
+        fields = described[event.event, event.level]
+        assert event.fields <= fields if event.has_more_fields else event.fields == fields, event
 
 
 def log_events(path: Path) -> Iterator[LogCall]:
@@ -123,13 +123,15 @@ def test_the_tree_of_errors_names_every_error_below_what_a_caller_does_about_it(
             drawn[list(drawn)[-1]].add(name)
 
     assert drawn == {
-        kind.__name__: {each.__name__ for each in _leaves(kind)} for kind in (errors.Retryable, errors.Permanent)
+        kind.__name__: {leaf.__name__ for leaf in _leaves(kind)} for kind in (errors.Retryable, errors.Permanent)
     }
 
 
 def _leaves(kind: type) -> list[type]:
     return [
-        each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, kind) and each != kind
+        error
+        for error in vars(errors).values()
+        if isinstance(error, type) and issubclass(error, kind) and error != kind
     ]
 
 
@@ -160,7 +162,7 @@ def _follow(arguments: list[str]) -> None:
         assert name in command.commands, f"no command {name!r}"
         command = command.commands[name]
     known = {option for parameter in command.params for option in parameter.opts}
-    assert {each for each in arguments if each.startswith("--")} <= known, arguments
+    assert {argument for argument in arguments if argument.startswith("--")} <= known, arguments
 
 
 # --- events ---

@@ -14,12 +14,12 @@ MAX_BYTES = 150_000
 def test_every_picture_is_shown_with_words_for_those_who_do_not_see_it() -> None:
     shown = dict(re.findall(r"!\[(.*?)\]\(pictures/(.*?)\)", (DOCS / "page.md").read_text(encoding="utf-8")))
 
-    assert set(shown.values()) == {each.file for each in SCREENSHOTS}
+    assert set(shown.values()) == {screenshot.file for screenshot in SCREENSHOTS}
     assert all(len(words.split()) > 3 for words in shown)
 
 
 def test_every_picture_is_there_and_small() -> None:
     pictures = list((DOCS / "pictures").glob("page-*.png"))
 
-    assert {picture.name for picture in pictures} == {each.file for each in SCREENSHOTS}
+    assert {picture.name for picture in pictures} == {screenshot.file for screenshot in SCREENSHOTS}
     assert all(picture.stat().st_size < MAX_BYTES for picture in pictures)

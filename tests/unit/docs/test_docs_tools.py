@@ -15,15 +15,15 @@ from mcp.types import INVALID_PARAMS
 from pydantic import BaseModel
 
 from query.catalogue import Catalogue
-from query.history.recorder import Recorder
+from query.history.recorder import UsageRecorder
 from query.history.sqlite_store import SqliteHistory
-from query.reports.savings import Report
-from query.response.find_response import FindAnswer
+from query.reports.savings import SavingsReport
+from query.response.find_response import FindResponse
 from query.savings.ledger import Ledger
-from query.tools.describe_tool import DescribeAnswer
+from query.tools.describe_tool import DescribeResponse
 from query.tools.listing import ListedServer
-from query.tools.registry import offers
-from query.tools.tool import OWN_ARGUMENTS, listed
+from query.tools.registry import builtin_tools
+from query.tools.tool import PAGING_ARGUMENTS, listed
 from tests.support.calling import upstreams_to
 from tests.support.fakes import FakeEmbedder, FakeIndex
 from tests.support.transcripts import TRANSCRIPTS, Transcript
@@ -38,11 +38,11 @@ def schemas(tmp_path: Path) -> Generator[dict[str, dict[str, Any]]]:
     index = FakeIndex()
     with (
         closing(SqliteHistory(tmp_path / "savings.sqlite3", 1)) as history,
-        closing(Recorder(history)) as recorder,
+        closing(UsageRecorder(history)) as recorder,
         closing(upstreams_to({})) as upstreams,
     ):
-        catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), savings=recorder)
-        yield {offer.tool.name: listed(offer).input_schema for offer in offers(catalogue, upstreams)}
+        catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), recorder=recorder)
+        yield {offer.tool.name: listed(offer).input_schema for offer in builtin_tools(catalogue, upstreams)}
 
 
 def arguments_in(section: str) -> set[str]:
@@ -62,14 +62,14 @@ def blocks_below(transcript: Transcript) -> tuple[str, str]:
 def check_fields(value: Any, model: type[BaseModel]) -> None:
     """Fail where a value lacks a field that the model requires, or has one that the model does not know."""
     schema = model.model_json_schema(mode="serialization", by_alias=True)
-    for each in (schema, *schema.get("$defs", {}).values()):
-        if "properties" in each:
-            each["additionalProperties"] = False
+    for part in (schema, *schema.get("$defs", {}).values()):
+        if "properties" in part:
+            part["additionalProperties"] = False
     jsonschema.validate(value, schema)
 
 
 def test_every_tool_has_a_section_with_its_arguments(schemas: dict[str, dict[str, Any]]) -> None:
-    of_any = OWN_ARGUMENTS.keys()
+    of_any = PAGING_ARGUMENTS.keys()
 
     assert SECTIONS.keys() == schemas.keys()
     for name, schema in schemas.items():
@@ -77,10 +77,10 @@ def test_every_tool_has_a_section_with_its_arguments(schemas: dict[str, dict[str
 
 
 def test_every_tool_is_shown_at_work(schemas: dict[str, dict[str, Any]]) -> None:
-    assert {each.tool for each in TRANSCRIPTS} == schemas.keys()
+    assert {transcript.tool for transcript in TRANSCRIPTS} == schemas.keys()
 
 
-@pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=lambda each: each.tool)
+@pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=lambda transcript: transcript.tool)
 def test_a_call_that_is_shown_is_valid_and_was_answered(
     transcript: Transcript, schemas: dict[str, dict[str, Any]]
 ) -> None:
@@ -91,12 +91,12 @@ def test_a_call_that_is_shown_is_valid_and_was_answered(
     assert json.loads(answer)
 
 
-@pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=lambda each: each.tool)
+@pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=lambda transcript: transcript.tool)
 def test_an_answer_that_is_shown_has_the_fields_that_answers_have_now(transcript: Transcript) -> None:
     models: dict[str, type[BaseModel]] = {
-        "find_tool": FindAnswer,
-        "describe_tool": DescribeAnswer,
-        "get_savings_report": Report,
+        "find_tool": FindResponse,
+        "describe_tool": DescribeResponse,
+        "get_savings_report": SavingsReport,
     }
     answer = json.loads(blocks_below(transcript)[1])
 

@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from query.auth.authentication import Authentication, Resource
-from query.auth.http import LINES, PER_S, Refusals
+from query.auth.http import MAX_LINES, PER_S, AuthFailureLog
 from query.caller import Caller
 from shared.errors import KeysUnavailable
 from tests.support.fakes import FakeIndex
@@ -117,21 +117,25 @@ async def test_a_refusal_is_logged_with_its_reason_and_never_with_the_token(know
         await post(known, "some-secret")
 
     (line,) = lines
-    assert (line["event"], line["reason"], line["client"]) == ("caller_refused", "the token is unknown", "127.0.0.1")
+    assert (line["event"], line["reason"], line["client"]) == (
+        "authentication_failed",
+        "the token is unknown",
+        "127.0.0.1",
+    )
     assert "secret" not in json.dumps(lines)
 
 
 def test_a_storm_of_refusals_is_a_few_lines_and_a_number() -> None:
     now_s = [0.0]
-    refusals = Refusals(lambda: now_s[0])
+    refusals = AuthFailureLog(lambda: now_s[0])
 
     with structlog.testing.capture_logs() as lines:
         for _ in range(1_000):
-            refusals.note("the token is unknown", "192.0.2.1")
+            refusals.log("the token is unknown", "192.0.2.1")
         now_s[0] = PER_S
-        refusals.note("the token is unknown", "192.0.2.1")
+        refusals.log("the token is unknown", "192.0.2.1")
 
-    assert [line["left_out"] for line in lines] == [0] * LINES + [1_000 - LINES]
+    assert [line["left_out"] for line in lines] == [0] * MAX_LINES + [1_000 - MAX_LINES]
 
 
 @pytest.mark.parametrize("era", ["2025-11-25", "2026-07-28"])

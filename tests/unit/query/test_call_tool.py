@@ -18,11 +18,11 @@ from mcp.types import INVALID_PARAMS, CallToolResult
 from query.caller import Caller
 from query.catalogue import Catalogue
 from query.history.periods import today
-from query.history.recorder import Recorder
+from query.history.recorder import UsageRecorder
 from query.history.sqlite_store import SqliteHistory
 from query.history.store import RowKey
 from query.server.mcp import build_server
-from query.tools.registry import offers
+from query.tools.registry import builtin_tools
 from query.tools.tool import CATALOGUE_UNREACHABLE
 from shared.catalog import IndexedTool
 from shared.upstream.dial import StdioTarget, Target
@@ -54,7 +54,7 @@ async def call(
     catalogue: Catalogue | None = None,
 ) -> CallToolResult:
     with closing(upstreams_to(SENT)) as upstreams:
-        ours = offers(catalogue or catalogue_of(tools), upstreams)
+        ours = builtin_tools(catalogue or catalogue_of(tools), upstreams)
         server = build_server(ours, lambda _: caller or Caller("anyone"))
         request = {"tool_name": name, "parameters": {"at": "noon"} if parameters is None else parameters}
         request |= {"server_name": server_name} if server_name else {}
@@ -149,7 +149,7 @@ async def test_a_name_of_several_servers_is_answered_with_all_of_them() -> None:
 async def test_a_caller_without_the_permission_is_refused_and_not_offered_the_tool() -> None:
     reader = Caller("ann", permissions=frozenset({"catalog:read"}))
     with closing(upstreams_to(SENT)) as upstreams:
-        async with Client(build_server(offers(catalogue_of([CONVERT]), upstreams), lambda _: reader)) as client:
+        async with Client(build_server(builtin_tools(catalogue_of([CONVERT]), upstreams), lambda _: reader)) as client:
             listed = {tool.name for tool in (await client.list_tools()).tools}
 
     assert "find_tool" in listed
@@ -166,7 +166,7 @@ async def test_an_unreachable_catalogue_is_said() -> None:
 
 
 async def test_without_a_way_to_the_servers_no_tool_that_calls_is_offered() -> None:
-    async with Client(build_server(offers(catalogue_of([CONVERT])))) as client:
+    async with Client(build_server(builtin_tools(catalogue_of([CONVERT])))) as client:
         assert "call_tool" not in {tool.name for tool in (await client.list_tools()).tools}
 
 
@@ -191,8 +191,8 @@ async def test_one_log_line_says_who_called_what_and_how_it_ended_and_never_with
 
 async def test_a_call_is_noted_by_server_and_tool_and_one_of_no_known_tool_is_not(tmp_path: Path) -> None:
     with closing(SqliteHistory(tmp_path / "savings.sqlite3", 30)) as history:
-        with closing(Recorder(history)) as recorder:
-            catalogue = replace(catalogue_of([CONVERT]), savings=recorder)
+        with closing(UsageRecorder(history)) as recorder:
+            catalogue = replace(catalogue_of([CONVERT]), recorder=recorder)
             await call(catalogue=catalogue)
             await call(catalogue=catalogue, name="time:nothing")
         rows = history.rows(today(), today())

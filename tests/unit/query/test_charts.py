@@ -19,7 +19,7 @@ some_days = st.dictionaries(st.dates(FIRST, LAST), st.integers(0, 10**9))
 def test_every_day_has_a_place_within_the_plot(values: dict[date, int]) -> None:
     drawn = chart(values, FIRST, LAST, missing=0)
 
-    assert [column.day for column in drawn.columns] == [FIRST + timedelta(days=each) for each in range(DAYS)]
+    assert [column.day for column in drawn.columns] == [FIRST + timedelta(days=offset) for offset in range(DAYS)]
     assert all(0 <= column.x <= drawn.width - DAY_WIDTH for column in drawn.columns)
     assert all(0 <= column.y <= HEIGHT for column in drawn.columns)
     assert drawn.levels[0] == drawn.top >= max(values.values(), default=0)

@@ -8,11 +8,11 @@ import pytest
 
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.response.find_response import KEYWORDS_ONLY, NOTHING_FITS, FindAnswer
+from query.response.find_response import KEYWORDS_ONLY, NOTHING_FITS, FindResponse
 from query.savings.ledger import Ledger
 from query.savings.savings import OTHERS
 from query.search.request import FindRequest
-from shared.catalog import RECIPE, Endpoint, IndexedTool, Scope, ServerRecord, Status, ToolDefinition
+from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, Scope, ServerRecord, Status, ToolDefinition
 from shared.errors import IndexUnavailable
 from shared.text.embedding import Embedder
 from tests.support.fakes import FakeEmbedder, FakeIndex, WithoutModel, ingested, make_tool
@@ -27,7 +27,7 @@ def index_of(*tools: IndexedTool, status: Status = "running", stale_since: float
         tokens = sum(tool.token_counts.get("cl100k_base", 0) for tool in own)
         index.put_server(
             ServerRecord(
-                recipe=RECIPE,
+                features_version=FEATURES_VERSION,
                 last_listed_at=1.0,
                 server_id=server_id,
                 endpoint=Endpoint(),
@@ -47,14 +47,14 @@ def find(
     description: str | list[str] = "read a file",
     scope: Scope | None = None,
     embedder: Embedder | None = None,
-    no_match_below: float = -1,
+    no_match_threshold: float = -1,
     **more: Any,
-) -> FindAnswer:
-    catalogue = Catalogue(index, embedder or FakeEmbedder(), Ledger(index), no_match_below=no_match_below)
+) -> FindResponse:
+    catalogue = Catalogue(index, embedder or FakeEmbedder(), Ledger(index), no_match_threshold=no_match_threshold)
     return find_tool(FindRequest(tool_description=description, **more), scope or Scope(), catalogue)
 
 
-def names(answer: FindAnswer) -> list[str]:
+def names(answer: FindResponse) -> list[str]:
     return [tool.name for tool in answer.tools]
 
 
@@ -182,7 +182,7 @@ def test_keywords_join_every_step() -> None:
 def test_a_tool_asked_for_by_its_name_comes_first(query: str) -> None:
     index = index_of(make_tool("a", "zip", "zap zap b zap"), make_tool("b", "zap", "nothing alike"))
 
-    answer = find(index, query, no_match_below=1)
+    answer = find(index, query, no_match_threshold=1)
 
     assert (answer.tools[0].server, answer.tools[0].name) == ("b", "zap")
     assert answer.no_match is None
@@ -197,7 +197,7 @@ def test_a_name_outside_the_scope_is_not_found() -> None:
 def test_where_nothing_fits_no_tool_is_returned_and_the_nearest_are_named() -> None:
     index = index_of(make_tool("fs", "read_file", "read a file", tokens=10))
 
-    answer = find(index, "bake bread", no_match_below=0.9)
+    answer = find(index, "bake bread", no_match_threshold=0.9)
 
     assert answer.tools == []
     assert answer.no_match is True
@@ -209,7 +209,7 @@ def test_where_nothing_fits_no_tool_is_returned_and_the_nearest_are_named() -> N
 def test_a_tool_that_holds_most_words_of_the_query_fits_whatever_the_model_thinks() -> None:
     index = index_of(make_tool("fs", "tool", "прочитать файл"))
 
-    answer = find(index, "прочитать файлы", no_match_below=1)
+    answer = find(index, "прочитать файлы", no_match_threshold=1)
 
     assert names(answer) == ["tool"]
     assert answer.no_match is None
@@ -258,7 +258,7 @@ def test_a_caller_cannot_ask_for_more_than_it_may_see() -> None:
 
 
 def test_a_tool_named_by_a_stop_word_fits_when_it_is_asked_for_by_name() -> None:
-    answer = find(index_of(make_tool("b", "help", "nothing alike")), "help", no_match_below=1)
+    answer = find(index_of(make_tool("b", "help", "nothing alike")), "help", no_match_threshold=1)
 
     assert names(answer) == ["help"]
 

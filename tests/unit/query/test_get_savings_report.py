@@ -12,14 +12,14 @@ from mcp import Client
 from query.caller import Caller
 from query.catalogue import Catalogue
 from query.history.periods import today
-from query.history.recorder import Recorder
+from query.history.recorder import UsageRecorder
 from query.history.sqlite_store import SqliteHistory
-from query.reports.catalogue_size import SizeObserver
+from query.reports.catalogue_size import CatalogueSampler
 from query.savings.ledger import Ledger
 from query.server.mcp import build_server
 from query.tools.get_savings_report import GET_SAVINGS_REPORT
-from query.tools.registry import offers
-from shared.catalog import RECIPE, Endpoint, ServerRecord
+from query.tools.registry import builtin_tools
+from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord
 from shared.text.tokens import counter
 from shared.toolset import Selection
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
@@ -50,7 +50,8 @@ def catalogue() -> FakeIndex:
         tool = make_tool(server, f"{server}_time", "Tell the time", tokens=1_000, groups=groups)
         index.upsert([ingested(tool, embedder)])
         record = ServerRecord(
-            recipe=RECIPE, last_listed_at=1.0, server_id=server, endpoint=Endpoint(), groups=frozenset(groups),
+            features_version=FEATURES_VERSION, last_listed_at=1.0, server_id=server, endpoint=Endpoint(),
+            groups=frozenset(groups),
             tool_count=1, tokens={"cl100k_base": 1_000}, revision=number,
         )  # fmt: skip
         index.put_server(record)
@@ -60,13 +61,15 @@ def catalogue() -> FakeIndex:
 @asynccontextmanager
 async def client_of(index: FakeIndex, path: Path, caller: Caller, mode: str = "auto") -> AsyncGenerator[Client]:
     """Yield a client of one process; what it was given is written when the block ends."""
-    with closing(SqliteHistory(path, keep_days=2)) as history, closing(Recorder(history)) as recorder:
-        held = Catalogue(index, FakeEmbedder(), Ledger(index), no_match_below=-1, savings=recorder)
-        async with Client(build_server(offers(held), lambda _: caller), mode=mode) as client:
+    with closing(SqliteHistory(path, keep_days=2)) as history, closing(UsageRecorder(history)) as recorder:
+        held = Catalogue(index, FakeEmbedder(), Ledger(index), no_match_threshold=-1, recorder=recorder)
+        async with Client(build_server(builtin_tools(held), lambda _: caller), mode=mode) as client:
             yield client
 
 
-async def asked(index: FakeIndex, path: Path, caller: Caller, tool: str, mode: str = "auto", **arguments: Any) -> Any:
+async def call_json(
+    index: FakeIndex, path: Path, caller: Caller, tool: str, mode: str = "auto", **arguments: Any
+) -> Any:
     async with client_of(index, path, caller, mode) as client:
         result = await client.call_tool(tool, arguments)
     assert not result.is_error, result.content
@@ -74,7 +77,7 @@ async def asked(index: FakeIndex, path: Path, caller: Caller, tool: str, mode: s
 
 
 async def find(index: FakeIndex, path: Path, caller: Caller, words: str = "own time") -> dict[str, Any]:
-    found: dict[str, Any] = await asked(index, path, caller, "find_tool", tool_description=words, limit=1)
+    found: dict[str, Any] = await call_json(index, path, caller, "find_tool", tool_description=words, limit=1)
     return found
 
 
@@ -84,7 +87,7 @@ async def test_a_report_says_what_searches_saved_net_of_what_they_cost(path: Pat
     answer = await find(index, path, ROOT)
     await find(index, path, ROOT)
 
-    report = await asked(index, path, ROOT, "get_savings_report", mode)
+    report = await call_json(index, path, ROOT, "get_savings_report", mode)
 
     assert report["totals"]["searches"] == 2
     assert report["totals"]["repeat_searches"] == 1
@@ -95,7 +98,7 @@ async def test_a_report_says_what_searches_saved_net_of_what_they_cost(path: Pat
     (tool,) = report["by_tool"]
     assert (tool["name"], tool["answers"], tool["definition_tokens"], tool["calls"]) == ("own:own_time", 2, 2_000, 0)
     assert tool["returned_tokens"] == 2_000
-    saved = {each["name"]: each["tokens_saved"] for each in report["by_server"]}
+    saved = {row["name"]: row["tokens_saved"] for row in report["by_server"]}
     assert saved == {"own": 0, "both": 2_000}
     assert sum(saved.values()) == report["totals"]["tokens_saved"]
     assert f"Below {report['break_even_tools']} tools" in report["advice"]
@@ -106,7 +109,7 @@ async def test_our_own_definitions_are_those_that_the_client_is_sent(path: Path)
     await find(index, path, ROOT)
     async with client_of(index, path, ROOT) as client:
         listed = (await client.list_tools()).tools
-    report = await asked(index, path, ROOT, "get_savings_report")
+    report = await call_json(index, path, ROOT, "get_savings_report")
 
     count = counter("cl100k_base")
     sent = sum(count(tool.model_dump_json(by_alias=True, exclude_none=True)) for tool in listed)
@@ -119,7 +122,7 @@ async def test_a_caller_of_some_groups_sees_its_own_searches_alone(path: Path) -
     for caller in (ANN, BOB, ROOT):
         await find(index, path, caller)
 
-    seen = {caller.name: await asked(index, path, caller, "get_savings_report") for caller in (ANN, BOB, ROOT)}
+    seen = {caller.name: await call_json(index, path, caller, "get_savings_report") for caller in (ANN, BOB, ROOT)}
 
     assert {name: report["totals"]["searches"] for name, report in seen.items()} == {"ann": 1, "bob": 1, "root": 3}
     assert "own" not in str(seen["bob"]["by_tool"])
@@ -128,34 +131,34 @@ async def test_a_caller_of_some_groups_sees_its_own_searches_alone(path: Path) -
 async def test_a_tool_that_a_caller_may_no_longer_see_is_not_named_to_it(path: Path) -> None:
     index = catalogue()
     await find(index, path, ANN)
-    index.assign("own", status="running", groups=frozenset({"other"}))
+    index.set_status_and_groups("own", status="running", groups=frozenset({"other"}))
     (own,) = [record for record in index.servers() if record.server_id == "own"]
     index.put_server(own.model_copy(update={"groups": frozenset({"other"}), "revision": 3}))
 
-    report = await asked(index, path, ANN, "get_savings_report")
+    report = await call_json(index, path, ANN, "get_savings_report")
 
-    assert [each["name"] for each in report["by_tool"]] == ["(others)"]
-    assert {each["name"] for each in report["by_server"]} == {"both", "(others)"}
+    assert [row["name"] for row in report["by_tool"]] == ["(others)"]
+    assert {row["name"] for row in report["by_server"]} == {"both", "(others)"}
 
 
 async def test_a_caller_with_a_toolset_is_told_of_no_tool_outside_it(path: Path) -> None:
     index = catalogue()
-    chosen = Caller("chosen", toolset="dev", within=Selection(servers=frozenset({"both"})))
+    chosen = Caller("chosen", toolset="dev", selection=Selection(servers=frozenset({"both"})))
     for caller in (ROOT, Caller("chosen"), chosen):
         await find(index, path, caller)
 
-    report = await asked(index, path, chosen, "get_savings_report")
+    report = await call_json(index, path, chosen, "get_savings_report")
 
     assert report["totals"]["searches"] == 2
-    assert {each["name"] for each in report["by_tool"]} == {"both:both_time", "(others)"}
+    assert {row["name"] for row in report["by_tool"]} == {"both:both_time", "(others)"}
 
 
 async def test_what_a_catalogue_costs_is_reported_by_day_for_the_servers_of_the_caller(path: Path) -> None:
     index = catalogue()
     with closing(SqliteHistory(path, keep_days=2)) as history:
-        SizeObserver(Ledger(index), history, "cl100k_base").look()
+        CatalogueSampler(Ledger(index), history, "cl100k_base").sample()
 
-    bob, ann, root = [await asked(index, path, caller, "get_savings_report") for caller in (BOB, ANN, ROOT)]
+    bob, ann, root = [await call_json(index, path, caller, "get_savings_report") for caller in (BOB, ANN, ROOT)]
 
     day = today().isoformat()
     assert bob["catalogue"] == [{"day": day, "servers": 1, "tools": 1, "tokens": 1_000}]
@@ -165,19 +168,19 @@ async def test_what_a_catalogue_costs_is_reported_by_day_for_the_servers_of_the_
 async def test_a_server_that_a_toolset_shows_in_part_is_no_part_of_what_its_caller_is_told(path: Path) -> None:
     index = catalogue()
     with closing(SqliteHistory(path, keep_days=2)) as history:
-        SizeObserver(Ledger(index), history, "cl100k_base").look()
+        CatalogueSampler(Ledger(index), history, "cl100k_base").sample()
     selection = Selection(servers=frozenset({"both"}), tools=frozenset({"own:own_time"}))
 
-    report = await asked(index, path, Caller("dev", toolset="dev", within=selection), "get_savings_report")
+    report = await call_json(index, path, Caller("dev", toolset="dev", selection=selection), "get_savings_report")
 
     assert [day["tokens"] for day in report["catalogue"]] == [1_000]
 
 
 async def test_what_is_described_counts_as_returned_and_is_no_search(path: Path) -> None:
     index = catalogue()
-    await asked(index, path, ROOT, "describe_tool", names="both:both_time")
+    await call_json(index, path, ROOT, "describe_tool", names="both:both_time")
 
-    report = await asked(index, path, ROOT, "get_savings_report")
+    report = await call_json(index, path, ROOT, "get_savings_report")
 
     assert report["totals"]["searches"] == 0
     assert report["totals"]["returned_tokens"] == 1_000

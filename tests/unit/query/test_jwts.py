@@ -16,7 +16,7 @@ from query.auth.claims import ClaimNames
 from query.auth.jwks import KEEP_FOR_S, MAX_BYTES, REFRESH_AFTER_S, RETRY_AFTER_S, RemoteKeys, key_source
 from query.auth.jwts import Expected, JwtTokens
 from query.caller import Caller
-from shared.errors import CallerRefused, ConfigInvalid, KeysUnavailable
+from shared.errors import AuthenticationFailed, ConfigInvalid, KeysUnavailable
 from shared.settings import load_settings
 from tests.support.issuer import AUDIENCE, ISSUER, Issuer, issuer, published
 
@@ -107,7 +107,7 @@ async def test_only_the_group_that_the_operator_named_sees_everything(
     ids=repr,
 )
 async def test_a_token_that_is_not_for_us_now_is_refused(jwks: Path, claims: dict[str, Any]) -> None:
-    with pytest.raises(CallerRefused):
+    with pytest.raises(AuthenticationFailed):
         await accepting(jwks).caller(BY.token("first", **claims))
 
 
@@ -116,7 +116,7 @@ async def test_clocks_may_differ_by_the_leeway_and_no_more(jwks: Path, claim: st
     token = BY.token("first", **{claim: time.time() + from_now_s})
 
     assert await accepting(jwks).caller(token)
-    with pytest.raises(CallerRefused):
+    with pytest.raises(AuthenticationFailed):
         await accepting(jwks, leeway_s=1).caller(token)
 
 
@@ -126,7 +126,7 @@ async def test_types_of_access_tokens_are_accepted(jwks: Path, typ: str) -> None
 
 
 async def test_a_token_signed_by_another_key_of_the_same_id_is_refused(jwks: Path) -> None:
-    with pytest.raises(CallerRefused):
+    with pytest.raises(AuthenticationFailed):
         await accepting(jwks).caller(issuer().token("first"))
 
 
@@ -134,7 +134,7 @@ async def test_a_token_that_was_changed_is_refused(jwks: Path) -> None:
     header, _, signature = BY.token("first").split(".")
     _, payload, _ = BY.token("first", sub="root").split(".")
 
-    with pytest.raises(CallerRefused):
+    with pytest.raises(AuthenticationFailed):
         await accepting(jwks).caller(f"{header}.{payload}.{signature}")
 
 
@@ -142,7 +142,7 @@ async def test_an_unsigned_token_is_refused(jwks: Path) -> None:
     _, payload, _ = BY.token("first").split(".")
     header = base64url_encode(b'{"alg":"none","kid":"first"}').decode()
 
-    with pytest.raises(CallerRefused, match="algorithm"):
+    with pytest.raises(AuthenticationFailed, match="algorithm"):
         await accepting(jwks).caller(f"{header}.{payload}.")
 
 
@@ -151,7 +151,7 @@ async def test_an_algorithm_that_is_no_name_is_refused(jwks: Path, alg: object) 
     _, payload, _ = BY.token("first").split(".")
     header = base64url_encode(json.dumps({"alg": alg, "kid": "first"}).encode()).decode()
 
-    with pytest.raises(CallerRefused):
+    with pytest.raises(AuthenticationFailed):
         await accepting(jwks).caller(f"{header}.{payload}.")
 
 
@@ -162,20 +162,20 @@ async def test_a_token_signed_with_the_public_key_as_a_secret_is_refused(jwks: P
     signed = base64url_encode(b'{"alg":"HS256","kid":"first"}') + b"." + payload.encode()
     signature = base64url_encode(hmac.digest(secret, signed, "sha256"))
 
-    with pytest.raises(CallerRefused, match="algorithm"):
+    with pytest.raises(AuthenticationFailed, match="algorithm"):
         await accepting(jwks).caller((signed + b"." + signature).decode())
 
 
 async def test_a_token_of_an_algorithm_that_the_operator_did_not_allow_is_refused(jwks: Path) -> None:
     tokens = JwtTokens(Expected(ISSUER, AUDIENCE, frozenset({"RS256"})), key_source(str(jwks)))
 
-    with pytest.raises(CallerRefused, match="algorithm"):
+    with pytest.raises(AuthenticationFailed, match="algorithm"):
         await tokens.caller(BY.token("first"))
 
 
 @pytest.mark.parametrize("token", ["..", "a.b.c", "e30.e30.", "\N{SNOWMAN}.b.c", "e30.e30.e30"])
 async def test_what_is_no_jwt_is_refused(jwks: Path, token: str) -> None:
-    with pytest.raises(CallerRefused):
+    with pytest.raises(AuthenticationFailed):
         await accepting(jwks).caller(token)
 
 
@@ -254,7 +254,7 @@ async def test_what_is_no_set_of_keys_is_not_taken_for_one(answer: tuple[int, di
         with structlog.testing.capture_logs() as lines, pytest.raises(KeysUnavailable):
             await keys.key("first")
 
-    assert [line["event"] for line in lines] == ["keys_not_fetched"]
+    assert [line["event"] for line in lines] == ["keys_fetch_failed"]
 
 
 async def test_a_file_of_keys_is_followed(tmp_path: Path) -> None:
@@ -301,5 +301,5 @@ async def test_the_audience_is_our_url_unless_the_settings_say_otherwise(jwks: P
 
     assert await named.caller(BY.token("first", aud="api://tools"))
     assert await unnamed.caller(BY.token("first"))
-    with pytest.raises(CallerRefused):
+    with pytest.raises(AuthenticationFailed):
         await named.caller(BY.token("first"))

@@ -7,7 +7,7 @@ import pytest
 
 from query.savings.ledger import EVERYTHING_EVERY_S, FEW, OVERLAP_EVERY_S, OVERLAP_US, Ledger
 from query.savings.savings import LARGEST, UNCOUNTED_SHOWN
-from shared.catalog import RECIPE, Endpoint, Scope, ServerRecord
+from shared.catalog import FEATURES_VERSION, Endpoint, Scope, ServerRecord
 from shared.errors import IndexUnavailable
 from shared.toolset import Selection
 from tests.support.fakes import FakeIndex, embedded, make_tool
@@ -36,7 +36,7 @@ class WatchedIndex(FakeIndex):
         return records
 
     def revisions(self, *, newer_than: int = 0) -> dict[str, int]:
-        revisions = {each.server_id: each.revision for each in super().servers(newer_than=newer_than)}
+        revisions = {server.server_id: server.revision for server in super().servers(newer_than=newer_than)}
         self.compared.append(len(revisions))
         return revisions
 
@@ -59,7 +59,7 @@ class SlowIndex(WatchedIndex):
 
 def record(server_id: str, revision: int, tokens: int = 10, uncounted: tuple[str, ...] = ()) -> ServerRecord:
     return ServerRecord(
-        recipe=RECIPE,
+        features_version=FEATURES_VERSION,
         last_listed_at=1.0,
         server_id=server_id,
         endpoint=Endpoint(),
@@ -263,7 +263,7 @@ def test_what_was_learnt_while_records_were_read_again_is_not_taken_back() -> No
         assert tokens(ledger) == 50
 
     index.meanwhile = meanwhile
-    seen = {each.server_id: each.tokens["cl100k_base"] for each in ledger.known(Scope())}
+    seen = {known.server_id: known.tokens["cl100k_base"] for known in ledger.known(Scope())}
 
     assert seen == {"a": 30, "b": 10, "c": 10}
 
@@ -338,7 +338,7 @@ def test_a_server_that_was_announced_and_not_listed_yet_is_counted_as_coming_and
 
 def test_sums_by_an_older_recipe_are_not_told_as_if_they_were_true_now() -> None:
     index = FakeIndex()
-    index.put_server(record("a", NOW_US, tokens=10).model_copy(update={"recipe": "an older one"}))
+    index.put_server(record("a", NOW_US, tokens=10).model_copy(update={"features_version": "an older one"}))
 
     assert Ledger(index).baseline(Scope(), "cl100k_base").tokens == 0
 
@@ -366,7 +366,7 @@ def test_a_stopped_server_of_the_scope_is_known_and_costs_nothing() -> None:
 
     scope = Scope(groups=frozenset({"team"}))
 
-    assert [each.server_id for each in ledger.known(scope)] == ["a"]
+    assert [known.server_id for known in ledger.known(scope)] == ["a"]
     assert ledger.by_server(scope, "cl100k_base") == {}
     assert ledger.of_server("a", scope, "cl100k_base").tokens == 0
     assert ledger.of_server("b", scope, "cl100k_base").tokens == 0

@@ -15,10 +15,10 @@ import structlog
 from query.auth.authentication import Authentication
 from query.caller import Caller
 from query.history.periods import today
-from query.history.recorder import Recorder
+from query.history.recorder import UsageRecorder
 from query.history.sqlite_store import SqliteHistory
-from query.web.rendering import CONTENT_SECURITY_POLICY, ago, plain, size
-from shared.catalog import RECIPE, Endpoint, IndexedTool, RejectedTool, ServerRecord
+from query.web.rendering import CONTENT_SECURITY_POLICY, ago, printable, size
+from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, RejectedTool, ServerRecord
 from shared.errors import KeysUnavailable
 from shared.toolset import Toolset
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
@@ -36,14 +36,22 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-def savings(tmp_path: Path) -> Generator[Recorder]:
-    with closing(SqliteHistory(tmp_path / "savings.sqlite3", 30)) as history, closing(Recorder(history)) as recorder:
+def recorder(tmp_path: Path) -> Generator[UsageRecorder]:
+    with (
+        closing(SqliteHistory(tmp_path / "savings.sqlite3", 30)) as history,
+        closing(UsageRecorder(history)) as recorder,
+    ):
         yield recorder
 
 
 def record_of(server_id: str, *tools: IndexedTool, **more: object) -> ServerRecord:
     sums = sum(tool.token_counts.get("cl100k_base", 0) for tool in tools)
-    told = {"tool_count": len(tools), "tokens": {"cl100k_base": sums}, "recipe": RECIPE, "last_listed_at": 1.0}
+    told = {
+        "tool_count": len(tools),
+        "tokens": {"cl100k_base": sums},
+        "features_version": FEATURES_VERSION,
+        "last_listed_at": 1.0,
+    }
     return ServerRecord.model_validate({"server_id": server_id, "endpoint": Endpoint(), "revision": 1} | told | more)
 
 
@@ -199,7 +207,7 @@ async def test_a_cursor_that_is_none_of_ours_is_refused() -> None:
     assert (await get("/ui/find?q=time&cursor=abc")).status_code == 400
 
 
-async def test_what_people_look_for_counts_as_nobodys_saving(savings: Recorder) -> None:
+async def test_what_people_look_for_counts_as_nobodys_saving(savings: UsageRecorder) -> None:
     async with http_client(app_of(clock(), savings=savings)) as http:
         await http.get("/ui/find?q=time")
     savings.close()
@@ -225,7 +233,7 @@ async def test_while_the_index_is_down_the_page_says_so() -> None:
 
 
 @pytest.mark.parametrize("path", ["/ui", "/ui/servers", "/ui/servers/s", "/ui/find?q=alert", "/ui/history"])
-async def test_nothing_that_a_server_says_becomes_markup(path: str, savings: Recorder) -> None:
+async def test_nothing_that_a_server_says_becomes_markup(path: str, savings: UsageRecorder) -> None:
     told = {"last_error": HOSTILE, "declared_name": HOSTILE, "protocol_version": HOSTILE}
     rejected = [RejectedTool(name=HOSTILE, reason=HOSTILE)]
     index = catalogue(make_tool("s", HOSTILE, f"alert {HOSTILE}\ud800", groups=[HOSTILE]), rejected=rejected, **told)
@@ -258,7 +266,7 @@ async def test_the_name_of_a_server_is_one_part_of_an_address() -> None:
 
 
 def test_what_nobody_can_see_is_made_visible() -> None:
-    assert plain("a\u202eb\x00c\ud800\nd") == "a\ufffdb\ufffdc\ufffd d"
+    assert printable("a\u202eb\x00c\ud800\nd") == "a\ufffdb\ufffdc\ufffd d"
 
 
 # --- who may look ---
@@ -303,7 +311,7 @@ async def test_a_caller_sees_its_own_servers_alone(known: Authentication, path: 
 
 async def test_a_foreign_server_is_as_unknown_as_one_that_does_not_exist(known: Authentication) -> None:
     foreign, none = [
-        await get(f"/ui/servers/{each}", None, known, authorization="Bearer good") for each in ("files", "x")
+        await get(f"/ui/servers/{server}", None, known, authorization="Bearer good") for server in ("files", "x")
     ]
 
     assert foreign.status_code == 404
@@ -331,7 +339,7 @@ async def test_a_refused_token_is_in_no_line_of_the_log(known: Authentication) -
     with structlog.testing.capture_logs() as lines:
         await get("/ui", None, known, authorization=basic("ann", "some-secret"))
 
-    assert [line["event"] for line in lines] == ["caller_refused"]
+    assert [line["event"] for line in lines] == ["authentication_failed"]
     assert "secret" not in str(lines)
 
 
@@ -339,7 +347,7 @@ async def test_a_look_is_a_line_of_the_log_without_the_question() -> None:
     with structlog.testing.capture_logs() as lines:
         await get("/ui/find?q=time")
 
-    (line,) = [each for each in lines if each["event"] == "page_served"]
+    (line,) = [line for line in lines if line["event"] == "page_served"]
     assert (line["page"], line["caller"], line["status"]) == ("find", "anyone", 200)
     assert "time" not in line.values()
 

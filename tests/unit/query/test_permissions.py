@@ -6,7 +6,7 @@ from mcp.types import CallToolResult, TextContent, Tool
 
 from query.caller import PERMISSIONS, Caller, Permission
 from query.server.mcp import build_server
-from query.tools.tool import Asked, Offer, result
+from query.tools.tool import ToolCallContext, ToolHandler, result
 
 pytestmark = pytest.mark.anyio
 
@@ -18,15 +18,15 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-def offer(name: str, permission: Permission) -> Offer:
-    async def answer(asked: Asked) -> CallToolResult:
-        return result({"done": name, "for": asked.caller.name})
+def handler(name: str, permission: Permission) -> ToolHandler:
+    async def handle(context: ToolCallContext) -> CallToolResult:
+        return result({"done": name, "for": context.caller.name})
 
-    return Offer(Tool(name=name, input_schema={"type": "object"}), permission, answer)
+    return ToolHandler(Tool(name=name, input_schema={"type": "object"}), permission, handle)
 
 
 def client_of(caller: Caller, mode: str) -> Client:
-    offers = [offer("read", "catalog:read"), offer("act", "tools:call")]
+    offers = [handler("read", "catalog:read"), handler("act", "tools:call")]
     return Client(build_server(offers, lambda _: caller), mode=mode)
 
 

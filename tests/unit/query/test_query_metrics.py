@@ -14,10 +14,10 @@ from starlette.applications import Starlette
 from query.auth.authentication import Authentication
 from query.catalogue import Catalogue
 from query.metrics import STALEST, CatalogueGauges
-from query.paging.policy import Answers
+from query.paging.policy import ResponsePolicy
 from query.savings.ledger import Ledger
 from query.server.mcp import service_of
-from shared.catalog import RECIPE, Endpoint, RejectedTool, Scope, ServerRecord, Status
+from shared.catalog import FEATURES_VERSION, Endpoint, RejectedTool, Scope, ServerRecord, Status
 from shared.errors import IndexUnavailable
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 from tests.support.http_callers import app_of, entry, http_client, static
@@ -36,7 +36,13 @@ def record(server_id: str, status: Status = "running", *, ago_s: float | None = 
     listed_at = None if ago_s is None else time.time() - ago_s
     held = {"tool_count": 2, "tokens": {"cl100k_base": 20}} if listed_at else {}
     return ServerRecord.model_validate(
-        {"server_id": server_id, "endpoint": Endpoint(), "recipe": RECIPE, "status": status, "revision": 1}
+        {
+            "server_id": server_id,
+            "endpoint": Endpoint(),
+            "features_version": FEATURES_VERSION,
+            "status": status,
+            "revision": 1,
+        }
         | {"last_listed_at": listed_at}
         | held
         | more
@@ -46,9 +52,9 @@ def record(server_id: str, status: Status = "running", *, ago_s: float | None = 
 def catalogue_of(*records: ServerRecord) -> Catalogue:
     index, embedder = FakeIndex(), FakeEmbedder()
     index.upsert([ingested(make_tool("time", name, "Tell the time"), embedder) for name in ("now", "convert")])
-    for each in records:
-        index.put_server(each)
-    return Catalogue(index, embedder, Ledger(index), no_match_below=-1)
+    for server in records:
+        index.put_server(server)
+    return Catalogue(index, embedder, Ledger(index), no_match_threshold=-1)
 
 
 async def test_a_search_is_counted_with_its_tokens_and_timed_by_its_parts() -> None:
@@ -61,7 +67,7 @@ async def test_a_search_is_counted_with_its_tokens_and_timed_by_its_parts() -> N
         assert (await client.call_tool("find_tool", {})).is_error
 
     found = shown(catalogue.metrics.registry)
-    tokens = [found[f'toolscale_tokens_{each}_total{{encoding="cl100k_base"}}'] for each in ("baseline", "saved")]
+    tokens = [found[f'toolscale_tokens_{kind}_total{{encoding="cl100k_base"}}'] for kind in ("baseline", "saved")]
     assert tokens == [20, 10]
     assert found['toolscale_tokens_returned_total{encoding="cl100k_base"}'] == 20
     assert [found[f'toolscale_find_seconds_count{{part="{part}"}}'] for part in ("embed", "search", "sum", "fit")] == (
@@ -86,11 +92,13 @@ async def test_an_answer_that_was_cut_is_counted() -> None:
     catalogue = catalogue_of(record("time"))
     catalogue.index.upsert([ingested(make_tool("long", "x", "word " * 3000, tokens=3000), catalogue.embedder)])
     catalogue.index.put_server(record("long"))
-    metered = replace(catalogue, answers=Answers(cut=catalogue.metrics.cut))
+    metered = replace(catalogue, response_policy=ResponsePolicy(on_truncated=catalogue.metrics.count_truncated))
     async with Client(service_of(metered)) as client:
         await client.call_tool("find_tool", {"tool_description": "word", "limit": 1, "max_tokens": 500})
 
-    assert shown(catalogue.metrics.registry)['toolscale_answers_cut_total{form="summary",tool="find_tool"}'] == 1
+    assert (
+        shown(catalogue.metrics.registry)['toolscale_responses_truncated_total{form="summary",tool="find_tool"}'] == 1
+    )
 
 
 def test_the_catalogues_state_is_shown_and_as_few_servers_are_named_as_are_promised() -> None:
@@ -167,7 +175,7 @@ async def test_who_shows_a_token_may_ask_for_metrics_at_an_address_as_prometheus
 
 
 async def test_open_metrics_are_for_all_who_reach_the_port_by_whatever_name(known: Authentication) -> None:
-    app = app_of(FakeIndex(), known, metrics_open=True)
+    app = app_of(FakeIndex(), known, metrics_public=True)
 
     assert await statuses(app, {}, {"host": "query:8765"}) == [200, 200]
 

@@ -15,9 +15,9 @@ from query.catalogue import Catalogue
 from query.savings.ledger import Ledger
 from query.server.mcp import build_server
 from query.tools.find_tool import FIND_TOOL
-from query.tools.registry import offers
+from query.tools.registry import builtin_tools
 from query.tools.tool import CATALOGUE_UNREACHABLE
-from shared.catalog import RECIPE, Endpoint, ServerRecord
+from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord
 from shared.text.tokens import counter
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 
@@ -33,7 +33,7 @@ def anyio_backend() -> str:
 
 @asynccontextmanager
 async def client_of(index: FakeIndex, mode: str = "auto") -> AsyncGenerator[Client]:
-    server = build_server(offers(Catalogue(index, FakeEmbedder(), Ledger(index), no_match_below=-1)))
+    server = build_server(builtin_tools(Catalogue(index, FakeEmbedder(), Ledger(index), no_match_threshold=-1)))
     async with Client(server, mode=mode) as client:
         yield client
 
@@ -49,7 +49,7 @@ def catalogue() -> FakeIndex:
     index.upsert([ingested(tool, embedder) for tool in tools])
     index.put_server(
         ServerRecord(
-            recipe=RECIPE,
+            features_version=FEATURES_VERSION,
             last_listed_at=1.0,
             server_id="time",
             endpoint=Endpoint(),
@@ -99,7 +99,7 @@ async def test_the_text_says_the_same_as_the_structured_content(mode: str) -> No
 @both_eras
 async def test_the_listed_tool_describes_each_parameter_and_its_answer(mode: str) -> None:
     async with client_of(catalogue(), mode) as client:
-        tool = {each.name: each for each in (await client.list_tools()).tools}["find_tool"]
+        tool = {tool.name: tool for tool in (await client.list_tools()).tools}["find_tool"]
 
     properties = tool.input_schema["properties"]
     assert list(properties) == [
@@ -115,7 +115,7 @@ async def test_the_listed_tool_describes_each_parameter_and_its_answer(mode: str
         "max_tokens",
         "cursor",
     ]
-    assert all(each["description"] for each in properties.values())
+    assert all(field["description"] for field in properties.values())
     assert tool.input_schema["required"] == ["tool_description"]
     assert tool.output_schema is not None
     assert set(tool.output_schema["properties"]) == {

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from query.search.ranking import boost_servers, closeness, fuse, rank, round_robin, with_best_clause, z_scores
+from query.search.ranking import boost_servers, fuse, rank, round_robin, similarity, with_best_clause, z_scores
 from shared.catalog import Candidates
 
 
@@ -14,7 +14,7 @@ def candidates(
 ) -> Candidates:
     """Return candidates, each on a server of its own."""
     lists = (name or {}, text or {}, terms or {})
-    return Candidates(depth, *lists, {point: f"server of {point}" for each in lists for point in each})
+    return Candidates(depth, *lists, {point: f"server of {point}" for scores in lists for point in scores})
 
 
 def test_scores_are_measured_in_standard_deviations_from_their_mean() -> None:
@@ -24,13 +24,13 @@ def test_scores_are_measured_in_standard_deviations_from_their_mean() -> None:
 
 
 def test_closeness_lies_between_the_mean_and_the_higher_of_both_cosines() -> None:
-    assert closeness(candidates(name={"a": 0.8}, text={"a": 0.4})) == pytest.approx({"a": 0.7})
+    assert similarity(candidates(name={"a": 0.8}, text={"a": 0.4})) == pytest.approx({"a": 0.7})
 
 
 def test_a_candidate_missing_from_a_dense_list_is_as_close_as_the_last_one_there() -> None:
     found = candidates(depth=2, name={"a": 0.9, "b": 0.5}, text={"a": 0.9, "c": 0.7})
 
-    assert closeness(found)["c"] == pytest.approx((0.6 + 0.7) / 2)
+    assert similarity(found)["c"] == pytest.approx((0.6 + 0.7) / 2)
 
 
 def test_a_candidate_missing_from_a_list_of_terms_that_was_not_cut_off_scores_nothing_there() -> None:

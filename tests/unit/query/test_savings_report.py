@@ -17,8 +17,8 @@ DAY = date(2026, 11, 21)
 
 def counters(searches: int = 1, **more: int) -> dict[str, int]:
     """Return counters of searches of 1,000 tokens in 100 tools each, beside 60 of our own, of which 20 came back."""
-    each = {"baseline_tokens": 1_000, "baseline_tools": 100, "own_tokens": 60, "returned_tokens": 20}
-    return {"searches": searches} | {name: tokens * searches for name, tokens in each.items()} | more
+    per_search = {"baseline_tokens": 1_000, "baseline_tools": 100, "own_tokens": 60, "returned_tokens": 20}
+    return {"searches": searches} | {name: tokens * searches for name, tokens in per_search.items()} | more
 
 
 def test_each_search_in_a_session_of_its_own_saves_all_tools_less_ours_and_what_came_back() -> None:
@@ -69,11 +69,11 @@ def test_the_most_frequent_tools_are_named_and_the_rest_is_one_sum() -> None:
 
     found = report(rows, DAY, DAY)
 
-    assert [each.name for each in found.by_tool[:2]] == ["srv:t30", "srv:t29"]
+    assert [used.name for used in found.by_tool[:2]] == ["srv:t30", "srv:t29"]
     assert len(found.by_tool) == SHOWN + 1
     assert found.by_tool[-1].name == OTHERS
-    assert sum(each.answers for each in found.by_tool) == sum(range(31))
-    assert [(each.name, each.definition_tokens) for each in found.by_server] == [("srv", 150)]
+    assert sum(used.answers for used in found.by_tool) == sum(range(31))
+    assert [(used.name, used.definition_tokens) for used in found.by_server] == [("srv", 150)]
 
 
 def test_calls_and_their_results_are_summed_by_server_and_tool() -> None:
@@ -99,10 +99,10 @@ def test_what_servers_saved_is_told_of_each_that_was_large_enough() -> None:
 
     found = report(rows, DAY, DAY)
 
-    assert [(each.name, each.tokens_saved) for each in found.by_server] == [
+    assert [(used.name, used.tokens_saved) for used in found.by_server] == [
         ("small", None), ("larger", 900), ("large", 800), (OTHERS, 7),
     ]  # fmt: skip
-    assert [(each.name, each.returned_tokens, each.tokens_saved) for each in found.by_tool] == [
+    assert [(used.name, used.returned_tokens, used.tokens_saved) for used in found.by_tool] == [
         ("small:read", 20, None)
     ]
     assert found.totals.searches == 0
@@ -123,7 +123,7 @@ def test_tools_that_may_not_be_named_are_among_the_others() -> None:
     found = report(rows, DAY, DAY, lambda key: key.tool == "open")
 
     assert "secret" not in str(found.as_object())
-    assert {each.name: each.answers for each in found.by_tool} == {"srv:open": 1, OTHERS: 1}
+    assert {used.name: used.answers for used in found.by_tool} == {"srv:open": 1, OTHERS: 1}
 
 
 @given(

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from query.auth.tokens import StaticTokens, read_tokens
 from query.caller import USING, Caller
-from shared.errors import CallerRefused, ConfigInvalid
+from shared.errors import AuthenticationFailed, ConfigInvalid
 from tests.support.http_callers import entry, token_file
 from toolscale.app import app
 
@@ -91,7 +91,7 @@ def test_a_token_is_refused_from_the_second_it_expires(tmp_path: Path) -> None:
     path = token_file(tmp_path / "t", a=entry("one", expires_at=expires_at))
 
     assert StaticTokens(path, lambda: expires_at.timestamp() - 1).caller("one")
-    with pytest.raises(CallerRefused, match="the token of a has expired"):
+    with pytest.raises(AuthenticationFailed, match="the token of a has expired"):
         StaticTokens(path, expires_at.timestamp).caller("one")
 
 

@@ -13,9 +13,9 @@ from query.caller import Caller
 from query.catalogue import Catalogue
 from query.savings.ledger import Ledger
 from query.server.mcp import service_of
-from query.tools.toolset_tools import LEFT_OUT_KEY
-from query.toolsets.names import offered_names
-from shared.catalog import ENCODINGS, RECIPE, Endpoint, IndexedTool, ServerRecord
+from query.tools.toolset_tools import WARNINGS_KEY
+from query.toolsets.names import direct_tool_names
+from shared.catalog import ENCODINGS, FEATURES_VERSION, Endpoint, IndexedTool, ServerRecord
 from shared.toolset import Toolset
 from tests.support.calling import text_of, upstreams_to
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
@@ -58,7 +58,7 @@ def record_of(server: str, tools: list[IndexedTool], revision: int) -> ServerRec
         server_id=server,
         endpoint=Endpoint(),
         groups=tools[0].groups,
-        recipe=RECIPE,
+        features_version=FEATURES_VERSION,
         last_listed_at=1.0,
         tool_count=len(tools),
         tokens={encoding: sum(tool.token_counts[encoding] for tool in tools) for encoding in ENCODINGS},
@@ -68,7 +68,7 @@ def record_of(server: str, tools: list[IndexedTool], revision: int) -> ServerRec
 
 def client_of(caller: Caller, *toolsets: Toolset, mode: str = "auto") -> Client:
     index = index_of(*toolsets)
-    catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), no_match_below=-1)
+    catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), no_match_threshold=-1)
     return Client(service_of(catalogue, upstreams_to({}), lambda _: caller), mode=mode)
 
 
@@ -191,7 +191,7 @@ async def test_a_budget_that_is_exceeded_is_warned_of() -> None:
 
     assert len(listed.tools) == len(OURS) + 3
     assert listed.meta is not None
-    assert "more than the budget of 50" in listed.meta[LEFT_OUT_KEY][0]
+    assert "more than the budget of 50" in listed.meta[WARNINGS_KEY][0]
     assert shown["budget"] == {"tokens": 50, "enforcedTokens": None, "used": 70, "exceededBy": 20}
     assert shown["advice"][0] == "Without time:now you save 40 tokens."
     assert len(found["tools"]) == 3
@@ -210,7 +210,7 @@ async def test_an_enforced_budget_leaves_out_what_exceeds_it_and_says_what_and_i
     said = "Left out for the budget of 35 tokens: time:now (40); together 40 tokens."
     assert {tool.name for tool in listed.tools} - OURS == {"log", "git_now"}
     assert listed.meta is not None
-    assert listed.meta[LEFT_OUT_KEY] == [said]
+    assert listed.meta[WARNINGS_KEY] == [said]
     assert shown["leftOut"] == [{"name": "time:now", "tokens": 40}]
     assert sum(tool["token_count"] for tool in found["tools"]) <= 35
     assert said in found["warnings"]
@@ -242,9 +242,9 @@ def test_clashing_and_invalid_names_are_resolved_the_same_way_in_any_order() -> 
         make_tool("a_b", "c"),
     ]
 
-    names = offered_names(tools, {"find_tool"})
+    names = direct_tool_names(tools, {"find_tool"})
 
-    assert names == offered_names(tools[::-1], {"find_tool"})
+    assert names == direct_tool_names(tools[::-1], {"find_tool"})
     assert len(names) == len(tools)
     assert {"a_get", "b_get", "c_find_tool"} < set(names)
     assert all(len(name) <= 64 and name.isascii() for name in names)

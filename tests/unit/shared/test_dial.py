@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shared.catalog import Endpoint
-from shared.errors import AddressForbidden, ConfigInvalid, ServerRefused, ServerUnreachable
+from shared.errors import AddressForbidden, ConfigInvalid, ServerAuthRequired, ServerUnreachable
 from shared.settings import load_settings
 from shared.upstream.dial import Dialler, HttpTarget, StdioTarget, Target
 from shared.upstream.hosts import resolve
@@ -168,7 +168,7 @@ def test_a_credential_that_cannot_be_used_is_named_and_never_shown(reference: st
     (inside / "empty").write_text("\n")
     (inside / "two-lines").write_text("s3cret\nX-Injected: s3cret")
 
-    with pytest.raises(ServerRefused, match=f"^srv: no usable credential named '{reference}'") as caught:
+    with pytest.raises(ServerAuthRequired, match=f"^srv: no usable credential named '{reference}'") as caught:
         referring(reference, inside)
 
     assert "s3cret" not in str(caught.value)
@@ -184,7 +184,7 @@ def test_no_secret_is_in_a_targets_repr() -> None:
 def test_a_credential_that_is_no_text_is_as_unusable_as_none(tmp_path: Path) -> None:
     (tmp_path / "github").write_bytes(b"\xff\xfe")
 
-    with pytest.raises(ServerRefused, match="no usable credential named 'github'"):
+    with pytest.raises(ServerAuthRequired, match="no usable credential named 'github'"):
         referring("github", tmp_path)
 
 
@@ -198,7 +198,7 @@ def sent_to(url: str, *allowed: str, table: dict[str, frozenset[str]] | None = N
     dialler = Dialler({}, frozenset(allowed), None, environ, inside, table)
     try:
         target = dialler.target("srv", Endpoint(url=url, credential_ref=reference))
-    except ServerRefused:
+    except ServerAuthRequired:
         return False
     assert isinstance(target, HttpTarget)
     return target.headers == {"Authorization": "Bearer ghp-s3cret"}
@@ -207,7 +207,7 @@ def sent_to(url: str, *allowed: str, table: dict[str, frozenset[str]] | None = N
 def test_a_credential_that_may_not_be_sent_to_a_host_is_said_to_be_so() -> None:
     dialler = Dialler({}, frozenset({"*"}), None, {"TOOLSCALE_CREDENTIAL_A": "s3cret"}, inside)
 
-    with pytest.raises(ServerRefused, match=r"^srv: the credential 'a' may not be sent to evil\.org$"):
+    with pytest.raises(ServerAuthRequired, match=r"^srv: the credential 'a' may not be sent to evil\.org$"):
         dialler.target("srv", Endpoint(url="https://evil.org/mcp", credential_ref="a"))
 
 
@@ -236,9 +236,9 @@ def test_without_a_table_a_credential_goes_to_hosts_that_are_named_as_allowed_bu
 
 
 def test_the_table_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOOLSCALE_CREDENTIALS_HOSTS", "github=*.github.com,10.0.0.0/8 jira-eu=jira.lan")
+    monkeypatch.setenv("TOOLSCALE_CREDENTIAL_HOSTS", "github=*.github.com,10.0.0.0/8 jira-eu=jira.lan")
 
-    assert load_settings().credentials_hosts == {
+    assert load_settings().credential_hosts == {
         "github": frozenset({"*.github.com", "10.0.0.0/8"}),
         "jira-eu": frozenset({"jira.lan"}),
     }
@@ -246,7 +246,7 @@ def test_the_table_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("table", ["github", "github=", "=host", "github=a=b", "a.b=host", "github=a github=b"])
 def test_a_table_that_cannot_be_read_is_refused_at_the_start(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOOLSCALE_CREDENTIALS_HOSTS", table)
+    monkeypatch.setenv("TOOLSCALE_CREDENTIAL_HOSTS", table)
 
-    with pytest.raises(ConfigInvalid, match=r"^setting credentials_hosts"):
+    with pytest.raises(ConfigInvalid, match=r"^setting credential_hosts"):
         load_settings()

@@ -7,7 +7,7 @@ import pytest
 
 from shared.index import tool_index
 from shared.index.points import Payload, PointCollection
-from shared.index.tool_index import Owners
+from shared.index.tool_index import ServerIdsOfPoints
 
 
 class Read:
@@ -24,7 +24,7 @@ class Read:
 
 def test_each_point_is_read_once_and_one_that_is_gone_is_left_out() -> None:
     read = Read()
-    known = Owners(cast("PointCollection", read))
+    known = ServerIdsOfPoints(cast("PointCollection", read))
 
     first = known.of(["a1", "b1", "a1", "gone"])
     second = known.of(["b1", "b2"])
@@ -36,7 +36,7 @@ def test_each_point_is_read_once_and_one_that_is_gone_is_left_out() -> None:
 def test_no_more_than_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tool_index, "MAX_REMEMBERED", 2)
     read = Read()
-    known = Owners(cast("PointCollection", read))
+    known = ServerIdsOfPoints(cast("PointCollection", read))
 
     answers = [known.of([f"a{i}" for i in range(3)]) for _ in range(2)]
 

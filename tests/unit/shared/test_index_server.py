@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 import pytest
 
 from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
-from shared.index.engine import SERVERS_KIND
+from shared.index.engine import SERVERS_SPEC
 from shared.index.points import Point
 from shared.index.server.engine import BATCH_CHARACTERS, BATCH_POINTS, ServerEngine, batches, connect, open_server
 
@@ -74,7 +74,7 @@ def test_a_collection_that_is_gone_is_lost_and_not_merely_unavailable() -> None:
         engine = ServerEngine(connect(url, None))
 
         with pytest.raises(IndexLost, match="no collection servers"):
-            engine.collection(SERVERS_KIND).retrieve(["5f0a2b1e-7d0c-5f6e-9a53-0c1f6f2f7a11"])
+            engine.collection(SERVERS_SPEC).retrieve(["5f0a2b1e-7d0c-5f6e-9a53-0c1f6f2f7a11"])
 
 
 def test_a_collection_that_another_worker_made_in_the_same_moment_is_used() -> None:
@@ -104,7 +104,7 @@ def test_a_collection_that_another_worker_made_in_the_same_moment_is_used() -> N
 def test_a_write_that_was_only_noted_is_none_since_what_is_read_next_would_lack_it(status: str) -> None:
     noted = {"operation_id": 1, "status": status}
     with scripted_qdrant(lambda _method, _path: (200, noted)) as url:
-        servers = ServerEngine(connect(url, None)).collection(SERVERS_KIND)
+        servers = ServerEngine(connect(url, None)).collection(SERVERS_SPEC)
         writes: list[Callable[[], None]] = [
             lambda: servers.upsert([Point("00000000-0000-0000-0000-000000000001", {})]),
             lambda: servers.delete(["00000000-0000-0000-0000-000000000001"]),
@@ -159,7 +159,7 @@ def test_writes_go_through_the_leader_of_a_shard_so_that_replicas_do_not_come_to
     asked: list[str] = []
     done = {"operation_id": 1, "status": "completed"}
     with scripted_qdrant(lambda _method, _path: (200, done), asked) as url:
-        servers = ServerEngine(connect(url, None)).collection(SERVERS_KIND)
+        servers = ServerEngine(connect(url, None)).collection(SERVERS_SPEC)
 
         servers.upsert([Point("00000000-0000-0000-0000-000000000001", {})])
         servers.delete(["00000000-0000-0000-0000-000000000001"])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shared.errors import ConfigInvalid
 from shared.events import parse_event
-from shared.observability.tracing import carried_on, configure_tracing, is_asked_for, span, traceparent
+from shared.observability.tracing import configure_tracing, is_configured, span, traceparent, use_parent_trace
 from tests.support.builders import up
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
@@ -46,7 +46,7 @@ assert not [name for name in sys.modules if name.startswith(("opentelemetry.expo
     ],
 )
 def test_traces_are_asked_for_by_the_standard_variables_alone(environment: dict[str, str], asked: bool) -> None:
-    assert is_asked_for(environment) is asked
+    assert is_configured(environment) is asked
 
 
 def test_a_protocol_that_is_not_spoken_is_refused() -> None:
@@ -62,7 +62,7 @@ def test_without_them_no_process_loads_the_sdk() -> None:
 
 def test_a_trace_is_passed_on_where_none_is_recorded() -> None:
     assert traceparent() is None
-    with carried_on(PARENT), span("nothing"):
+    with use_parent_trace(PARENT), span("nothing"):
         assert traceparent() == PARENT
     with span("nothing", parent=PARENT):
         assert traceparent() == PARENT
@@ -74,5 +74,5 @@ def test_what_is_no_traceparent_neither_fails_an_event_nor_begins_a_trace(value:
     event = parse_event(up().model_dump(mode="json") | {"traceparent": value})
 
     assert event.traceparent is None
-    with carried_on(value):
+    with use_parent_trace(value):
         assert traceparent() is None

@@ -13,13 +13,13 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 from shared.errors import AddressForbidden, ListingTooLarge, ServerFailed
 from shared.upstream.dial import HttpTarget, StdioTarget
 from shared.upstream.secrets import secrets_of
-from shared.upstream.transport.http import EventMeter, GuardedTransport
-from shared.upstream.transport.session_state import Evidence
+from shared.upstream.transport.http import EventMeter, GuardedHttpTransport
+from shared.upstream.transport.session_state import SessionState
 from shared.upstream.transport.stdio import LineSplitter, LineTooLong
 from tests.support.hostile.messages import tool
 from tests.support.hostile.scripted_http import scripted_http
 from tests.support.hostile.scripts import GOOD, plays
-from workers.fetch.definitions import Harvest, read_definition
+from workers.fetch.definitions import ListingBuilder, read_definition
 from workers.fetch.fetch import Limits, fetch_tools_blocking
 
 VERSIONS = (*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS)
@@ -85,7 +85,7 @@ FIELDS = st.fixed_dictionaries(
 
 @given(FIELDS | JSON, st.sampled_from(VERSIONS))
 def test_whatever_a_server_calls_a_tool_is_either_read_or_rejected(raw: Any, version: str) -> None:
-    harvest = Harvest("srv", version, Limits())
+    harvest = ListingBuilder("srv", version, Limits())
 
     harvest.add([raw])
 
@@ -112,13 +112,13 @@ def test_a_tool_that_newer_clients_must_drop_is_rejected_with_the_reason() -> No
     assert read_definition(headed, "2025-11-25", 1 << 20).name == "t"
 
 
-def evidence(*secrets: str) -> Evidence:
-    return Evidence("srv", anyio.CancelScope(), secrets)
+def session_state(*secrets: str) -> SessionState:
+    return SessionState("srv", anyio.CancelScope(), secrets)
 
 
 def test_a_quotation_is_one_short_printable_line_without_secrets() -> None:
     async def quote(text: str) -> str:
-        return evidence("s3cret-key").quote(text)
+        return session_state("s3cret-key").quote(text)
 
     quoted = anyio.run(quote, "one\ntwo\x1b[31m  s3cret-key " + "x" * 1000)
 
@@ -128,15 +128,15 @@ def test_a_quotation_is_one_short_printable_line_without_secrets() -> None:
 
 
 def test_the_first_verdict_stands_and_ends_the_attempt() -> None:
-    async def condemn_twice() -> Evidence:
-        watched = evidence()
+    async def condemn_twice() -> SessionState:
+        watched = session_state()
         with watched.scope:
-            watched.condemn(ListingTooLarge("srv", "first"))
-            watched.condemn(ServerFailed("srv", "second"))
+            watched.fail(ListingTooLarge("srv", "first"))
+            watched.fail(ServerFailed("srv", "second"))
             await anyio.sleep_forever()
         return watched
 
-    assert str(anyio.run(condemn_twice).verdict) == "srv: first"
+    assert str(anyio.run(condemn_twice).error) == "srv: first"
 
 
 def test_secrets_are_looked_for_in_headers_variables_and_the_url() -> None:
@@ -186,7 +186,7 @@ def test_the_next_address_is_tried_when_nothing_listens_at_the_first() -> None:
 
 def test_a_request_to_another_origin_is_not_sent() -> None:
     async def stray(url: str) -> None:
-        guard = GuardedTransport(HttpTarget("http://127.0.0.1:1/mcp"), 1000, evidence())
+        guard = GuardedHttpTransport(HttpTarget("http://127.0.0.1:1/mcp"), 1000, session_state())
         async with httpx2.AsyncClient(transport=guard) as client:
             await client.get(url)
 

@@ -16,7 +16,7 @@ from tests.support.builders import definition, down, listing, up, write_path
 from workers.dependencies import Dependencies
 from workers.ingest import reconcile
 from workers.intents.sqlite_store import SqliteIntents
-from workers.intents.transitions import Pace
+from workers.intents.transitions import RetryPolicy
 from workers.metrics import WorkerMetrics
 from workers.tasks import Tasks
 
@@ -24,7 +24,7 @@ from workers.tasks import Tasks
 @pytest.fixture
 def intents(tmp_path: Path) -> Generator[SqliteIntents]:
     """Return a store that is new, so that nobody knows yet whether it lost anything."""
-    with closing(SqliteIntents(tmp_path / "new.sqlite3", Pace(1.0, 4.0))) as store:
+    with closing(SqliteIntents(tmp_path / "new.sqlite3", RetryPolicy(1.0, 4.0))) as store:
         yield store
 
 

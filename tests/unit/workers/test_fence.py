@@ -11,8 +11,8 @@ import pytest
 
 from shared.errors import ServerTimeout
 from tests.chaos.interrupted import InterruptedIndex, Steps
-from tests.support.builders import PACE, WritePath, changed, definition, down, listing, up, write_path
-from workers.dependencies import Patience
+from tests.support.builders import RETRY_POLICY, WritePath, changed, definition, down, listing, up, write_path
+from workers.dependencies import FailurePolicy
 from workers.ingest import reconcile
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.store import Lease
@@ -47,9 +47,9 @@ class FencedIntents(SqliteIntents):
 def path(tmp_path: Path) -> WritePath:
     """A write path that has listed one good server, behind a fence."""
     path = write_path(tmp_path)
-    intents = FencedIntents(tmp_path / "fenced.sqlite3", PACE, clock=path.clock)
+    intents = FencedIntents(tmp_path / "fenced.sqlite3", RETRY_POLICY, clock=path.clock)
     index = InterruptedIndex(intents.fence)
-    deps = replace(path.deps, intents=intents, index=index, patience=Patience(looks=2))
+    deps = replace(path.deps, intents=intents, index=index, failure_policy=FailurePolicy(quarantine_after=2))
     path = replace(path, deps=deps, index=index)
     path.world.servers["s"] = listing(definition("a"))
     intents.record(up(), due_in_s=60)
@@ -80,14 +80,14 @@ def is_silent_too_long(path: WritePath) -> None:
     path.world.servers["s"] = ServerTimeout("s", "no answer")
     path.deps.intents.record(changed(), due_in_s=60)
     with pytest.raises(ServerTimeout):
-        reconcile("s", replace(path.deps, patience=Patience(stop_after_s=0.0)))
+        reconcile("s", replace(path.deps, failure_policy=FailurePolicy(give_up_after_s=0.0)))
 
 
 def kills_its_workers(path: WritePath) -> None:
     path.deps.intents.record(changed(), due_in_s=60)
     for _ in range(2):
         path.deps.intents.begin("s")
-        path.clock.ahead_s += 1.25 * PACE.longest_s
+        path.clock.ahead_s += 1.25 * RETRY_POLICY.longest_s
         path.deps.intents.claim_due(10)
     reconcile("s", path.deps)
 

@@ -55,7 +55,7 @@ def test_an_unchanged_server_is_neither_counted_nor_embedded_nor_written(path: W
     ask(path, changed())
     look(path)
 
-    assert path.world.looks == ["s", "s"]
+    assert path.world.listed == ["s", "s"]
     assert len(path.counted.texts) == counted
     assert len(path.embedder.embedded_texts) == embedded
     assert len(path.index.upserted) == written
@@ -85,7 +85,9 @@ def test_sums_taken_by_another_recipe_are_taken_again(path: WritePath) -> None:
     look(path)
     before = path.index.server("s")
     assert before is not None
-    path.index.put_server(before.model_copy(update={"recipe": "an older one", "tokens": {"cl100k_base": 999}}))
+    path.index.put_server(
+        before.model_copy(update={"features_version": "an older one", "tokens": {"cl100k_base": 999}})
+    )
 
     ask(path, changed())
     look(path)
@@ -262,7 +264,7 @@ def test_a_server_nobody_asked_for_is_not_looked_at(path: WritePath) -> None:
 
     assert reconcile("s", path.deps) is None
     assert reconcile("never announced", path.deps) is None
-    assert path.world.looks == ["s"]
+    assert path.world.listed == ["s"]
 
 
 def test_a_second_run_for_the_same_server_is_refused_while_the_first_is_under_way(path: WritePath) -> None:

@@ -10,7 +10,7 @@ from tests.support.builders import WritePath, changed, definition, down, listing
 from workers.ingest import reconcile
 from workers.intents.store import Intent
 from workers.maintenance.restore import restore_if_lost
-from workers.sources.reconcile import Follower
+from workers.sources.reconcile import SourceReconciler
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def intent(path: WritePath, server_id: str) -> Intent:
 def test_every_server_of_the_index_is_known_again_as_it_was(path: WritePath) -> None:
     restore_if_lost(path.deps)
 
-    assert {each.server_id: each.status for each in path.deps.intents.intents()} == {
+    assert {recorded.server_id: recorded.status for recorded in path.deps.intents.intents()} == {
         "runs": "running", "stopped": "stopped", "fails": "running",
     }  # fmt: skip
     assert intent(path, "runs").announcement == up("runs", ["dev"]).data
@@ -46,11 +46,13 @@ def test_every_server_of_the_index_is_known_again_as_it_was(path: WritePath) -> 
 def test_who_announced_a_server_is_known_again_and_so_takes_down_what_is_gone(path: WritePath) -> None:
     (announced,) = {up("any").source}
     restore_if_lost(path.deps)
-    follower = Follower(announced, path.deps.intents, lambda event: path.deps.intents.record(event, due_in_s=1).intent)
+    follower = SourceReconciler(
+        announced, path.deps.intents, lambda event: path.deps.intents.record(event, due_in_s=1).intent
+    )
 
     follower.reconcile([], kept=["fails"])
 
-    assert {each.server_id: each.status for each in path.deps.intents.intents()} == {
+    assert {recorded.server_id: recorded.status for recorded in path.deps.intents.intents()} == {
         "runs": "stopped", "stopped": "stopped", "fails": "running",
     }  # fmt: skip
 
@@ -71,7 +73,7 @@ def test_an_event_since_the_loss_is_not_overwritten(path: WritePath) -> None:
 
 
 def test_a_store_that_lost_nothing_is_left_alone(path: WritePath) -> None:
-    path.deps.intents.mark()
+    path.deps.intents.mark_complete()
 
     restore_if_lost(path.deps)
 

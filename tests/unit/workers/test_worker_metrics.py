@@ -24,7 +24,7 @@ def path(tmp_path: Path) -> WritePath:
 def look(path: WritePath, *offered: str) -> None:
     path.world.servers["s"] = listing(*(definition(*name.split("=")) for name in offered))
     path.deps.intents.record(up(), due_in_s=60)
-    path.deps.metrics.look(partial(reconcile, "s", path.deps))
+    path.deps.metrics.reconcile(partial(reconcile, "s", path.deps))
 
 
 def metrics(path: WritePath) -> dict[str, float]:
@@ -37,9 +37,9 @@ def test_a_look_is_counted_by_what_it_changed_and_timed_by_its_stages(path: Writ
     look(path, "read", "write=does another thing", "new")
 
     found = metrics(path)
-    assert found['toolscale_looks_total{result="changed"}'] == 2
-    assert found['toolscale_looks_total{result="unchanged"}'] == 1
-    assert found["toolscale_look_seconds_count"] == 3
+    assert found['toolscale_reconciles_total{result="changed"}'] == 2
+    assert found['toolscale_reconciles_total{result="unchanged"}'] == 1
+    assert found["toolscale_reconcile_seconds_count"] == 3
     changes = {change: found[f'toolscale_tool_changes_total{{change="{change}"}}'] for change in _CHANGES}
     assert changes == {"added": 4, "changed": 1, "removed": 1}
     stages = {stage: found[f'toolscale_stage_seconds_count{{stage="{stage}"}}'] for stage in _STAGES}
@@ -56,18 +56,18 @@ def test_a_look_that_ends_otherwise_is_counted_by_why(path: WritePath) -> None:
     path.deps.intents.record(up(), due_in_s=60)
 
     with pytest.raises(ServerTimeout):
-        path.deps.metrics.look(partial(reconcile, "s", path.deps))
+        path.deps.metrics.reconcile(partial(reconcile, "s", path.deps))
     with path.deps.intents.lease("s"), pytest.raises(LeaseHeld):
-        path.deps.metrics.look(partial(reconcile, "s", path.deps))
+        path.deps.metrics.reconcile(partial(reconcile, "s", path.deps))
     with pytest.raises(IndexUnavailable):
-        path.deps.metrics.look(_unavailable)
-    path.deps.metrics.look(partial(reconcile, "nobody", path.deps))
+        path.deps.metrics.reconcile(_unavailable)
+    path.deps.metrics.reconcile(partial(reconcile, "nobody", path.deps))
 
     found = metrics(path)
-    results = ("not_listed", "held", "failed", "not_asked")
-    assert [found[f'toolscale_looks_total{{result="{result}"}}'] for result in results] == [1, 1, 1, 1]
+    results = ("listing_failed", "held", "failed", "not_due")
+    assert [found[f'toolscale_reconciles_total{{result="{result}"}}'] for result in results] == [1, 1, 1, 1]
     assert found['toolscale_stage_seconds_count{stage="fetch"}'] == 1
-    assert found["toolscale_look_seconds_count"] == 0
+    assert found["toolscale_reconcile_seconds_count"] == 0
 
 
 def _unavailable() -> None:
@@ -76,7 +76,7 @@ def _unavailable() -> None:
 
 def test_events_are_counted_by_type_and_by_what_became_of_them(path: WritePath) -> None:
     intents, count = path.deps.intents, path.deps.metrics.event
-    intents.mark()
+    intents.mark_complete()
 
     emit(up(), intents, lambda _: None, due_in_s=60, count=count)
     for refused in (changed("nobody").model_dump(mode="json"), {"type": "x" * 500}):
@@ -107,7 +107,7 @@ def test_a_store_that_does_not_answer_is_shown_and_hides_no_other_metric(path: W
     answers = False
     down_now = shown(registry)
 
-    assert (up_now["toolscale_intents_up"], up_now["toolscale_look_overdue_seconds"]) == (1, 1.5)
+    assert (up_now["toolscale_intents_up"], up_now["toolscale_reconcile_overdue_seconds"]) == (1, 1.5)
     assert down_now["toolscale_intents_up"] == 0
-    assert "toolscale_looks_due" not in down_now
+    assert "toolscale_reconciles_due" not in down_now
     assert "toolscale_sweeps_total" in down_now

@@ -23,8 +23,8 @@
 
 {{/* Prometheus shows no token. */}}
 {{- define "toolscale.metricsEnv" -}}
-{{- if or .Values.monitoring.metricsOpen .Values.monitoring.podMonitor }}
-- name: TOOLSCALE_METRICS_OPEN
+{{- if or .Values.monitoring.metricsPublic .Values.monitoring.podMonitor }}
+- name: TOOLSCALE_METRICS_PUBLIC
   value: "true"
 {{- end }}
 {{- end -}}
@@ -38,15 +38,15 @@
 {{- end -}}
 
 {{/* Metrics and readiness, for the kubelet and for whom `networkPolicy.metricsFrom` lets in. */}}
-{{- define "toolscale.monitorEnv" -}}
-- name: TOOLSCALE_MONITOR_HOST
+{{- define "toolscale.metricsPortEnv" -}}
+- name: TOOLSCALE_METRICS_HOST
   value: 0.0.0.0
-- name: TOOLSCALE_MONITOR_PORT
+- name: TOOLSCALE_METRICS_PORT
   value: "9464"
 {{- end -}}
 
-{{- define "toolscale.monitorPort" -}}
-- name: monitor
+{{- define "toolscale.metricsPort" -}}
+- name: metrics
   containerPort: 9464
 {{- end -}}
 
@@ -55,7 +55,7 @@
 - name: TOOLSCALE_ALLOWED_HOSTS
   value: {{ .Values.allowedHosts | quote }}
 {{- if or .Values.config.existingConfigMap .Values.config.existingSecret }}
-- name: TOOLSCALE_CONFIG
+- name: TOOLSCALE_MCP_CONFIG
   value: /etc/toolscale/config/mcp.json
 {{- end }}
 {{- if .Values.credentials.existingSecret }}

@@ -61,7 +61,7 @@ imagePullSecrets:
 {{- end }}
 serviceAccountName: {{ .account | default (include "toolscale.fullname" .root) }}
 automountServiceAccountToken: {{ not (empty .account) }}
-# else a Service of ours gives every pod a TOOLSCALE_DOOR_PORT that is no port
+# else a Service of ours gives every pod a TOOLSCALE_EVENTS_PORT that is no port
 enableServiceLinks: false
 securityContext:
   runAsNonRoot: true

@@ -41,7 +41,7 @@
 {{- define "toolscale.callersEnv" -}}
 {{- with .Values.query }}
 {{- if .tokens.existingSecret }}
-- name: TOOLSCALE_TOKENS
+- name: TOOLSCALE_TOKENS_FILE
   value: /etc/toolscale/tokens/tokens.toml
 {{- end }}
 {{- if .jwt.issuer }}

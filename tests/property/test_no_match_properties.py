@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.response.find_response import FindAnswer
+from query.response.find_response import FindResponse
 from query.savings.ledger import Ledger
-from query.search.no_match import is_close, is_covered
+from query.search.no_match import is_covered, is_similar
 from query.search.request import FindRequest
 from shared.catalog import Candidates, IndexedTool, QueryVectors, Scope
 from shared.text.bm25 import query_terms
@@ -40,10 +40,10 @@ tools = st.builds(tool_of, st.sampled_from(("x", "y")), st.sampled_from(NAMES), 
 fleets = st.lists(tools, min_size=1, max_size=8, unique_by=lambda tool: tool.qualified_name)
 
 
-def asked(fleet: Sequence[IndexedTool], question: str, no_match_below: float, limit: int = 8) -> FindAnswer:
+def find(fleet: Sequence[IndexedTool], question: str, no_match_threshold: float, limit: int = 8) -> FindResponse:
     index = FakeIndex()
     index.upsert([ingested(tool, EMBEDDER) for tool in fleet])
-    catalogue = Catalogue(index, EMBEDDER, Ledger(index), no_match_below=no_match_below)
+    catalogue = Catalogue(index, EMBEDDER, Ledger(index), no_match_threshold=no_match_threshold)
     return find_tool(FindRequest(tool_description=question, limit=limit), Scope(), catalogue)
 
 
@@ -54,7 +54,7 @@ def test_a_higher_threshold_never_makes_a_match_of_none(
 ) -> None:
     low, high = sorted((one, other))
 
-    by_low, by_high = asked(fleet, question, low), asked(fleet, question, high)
+    by_low, by_high = find(fleet, question, low), find(fleet, question, high)
 
     assert by_high.no_match or not by_low.no_match
     if by_low.no_match == by_high.no_match:
@@ -64,9 +64,9 @@ def test_a_higher_threshold_never_makes_a_match_of_none(
 @settings(deadline=None)
 @given(fleets, phrases, thresholds)
 def test_an_answer_without_a_match_names_the_nearest_and_returns_none(
-    fleet: list[IndexedTool], question: str, no_match_below: float
+    fleet: list[IndexedTool], question: str, no_match_threshold: float
 ) -> None:
-    answer = asked(fleet, question, no_match_below)
+    answer = find(fleet, question, no_match_threshold)
 
     assert bool(answer.tools) == (not answer.no_match)
     assert bool(answer.nearest) == bool(answer.no_match)
@@ -86,9 +86,9 @@ def test_an_answer_without_a_match_names_the_nearest_and_returns_none(
     1,
 )
 def test_one_who_asks_for_fewer_tools_is_told_as_much_of_whether_any_fits(
-    fleet: list[IndexedTool], question: str, no_match_below: float, limit: int
+    fleet: list[IndexedTool], question: str, no_match_threshold: float, limit: int
 ) -> None:
-    few, many = (asked(fleet, question, no_match_below, each) for each in (limit, 8))
+    few, many = (find(fleet, question, no_match_threshold, each) for each in (limit, 8))
 
     assert few.no_match == many.no_match
     assert [tool.name for tool in few.tools] == [tool.name for tool in many.tools][:limit]
@@ -100,7 +100,7 @@ def test_a_tool_that_is_asked_for_by_its_name_is_always_a_match(fleet: list[Inde
     tool = data.draw(st.sampled_from(fleet))
     name = data.draw(st.sampled_from((tool.definition.name, tool.qualified_name)))
 
-    answer = asked(fleet, name, BEYOND_ALL)
+    answer = find(fleet, name, BEYOND_ALL)
 
     assert not answer.no_match
     assert tool.qualified_name in [f"{found.server}:{found.name}" for found in answer.tools]
@@ -112,7 +112,7 @@ def test_the_order_of_candidates_does_not_matter(
     name: dict[str, float],
     text: dict[str, float],
     terms: dict[str, float],
-    no_match_below: float,
+    no_match_threshold: float,
     chance: Random,
 ) -> None:
     query = query_vectors(question, EMBEDDER)
@@ -130,8 +130,8 @@ def test_the_order_of_candidates_does_not_matter(
     as_found = candidates(name, text, terms)
     in_another_order = candidates(shuffled(name), shuffled(text), shuffled(terms))
 
-    close = is_close(query, as_found, EMBEDDER, no_match_below)
-    assert close == is_close(query, in_another_order, EMBEDDER, no_match_below)
+    close = is_similar(query, as_found, EMBEDDER, no_match_threshold)
+    assert close == is_similar(query, in_another_order, EMBEDDER, no_match_threshold)
 
 
 @given(fleets, phrases, st.randoms(use_true_random=False))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from shared.catalog import Encoding, Prepared, ToolDefinition
+from shared.catalog import Encoding, ToolDefinition, ToolFeatures
 from shared.text.tokens import Counter, count_all
 from shared.text.vectors import tool_vectors
 from workers.dependencies import Dependencies
@@ -26,11 +26,11 @@ _LONGEST_PAUSE_S = 0.25
 Definitions = Mapping[str, ToolDefinition]
 """Definitions by digest."""
 
-Write = Callable[[Mapping[str, Prepared]], None]
+Write = Callable[[Mapping[str, ToolFeatures]], None]
 """Put what belongs to these digests into the index, where other looks find it."""
 
 
-def prepare(
+def compute_features(
     wanted: Definitions, declared_name: str, deps: Dependencies, write: Write, wait_at_most_s: float = WAIT_AT_MOST_S
 ) -> None:
     """Call `write` with what belongs to these digests, part by part as it becomes known, until all were written.
@@ -40,69 +40,69 @@ def prepare(
     Raises:
         ModelUnavailable: the model cannot be loaded.
     """
-    rest = dict(wanted)
+    remaining = dict(wanted)
     deadline = time.monotonic() + wait_at_most_s
     pause_s = _FIRST_PAUSE_S
-    while rest:
-        known = _known(rest, deps)
-        with claimed(rest.keys() - known, deps) as ours:
-            ready = known | _made_once(_part(rest, ours), declared_name, deps)
+    while remaining:
+        stored = _stored_features(remaining, deps)
+        with claim_digests(remaining.keys() - stored, deps) as claimed:
+            ready = stored | _compute_claimed(_subset(remaining, claimed), declared_name, deps)
             if ready:
                 write(ready)
-        rest = _part(rest, rest.keys() - ready)
-        if rest and time.monotonic() > deadline:
-            write(_made(rest, declared_name, deps))
+        remaining = _subset(remaining, remaining.keys() - ready)
+        if remaining and time.monotonic() > deadline:
+            write(_compute(remaining, declared_name, deps))
             return
-        if rest:
+        if remaining:
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
 @contextmanager
-def claimed(digests: Collection[str], deps: Dependencies) -> Generator[frozenset[str]]:
+def claim_digests(digests: Collection[str], deps: Dependencies) -> Generator[frozenset[str]]:
     """Hold, until the block ends, what nobody else is making of these for the same model: for another it is other work.
 
     Raises:
         IntentsUnavailable: the store does not answer.
     """
-    by_claim = {f"{deps.embedder.model}:{each}": each for each in digests}
+    by_claim = {f"{deps.embedder.model}:{digest}": digest for digest in digests}
     with deps.intents.claim(by_claim) as held:
         yield frozenset(by_claim[claim] for claim in held)
 
 
-def _known(definitions: Definitions, deps: Dependencies) -> dict[str, Prepared]:
-    found = deps.index.prepared(definitions.keys())
-    return {each: _counted(prepared, definitions[each], deps) for each, prepared in found.items()}
+def _stored_features(definitions: Definitions, deps: Dependencies) -> dict[str, ToolFeatures]:
+    stored = deps.index.features_by_digest(definitions.keys())
+    return {each: _with_missing_counts(features, definitions[each], deps) for each, features in stored.items()}
 
 
-def _counted(prepared: Prepared, definition: ToolDefinition, deps: Dependencies) -> Prepared:
+def _with_missing_counts(features: ToolFeatures, definition: ToolDefinition, deps: Dependencies) -> ToolFeatures:
     """Count again what could not be counted then: the reason, as a missing vocabulary, may be gone."""
     missing: dict[Encoding, Counter] = {
-        encoding: count for encoding, count in deps.counters.items() if encoding not in prepared.token_counts
+        encoding: count for encoding, count in deps.counters.items() if encoding not in features.token_counts
     }
     if not missing:
-        return prepared
+        return features
     (counts,) = count_all([definition.wire], missing)
-    return replace(prepared, token_counts={**prepared.token_counts, **counts})
+    return replace(features, token_counts={**features.token_counts, **counts})
 
 
-def _made_once(claimed: Definitions, declared_name: str, deps: Dependencies) -> dict[str, Prepared]:
+def _compute_claimed(claimed: Definitions, declared_name: str, deps: Dependencies) -> dict[str, ToolFeatures]:
     """Make what nobody else can be making, except what another look had written just before it was claimed."""
-    known = _known(claimed, deps)
-    return known | _made(_part(claimed, claimed.keys() - known), declared_name, deps)
+    stored = _stored_features(claimed, deps)
+    return stored | _compute(_subset(claimed, claimed.keys() - stored), declared_name, deps)
 
 
-def _made(definitions: Definitions, declared_name: str, deps: Dependencies) -> dict[str, Prepared]:
+def _compute(definitions: Definitions, declared_name: str, deps: Dependencies) -> dict[str, ToolFeatures]:
     if not definitions:
         return {}
-    with deps.computing:
+    with deps.embedding_slots:
         with deps.metrics.stage("count"):
             counts = count_all((tool.wire for tool in definitions.values()), deps.counters)
         with deps.metrics.stage("embed"):
             vectors = tool_vectors(list(definitions.values()), declared_name, deps.embedder)
-    made = (Prepared(its_counts, its_vectors) for its_counts, its_vectors in zip(counts, vectors, strict=True))
-    return dict(zip(definitions, made, strict=True))
+    computed = (ToolFeatures(token_counts, embedding) for token_counts, embedding in zip(counts, vectors, strict=True))
+    return dict(zip(definitions, computed, strict=True))
 
 
-def _part(definitions: Definitions, digests: Collection[str]) -> dict[str, ToolDefinition]:
+def _subset(definitions: Definitions, digests: Collection[str]) -> dict[str, ToolDefinition]:
     return {each: tool for each, tool in definitions.items() if each in digests}

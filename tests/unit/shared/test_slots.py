@@ -5,44 +5,44 @@ from concurrent.futures import ThreadPoolExecutor
 import anyio
 import pytest
 
-from shared.slots import Turns
-from shared.upstream.transport.session_state import SMALL_BYTES, SMALL_NODES, Evidence
+from shared.slots import LargePayloadSlots
+from shared.upstream.transport.session_state import SMALL_BYTES, SMALL_NODES, SessionState
 
 
 def test_only_so_many_servers_have_their_turn_at_a_time() -> None:
-    turns = Turns(2)
+    turns = LargePayloadSlots(2)
 
-    with turns.given_back("a"):
-        assert [turns.try_take(each) for each in ("a", "b", "c", "a")] == [True, True, False, True]
+    with turns.released("a"):
+        assert [turns.try_acquire(each) for each in ("a", "b", "c", "a")] == [True, True, False, True]
 
-    assert [turns.try_take(each) for each in ("b", "c", "a")] == [True, True, False]
+    assert [turns.try_acquire(each) for each in ("b", "c", "a")] == [True, True, False]
 
 
 def test_a_turn_is_given_back_by_a_look_that_fails() -> None:
-    turns = Turns(1)
+    turns = LargePayloadSlots(1)
 
-    turns.try_take("a")
+    turns.try_acquire("a")
 
-    with pytest.raises(ZeroDivisionError), turns.given_back("a"):
+    with pytest.raises(ZeroDivisionError), turns.released("a"):
         raise ZeroDivisionError
 
-    assert turns.try_take("b")
+    assert turns.try_acquire("b")
 
 
 def test_many_threads_never_have_more_turns_than_there_are() -> None:
-    turns = Turns(3)
+    turns = LargePayloadSlots(3)
 
     with ThreadPoolExecutor(16) as pool:
-        taken = list(pool.map(turns.try_take, map(str, range(200))))
+        taken = list(pool.map(turns.try_acquire, map(str, range(200))))
 
     assert sum(taken) == 3
 
 
 def test_a_small_message_waits_for_nobody() -> None:
     async def hold() -> None:
-        evidence = Evidence("s", anyio.CancelScope(), may_hold_much=lambda: False)
+        evidence = SessionState("s", anyio.CancelScope(), may_hold_large=lambda: False)
         with anyio.fail_after(30):
-            await evidence.before_holding(SMALL_BYTES, SMALL_NODES)
+            await evidence.wait_for_slot(SMALL_BYTES, SMALL_NODES)
 
     anyio.run(hold)
 
@@ -53,9 +53,9 @@ def test_a_large_message_waits_and_the_servers_time_does_not_run(size_bytes: int
 
     async def hold() -> float:
         with anyio.CancelScope(deadline=anyio.current_time() + 0.01) as scope:
-            evidence = Evidence("s", scope, may_hold_much=lambda: next(answers))
+            evidence = SessionState("s", scope, may_hold_large=lambda: next(answers))
             began = scope.deadline
-            await evidence.before_holding(size_bytes, nodes)
+            await evidence.wait_for_slot(size_bytes, nodes)
             return scope.deadline - began
         raise AssertionError("the time ran out while waiting")
 

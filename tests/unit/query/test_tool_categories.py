@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from query.catalogue import Catalogue
 from query.find import find_tool
 from query.savings.ledger import Ledger
-from query.search.no_match import ANYTHING_MATCHES, KINDS_WEIGHT, NO_MATCH_BELOW, adjusted_closeness, is_close
-from query.search.ranking import closeness
+from query.search.no_match import CATEGORY_WEIGHT, NO_MATCH_THRESHOLD, NO_THRESHOLD, adjusted_similarity, is_similar
+from query.search.ranking import similarity
 from query.search.request import FindRequest
-from query.search.tool_categories import KINDS, NEAREST, closeness_of_kinds, kind_vectors, passage
+from query.search.tool_categories import CATEGORIES, NEAREST, category_similarity, category_vectors, passage
 from shared.catalog import Candidates, Scope
 from shared.settings import load_settings
 from shared.text.embedding import Embedder, FastEmbedder
@@ -32,7 +32,7 @@ OWN_TOOLS = (
 )
 EMBEDDER = FakeEmbedder()
 
-texts = st.lists(st.sampled_from(" ".join(KINDS.values()).split()), min_size=1, max_size=9).map(" ".join)
+texts = st.lists(st.sampled_from(" ".join(CATEGORIES.values()).split()), min_size=1, max_size=9).map(" ".join)
 
 
 @pytest.fixture(scope="module")
@@ -46,23 +46,23 @@ def index_of_own_tools(embedder: Embedder) -> FakeIndex:
     return index
 
 
-def candidates_as_close_as(cosine: float) -> Candidates:
+def candidates_with_similarity(cosine: float) -> Candidates:
     return Candidates(1, {"a": cosine}, {"a": cosine}, {}, {"a": "s"})
 
 
 def closest(question: str, embedder: Embedder) -> float:
     (found,) = index_of_own_tools(embedder).search([query_vectors(question, embedder)], Scope(), depth=10)
-    return max(closeness(found).values())
+    return max(similarity(found).values())
 
 
 def test_an_embedder_embeds_the_kinds_once_and_takes_their_vectors_with_it() -> None:
     embedder = FakeEmbedder()
 
-    one, other = kind_vectors(embedder), kind_vectors(embedder)
+    one, other = category_vectors(embedder), category_vectors(embedder)
 
     assert one is other
-    assert one.shape == (len(KINDS), embedder.dimension)
-    assert embedder.embedded_texts == [passage(kind, of) for kind, of in KINDS.items()]
+    assert one.shape == (len(CATEGORIES), embedder.dimension)
+    assert embedder.embedded_texts == [passage(kind, of) for kind, of in CATEGORIES.items()]
     vectors = weakref.ref(one)
     del embedder, one, other
     gc.collect()
@@ -73,44 +73,44 @@ def test_threads_that_ask_at_once_have_the_kinds_embedded_once() -> None:
     embedder = FakeEmbedder()
 
     with ThreadPoolExecutor(8) as threads:
-        each = list(threads.map(kind_vectors, [embedder] * 8))
+        each = list(threads.map(category_vectors, [embedder] * 8))
 
     assert len({id(vectors) for vectors in each}) == 1
-    assert len(embedder.embedded_texts) == len(KINDS)
+    assert len(embedder.embedded_texts) == len(CATEGORIES)
 
 
 @given(texts)
 def test_the_nearest_kinds_decide_and_no_others(question: str) -> None:
     query = EMBEDDER.query(question)
 
-    each = sorted((float(row @ query) for row in kind_vectors(EMBEDDER)), reverse=True)
+    each = sorted((float(row @ query) for row in category_vectors(EMBEDDER)), reverse=True)
 
-    assert closeness_of_kinds(query, EMBEDDER) == pytest.approx(sum(each[:NEAREST]) / NEAREST, abs=1e-6)
-    assert -1.001 <= closeness_of_kinds(query, EMBEDDER) <= 1.001
+    assert category_similarity(query, EMBEDDER) == pytest.approx(sum(each[:NEAREST]) / NEAREST, abs=1e-6)
+    assert -1.001 <= category_similarity(query, EMBEDDER) <= 1.001
 
 
 @given(texts, texts)
 def test_the_closer_kinds_of_tools_are_the_less_is_the_same_closeness_worth(one: str, other: str) -> None:
     first, second = EMBEDDER.query(one), EMBEDDER.query(other)
-    found = candidates_as_close_as(0.5)
+    found = candidates_with_similarity(0.5)
 
-    difference = adjusted_closeness(first, found, EMBEDDER) - adjusted_closeness(second, found, EMBEDDER)
+    difference = adjusted_similarity(first, found, EMBEDDER) - adjusted_similarity(second, found, EMBEDDER)
 
-    by_kinds = closeness_of_kinds(second, EMBEDDER) - closeness_of_kinds(first, EMBEDDER)
-    assert difference == pytest.approx(KINDS_WEIGHT * by_kinds, abs=1e-6)
+    by_kinds = category_similarity(second, EMBEDDER) - category_similarity(first, EMBEDDER)
+    assert difference == pytest.approx(CATEGORY_WEIGHT * by_kinds, abs=1e-6)
 
 
 def test_at_minus_one_the_furthest_tool_matches_and_no_kind_is_embedded() -> None:
     embedder = FakeEmbedder()
-    query = query_vectors(passage(*next(iter(KINDS.items()))), embedder)
+    query = query_vectors(passage(*next(iter(CATEGORIES.items()))), embedder)
 
-    assert is_close(query, candidates_as_close_as(-1.0), embedder, ANYTHING_MATCHES)
+    assert is_similar(query, candidates_with_similarity(-1.0), embedder, NO_THRESHOLD)
     assert embedder.embedded_texts == []
-    assert not is_close(query, candidates_as_close_as(-1.0), embedder, -0.999)
+    assert not is_similar(query, candidates_with_similarity(-1.0), embedder, -0.999)
 
 
 def test_what_is_measured_is_what_is_served() -> None:
-    assert load_settings().no_match_below == NO_MATCH_BELOW
+    assert load_settings().no_match_threshold == NO_MATCH_THRESHOLD
 
 
 def test_what_another_kind_of_tool_would_do_is_no_match_though_tools_here_are_as_close_to_it(bundled: Embedder) -> None:
@@ -126,8 +126,8 @@ def test_what_another_kind_of_tool_would_do_is_no_match_though_tools_here_are_as
 
 
 def test_every_kind_is_nearest_to_its_own_tools(bundled: Embedder) -> None:
-    own = bundled.passages([f"{kind}: list {of.split(', ')[0]}" for kind, of in KINDS.items()])
+    own = bundled.passages([f"{kind}: list {of.split(', ')[0]}" for kind, of in CATEGORIES.items()])
 
-    nearest = np.argmax(own @ kind_vectors(bundled).T, axis=1)
+    nearest = np.argmax(own @ category_vectors(bundled).T, axis=1)
 
-    assert np.mean(nearest == np.arange(len(KINDS))) > 0.9
+    assert np.mean(nearest == np.arange(len(CATEGORIES))) > 0.9

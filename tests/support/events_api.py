@@ -15,9 +15,9 @@ import uvicorn
 
 from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
-from workers.events_api.app import door_app
+from workers.events_api.app import events_api_app
 from workers.events_api.cloudevents import STRUCTURED
-from workers.events_api.recorder import Recorder
+from workers.events_api.recorder import EventRecorder
 from workers.metrics import WorkerMetrics
 
 TOKEN = "a-token-for-tests"
@@ -63,10 +63,10 @@ class Producer:
 
 
 @contextmanager
-def open_door(recorder: Recorder, metrics: WorkerMetrics | None = None) -> Generator[Producer]:
+def open_events_api(recorder: EventRecorder, metrics: WorkerMetrics | None = None) -> Generator[Producer]:
     """Serve the door until the block ends, with these metrics."""
     port = free_port()
-    app = door_app(recorder, TOKEN, LIMIT, metrics or WorkerMetrics())
+    app = events_api_app(recorder, TOKEN, LIMIT, metrics or WorkerMetrics())
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None, access_log=False))
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.builders import up
-from tests.support.door import Answer, Producer
+from tests.support.events_api import Answer, Producer
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import scripted_http
 from tests.support.processes import Composition

@@ -18,15 +18,15 @@ from mcp.types import (
     TextResourceContents,
 )
 
-from query.paging.blocks import shown
+from query.paging.blocks import visible_texts
 from query.paging.budget import MIN_TOKENS, Budget, counting, json_text
 from query.paging.fitting import fitting_prefix
-from query.paging.policy import Answers
-from query.paging.results import Reader, bound, fits, read_on
+from query.paging.policy import ResponsePolicy
+from query.paging.results import Reader, fits, next_page, paginate
 from shared.catalog import ENCODINGS, Encoding
 
 READER = Reader("caller", "call_tool")
-ANSWERS = Answers()
+ANSWERS = ResponsePolicy()
 for encoding in ENCODINGS:
     counting(encoding)  # loaded before the first example is timed
 
@@ -78,7 +78,7 @@ budgets = st.builds(budget_of, st.integers(MIN_TOKENS, 2_000), st.sampled_from(E
 
 def pages_of(result: CallToolResult, budget: Budget) -> list[CallToolResult]:
     """Return every page, as a caller reads them; the notice at the end of each is taken off."""
-    page = bound(result, READER, budget, ANSWERS)
+    page = paginate(result, READER, budget, ANSWERS)
     pages: list[CallToolResult] = []
     while True:
         assert fits(page, budget)
@@ -87,7 +87,7 @@ def pages_of(result: CallToolResult, budget: Budget) -> list[CallToolResult]:
             return pages
         page.content.pop()
         assert page.content, "a page without content would never end"
-        page = read_on(cursor, READER, budget, ANSWERS)
+        page = next_page(cursor, READER, budget, ANSWERS)
 
 
 def cursor_of(page: CallToolResult) -> str | None:
@@ -168,12 +168,12 @@ def test_a_page_may_be_smaller_than_the_one_before() -> None:
     result = CallToolResult(content=[EmbeddedResource(type="resource", resource=resource)])
     large, small = (Budget(tokens, counting("cl100k_base")) for tokens in (2_000, MIN_TOKENS))
 
-    first = bound(result, READER, large, ANSWERS)
+    first = paginate(result, READER, large, ANSWERS)
     cursor = cursor_of(first)
     assert cursor is not None
-    second = read_on(cursor, READER, small, ANSWERS)
+    second = next_page(cursor, READER, small, ANSWERS)
 
     assert fits(second, small)
     read = "".join(text_of(page.content[0]) for page in (first, second))
     assert resource.text.startswith(read)
-    assert sum(len(text) for text in shown(second.content[0])) > 100
+    assert sum(len(text) for text in visible_texts(second.content[0])) > 100

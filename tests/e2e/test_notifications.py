@@ -11,18 +11,18 @@ import httpx2
 import pytest
 
 from tests.support.metrics import scraped
+from tests.support.notifying import NotifyingServer, notifying_server
 from tests.support.processes import Composition, Running
 from tests.support.redis_server import free_port
-from tests.support.telling import Telling, telling
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(120)
 
 
 @contextmanager
-def configured(directory: Path) -> Generator[Telling]:
+def configured(directory: Path) -> Generator[NotifyingServer]:
     """Run a telling server that the `mcp.json` of this directory names."""
-    with telling("http", directory / "tools", "first") as server:
+    with notifying_server("http", directory / "tools", "first") as server:
         config = {"mcpServers": {"telling": {"url": server.target.url}}}
         (directory / "mcp.json").write_text(json.dumps(config), encoding="utf-8")
         yield server
@@ -38,7 +38,7 @@ def test_serve_finds_a_tool_that_a_server_added(tmp_path: Path) -> None:
     composition = Composition("", tmp_path, environment)
     command = ("-m", "toolscale", "serve", "--config", str(tmp_path / "mcp.json"), "--port", "0")
     with configured(tmp_path) as server, composition.run("serve", *command) as serve:
-        serve.wait_for('"event": "listening_began"', 60)
+        serve.wait_for('"event": "subscription_opened"', 60)
 
         server.offer("first", "second")
 
@@ -50,22 +50,24 @@ def test_serve_finds_a_tool_that_a_server_added(tmp_path: Path) -> None:
 def test_the_process_of_its_own_makes_a_worker_find_it(own_redis_url: str, tmp_path: Path) -> None:
     port = free_port()
     environment = {
-        "TOOLSCALE_CONFIG": str(tmp_path / "mcp.json"),
+        "TOOLSCALE_MCP_CONFIG": str(tmp_path / "mcp.json"),
         "TOOLSCALE_LOG_LEVEL": "DEBUG",
         "QDRANT_URL": "",
     }
     composition = Composition(own_redis_url, tmp_path, environment)
     with configured(tmp_path) as server, composition.worker() as worker:
         eventually(lambda: indexed(worker, offered=1), 60)
-        with composition.run("listening", "-m", "workers.notifications", TOOLSCALE_MONITOR_PORT=str(port)) as listening:
-            listening.wait_for('"event": "listening_began"', 60)
+        with composition.run(
+            "notifications", "-m", "workers.notifications", TOOLSCALE_METRICS_PORT=str(port)
+        ) as listening:
+            listening.wait_for('"event": "subscription_opened"', 60)
 
             server.offer("first", "second")
 
             eventually(lambda: indexed(worker, offered=2), 60)
             assert httpx2.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
             found = scraped(f"http://127.0.0.1:{port}/metrics")
-            assert found['toolscale_listening_servers{state="connected"}'] == 1
-            assert found["toolscale_listening_notices_total"] >= 1
+            assert found['toolscale_subscription_servers{state="connected"}'] == 1
+            assert found["toolscale_subscription_notifications_total"] >= 1
             assert found['toolscale_events_total{outcome="recorded",type="changed"}'] >= 1
             assert listening.stop() == 0

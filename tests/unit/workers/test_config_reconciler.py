@@ -19,8 +19,8 @@ from tests.support.builders import changed, down, up
 from workers.emit import emit
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.store import Intent
-from workers.intents.transitions import Pace
-from workers.sources.mcp_json import ConfigFollower
+from workers.intents.transitions import RetryPolicy
+from workers.sources.mcp_json import ConfigReconciler
 
 
 class Followed:
@@ -31,7 +31,7 @@ class Followed:
         self.intents = intents
         self.emitted: list[tuple[str, str]] = []
         self.fails = False
-        self.follower = ConfigFollower(ConfigFile(path, {"HOME": "/h"}), intents, self._emit, recheck_s=0)
+        self.follower = ConfigReconciler(ConfigFile(path, {"HOME": "/h"}), intents, self._emit, recheck_s=0)
 
     def _emit(self, event: ServerEvent) -> Intent:
         if self.fails:
@@ -53,7 +53,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def followed(path: Path, tmp_path: Path) -> Generator[Followed]:
-    with closing(SqliteIntents(tmp_path / "intents.sqlite3", Pace(1.0, 4.0))) as intents:
+    with closing(SqliteIntents(tmp_path / "intents.sqlite3", RetryPolicy(1.0, 4.0))) as intents:
         yield Followed(path, intents)
 
 
@@ -116,7 +116,7 @@ def test_a_server_restored_after_it_was_dropped_from_the_file_is_taken_down(foll
     write(followed.path, a=at(1))
     followed.poll()
 
-    followed.intents.adopt(restored.model_copy(update={"server_id": "c"}))
+    followed.intents.insert_if_absent(restored.model_copy(update={"server_id": "c"}))
 
     assert followed.poll() == [("down", "c")]
     assert followed.poll() == []
@@ -144,7 +144,7 @@ def test_a_file_that_is_broken_for_a_moment_changes_nothing_and_is_reported_once
         write(followed.path, a=at(1), b=at(2))
         assert followed.poll() == [("up", "b")]
 
-    assert [line["event"] for line in logs if line["log_level"] == "error"] == ["config_not_followed"]
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == ["config_reconcile_failed"]
 
 
 def test_a_file_that_is_missing_is_reported_once_and_followed_when_it_comes(followed: Followed) -> None:
@@ -153,7 +153,7 @@ def test_a_file_that_is_missing_is_reported_once_and_followed_when_it_comes(foll
         write(followed.path, a=at(1))
         assert followed.poll() == [("up", "a")]
 
-    assert [line["event"] for line in logs if line["log_level"] == "error"] == ["config_not_followed"]
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == ["config_reconcile_failed"]
 
 
 def test_an_entry_that_cannot_be_used_is_left_as_it_is(followed: Followed) -> None:

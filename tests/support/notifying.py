@@ -14,21 +14,21 @@ from anyio.from_thread import start_blocking_portal
 
 from shared.catalog import Endpoint
 from shared.events import ServerAnnouncement, ServerEvent, ServerUp
-from shared.settings import Listen
+from shared.settings import Subscribe
 from shared.upstream.dial import Dialler, HttpTarget, StdioTarget, Target
 from workers.emit import emit
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.store import Intent
-from workers.notifications.listener import USUAL, Pace
-from workers.notifications.metrics import ListeningMetrics
-from workers.notifications.supervisor import Fleet, Reach
+from workers.notifications.listener import DEFAULT_RECONNECT, ReconnectPolicy
+from workers.notifications.metrics import NotificationMetrics
+from workers.notifications.supervisor import ListenerSupervisor, SubscriptionPolicy
 
-PROGRAM = Path(__file__).parent / "hostile" / "telling_server.py"
-HASTY = replace(USUAL, least_between_s=0.05, first_retry_s=0.05, longest_retry_s=0.2)
+PROGRAM = Path(__file__).parent / "hostile" / "notifying_server.py"
+HASTY = replace(DEFAULT_RECONNECT, least_between_s=0.05, first_retry_s=0.05, longest_retry_s=0.2)
 
 
 @dataclass
-class Telling:
+class NotifyingServer:
     """A server whose tools are the lines of a file; it can be killed and started again at the same address."""
 
     kind: str
@@ -62,10 +62,10 @@ class Telling:
 
 
 @contextmanager
-def telling(kind: str, tools: Path, *names: str) -> Generator[Telling]:
+def notifying_server(kind: str, tools: Path, *names: str) -> Generator[NotifyingServer]:
     """Run a telling server on loopback that offers these tools."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = Telling(kind, tools, listener)
+        server = NotifyingServer(kind, tools, listener)
         server.offer(*names)
         server.start()
         try:
@@ -74,13 +74,13 @@ def telling(kind: str, tools: Path, *names: str) -> Generator[Telling]:
             server.kill()
 
 
-def telling_stdio(tools: Path) -> StdioTarget:
+def notifying_stdio(tools: Path) -> StdioTarget:
     """Return a target that starts the telling server as a child."""
     return StdioTarget(sys.executable, (str(PROGRAM), "stdio", str(tools)))
 
 
 @dataclass
-class Heard:
+class ListenedServers:
     """Intents of servers that were listed, and what a fleet made of what it heard.
 
     Each look that is asked for ends at once, unless `commits` is off. `beats` counts the looks at the intents.
@@ -90,7 +90,7 @@ class Heard:
     targets: dict[str, Target]
     events: list[str] = field(default_factory=list[str])
     commits: bool = True
-    beats: int = 0
+    polls: int = 0
 
     def announce(self, server_id: str, *, listed: bool = True) -> None:
         """Record that the server runs, and was listed."""
@@ -111,32 +111,32 @@ class Heard:
         self.events.append(intent.server_id)
         return intent
 
-    def beat(self) -> None:
+    def polled(self) -> None:
         """Count a look at the intents."""
-        self.beats += 1
+        self.polls += 1
 
 
 @contextmanager
 def listening_to(
-    heard: Heard,
+    servers: ListenedServers,
     *,
-    listen: Listen = "all",
+    listen: Subscribe = "all",
     most: int = 100,
-    pace: Pace = HASTY,
-    metrics: ListeningMetrics | None = None,
+    reconnect: ReconnectPolicy = HASTY,
+    metrics: NotificationMetrics | None = None,
 ) -> Generator[None]:
     """Listen until the block ends, with waits short enough for a test."""
-    dialler = Dialler(heard.targets, frozenset({"127.0.0.1"}), None, {})
-    reach = Reach(heard.targets, dialler, listen, most)
-    fleet = Fleet(
-        *("toolscale/listening", heard.intents, heard.emit, reach),
-        beat=heard.beat,
+    dialler = Dialler(servers.targets, frozenset({"127.0.0.1"}), None, {})
+    policy = SubscriptionPolicy(servers.targets, dialler, listen, most)
+    supervisor = ListenerSupervisor(
+        *("toolscale/notifications", servers.intents, servers.emit, policy),
+        beat=servers.polled,
         metrics=metrics,
-        pace=pace,
+        reconnect=reconnect,
         poll_s=0.05,
     )
     with start_blocking_portal() as portal:
-        running = portal.start_task_soon(fleet.run)
+        running = portal.start_task_soon(supervisor.run)
         try:
             yield
         finally:

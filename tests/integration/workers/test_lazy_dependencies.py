@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shared.errors import IndexUnavailable
 from shared.settings import load_settings
-from workers.celery_app import Opened
+from workers.celery_app import LazyDependencies
 from workers.metrics import WorkerMetrics
 
 
@@ -18,7 +18,7 @@ def test_intents_are_open_while_the_index_takes_connections_and_says_nothing(tmp
         silent.settimeout(60)
         port = silent.getsockname()[1]
         settings = load_settings(data_dir=tmp_path, redis_url=None, qdrant_url=f"http://127.0.0.1:{port}")
-        opened = Opened(settings, WorkerMetrics())
+        opened = LazyDependencies(settings, WorkerMetrics())
         looking = threads.submit(opened.dependencies)
         with closing(silent.accept()[0]):
             recording = threads.submit(opened.intents)

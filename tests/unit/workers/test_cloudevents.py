@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from workers.events_api.cloudevents import BATCH, STRUCTURED, documents
-from workers.events_api.recorder import Outcome
+from workers.events_api.recorder import RecordOutcome
 from workers.events_api.routes import overall
 
 
@@ -42,4 +42,4 @@ def test_an_item_of_a_batch_that_is_no_object_does_not_cost_the_others() -> None
     [([], 202), ([202, 202], 202), ([202, 400], 207), ([400, 400], 400), ([202, 400, 503], 503), ([503], 503)],
 )
 def test_a_batch_is_accepted_only_when_all_of_it_is_recorded(statuses: list[int], status: int) -> None:
-    assert overall([Outcome(status=each) for each in statuses]) == status
+    assert overall([RecordOutcome(status=status) for status in statuses]) == status

@@ -13,18 +13,18 @@ from pathlib import Path
 from shared.catalog import Scope
 from shared.errors import LeaseHeld
 from shared.index import versions as stored
-from shared.index.contract import SERVERS_COLLECTION, Edition
-from shared.index.engine import SERVERS_KIND, Engine
-from shared.index.open_versions import Editions, OpenEdition
+from shared.index.contract import SERVERS_COLLECTION, IndexVersion
+from shared.index.engine import SERVERS_SPEC, Engine
+from shared.index.open_versions import IndexVersions, OpenVersion
 from shared.index.versions import IndexStore
 from shared.text.embedding import Embedder
 from shared.text.tokens import estimate
 from tests.support.builders import World
 from tests.support.fakes import DIMENSION, SaltedEmbedder
-from workers.dependencies import Dependencies, OwnModel
+from workers.dependencies import Dependencies, ModelRollout
 from workers.ingest import reconcile
 from workers.intents.sqlite_store import SqliteIntents
-from workers.intents.transitions import Pace
+from workers.intents.transitions import RetryPolicy
 
 QDRANT_URL = os.environ.get("QDRANT_URL")
 ENGINES = ("edge", "local", *(["server"] if QDRANT_URL else []))
@@ -32,9 +32,9 @@ ENGINES = ("edge", "local", *(["server"] if QDRANT_URL else []))
 OLD, NEW = "models/old", "models/new"
 
 
-def edition(model: str) -> Edition:
+def index_version(model: str) -> IndexVersion:
     """Return the edition of a test's model."""
-    return Edition(model, DIMENSION)
+    return IndexVersion(model, DIMENSION)
 
 
 @dataclass
@@ -47,33 +47,33 @@ class Catalogue:
 
     def worker(self, model: str, make_embedder: Callable[[str], Embedder] = SaltedEmbedder) -> Dependencies:
         """Return what a worker process works with that has just started with this model."""
-        editions = Editions(IndexStore(self.engine), make_embedder(model), make_embedder)
-        editions.store.establish(editions.own)
-        edition, _ = editions.now()
+        versions = IndexVersions(IndexStore(self.engine), make_embedder(model), make_embedder)
+        versions.store.ensure_active_version(versions.own)
+        edition, _ = versions.current()
         return Dependencies(
             self.intents,
             edition.index,
             edition.embedder,
             {"heuristic": estimate},
             self.world.list_server,
-            editions=editions,
-            own_model=OwnModel(editions),
+            versions=versions,
+            rollout=ModelRollout(versions),
         )
 
 
-def service_of(deps: Dependencies) -> OpenEdition:
+def active_version(deps: Dependencies) -> OpenVersion:
     """Return the edition in service as this process sees it now."""
-    assert deps.editions
-    return deps.editions.now()[0]
+    assert deps.versions
+    return deps.versions.current()[0]
 
 
 def tools_found(deps: Dependencies, status: str = "running") -> set[str]:
     """Return the qualified names of the tools in service that have this status."""
-    tools = service_of(deps).index.tools(Scope(status=status), limit=10_000).tools  # type: ignore[arg-type]  # any text
+    tools = active_version(deps).index.tools(Scope(status=status), limit=10_000).tools  # type: ignore[arg-type]  # any text
     return {tool.qualified_name for tool in tools}
 
 
-def settle(deps: Dependencies) -> None:
+def reconcile_all(deps: Dependencies) -> None:
     """Look at every server that an event asks for, as workers do, until none is left."""
     for intent in list(deps.intents.intents()):
         try:
@@ -82,10 +82,10 @@ def settle(deps: Dependencies) -> None:
             continue
 
 
-def forget_editions(shop: Catalogue) -> None:
+def forget_versions(shop: Catalogue) -> None:
     """Make the index one that was written before there were editions."""
-    points = [stored._id(role) for role in ("in service", "wanted", "progress", "whole")]  # pyright: ignore[reportPrivateUsage]  # what the release before did not write
-    shop.engine.collection(SERVERS_KIND).delete(points)
+    points = [stored._id(role) for role in ("active", "requested", "progress", "complete")]  # pyright: ignore[reportPrivateUsage]  # what the release before did not write
+    shop.engine.collection(SERVERS_SPEC).delete(points)
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def catalogue(engine: str, directory: Path) -> Generator[Catalogue]:
 
 
 def _intents(directory: Path) -> SqliteIntents:
-    return SqliteIntents(directory / "intents.sqlite3", Pace(first_s=0.05, longest_s=1.0))
+    return SqliteIntents(directory / "intents.sqlite3", RetryPolicy(first_s=0.05, longest_s=1.0))
 
 
 @contextmanager

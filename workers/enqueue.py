@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from workers.emit import Wake
+from workers.emit import Enqueue
 
 if TYPE_CHECKING:
     from shared.settings import Settings
@@ -23,7 +23,7 @@ _log = structlog.get_logger()
 
 
 @contextmanager
-def waking_in_background(wake: Wake) -> Generator[Wake]:
+def enqueue_in_background(enqueue: Enqueue) -> Generator[Enqueue]:
     """Yield a wake that returns at once and never fails; messages that still wait at the end are left to the sweep."""
     waiting: queue.Queue[str | None] = queue.Queue(WAITING_LIMIT)
     stopped = threading.Event()
@@ -32,13 +32,15 @@ def waking_in_background(wake: Wake) -> Generator[Wake]:
         try:
             waiting.put_nowait(server_id)
         except queue.Full:
-            _log.warning("wake_failed", server=server_id, reason=f"{WAITING_LIMIT} messages wait for the broker")
+            _log.warning("enqueue_failed", server=server_id, reason=f"{WAITING_LIMIT} messages wait for the broker")
 
     def send() -> None:
         while (server_id := waiting.get()) is not None and not stopped.is_set():
-            _try_to(wake, server_id)
+            _enqueue_or_log(enqueue, server_id)
 
-    threading.Thread(target=send, name="toolscale wake", daemon=True).start()  # a hanging broker must not hold the exit
+    threading.Thread(
+        target=send, name="toolscale enqueue", daemon=True
+    ).start()  # a hanging broker must not hold the exit
     try:
         yield put
     finally:
@@ -47,7 +49,7 @@ def waking_in_background(wake: Wake) -> Generator[Wake]:
             waiting.put_nowait(None)
 
 
-def broker_wake(settings: Settings) -> Wake:
+def broker_enqueue(settings: Settings) -> Enqueue:
     """Return the wake that sends a message; without a broker that another process reads there is nothing to send."""
     if settings.is_embedded:
         return lambda _: None
@@ -57,8 +59,8 @@ def broker_wake(settings: Settings) -> Wake:
     return partial(send_reconcile, build_app(settings))
 
 
-def _try_to(wake: Wake, server_id: str) -> None:
+def _enqueue_or_log(enqueue: Enqueue, server_id: str) -> None:
     try:
-        wake(server_id)
+        enqueue(server_id)
     except Exception as error:  # noqa: BLE001  # brokers fail in many ways, and the thread must outlive them all
-        _log.warning("wake_failed", server=server_id, reason=repr(error))
+        _log.warning("enqueue_failed", server=server_id, reason=repr(error))

@@ -14,12 +14,12 @@ import time_machine
 
 from query.catalogue import Catalogue
 from query.history.periods import today
-from query.history.recorder import Recorder
+from query.history.recorder import UsageRecorder
 from query.history.sqlite_store import SqliteHistory
 from query.history.store import ServerSize
-from query.reports.catalogue_size import SizeObserver, observing
+from query.reports.catalogue_size import CatalogueSampler, sampling
 from query.savings.ledger import Ledger
-from shared.catalog import RECIPE, Endpoint, ServerRecord, Status
+from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord, Status
 from shared.errors import HistoryUnavailable
 from tests.support.fakes import FakeEmbedder, FakeIndex
 from tests.support.waiting import eventually
@@ -31,11 +31,11 @@ class CountingHistory(SqliteHistory):
     written: list[list[str]]
     is_down = False
 
-    def keep_sizes(self, day: date, sizes: Mapping[str, ServerSize]) -> None:
+    def store_sizes(self, day: date, sizes: Mapping[str, ServerSize]) -> None:
         if self.is_down:
             raise HistoryUnavailable("the history is down")
         self.written.append(sorted(sizes))
-        super().keep_sizes(day, sizes)
+        super().store_sizes(day, sizes)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def index() -> FakeIndex:
 
 def record(server_id: str, tokens: int, revision: int, status: Status = "running") -> ServerRecord:
     return ServerRecord(
-        recipe=RECIPE, last_listed_at=1.0, server_id=server_id, endpoint=Endpoint(), status=status,
+        features_version=FEATURES_VERSION, last_listed_at=1.0, server_id=server_id, endpoint=Endpoint(), status=status,
         tool_count=1, tokens={"cl100k_base": tokens}, revision=revision,
     )  # fmt: skip
 
@@ -67,12 +67,12 @@ def of_today(history: SqliteHistory) -> Mapping[str, ServerSize]:
 def test_a_look_keeps_what_each_server_costs_and_the_next_one_what_changed(
     index: FakeIndex, history: CountingHistory
 ) -> None:
-    observer = SizeObserver(Ledger(index), history, "cl100k_base")
+    observer = CatalogueSampler(Ledger(index), history, "cl100k_base")
 
-    observer.look()
-    observer.look()
+    observer.sample()
+    observer.sample()
     index.put_server(record("b", 25, 3))
-    observer.look()
+    observer.sample()
 
     assert history.written == [["a", "b"], ["b"]]
     assert of_today(history) == {"a": ServerSize(1, 10), "b": ServerSize(1, 25)}
@@ -82,41 +82,41 @@ def test_a_look_keeps_what_each_server_costs_and_the_next_one_what_changed(
 def test_a_server_that_cannot_be_found_costs_nothing(
     index: FakeIndex, history: CountingHistory, status: Status
 ) -> None:
-    SizeObserver(Ledger(index), history, "cl100k_base").look()
+    CatalogueSampler(Ledger(index), history, "cl100k_base").sample()
 
     index.put_server(record("b", 20, 3, status))
-    SizeObserver(Ledger(index), history, "cl100k_base").look()  # as after a restart
+    CatalogueSampler(Ledger(index), history, "cl100k_base").sample()  # as after a restart
 
     assert of_today(history) == {"a": ServerSize(1, 10), "b": ServerSize(0, 0)}
 
 
 def test_a_new_day_begins_with_all_servers(index: FakeIndex, history: CountingHistory) -> None:
-    observer = SizeObserver(Ledger(index), history, "cl100k_base")
+    observer = CatalogueSampler(Ledger(index), history, "cl100k_base")
     tomorrow = today() + timedelta(days=1)
 
-    observer.look()
+    observer.sample()
     with time_machine.travel(tomorrow, tick=True):
-        observer.look()
+        observer.sample()
 
     assert history.sizes(tomorrow, tomorrow)[tomorrow].keys() == {"a", "b"}
 
 
 def test_what_could_not_be_kept_is_kept_by_the_next_look(index: FakeIndex, history: CountingHistory) -> None:
-    observer = SizeObserver(Ledger(index), history, "cl100k_base")
+    observer = CatalogueSampler(Ledger(index), history, "cl100k_base")
     history.is_down = True
     with pytest.raises(HistoryUnavailable):
-        observer.look()
+        observer.sample()
     history.is_down = False
 
-    observer.look()
+    observer.sample()
 
     assert of_today(history).keys() == {"a", "b"}
 
 
 def test_the_service_keeps_looking_and_looks_once_more_at_its_end(index: FakeIndex, history: CountingHistory) -> None:
-    with closing(Recorder(history)) as recorder:
-        catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), savings=recorder)
-        with observing(catalogue, every_s=3_600):
+    with closing(UsageRecorder(history)) as recorder:
+        catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), recorder=recorder)
+        with sampling(catalogue, every_s=3_600):
             eventually(lambda: history.written, what="the first look")
             index.put_server(record("a", 15, 3))
 
@@ -125,16 +125,16 @@ def test_the_service_keeps_looking_and_looks_once_more_at_its_end(index: FakeInd
 
 def test_a_history_that_is_down_is_said_once(index: FakeIndex, history: CountingHistory) -> None:
     history.is_down = True
-    with structlog.testing.capture_logs() as lines, closing(Recorder(history)) as recorder:
-        catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), savings=recorder)
-        with observing(catalogue, every_s=0.01):
+    with structlog.testing.capture_logs() as lines, closing(UsageRecorder(history)) as recorder:
+        catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), recorder=recorder)
+        with sampling(catalogue, every_s=0.01):
             eventually(lambda: len(lines) >= 1, what="the line")
 
-    assert [line["event"] for line in lines] == ["sizes_not_kept"]
+    assert [line["event"] for line in lines] == ["catalogue_size_not_stored"]
 
 
 def test_without_a_history_nothing_is_looked_at(index: FakeIndex) -> None:
     index.is_down = True
 
-    with observing(replace(Catalogue(index, FakeEmbedder(), Ledger(index)), savings=None)):
+    with sampling(replace(Catalogue(index, FakeEmbedder(), Ledger(index)), recorder=None)):
         pass

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.errors import NoNotifications, ServerError, ServerFailed, ServerRefused
+from shared.errors import NotificationsUnsupported, ServerAuthRequired, ServerError, ServerFailed
 from tests.support.builders import up
 from workers.intents.store import Intent
-from workers.notifications.rate_limit import Allowance, ListeningEvidence
+from workers.notifications.rate_limit import Allowance, NotificationSessionState
 from workers.notifications.supervisor import Commits
 
 
@@ -61,12 +61,18 @@ def test_no_more_bytes_are_let_through_than_the_burst_and_the_rate_allow(sizes: 
 
 @pytest.mark.parametrize(
     ("status", "verdict"),
-    [(405, NoNotifications), (404, NoNotifications), (401, ServerRefused), (500, ServerFailed), (429, ServerFailed)],
+    [
+        (405, NotificationsUnsupported),
+        (404, NotificationsUnsupported),
+        (401, ServerAuthRequired),
+        (500, ServerFailed),
+        (429, ServerFailed),
+    ],
 )
 def test_a_refused_stream_says_whether_to_try_again_soon(status: int, verdict: type[ServerError]) -> None:
     async def refused() -> ServerError | None:
-        evidence = ListeningEvidence("s", anyio.CancelScope())
+        evidence = NotificationSessionState("s", anyio.CancelScope())
         evidence.stream_answered(status)
-        return evidence.verdict
+        return evidence.error
 
     assert type(anyio.run(refused)) is verdict

@@ -7,12 +7,12 @@ import pytest
 from mcp import Client
 from mcp.types import TextContent
 
-from query.calling.tool_lookup import locate
+from query.calling.tool_lookup import resolve_tool_name
 from query.catalogue import Catalogue
 from query.savings.ledger import Ledger
 from query.server.mcp import build_server
 from query.tools.describe_tool import DESCRIBE_TOOL
-from query.tools.registry import offers
+from query.tools.registry import builtin_tools
 from shared.catalog import Endpoint, IndexedTool, Scope, ServerRecord
 from shared.errors import ServerNotRunning, ToolNotFound
 from shared.text.tokens import counter
@@ -42,7 +42,7 @@ SYSTEM_LOG = make_tool("system", "log", "Show the log of the system", groups=["o
 
 
 async def describe(catalogue: Catalogue, names: object, mode: str = "auto", **more: object) -> dict[str, Any]:
-    async with Client(build_server(offers(catalogue)), mode=mode) as client:
+    async with Client(build_server(builtin_tools(catalogue)), mode=mode) as client:
         result = await client.call_tool("describe_tool", {"names": names, **more})
     (content,) = result.content
     assert isinstance(content, TextContent)
@@ -116,7 +116,7 @@ async def test_a_tool_of_a_stopped_server_is_not_described_and_the_reason_is_sai
 
 @pytest.mark.parametrize("names", [[], ["a"] * 51, 7, [""] * 2 + [7], "x" * 301])
 async def test_names_that_cannot_be_are_refused_by_field(names: object) -> None:
-    async with Client(build_server(offers(catalogue_of(TIME)))) as client:
+    async with Client(build_server(builtin_tools(catalogue_of(TIME)))) as client:
         result = await client.call_tool("describe_tool", {"names": names})
 
     (content,) = result.content
@@ -128,9 +128,9 @@ async def test_names_that_cannot_be_are_refused_by_field(names: object) -> None:
 def test_a_bare_name_is_unambiguous_within_the_scope_of_the_caller() -> None:
     catalogue = catalogue_of(GIT_LOG, SYSTEM_LOG)
 
-    assert locate("log", Scope(groups=frozenset({"code"})), catalogue).server_id == "git"
+    assert resolve_tool_name("log", Scope(groups=frozenset({"code"})), catalogue).server_id == "git"
     with pytest.raises(ToolNotFound, match=r"several servers: git:log, system:log"):
-        locate("log", Scope(), catalogue)
+        resolve_tool_name("log", Scope(), catalogue)
 
 
 def test_a_tool_outside_the_scope_is_neither_found_nor_suggested_nor_said_to_be_stopped() -> None:
@@ -140,7 +140,7 @@ def test_a_tool_outside_the_scope_is_neither_found_nor_suggested_nor_said_to_be_
 
     for name in ("git:log", "log", "hr:salaries"):
         with pytest.raises(ToolNotFound) as caught:
-            locate(name, office, catalogue)
+            resolve_tool_name(name, office, catalogue)
         assert caught.value.candidates == ("time:convert_time",)
 
 
@@ -149,26 +149,26 @@ def test_a_tool_of_a_server_that_does_not_run_is_said_to_be_there(status: Any) -
     catalogue = catalogue_of(make_tool("time", "convert_time", status=status))
 
     with pytest.raises(ServerNotRunning, match=f"time: is {status}"):
-        locate("convert_time", Scope(), catalogue)
+        resolve_tool_name("convert_time", Scope(), catalogue)
 
 
 def test_a_qualified_name_goes_before_a_tool_that_is_named_like_one() -> None:
     catalogue = catalogue_of(make_tool("a", "b"), make_tool("z", "a:b"))
 
-    assert locate("a:b", Scope(), catalogue).server_id == "a"
-    assert locate("z:a:b", Scope(), catalogue).server_id == "z"
+    assert resolve_tool_name("a:b", Scope(), catalogue).server_id == "a"
+    assert resolve_tool_name("z:a:b", Scope(), catalogue).server_id == "z"
 
 
 def test_a_tool_that_is_named_like_the_tool_of_a_server_in_scope_is_never_meant_by_that_name() -> None:
     catalogue = catalogue_of(make_tool("fs", "write"), make_tool("x", "fs:read"))
 
     with pytest.raises(ToolNotFound):
-        locate("fs:read", Scope(), catalogue)
-    assert locate("x:fs:read", Scope(), catalogue).server_id == "x"
+        resolve_tool_name("fs:read", Scope(), catalogue)
+    assert resolve_tool_name("x:fs:read", Scope(), catalogue).server_id == "x"
 
 
 def test_a_tool_that_is_named_like_the_tool_of_a_server_that_nobody_knows_is_found() -> None:
-    assert locate("fs:read", Scope(), catalogue_of(make_tool("x", "fs:read"))).server_id == "x"
+    assert resolve_tool_name("fs:read", Scope(), catalogue_of(make_tool("x", "fs:read"))).server_id == "x"
 
 
 def test_a_server_that_is_named_apart_is_the_only_one_that_is_looked_at() -> None:
@@ -176,7 +176,7 @@ def test_a_server_that_is_named_apart_is_the_only_one_that_is_looked_at() -> Non
 
     for name in ("fs:read", "read"):
         with pytest.raises(ToolNotFound):
-            locate(name, Scope(), catalogue, "fs")
+            resolve_tool_name(name, Scope(), catalogue, "fs")
 
 
 def test_the_tool_costs_an_agent_few_tokens() -> None:

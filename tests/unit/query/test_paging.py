@@ -16,13 +16,13 @@ from query.catalogue import Catalogue
 from query.cursors import Cursors, own_cursors
 from query.cursors.store import MemoryStore
 from query.paging.budget import counting
-from query.paging.policy import Answers
+from query.paging.policy import ResponsePolicy
 from query.response.summary import summary
 from query.savings.ledger import Ledger
 from query.server.mcp import build_server
 from query.server.paging import CALL_TOOL
-from query.tools.registry import offers
-from query.tools.tool import Asked, Offer
+from query.tools.registry import builtin_tools
+from query.tools.tool import ToolCallContext, ToolHandler
 from shared.catalog import IndexedTool, ToolDefinition
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 
@@ -40,10 +40,10 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-def catalogue_of(*tools: IndexedTool, answers: Answers | None = None) -> Catalogue:
+def catalogue_of(*tools: IndexedTool, policy: ResponsePolicy | None = None) -> Catalogue:
     index, embedder = FakeIndex(), FakeEmbedder()
     index.upsert([ingested(tool, embedder) for tool in tools])
-    return Catalogue(index, embedder, Ledger(index), no_match_below=-1, answers=answers or Answers())
+    return Catalogue(index, embedder, Ledger(index), no_match_threshold=-1, response_policy=policy or ResponsePolicy())
 
 
 def fleet(size: int = 20, words: int = 5, tokens: int = 60) -> list[IndexedTool]:
@@ -55,21 +55,21 @@ class Upstream:
 
     def __init__(self, text: str, name: str = CALL_TOOL, pages: Any = "kept") -> None:
         self.calls: list[dict[str, Any]] = []
-        self.offer = Offer(
-            Tool(name=name, input_schema={"type": "object"}), "tools:call", self._answer, pages, place=name
+        self.offer = ToolHandler(
+            Tool(name=name, input_schema={"type": "object"}), "tools:call", self._handle, pages, sort_key=name
         )
         self._text = text
 
-    async def _answer(self, asked: Asked) -> CallToolResult:
-        self.calls.append(asked.arguments)
+    async def _handle(self, context: ToolCallContext) -> CallToolResult:
+        self.calls.append(context.arguments)
         return CallToolResult(content=[TextContent(type="text", text=self._text)])
 
 
 @asynccontextmanager
 async def client_of(
-    offered: Sequence[Offer], mode: str = "auto", answers: Answers | None = None, caller: str = "anyone"
+    offered: Sequence[ToolHandler], mode: str = "auto", policy: ResponsePolicy | None = None, caller: str = "anyone"
 ) -> AsyncGenerator[Client]:
-    server = build_server(offered, lambda _: Caller(caller), answers)
+    server = build_server(offered, lambda _: Caller(caller), policy)
     async with Client(server, mode=mode) as client:
         yield client
 
@@ -93,7 +93,7 @@ def texts(result: CallToolResult) -> list[str]:
 
 @both_eras
 async def test_the_cursor_leads_to_the_tools_after_the_first_eight(mode: str) -> None:
-    async with client_of(offers(catalogue_of(*fleet(20))), mode) as client:
+    async with client_of(builtin_tools(catalogue_of(*fleet(20))), mode) as client:
         first = await find(client)
         second = await find(client, cursor=first["nextCursor"])
         third = await find(client, cursor=second["nextCursor"])
@@ -106,7 +106,7 @@ async def test_the_cursor_leads_to_the_tools_after_the_first_eight(mode: str) ->
 
 async def test_definitions_that_do_not_fit_become_summaries_and_the_answer_and_the_log_say_so() -> None:
     tools = fleet(8, words=2_000, tokens=2_000)
-    async with client_of(offers(catalogue_of(*tools))) as client:
+    async with client_of(builtin_tools(catalogue_of(*tools))) as client:
         with structlog.testing.capture_logs() as lines:
             answer = await find(client)
 
@@ -115,14 +115,20 @@ async def test_definitions_that_do_not_fit_become_summaries_and_the_answer_and_t
     assert answer["warnings"] == ["Summaries, to stay within 5000 tokens; describe_tool has the definitions."]
     shown = sum(COUNT(tool["summary"]) for tool in answer["tools"])
     assert (answer["token_metrics"]["returned_tokens"], answer["token_metrics"]["baseline_tokens"]) == (shown, 16_000)
-    bounded = [line for line in lines if line["event"] == "answer_bounded"]
+    bounded = [line for line in lines if line["event"] == "response_truncated"]
     assert bounded == [
-        {"event": "answer_bounded", "log_level": "warning", "tool": "find_tool", "form": "summary", "max_tokens": 5_000}
+        {
+            "event": "response_truncated",
+            "log_level": "warning",
+            "tool": "find_tool",
+            "form": "summary",
+            "max_tokens": 5_000,
+        }
     ]
 
 
 async def test_the_caller_chooses_the_form_and_the_ranking_stays_the_same() -> None:
-    async with client_of(offers(catalogue_of(*fleet(12)))) as client:
+    async with client_of(builtin_tools(catalogue_of(*fleet(12)))) as client:
         answers = {detail: await find(client, detail=detail) for detail in ("summary", "detailed", "auto")}
 
     rankings = {detail: [tool["name"] for tool in answer["tools"]] for detail, answer in answers.items()}
@@ -133,7 +139,7 @@ async def test_the_caller_chooses_the_form_and_the_ranking_stays_the_same() -> N
 
 
 async def test_detailed_answers_keep_definitions_and_give_fewer_at_a_time() -> None:
-    async with client_of(offers(catalogue_of(*fleet(8, words=200, tokens=400)))) as client:
+    async with client_of(builtin_tools(catalogue_of(*fleet(8, words=200, tokens=400)))) as client:
         answer = await find(client, detail="detailed", max_tokens=1_000)
 
     assert 0 < len(answer["tools"]) < 8
@@ -143,8 +149,8 @@ async def test_detailed_answers_keep_definitions_and_give_fewer_at_a_time() -> N
 
 
 async def test_the_operator_s_limit_holds_whatever_the_caller_asks_for() -> None:
-    answers = Answers(max_tokens=300)
-    async with client_of(offers(catalogue_of(*fleet(), answers=answers)), answers=answers) as client:
+    answers = ResponsePolicy(max_tokens=300)
+    async with client_of(builtin_tools(catalogue_of(*fleet(), policy=answers)), policy=answers) as client:
         answer = await find(client, max_tokens=100_000)
 
     assert COUNT(json.dumps(answer, separators=(",", ":"))) <= 300
@@ -152,20 +158,20 @@ async def test_the_operator_s_limit_holds_whatever_the_caller_asks_for() -> None
 
 async def test_counts_in_the_encoding_that_the_caller_asks_for() -> None:
     tool = make_tool("files", "read", tokens={"cl100k_base": 10, "o200k_base": 20, "heuristic": 30})
-    async with client_of(offers(catalogue_of(tool))) as client:
+    async with client_of(builtin_tools(catalogue_of(tool))) as client:
         metrics = {
             encoding: (await find(client, detail="detailed", encoding=encoding))["token_metrics"]
             for encoding in ("cl100k_base", "o200k_base", "heuristic")
         }
 
-    assert [each["returned_tokens"] for each in metrics.values()] == [10, 20, 30]
-    assert [each["encoding"] for each in metrics.values()] == list(metrics)
-    assert [each["estimated"] for each in metrics.values()] == [False, False, True]
+    assert [metric["returned_tokens"] for metric in metrics.values()] == [10, 20, 30]
+    assert [metric["encoding"] for metric in metrics.values()] == list(metrics)
+    assert [metric["estimated"] for metric in metrics.values()] == [False, False, True]
 
 
 async def test_a_name_that_no_budget_holds_is_an_error_that_says_what_to_do() -> None:
     tool = make_tool("s" + "\u6f22" * 100, "\u5b57" * 128)
-    async with client_of(offers(catalogue_of(tool))) as client:
+    async with client_of(builtin_tools(catalogue_of(tool))) as client:
         result = await client.call_tool("find_tool", {**QUESTION, "max_tokens": 200})
 
     assert result.is_error
@@ -175,8 +181,8 @@ async def test_a_name_that_no_budget_holds_is_an_error_that_says_what_to_do() ->
 async def test_where_nothing_fits_the_nearest_names_are_within_the_budget() -> None:
     tools = [make_tool("oven", f"{number}_{'x' * 60}", "bake bread") for number in range(50)]
     catalogue = catalogue_of(*tools)
-    strict = Catalogue(catalogue.index, catalogue.embedder, catalogue.ledger, no_match_below=1.0)
-    async with client_of(offers(strict)) as client:
+    strict = Catalogue(catalogue.index, catalogue.embedder, catalogue.ledger, no_match_threshold=1.0)
+    async with client_of(builtin_tools(strict)) as client:
         answer = await find(client, limit=50, max_tokens=300)
 
     assert answer["no_match"] is True
@@ -190,7 +196,7 @@ async def test_where_nothing_fits_the_nearest_names_are_within_the_budget() -> N
 @both_eras
 @pytest.mark.parametrize("changed", [{"tool_description": "send mail"}, {"groups": ["dev"]}, {"read_only": True}])
 async def test_a_cursor_of_another_question_is_refused_by_the_protocol(mode: str, changed: dict[str, Any]) -> None:
-    async with client_of(offers(catalogue_of(*fleet())), mode) as client:
+    async with client_of(builtin_tools(catalogue_of(*fleet())), mode) as client:
         cursor = (await find(client))["nextCursor"]
         with pytest.raises(MCPError) as refused:
             await find(client, **{"cursor": cursor, **changed})
@@ -201,13 +207,13 @@ async def test_a_cursor_of_another_question_is_refused_by_the_protocol(mode: str
 
 @pytest.mark.parametrize("tool", ["find_tool", CALL_TOOL])
 async def test_another_caller_s_cursor_is_refused(tool: str) -> None:
-    answers, upstream = Answers(), Upstream(LONG)
-    offered = [*offers(catalogue_of(*fleet(), answers=answers)), upstream.offer]
-    async with client_of(offered, answers=answers, caller="alice") as alice:
+    answers, upstream = ResponsePolicy(), Upstream(LONG)
+    offered = [*builtin_tools(catalogue_of(*fleet(), policy=answers)), upstream.offer]
+    async with client_of(offered, policy=answers, caller="alice") as alice:
         result = await alice.call_tool(tool, QUESTION)
     cursor = json.loads(texts(result)[-1])["nextCursor"]
 
-    async with client_of(offered, answers=answers, caller="bob") as bob:
+    async with client_of(offered, policy=answers, caller="bob") as bob:
         with pytest.raises(MCPError) as refused:
             await bob.call_tool(tool, {**QUESTION, "cursor": cursor})
 
@@ -218,7 +224,7 @@ async def test_another_caller_s_cursor_is_refused(tool: str) -> None:
 @pytest.mark.parametrize("cursor", ["", "x", "\u00e9", "A" * 76])
 async def test_what_is_no_cursor_is_refused_by_every_tool_and_listing(cursor: str) -> None:
     upstream = Upstream(LONG)
-    async with client_of([*offers(catalogue_of(*fleet())), upstream.offer]) as client:
+    async with client_of([*builtin_tools(catalogue_of(*fleet())), upstream.offer]) as client:
         for tool in ("find_tool", "describe_tool", CALL_TOOL):
             with pytest.raises(MCPError, match="cursor"):
                 await client.call_tool(tool, {**QUESTION, "cursor": cursor})
@@ -272,8 +278,8 @@ async def test_the_rest_of_another_server_s_tool_is_read_with_call_tool() -> Non
 
 async def test_where_the_rest_cannot_be_kept_the_page_says_so() -> None:
     own = own_cursors()
-    answers = Answers(Cursors(own.sealer, MemoryStore(60, max_bytes=100)))
-    async with client_of([Upstream(LONG).offer], answers=answers) as client:
+    answers = ResponsePolicy(Cursors(own.sealer, MemoryStore(60, max_bytes=100)))
+    async with client_of([Upstream(LONG).offer], policy=answers) as client:
         text, notice = texts(await client.call_tool(CALL_TOOL))
 
     assert LONG.startswith(text)
@@ -300,7 +306,7 @@ async def test_a_wrong_bound_is_refused_by_name_and_nothing_is_called(arguments:
 async def test_our_tools_are_listed_first_and_others_follow_in_pages(mode: str) -> None:
     others = [Upstream("", f"files__{number:03}", "foreign").offer for number in range(200)]
     names: list[str] = []
-    async with client_of([*others, *offers(catalogue_of())], mode) as client:
+    async with client_of([*others, *builtin_tools(catalogue_of())], mode) as client:
         listed = await client.list_tools()
         while True:
             names += [tool.name for tool in listed.tools]
@@ -308,12 +314,12 @@ async def test_our_tools_are_listed_first_and_others_follow_in_pages(mode: str) 
                 break
             listed = await client.list_tools(cursor=listed.next_cursor)
 
-    ours = [offer.tool.name for offer in offers(catalogue_of())]
+    ours = [offer.tool.name for offer in builtin_tools(catalogue_of())]
     assert names == [*ours, *(offer.tool.name for offer in others)]
 
 
 async def test_a_tool_whose_rest_is_kept_declares_how_to_read_it() -> None:
-    async with client_of(offers(catalogue_of())) as client:
+    async with client_of(builtin_tools(catalogue_of())) as client:
         listed = {tool.name: tool for tool in (await client.list_tools()).tools}
 
     assert {"max_tokens", "cursor"} <= listed["describe_tool"].input_schema["properties"].keys()

@@ -44,14 +44,14 @@ def test_no_text_is_embedded_again_while_a_tool_in_the_index_has_its_digest(look
     with tempfile.TemporaryDirectory() as directory:
         path = write_path(Path(directory))
         for server_id, listed in looks:
-            held = {each.tool.digest for each in path.index.points().values()}
+            held = {point.tool.digest for point in path.index.points().values()}
             counted = len(path.counted.texts)
 
             path.world.servers[server_id] = listed
             path.deps.intents.record(up(server_id), due_in_s=60)
             reconcile(server_id, path.deps)
 
-            new = {each.tool.digest for each in path.index.points().values()} - held
+            new = {point.tool.digest for point in path.index.points().values()} - held
             assert len(path.counted.texts) - counted == len(new)
         path.deps.intents.close()
 
@@ -69,11 +69,11 @@ def _points(looks: list[tuple[str, Listing]]) -> dict[str, EmbeddedTool]:
 
 def _comparable(points: list[EmbeddedTool]) -> dict[str, tuple[object, ...]]:
     return {
-        each.tool.qualified_name: (
-            each.tool,
-            each.vectors.name.tobytes(),
-            each.vectors.text.tobytes(),
-            each.vectors.terms,
+        point.tool.qualified_name: (
+            point.tool,
+            point.vectors.name.tobytes(),
+            point.vectors.text.tobytes(),
+            point.vectors.terms,
         )
-        for each in points
+        for point in points
     }

@@ -38,12 +38,12 @@ def offers_its_key(exchange: Exchange) -> None:
 def test_servers_come_change_and_go_as_the_file_is_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDIS_URL", "")
     path = tmp_path / "mcp.json"
-    settings = load_settings(data_dir=tmp_path, config=path, config_poll_s=0.05, retry_after_s=0.5)
+    settings = load_settings(data_dir=tmp_path, mcp_config=path, config_poll_s=0.05, redeliver_after_s=0.5)
     with scripted_http(offers_its_key) as server, run_embedded(settings) as embedded:
         entry = {"url": server.url, "headers": {"X-Key": "old"}}
         replace(path, a=entry)
 
-        with embedded.following(path):
+        with embedded.reconciling(path):
             eventually(finds(embedded, "a:with_old_key"), 20)
 
             replace(path, a={**entry, "headers": {"X-Key": "new"}})
@@ -60,7 +60,7 @@ def test_servers_come_change_and_go_as_the_file_is_edited(tmp_path: Path, monkey
 @pytest.mark.redis
 def test_a_running_worker_uses_a_changed_header_and_acts_on_a_new_entry(own_redis_url: str, tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
-    environment = {"TOOLSCALE_CONFIG": str(path), "TOOLSCALE_CONFIG_POLL_S": "0.1"}
+    environment = {"TOOLSCALE_MCP_CONFIG": str(path), "TOOLSCALE_CONFIG_POLL_S": "0.1"}
     with scripted_http(offers_its_key) as server:
         entry = {"url": server.url, "headers": {"X-Key": "old"}}
         replace(path, a=entry)

@@ -16,21 +16,21 @@ from redis import Redis
 
 from shared.events import ServerEvent
 from tests.support.builders import changed, down, up
-from tests.support.door import LIMIT, TOKEN, Answer, Producer, open_door
+from tests.support.events_api import LIMIT, TOKEN, Answer, Producer, open_events_api
 from tests.support.metrics import scraped
 from tests.support.processes import Composition
 from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
+from workers.enqueue import WAITING_LIMIT, enqueue_in_background
 from workers.events_api.cloudevents import BATCH
-from workers.events_api.recorder import Recorder
+from workers.events_api.recorder import EventRecorder
 from workers.intents.redis_store import RedisIntents, connect
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.store import Intent
-from workers.intents.transitions import Pace
+from workers.intents.transitions import RetryPolicy
 from workers.metrics import WorkerMetrics
-from workers.wake import WAITING_LIMIT, waking_in_background
 
-PACE = Pace(1.0, 4.0)
+PACE = RetryPolicy(1.0, 4.0)
 # what a producer is promised
 NOT_HELD_S = 2.0
 
@@ -38,7 +38,7 @@ NOT_HELD_S = 2.0
 @pytest.fixture
 def intents(tmp_path: Path) -> Generator[SqliteIntents]:
     with closing(SqliteIntents(tmp_path / "intents.sqlite3", PACE)) as store:
-        store.mark()
+        store.mark_complete()
         yield store
 
 
@@ -49,7 +49,7 @@ def woken() -> list[str]:
 
 @pytest.fixture
 def producer(intents: SqliteIntents, woken: list[str]) -> Generator[Producer]:
-    with closing(Recorder(intents, woken.append, due_in_s=5.0)) as recorder, open_door(recorder) as door:
+    with closing(EventRecorder(intents, woken.append, due_in_s=5.0)) as recorder, open_events_api(recorder) as door:
         yield door
 
 
@@ -95,7 +95,7 @@ def test_a_batch_is_accepted_with_a_line_for_each_event(producer: Producer, inte
     answer = producer.post([document(event) for event in (up("a"), up("b"), down("a"))], BATCH)
 
     assert answer.status == 202
-    assert [(each["server_id"], each["generation"]) for each in answer.content["events"]] == [
+    assert [(event["server_id"], event["generation"]) for event in answer.content["events"]] == [
         ("a", 1),
         ("b", 1),
         ("a", 2),
@@ -109,7 +109,7 @@ def test_a_refused_event_of_a_batch_is_named_and_does_not_cost_the_others(
     answer = producer.post([document(up("a")), document(changed("never-announced")), 7], BATCH)
 
     assert answer.status == 207
-    assert [each["status"] for each in answer.content["events"]] == [202, 400, 400]
+    assert [event["status"] for event in answer.content["events"]] == [202, 400, 400]
     assert answer.content["events"][1]["field"] == "data.server_id"
     assert desired(intents) == {"a": 1}
     assert len(intents.dead_letters(10)) == 2
@@ -145,16 +145,16 @@ def test_headers_without_a_json_body_are_refused_as_data(producer: Producer) -> 
 def test_word_of_an_unknown_server_is_asked_for_again_until_what_a_store_lost_is_restored(tmp_path: Path) -> None:
     with (
         closing(SqliteIntents(tmp_path / "wiped.sqlite3", PACE)) as wiped,
-        closing(Recorder(wiped, lambda _: None, due_in_s=5.0)) as recorder,
-        open_door(recorder) as producer,
+        closing(EventRecorder(wiped, lambda _: None, due_in_s=5.0)) as recorder,
+        open_events_api(recorder) as producer,
     ):
         assert producer.post(document(up("new"))).status == 202
         assert producer.post(document(down("forgotten"))).status == 503
         assert wiped.dead_letters(10) == []
-        wiped.adopt(
+        wiped.insert_if_absent(
             Intent(server_id="forgotten", status="running", announcement=up("forgotten").data, source="s", desired=2)
         )
-        wiped.mark()
+        wiped.mark_complete()
 
         assert producer.post(document(down("forgotten"))).content["generation"] == 3
         assert producer.post(document(down("never-announced"))).status == 400
@@ -189,9 +189,9 @@ def test_a_broker_that_hangs_does_not_hold_the_producer(intents: SqliteIntents) 
         hanging.wait(60)
 
     with (
-        waking_in_background(hang) as wake,
-        closing(Recorder(intents, wake, due_in_s=5.0)) as recorder,
-        open_door(recorder) as producer,
+        enqueue_in_background(hang) as wake,
+        closing(EventRecorder(intents, wake, due_in_s=5.0)) as recorder,
+        open_events_api(recorder) as producer,
     ):
         assert producer.post(document(up("a"))).status == 202
         assert reached.wait(60)
@@ -212,7 +212,7 @@ def test_more_messages_than_may_wait_are_left_to_the_sweep() -> None:
         hanging.wait(60)
         sent.append(server_id)
 
-    with waking_in_background(hang) as wake:
+    with enqueue_in_background(hang) as wake:
         for number in range(WAITING_LIMIT + 100):
             wake(f"s{number}")
         hanging.set()
@@ -229,7 +229,7 @@ def test_a_broker_that_fails_once_is_asked_again_for_the_next_event() -> None:
             raise ConnectionError("the broker is gone")
         sent.append(server_id)
 
-    with waking_in_background(fail_first) as wake:
+    with enqueue_in_background(fail_first) as wake:
         wake("first")
         wake("second")
         eventually(lambda: sent == ["second"])
@@ -241,15 +241,15 @@ def test_a_store_that_hangs_is_answered_with_503_in_time() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,  # takes connections and says nothing
         closing(RedisIntents(connect(f"redis://127.0.0.1:{silent.getsockname()[1]}/0"), PACE)) as store,
-        closing(Recorder(store, lambda _: None, due_in_s=5.0)) as recorder,
-        open_door(recorder) as producer,
+        closing(EventRecorder(store, lambda _: None, due_in_s=5.0)) as recorder,
+        open_events_api(recorder) as producer,
     ):
         single_s = shortest_s(lambda: singles.append(producer.post(document(up("a")))))
         batch_s = shortest_s(lambda: batches.append(producer.post([document(up("a")), document(up("b"))], BATCH)))
         ready = producer.get("/readyz")
 
     assert {answer.status for answer in (*singles, *batches)} == {ready} == {503}
-    assert [each["status"] for batch in batches for each in batch.content["events"]] == [503, 503] * 3
+    assert [event["status"] for batch in batches for event in batch.content["events"]] == [503, 503] * 3
     assert max(single_s, batch_s) < NOT_HELD_S
 
 
@@ -257,8 +257,8 @@ def test_a_store_that_is_gone_is_answered_with_503_in_time() -> None:
     answers: list[Answer] = []
     with (
         closing(RedisIntents(connect(f"redis://127.0.0.1:{free_port()}/0"), PACE)) as store,
-        closing(Recorder(store, lambda _: None, due_in_s=5.0)) as recorder,
-        open_door(recorder) as producer,
+        closing(EventRecorder(store, lambda _: None, due_in_s=5.0)) as recorder,
+        open_events_api(recorder) as producer,
     ):
         took_s = shortest_s(lambda: answers.append(producer.post(document(up("a")))))
 
@@ -271,10 +271,10 @@ def test_a_store_that_is_gone_is_answered_with_503_in_time() -> None:
 def test_the_door_of_its_own_records_in_redis_and_wakes_a_worker(own_redis_url: str, tmp_path: Path) -> None:
     port, token = free_port(), "the-operators-own-token"
     composition = Composition(
-        own_redis_url, tmp_path, {"TOOLSCALE_EVENTS_TOKEN": token, "TOOLSCALE_DOOR_PORT": str(port)}
+        own_redis_url, tmp_path, {"TOOLSCALE_EVENTS_TOKEN": token, "TOOLSCALE_EVENTS_PORT": str(port)}
     )
-    with composition.run("door", "-m", "workers.events_api") as door, Redis.from_url(own_redis_url) as broker:
-        door.wait_for("door_opened")
+    with composition.run("events-api", "-m", "workers.events_api") as door, Redis.from_url(own_redis_url) as broker:
+        door.wait_for("events_api_started")
         producer = Producer(f"http://127.0.0.1:{port}", token)
 
         assert producer.get("/readyz") == 200
@@ -288,15 +288,15 @@ def test_the_door_of_its_own_records_in_redis_and_wakes_a_worker(own_redis_url: 
 
 def test_without_a_token_the_door_does_not_open(tmp_path: Path) -> None:
     composition = Composition("", tmp_path, {"TOOLSCALE_EVENTS_TOKEN": ""})
-    with composition.run("door", "-m", "workers.events_api") as door:
+    with composition.run("events-api", "-m", "workers.events_api") as door:
         assert door.process.wait(60) == 1
         assert "TOOLSCALE_EVENTS_TOKEN" in door.output()
 
 
 def test_what_came_by_the_door_is_counted_for_those_who_hold_the_token(intents: SqliteIntents) -> None:
     metrics = WorkerMetrics()
-    recorder = Recorder(intents, lambda _: None, due_in_s=5.0, count=metrics.event)
-    with closing(recorder), open_door(recorder, metrics) as door:
+    recorder = EventRecorder(intents, lambda _: None, due_in_s=5.0, count=metrics.event)
+    with closing(recorder), open_events_api(recorder, metrics) as door:
         assert door.post(document(up("docs"))).status == 202
         assert door.post({"type": "nonsense"}).status == 400
         assert replace(door, token="wrong").post(document(up("docs"))).status == 401
@@ -306,6 +306,8 @@ def test_what_came_by_the_door_is_counted_for_those_who_hold_the_token(intents: 
 
     assert found['toolscale_events_total{outcome="recorded",type="up"}'] == 1
     assert found['toolscale_events_total{outcome="refused",type="unknown"}'] == 1
-    requests = {status: found[f'toolscale_door_requests_total{{status="{status}"}}'] for status in (202, 400, 401)}
+    requests = {
+        status: found[f'toolscale_events_api_requests_total{{status="{status}"}}'] for status in (202, 400, 401)
+    }
     assert requests == {202: 1, 400: 1, 401: 1}
     assert stranger == 401

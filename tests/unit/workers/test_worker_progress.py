@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from shared.errors import IndexUnavailable
-from workers.monitoring.checks import Check, Freshness
-from workers.monitoring.progress import IDLE_AT_MOST_S, Consumption, Seen
+from workers.monitoring.checks import Deadline, PeriodicCheck
+from workers.monitoring.progress import IDLE_AT_MOST_S, WorkerProgress, WorkerSample
 
 LOOK_S = 30.0
 STEP_S = 2.0
@@ -31,13 +31,13 @@ def clock() -> Steady:
 
 def watch(clock: Steady, for_s: float, *, waiting: int, ends: bool, is_full: bool = False) -> str | None:
     """Look at a worker as the monitor does for so long, and return what it then says."""
-    consumption, ended = Consumption(LOOK_S, clock), 0
+    consumption, ended = WorkerProgress(LOOK_S, clock), 0
     until = clock.now + for_s
     while clock.now < until:
-        consumption.saw(Seen(waiting, ended, is_full))
+        consumption.add_sample(WorkerSample(waiting, ended, is_full))
         clock.now += STEP_S
         ended += ends
-    return consumption.trouble()
+    return consumption.problem()
 
 
 def test_a_worker_that_takes_nothing_of_what_waits_is_in_trouble_soon(clock: Steady) -> None:
@@ -61,12 +61,12 @@ def test_a_worker_whose_threads_all_wait_for_servers_has_the_time_that_a_look_ta
 
 
 def test_a_queue_that_was_empty_in_between_is_no_trouble(clock: Steady) -> None:
-    consumption = Consumption(LOOK_S, clock)
+    consumption = WorkerProgress(LOOK_S, clock)
     for waiting in (1, 1, 1, 1, 1, 0, 1, 1, 1, 1):
-        consumption.saw(Seen(waiting, 0, is_full=False))
+        consumption.add_sample(WorkerSample(waiting, 0, is_full=False))
         clock.now += STEP_S
 
-    assert consumption.trouble() is None
+    assert consumption.problem() is None
 
 
 def test_a_check_says_what_its_probe_found_last_and_that_a_probe_hangs(clock: Steady) -> None:
@@ -78,26 +78,26 @@ def test_a_check_says_what_its_probe_found_last_and_that_a_probe_hangs(clock: St
             raise now
         return now
 
-    check = Check(probe, every_s=2.0, patience_s=10.0, clock=clock)
+    check = PeriodicCheck(probe, every_s=2.0, patience_s=10.0, clock=clock)
     said: list[str | None] = []
     for _ in range(4):
         check.run_once()
-        said.append(check.trouble())
+        said.append(check.problem())
     clock.now += 13.0
 
     assert said == [None, "empty", "away", None]
-    assert check.trouble() == "no answer for 13 s"
+    assert check.problem() == "no answer for 13 s"
 
 
 def test_what_was_done_in_time_is_fresh_and_what_never_was_is_trouble_too(clock: Steady) -> None:
-    fresh = Freshness(within_s=20.0, clock=clock)
-    assert (fresh.age_s(), fresh.trouble()) == (0.0, None)
+    fresh = Deadline(within_s=20.0, clock=clock)
+    assert (fresh.age_s(), fresh.problem()) == (0.0, None)
 
     clock.now += 21.0
-    assert (fresh.age_s(), fresh.trouble()) == (21.0, "not done for 21 s")
+    assert (fresh.age_s(), fresh.problem()) == (21.0, "not done for 21 s")
 
-    fresh.note()
+    fresh.touch()
     clock.now += 20.0
-    assert (fresh.age_s(), fresh.trouble()) == (20.0, None)
+    assert (fresh.age_s(), fresh.problem()) == (20.0, None)
     clock.now += 5.0
-    assert fresh.trouble() == "not done for 25 s"
+    assert fresh.problem() == "not done for 25 s"

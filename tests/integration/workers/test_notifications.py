@@ -23,11 +23,19 @@ from tests.support.builders import down
 from tests.support.hostile.messages import initialized, one_page, tool
 from tests.support.hostile.scripted_http import Exchange, scripted_http
 from tests.support.metrics import shown
-from tests.support.telling import HASTY, PROGRAM, Heard, Telling, listening_to, telling, telling_stdio
+from tests.support.notifying import (
+    HASTY,
+    PROGRAM,
+    ListenedServers,
+    NotifyingServer,
+    listening_to,
+    notifying_server,
+    notifying_stdio,
+)
 from tests.support.waiting import eventually as eventually_within
 from workers.intents.sqlite_store import SqliteIntents
-from workers.intents.transitions import Pace
-from workers.notifications.metrics import ListeningMetrics
+from workers.intents.transitions import RetryPolicy
+from workers.notifications.metrics import NotificationMetrics
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -36,9 +44,9 @@ eventually = partial(eventually_within, within_s=30.0)
 
 
 @pytest.fixture
-def heard(tmp_path: Path) -> Generator[Heard]:
-    with closing(SqliteIntents(tmp_path / "intents.sqlite3", Pace(1.0, 4.0))) as intents:
-        yield Heard(intents, {})
+def heard(tmp_path: Path) -> Generator[ListenedServers]:
+    with closing(SqliteIntents(tmp_path / "intents.sqlite3", RetryPolicy(1.0, 4.0))) as intents:
+        yield ListenedServers(intents, {})
 
 
 @pytest.fixture
@@ -48,9 +56,9 @@ def logs() -> Generator[list[Any]]:
 
 
 @contextmanager
-def announced(heard: Heard, kind: str, tools: Path) -> Generator[Telling]:
+def announced(heard: ListenedServers, kind: str, tools: Path) -> Generator[NotifyingServer]:
     """Run a telling server that was announced and listed long ago, under the name of its kind."""
-    with telling(kind, tools, "one") as server:
+    with notifying_server(kind, tools, "one") as server:
         heard.targets[kind] = server.target
         heard.announce(kind)
         yield server
@@ -61,36 +69,36 @@ def said(logs: list[Any], event: str, server: str) -> int:
 
 
 @pytest.mark.parametrize("kind", ["http", "legacy", "sse"])
-def test_a_changed_tool_is_heard_of_once(heard: Heard, logs: list[Any], tmp_path: Path, kind: str) -> None:
+def test_a_changed_tool_is_heard_of_once(heard: ListenedServers, logs: list[Any], tmp_path: Path, kind: str) -> None:
     with announced(heard, kind, tmp_path / "tools") as server, listening_to(heard, listen="http"):
         eventually(lambda: heard.events == [kind], what="the look after the first connection")
 
         server.offer("one", "two")
 
         eventually(lambda: heard.events == [kind, kind])
-    assert said(logs, "listening_began", kind) == 1
+    assert said(logs, "subscription_opened", kind) == 1
 
 
-def test_what_is_heard_and_how_connections_end_is_counted(heard: Heard, tmp_path: Path) -> None:
+def test_what_is_heard_and_how_connections_end_is_counted(heard: ListenedServers, tmp_path: Path) -> None:
     registry = CollectorRegistry()
 
     def counted(name: str) -> float:
-        return shown(registry).get(f"toolscale_listening_{name}", 0)
+        return shown(registry).get(f"toolscale_subscription_{name}", 0)
 
     with (
-        telling("stateless", tmp_path / "mute", "one") as mute,
+        notifying_server("stateless", tmp_path / "mute", "one") as mute,
         announced(heard, "http", tmp_path / "tools") as server,
-        listening_to(heard, metrics=ListeningMetrics(registry)),
+        listening_to(heard, metrics=NotificationMetrics(registry)),
     ):
         heard.targets["mute"] = mute.target
         heard.announce("mute")
         eventually(lambda: counted('servers{state="connected"}') == 1)
-        eventually(lambda: counted('connections_total{outcome="cannot_tell"}') == 1)
+        eventually(lambda: counted('connections_total{outcome="unsupported"}') == 1)
         assert counted('servers{state="wanted"}') == 2
-        assert counted("notices_total") == 0
+        assert counted("notifications_total") == 0
 
         server.offer("one", "two")
-        eventually(lambda: counted("notices_total") == 1)
+        eventually(lambda: counted("notifications_total") == 1)
 
         server.kill()
         eventually(lambda: counted('connections_total{outcome="lost"}') == 1)
@@ -101,10 +109,12 @@ def test_what_is_heard_and_how_connections_end_is_counted(heard: Heard, tmp_path
     assert counted('servers{state="connected"}') == 0
 
 
-def test_a_stdio_server_is_kept_running_and_heard_until_it_is_taken_down(heard: Heard, tmp_path: Path) -> None:
+def test_a_stdio_server_is_kept_running_and_heard_until_it_is_taken_down(
+    heard: ListenedServers, tmp_path: Path
+) -> None:
     tools = tmp_path / "tools"
     tools.write_text("one", encoding="utf-8")
-    heard.targets["s"] = telling_stdio(tools)
+    heard.targets["s"] = notifying_stdio(tools)
     heard.announce("s")
     with listening_to(heard, listen="all"):
         eventually(lambda: heard.events == ["s"] and len(children()) == 1)
@@ -116,9 +126,9 @@ def test_a_stdio_server_is_kept_running_and_heard_until_it_is_taken_down(heard: 
         eventually(lambda: not children())
 
 
-def test_a_stdio_server_is_not_started_for_listening_unless_asked(heard: Heard, tmp_path: Path) -> None:
+def test_a_stdio_server_is_not_started_for_listening_unless_asked(heard: ListenedServers, tmp_path: Path) -> None:
     (tmp_path / "tools").write_text("one", encoding="utf-8")
-    heard.targets["s"] = telling_stdio(tmp_path / "tools")
+    heard.targets["s"] = notifying_stdio(tmp_path / "tools")
     heard.announce("s")
     with announced(heard, "http", tmp_path / "others"), listening_to(heard, listen="http"):
         eventually(lambda: heard.events == ["http"])
@@ -127,15 +137,15 @@ def test_a_stdio_server_is_not_started_for_listening_unless_asked(heard: Heard, 
 
 
 def test_a_server_that_was_just_listed_is_not_looked_at_again_for_being_connected(
-    heard: Heard, logs: list[Any], tmp_path: Path
+    heard: ListenedServers, logs: list[Any], tmp_path: Path
 ) -> None:
-    with telling("http", tmp_path / "tools", "one") as server:
+    with notifying_server("http", tmp_path / "tools", "one") as server:
         heard.targets["s"] = server.target
         with listening_to(heard):
             heard.announce("s", listed=False)
             beats(heard)
             heard.intents.commit("s", 1)
-            eventually(lambda: said(logs, "listening_began", "s"))
+            eventually(lambda: said(logs, "subscription_opened", "s"))
 
             server.offer("two")
 
@@ -145,13 +155,13 @@ def test_a_server_that_was_just_listed_is_not_looked_at_again_for_being_connecte
 
 @pytest.mark.parametrize("kind", ["http", "legacy"])
 def test_a_server_killed_while_listened_to_is_looked_at_once_when_it_is_back_and_heard_again(
-    heard: Heard, logs: list[Any], tmp_path: Path, kind: str
+    heard: ListenedServers, logs: list[Any], tmp_path: Path, kind: str
 ) -> None:
     with announced(heard, kind, tmp_path / "tools") as server, listening_to(heard):
         eventually(lambda: heard.events == [kind])
 
         server.kill()
-        eventually(lambda: said(logs, "listening_ended", kind))
+        eventually(lambda: said(logs, "subscription_closed", kind))
         server.offer("one", "missed")
         server.start()
 
@@ -162,28 +172,28 @@ def test_a_server_killed_while_listened_to_is_looked_at_once_when_it_is_back_and
 
 @pytest.mark.parametrize("kind", ["mute", "stateless"])
 def test_a_server_that_cannot_tell_is_remembered_and_tried_again_seldom(
-    heard: Heard, logs: list[Any], tmp_path: Path, kind: str
+    heard: ListenedServers, logs: list[Any], tmp_path: Path, kind: str
 ) -> None:
     with announced(heard, kind, tmp_path / "tools"), announced(heard, "http", tmp_path / "others") as other:
         with listening_to(heard):
-            eventually(lambda: said(logs, "server_not_heard", kind) and "http" in heard.events)
+            eventually(lambda: said(logs, "notifications_unsupported", kind) and "http" in heard.events)
             change(heard, other, times=3)
-        assert said(logs, "server_not_heard", kind) == 1
+        assert said(logs, "notifications_unsupported", kind) == 1
         assert kind not in heard.events
 
-        with listening_to(heard, pace=replace(HASTY, unsupported_s=0.05)):
-            eventually(lambda: said(logs, "server_not_heard", kind) >= 3)
+        with listening_to(heard, reconnect=replace(HASTY, unsupported_s=0.05)):
+            eventually(lambda: said(logs, "notifications_unsupported", kind) >= 3)
 
 
 @pytest.mark.parametrize("kind", ["storm", "legacy-storm"])
 def test_a_server_that_tells_without_end_costs_few_looks_and_little_memory(
-    heard: Heard, tmp_path: Path, kind: str
+    heard: ListenedServers, tmp_path: Path, kind: str
 ) -> None:
     us, pace = psutil.Process(), replace(HASTY, least_between_s=0.5)
     with (
         announced(heard, kind, tmp_path / "tools"),
         announced(heard, "http", tmp_path / "others") as other,
-        listening_to(heard, pace=pace),
+        listening_to(heard, reconnect=pace),
     ):
         eventually(lambda: heard.events.count(kind) >= 2 and "http" in heard.events)
         memory_before, began = us.memory_info().rss, time.monotonic()
@@ -237,7 +247,7 @@ def ends_at_once(exchange: Exchange) -> None:
     exchange.close_connection = True
 
 
-def test_a_session_is_ended_on_its_server_when_listening_stops(heard: Heard, logs: list[Any]) -> None:
+def test_a_session_is_ended_on_its_server_when_listening_stops(heard: ListenedServers, logs: list[Any]) -> None:
     def waits(exchange: Exchange) -> None:
         exchange.begin(200, "text/event-stream")
         exchange.wfile.flush()
@@ -247,20 +257,20 @@ def test_a_session_is_ended_on_its_server_when_listening_stops(heard: Heard, log
         heard.targets["s"] = HttpTarget(server.url)
         heard.announce("s")
         with listening_to(heard):
-            eventually(lambda: said(logs, "listening_began", "s"))
+            eventually(lambda: said(logs, "subscription_opened", "s"))
 
         assert server.methods.count("DELETE") == 1
 
 
 @pytest.mark.parametrize("act", [Exchange.hang, sends_a_huge_event, drips, ends_at_once, fails])
 def test_a_hostile_stream_does_not_cost_the_others(
-    heard: Heard, tmp_path: Path, act: Callable[[Exchange], None]
+    heard: ListenedServers, tmp_path: Path, act: Callable[[Exchange], None]
 ) -> None:
     script = StopsAtStream(act)
     with scripted_http(script) as hostile, announced(heard, "http", tmp_path / "tools") as good:
         heard.targets["hostile"] = HttpTarget(hostile.url)
         heard.announce("hostile")
-        with listening_to(heard, pace=replace(HASTY, connect_s=2.0, first_retry_s=0.5, longest_retry_s=60.0)):
+        with listening_to(heard, reconnect=replace(HASTY, connect_s=2.0, first_retry_s=0.5, longest_retry_s=60.0)):
             eventually(lambda: "http" in heard.events and "GET" in hostile.methods)
             change(heard, good, times=2)
 
@@ -283,7 +293,7 @@ class Flood:
 
 
 @pytest.mark.parametrize("line", [b":\n\n", b'data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n\n'])
-def test_a_flood_is_held_up_at_its_source(heard: Heard, line: bytes) -> None:
+def test_a_flood_is_held_up_at_its_source(heard: ListenedServers, line: bytes) -> None:
     flood = Flood(line)
     with scripted_http(StopsAtStream(flood)) as hostile:
         heard.targets["hostile"] = HttpTarget(hostile.url)
@@ -294,18 +304,18 @@ def test_a_flood_is_held_up_at_its_source(heard: Heard, line: bytes) -> None:
     assert hostile.methods.count("GET") == 1
 
 
-def test_a_refused_stream_is_a_server_that_cannot_tell(heard: Heard, logs: list[Any]) -> None:
+def test_a_refused_stream_is_a_server_that_cannot_tell(heard: ListenedServers, logs: list[Any]) -> None:
     with scripted_http(StopsAtStream(lambda exchange: exchange.send(405))) as server:
         heard.targets["s"] = HttpTarget(server.url)
         heard.announce("s")
         with listening_to(heard):
-            eventually(lambda: said(logs, "server_not_heard", "s"))
+            eventually(lambda: said(logs, "notifications_unsupported", "s"))
 
     assert server.methods.count("GET") <= 2
     assert heard.events == []
 
 
-def test_a_server_that_kills_its_workers_cannot_start_over_by_telling(heard: Heard, tmp_path: Path) -> None:
+def test_a_server_that_kills_its_workers_cannot_start_over_by_telling(heard: ListenedServers, tmp_path: Path) -> None:
     with (
         announced(heard, "storm", tmp_path / "tools"),
         announced(heard, "http", tmp_path / "others") as other,
@@ -327,7 +337,7 @@ def test_a_server_that_kills_its_workers_cannot_start_over_by_telling(heard: Hea
 
 
 def test_beyond_the_limit_servers_are_left_to_the_resync_and_it_is_said_once(
-    heard: Heard, logs: list[Any], tmp_path: Path
+    heard: ListenedServers, logs: list[Any], tmp_path: Path
 ) -> None:
     with ExitStack() as stack:
         for kind in ("http", "sse"):
@@ -337,25 +347,27 @@ def test_beyond_the_limit_servers_are_left_to_the_resync_and_it_is_said_once(
         beats(heard)
 
     assert len(set(heard.events)) == 1
-    assert [line["servers"] for line in logs if line["event"] == "listening_full"] == [2]
+    assert [line["servers"] for line in logs if line["event"] == "subscription_limit_reached"] == [2]
 
 
-def test_a_server_that_moves_is_listened_to_where_it_is_now(heard: Heard, logs: list[Any], tmp_path: Path) -> None:
+def test_a_server_that_moves_is_listened_to_where_it_is_now(
+    heard: ListenedServers, logs: list[Any], tmp_path: Path
+) -> None:
     with (
         announced(heard, "http", tmp_path / "a"),
-        telling("http", tmp_path / "b", "one") as moved,
+        notifying_server("http", tmp_path / "b", "one") as moved,
         listening_to(heard),
     ):
         eventually(lambda: heard.events == ["http"])
 
         heard.targets["http"] = moved.target
-        eventually(lambda: said(logs, "listening_began", "http") == 2)
+        eventually(lambda: said(logs, "subscription_opened", "http") == 2)
         moved.offer("two")
 
         eventually(lambda: heard.events == ["http", "http"])
 
 
-def change(heard: Heard, server: Telling, times: int) -> None:
+def change(heard: ListenedServers, server: NotifyingServer, times: int) -> None:
     """Change a server's tools so often, and wait each time until that was heard."""
     for number in range(times):
         wanted = heard.events.count(server.kind) + 1
@@ -363,7 +375,7 @@ def change(heard: Heard, server: Telling, times: int) -> None:
         eventually(partial(has_events, heard, server.kind, wanted))
 
 
-def has_events(heard: Heard, kind: str, count: int) -> bool:
+def has_events(heard: ListenedServers, kind: str, count: int) -> bool:
     return heard.events.count(kind) >= count
 
 
@@ -380,7 +392,7 @@ def command_of(process: psutil.Process) -> list[str]:
         return []
 
 
-def beats(heard: Heard) -> None:
+def beats(heard: ListenedServers) -> None:
     """Wait until the intents were looked at twice more, so once from beginning to end."""
-    before = heard.beats
-    eventually(lambda: heard.beats >= before + 2)
+    before = heard.polls
+    eventually(lambda: heard.polls >= before + 2)

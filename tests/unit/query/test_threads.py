@@ -5,7 +5,7 @@ import threading
 import anyio
 import pytest
 
-from query.tools.threads import AT_ONCE, in_turn
+from query.tools.threads import MAX_THREADS, run_in_thread
 
 pytestmark = pytest.mark.anyio
 
@@ -36,37 +36,37 @@ async def test_answers_are_made_a_few_at_a_time_for_whoever_came_first() -> None
     slow, answers, asked_at_once = Slow(), list[int](), 0
 
     async def ask(number: int) -> None:
-        answers.append(await in_turn(slow.answer, number))
+        answers.append(await run_in_thread(slow.answer, number))
 
     async with anyio.create_task_group() as callers:
-        for number in range(5 * AT_ONCE):
+        for number in range(5 * MAX_THREADS):
             callers.start_soon(ask, number)
             await anyio.lowlevel.checkpoint()
-        for _ in range(AT_ONCE):
+        for _ in range(MAX_THREADS):
             assert await anyio.to_thread.run_sync(slow.full.acquire, True, 10)
         asked_at_once = len(slow.asked)
         slow.go.set()
 
-    assert asked_at_once == AT_ONCE
-    assert slow.most_at_once <= AT_ONCE
-    assert sorted(answers) == list(range(5 * AT_ONCE))
-    assert set(slow.asked[:AT_ONCE]) == set(range(AT_ONCE))
+    assert asked_at_once == MAX_THREADS
+    assert slow.most_at_once <= MAX_THREADS
+    assert sorted(answers) == list(range(5 * MAX_THREADS))
+    assert set(slow.asked[:MAX_THREADS]) == set(range(MAX_THREADS))
 
 
 async def test_who_gives_up_waiting_takes_nobodys_turn() -> None:
     slow, waiting = Slow(), anyio.CancelScope()
     async with anyio.create_task_group() as callers:
-        for number in range(AT_ONCE):
-            callers.start_soon(in_turn, slow.answer, number)
+        for number in range(MAX_THREADS):
+            callers.start_soon(run_in_thread, slow.answer, number)
             await anyio.lowlevel.checkpoint()
         with waiting:
             callers.start_soon(_cancel, waiting)
-            await in_turn(slow.answer, 99)
+            await run_in_thread(slow.answer, 99)
         slow.go.set()
 
     assert waiting.cancelled_caught
     assert 99 not in slow.asked
-    assert await in_turn(slow.answer, 100) == 100
+    assert await run_in_thread(slow.answer, 100) == 100
 
 
 async def _cancel(scope: anyio.CancelScope) -> None:

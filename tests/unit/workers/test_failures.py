@@ -9,8 +9,8 @@ import pytest
 from shared.catalog import Listing, Scope
 from shared.errors import ConfigInvalid, IndexUnavailable, ServerTimeout
 from shared.events import ServerEvent
-from tests.support.builders import PACE, WritePath, changed, definition, down, listing, up, write_path
-from workers.dependencies import Patience
+from tests.support.builders import RETRY_POLICY, WritePath, changed, definition, down, listing, up, write_path
+from workers.dependencies import FailurePolicy
 from workers.fetch.fetch import FetchInterrupted
 from workers.ingest import reconcile
 from workers.intents.store import Intent
@@ -22,7 +22,7 @@ SILENT = ServerTimeout("s", "no complete answer within 30 s")
 def path(tmp_path: Path) -> WritePath:
     """A write path with one good server, that is hidden after three failed looks."""
     path = write_path(tmp_path)
-    path = replace(path, deps=replace(path.deps, patience=Patience(looks=3)))
+    path = replace(path, deps=replace(path.deps, failure_policy=FailurePolicy(quarantine_after=3)))
     path.world.servers["s"] = listing(definition("a"))
     path.deps.intents.record(up(), due_in_s=60)
     reconcile("s", path.deps)
@@ -56,7 +56,7 @@ def test_one_failure_marks_a_server_stale_and_says_when_it_is_tried_again(path: 
     record = path.index.server("s")
     assert record is not None
     assert (record.status, record.failures, found(path)) == ("running", 1, 1)
-    assert record.next_look_at is not None
+    assert record.next_reconcile_at is not None
     assert record.stale_since is not None
 
 
@@ -97,7 +97,9 @@ def test_the_first_good_list_brings_a_quarantined_server_back_and_embeds_nothing
 
 
 def test_a_server_that_was_silent_for_too_long_is_stopped_and_no_longer_asked(path: WritePath) -> None:
-    path = replace(path, deps=replace(path.deps, patience=Patience(looks=100, stop_after_s=0.0)))
+    path = replace(
+        path, deps=replace(path.deps, failure_policy=FailurePolicy(quarantine_after=100, give_up_after_s=0.0))
+    )
     path.world.servers["s"] = SILENT
     look(path, times=2)
 
@@ -115,14 +117,16 @@ def test_how_long_a_server_was_silent_is_told_by_the_clock_of_the_store(path: Wr
     look(path, times=2)
     after_two = status(path)
 
-    path.clock.ahead_s += path.deps.patience.stop_after_s
+    path.clock.ahead_s += path.deps.failure_policy.give_up_after_s
     look(path)
 
     assert (after_two, status(path)) == ("running", "stopped")
 
 
 def test_a_stopped_server_runs_again_when_it_is_announced(path: WritePath) -> None:
-    path = replace(path, deps=replace(path.deps, patience=Patience(looks=100, stop_after_s=0.0)))
+    path = replace(
+        path, deps=replace(path.deps, failure_policy=FailurePolicy(quarantine_after=100, give_up_after_s=0.0))
+    )
     path.world.servers["s"] = SILENT
     look(path, times=2)
 
@@ -188,7 +192,7 @@ def test_trouble_of_our_own_never_parks_a_server(path: WritePath, trouble: Excep
 
     ill = replace(path.deps, list_server=troubled)
     path.deps.intents.record(changed(), due_in_s=60)
-    for _ in range(path.deps.patience.looks + 1):
+    for _ in range(path.deps.failure_policy.quarantine_after + 1):
         with pytest.raises(type(trouble)):
             reconcile("s", ill)
 
@@ -204,22 +208,22 @@ def test_looks_that_end_in_our_own_trouble_are_ever_further_apart_until_a_commit
     for _ in range(8):
         assert intents.begin("s")
         asked_at = path.clock()
-        waits.append((intents.postpone("s").due_at or 0.0) - asked_at)
+        waits.append((intents.retry_later("s").due_at or 0.0) - asked_at)
 
     intents.commit("s", 2)
     intents.record(changed(), due_in_s=60)
     intents.begin("s")
-    afterwards = intents.postpone("s")
+    afterwards = intents.retry_later("s")
 
-    assert max(waits[:1]) < 1.1 * PACE.first_s
-    assert min(waits[-2:]) >= 0.5 * PACE.longest_s
+    assert max(waits[:1]) < 1.1 * RETRY_POLICY.first_s
+    assert min(waits[-2:]) >= 0.5 * RETRY_POLICY.longest_s
     assert len(set(waits)) == len(waits)
-    assert (afterwards.due_at or 0.0) - path.clock() < 1.1 * PACE.first_s
+    assert (afterwards.due_at or 0.0) - path.clock() < 1.1 * RETRY_POLICY.first_s
 
 
 def asked_by_a_sweep(path: WritePath) -> bool:
     """Let the longest wait and the quarter more of a parked server pass; return whether a sweep then asks for it."""
-    path.clock.ahead_s += 1.25 * PACE.longest_s
+    path.clock.ahead_s += 1.25 * RETRY_POLICY.longest_s
     return path.deps.intents.claim_due(10) == ["s"]
 
 
@@ -236,7 +240,7 @@ def parked(path: WritePath) -> WritePath:
     """The write path after the server's looks killed three workers."""
     never_ends(path)
     reconcile("s", path.deps)
-    path.world.looks.clear()
+    path.world.listed.clear()
     return path
 
 
@@ -245,7 +249,7 @@ def test_a_server_whose_looks_kill_their_workers_is_hidden_and_not_looked_at(par
     intent = parked.deps.intents.intent("s")
     assert record is not None
     assert intent is not None
-    assert (record.status, intent.parked, parked.world.looks) == ("quarantined", True, [])
+    assert (record.status, intent.parked, parked.world.listed) == ("quarantined", True, [])
     assert record.last_error == "s: 3 looks in a row did not end; parked, and tried again now and then"
 
 
@@ -261,36 +265,36 @@ def test_a_parked_server_that_killed_nobody_comes_back_by_itself(parked: WritePa
 def test_a_parked_server_that_kills_each_worker_is_tried_once_in_the_longest_wait(parked: WritePath) -> None:
     tried_at: list[float] = []
     for _ in range(200):
-        parked.clock.ahead_s += PACE.longest_s / 20
+        parked.clock.ahead_s += RETRY_POLICY.longest_s / 20
         parked.deps.intents.claim_due(10)
         begun = [parked.deps.intents.begin("s") for _delivered_again in range(3)]
         tried_at.extend(parked.clock() for each in begun if each)
         parked.deps.intents.record(up(), due_in_s=0)  # by the worker that starts in its place
 
     waits = [later - earlier for earlier, later in pairwise(tried_at)]
-    assert PACE.longest_s <= min(waits)
-    assert max(waits) <= 1.5 * PACE.longest_s
+    assert RETRY_POLICY.longest_s <= min(waits)
+    assert max(waits) <= 1.5 * RETRY_POLICY.longest_s
 
 
 def test_a_parked_server_stays_parked_while_each_starting_worker_announces_it_again(parked: WritePath) -> None:
     for _ in range(3):
-        assert not parked.deps.intents.record(up(), due_in_s=60).needs_wake
+        assert not parked.deps.intents.record(up(), due_in_s=60).needs_message
         reconcile("s", parked.deps)
 
-    assert (status(parked), parked.world.looks) == ("quarantined", [])
+    assert (status(parked), parked.world.listed) == ("quarantined", [])
 
 
 def test_a_suspect_is_not_looked_at_because_its_message_is_delivered_again(path: WritePath) -> None:
     never_ends(path, times=1)
     assert path.deps.intents.begin("s")
-    path.world.looks.clear()
+    path.world.listed.clear()
 
     reconcile("s", path.deps)
 
-    assert path.world.looks == []
+    assert path.world.listed == []
     assert asked_by_a_sweep(path)
     reconcile("s", path.deps)
-    assert path.world.looks == ["s"]
+    assert path.world.listed == ["s"]
 
 
 def test_a_look_that_is_interrupted_by_the_end_of_its_process_raises_no_suspicion(path: WritePath) -> None:
@@ -330,7 +334,7 @@ def test_a_parked_server_is_looked_at_at_once_when_an_event_says_something_new(
     parked: WritePath, news: list[ServerEvent]
 ) -> None:
     for event in news:
-        assert parked.deps.intents.record(event, due_in_s=60).needs_wake
+        assert parked.deps.intents.record(event, due_in_s=60).needs_message
         reconcile("s", parked.deps)
 
     assert (status(parked), found(parked)) == ("running", 1)
@@ -344,7 +348,7 @@ def test_parking_that_was_cut_short_is_finished_by_the_next_look(path: WritePath
     path.index.is_down = False
 
     assert asked_by_a_sweep(path)
-    path.world.looks.clear()
+    path.world.listed.clear()
     reconcile("s", path.deps)
 
-    assert (status(path), path.world.looks) == ("quarantined", [])
+    assert (status(path), path.world.listed) == ("quarantined", [])

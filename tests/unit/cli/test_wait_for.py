@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.builders import PACE, changed, down, up
-from toolscale.client.emit import Emitted, emitted_of
-from toolscale.client.wait import Settled, ended
+from tests.support.builders import RETRY_POLICY, changed, down, up
+from toolscale.client.emit import EmitResult, emit_result
+from toolscale.client.wait import ReconcileResult, wait_for
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.store import SUSPECTED_AFTER
 
@@ -20,16 +20,18 @@ NEVER = threading.Event()
 
 @pytest.fixture
 def intents(tmp_path: Path) -> Generator[SqliteIntents]:
-    with closing(SqliteIntents(tmp_path / "intents.sqlite3", PACE)) as store:
+    with closing(SqliteIntents(tmp_path / "intents.sqlite3", RETRY_POLICY)) as store:
         yield store
 
 
-def asked(intents: SqliteIntents, *servers: str) -> list[Emitted]:
-    return [emitted_of(intents.record(up(server), due_in_s=0).intent, woken=True) for server in servers]
+def asked(intents: SqliteIntents, *servers: str) -> list[EmitResult]:
+    return [emit_result(intents.record(up(server), due_in_s=0).intent, message_sent=True) for server in servers]
 
 
-def results(intents: SqliteIntents, asked: list[Emitted], patience_s: float = 0.3) -> dict[str, tuple[str, str | None]]:
-    return {each.asked.server_id: (each.result, each.error) for each in ended(intents, asked, patience_s, NEVER)}
+def results(
+    intents: SqliteIntents, asked: list[EmitResult], patience_s: float = 0.3
+) -> dict[str, tuple[str, str | None]]:
+    return {each.emitted.server_id: (each.result, each.error) for each in wait_for(intents, asked, patience_s, NEVER)}
 
 
 def park(intents: SqliteIntents, *servers: str) -> None:
@@ -43,13 +45,13 @@ def park(intents: SqliteIntents, *servers: str) -> None:
 
 def test_what_became_of_each_look_is_told(intents: SqliteIntents) -> None:
     looks = asked(intents, "good", "bad", "gone", "hopeless")
-    looks += [emitted_of(intents.record(down("gone"), due_in_s=0).intent, woken=True)]
+    looks += [emit_result(intents.record(down("gone"), due_in_s=0).intent, message_sent=True)]
     for server in ("good", "bad", "gone", "hopeless"):
         intents.begin(server)
     intents.commit("good", 1)
     intents.commit("gone", 2)
     intents.fail("bad", 1, "bad: no answer within 30 s")
-    intents.rest("hopeless", 1, "hopeless: 401")
+    intents.stop_retrying("hopeless", 1, "hopeless: 401")
 
     assert results(intents, looks) == {
         "good": ("listed", None),
@@ -62,7 +64,7 @@ def test_what_became_of_each_look_is_told(intents: SqliteIntents) -> None:
 def test_a_look_from_before_that_fails_meanwhile_is_not_the_one_that_was_asked_for(intents: SqliteIntents) -> None:
     asked(intents, "s")
     intents.begin("s")
-    look = emitted_of(intents.record(changed("s"), due_in_s=0).intent, woken=True)
+    look = emit_result(intents.record(changed("s"), due_in_s=0).intent, message_sent=True)
     intents.fail("s", 1, "s: no answer")
 
     (before,) = results(intents, [look]).values()
@@ -78,7 +80,7 @@ def test_after_a_look_from_before_failed_the_one_that_was_asked_for_is_awaited_w
 ) -> None:
     asked(intents, "s")
     intents.begin("s")
-    look = emitted_of(intents.record(changed("s"), due_in_s=0).intent, woken=True)
+    look = emit_result(intents.record(changed("s"), due_in_s=0).intent, message_sent=True)
     intents.fail("s", 1, "s: no answer")
     intents.begin("s")
 
@@ -91,9 +93,12 @@ def test_after_a_look_from_before_failed_the_one_that_was_asked_for_is_awaited_w
 
 def test_a_look_at_a_parked_server_is_awaited_while_it_runs(intents: SqliteIntents) -> None:
     park(intents, "mended", "broken")
-    looks = [emitted_of(intents.record(changed(each), due_in_s=0).intent, woken=True) for each in ("mended", "broken")]
-    for each in looks:
-        intents.begin(each.server_id)
+    looks = [
+        emit_result(intents.record(changed(each), due_in_s=0).intent, message_sent=True)
+        for each in ("mended", "broken")
+    ]
+    for look in looks:
+        intents.begin(look.server_id)
 
     during = results(intents, looks)
     intents.commit("mended", 2)
@@ -122,14 +127,14 @@ def test_a_server_that_is_parked_meanwhile_has_failed(intents: SqliteIntents) ->
     asked(intents, "s")
     for _ in range(SUSPECTED_AFTER):
         intents.begin("s")
-    look = emitted_of(intents.record(changed("s"), due_in_s=0).intent, woken=True)
+    look = emit_result(intents.record(changed("s"), due_in_s=0).intent, message_sent=True)
     intents.park("s", 1, "s: kills its workers")
 
     assert results(intents, [look], 3_600) == {"s": ("failed", "s: kills its workers")}
 
 
 def test_where_nobody_looks_that_is_said_and_what_to_do(intents: SqliteIntents) -> None:
-    (end,) = ended(intents, asked(intents, "s"), 0.05, NEVER)
+    (end,) = wait_for(intents, asked(intents, "s"), 0.05, NEVER)
 
     assert not end.is_good
     assert end.sentence == "s: not looked at: no look ended within 0 s; is a worker, or `toolscale serve`, running?"
@@ -139,11 +144,11 @@ def test_waiting_ends_when_it_is_stopped(intents: SqliteIntents) -> None:
     stopped = threading.Event()
     stopped.set()
 
-    assert [each.result for each in ended(intents, asked(intents, "s"), 3_600, stopped)] == ["waiting"]
+    assert [each.result for each in wait_for(intents, asked(intents, "s"), 3_600, stopped)] == ["waiting"]
 
 
 def test_a_sentence_names_the_server_once() -> None:
-    of = Emitted(server_id="git", status="running", generation=1, woken=True)
+    of = EmitResult(server_id="git", status="running", generation=1, message_sent=True)
 
-    assert Settled(asked=of, result="failed", error="git: 401").sentence == "git: failed: 401"
-    assert Settled(asked=of, result="listed").sentence == "git: listed"
+    assert ReconcileResult(emitted=of, result="failed", error="git: 401").sentence == "git: failed: 401"
+    assert ReconcileResult(emitted=of, result="listed").sentence == "git: listed"

@@ -12,13 +12,13 @@ from typing import cast
 
 import pytest
 
-from shared.catalog import Encoding, Prepared, ToolDefinition, digest
+from shared.catalog import Encoding, ToolDefinition, ToolFeatures, digest
 from shared.errors import ModelUnavailable
 from shared.text.tokens import Counter, estimate
 from tests.support.builders import WritePath, definition, down, listing, up, write_path
 from tests.support.fakes import FakeEmbedder, WithoutModel, embedded, make_tool
 from tests.support.waiting import eventually
-from workers.indexing.prepare import claimed, prepare
+from workers.indexing.features import claim_digests, compute_features
 from workers.ingest import reconcile
 from workers.intents.store import IntentStore
 
@@ -96,7 +96,7 @@ def test_a_count_that_failed_is_not_inherited_but_taken_again(tmp_path: Path) ->
 
     bring_up(path, "second", *TOOLS)
 
-    counts = {name: each.tool.token_counts for name, each in path.index.points().items()}
+    counts = {name: point.tool.token_counts for name, point in path.index.points().items()}
     assert "cl100k_base" not in counts["first:read_file"]
     assert counts["second:read_file"]["cl100k_base"] == estimate(TOOLS[0].wire)
     assert len(path.embedder.embedded_texts) == embedded_texts
@@ -132,10 +132,10 @@ def test_what_another_look_wrote_just_before_it_was_claimed_is_not_made_again(pa
             bring_up(path, "faster", *TOOLS)
             return path.deps.intents.claim(keys)
 
-    written: dict[str, Prepared] = {}
+    written: dict[str, ToolFeatures] = {}
     wanted = by_digest(*TOOLS)
 
-    prepare(wanted, "scripted", replace(path.deps, intents=cast("IntentStore", Overtaken())), written.update)
+    compute_features(wanted, "scripted", replace(path.deps, intents=cast("IntentStore", Overtaken())), written.update)
 
     assert written.keys() == wanted.keys()
     assert len(path.counted.texts) == 2
@@ -157,7 +157,7 @@ def test_what_counts_and_embeds_waits_its_turn_and_what_only_copies_does_not(pat
 
     counters: dict[Encoding, Counter] = {"cl100k_base": count}
     gated = replace(
-        path, deps=replace(path.deps, computing=cast("AbstractContextManager[object]", Gate()), counters=counters)
+        path, deps=replace(path.deps, embedding_slots=cast("AbstractContextManager[object]", Gate()), counters=counters)
     )
 
     bring_up(gated, "first", *TOOLS)
@@ -177,12 +177,12 @@ def test_when_the_one_that_embeds_fails_another_does_it(path: WritePath) -> None
 
 
 def test_what_is_claimed_for_too_long_is_made_all_the_same(path: WritePath) -> None:
-    written: dict[str, Prepared] = {}
+    written: dict[str, ToolFeatures] = {}
     wanted = by_digest(*TOOLS)
 
-    with claimed(wanted, path.deps) as held:
+    with claim_digests(wanted, path.deps) as held:
         assert held == wanted.keys()
-        prepare(wanted, "scripted", path.deps, written.update, wait_at_most_s=0)
+        compute_features(wanted, "scripted", path.deps, written.update, wait_at_most_s=0)
 
     assert written.keys() == wanted.keys()
 
@@ -191,14 +191,14 @@ def test_a_look_writes_what_it_made_before_it_waits(path: WritePath) -> None:
     mine, theirs = by_digest(TOOLS[0]), by_digest(TOOLS[1])
     written: list[str] = []
 
-    def write(ready: Mapping[str, Prepared]) -> None:
+    def write(ready: Mapping[str, ToolFeatures]) -> None:
         written.extend(ready)
 
     with ThreadPoolExecutor(1) as pool:
-        with claimed(theirs, path.deps):
-            look = pool.submit(prepare, mine | theirs, "scripted", path.deps, write)
+        with claim_digests(theirs, path.deps):
+            look = pool.submit(compute_features, mine | theirs, "scripted", path.deps, write)
             eventually(lambda: written == list(mine), what="its own part")
-            with claimed(mine, path.deps) as free:
+            with claim_digests(mine, path.deps) as free:
                 assert free == mine.keys()
         look.result(timeout=60)
 
@@ -207,10 +207,10 @@ def test_a_look_writes_what_it_made_before_it_waits(path: WritePath) -> None:
 
 def test_what_is_made_for_one_edition_is_not_waited_for_by_another(path: WritePath) -> None:
     coming = replace(path.deps, embedder=FakeEmbedder("fake/coming"))
-    written: dict[str, Prepared] = {}
+    written: dict[str, ToolFeatures] = {}
     wanted = by_digest(*TOOLS)
 
-    with claimed(wanted, path.deps), ThreadPoolExecutor(1) as pool:
-        pool.submit(prepare, wanted, "scripted", coming, written.update).result(timeout=60)
+    with claim_digests(wanted, path.deps), ThreadPoolExecutor(1) as pool:
+        pool.submit(compute_features, wanted, "scripted", coming, written.update).result(timeout=60)
 
     assert written.keys() == wanted.keys()

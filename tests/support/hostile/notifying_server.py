@@ -1,4 +1,4 @@
-"""A server that tells when its tools change, run as a program: `python telling_server.py KIND FILE [FD]`.
+"""A server that tells when its tools change, run as a program: `python notifying_server.py KIND FILE [FD]`.
 
 Its tools are the lines of FILE, which a test edits. KIND is `http` (both eras), `legacy` (no `server/discover`),
 `stateless` (the same, without sessions), `mute` (2026-07-28 without subscriptions), `sse`, `stdio`, or `storm`
