@@ -24,7 +24,7 @@ class Credentials:
         """Return the header that carries the named credential to this place, none without a name.
 
         Raises:
-            ServerAuthRequired: no usable credential has that name, or policy forbids sending it there; the message never
+            ServerAuthRequired: no usable credential has that name, or policy forbids sending it; the message never
                 holds its value.
         """
         if reference is None:

@@ -31,7 +31,7 @@ def import_servers(
     config: Annotated[
         Path | None,
         typer.Option(
-            "--config", "-c", help="The mcp.json to import into; default: TOOLSCALE_MCP_CONFIG, or in the data directory.",
+            "--config", "-c", help="The mcp.json to import into; default: TOOLSCALE_MCP_CONFIG, or the data directory.",
             show_default=False,
         ),
     ] = None,
