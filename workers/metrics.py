@@ -27,67 +27,77 @@ EVENTS = Metric(
     "toolscale_events_total",
     "counter",
     "events",
-    "Events that came to this process: `up`, `down`, `changed` or `unknown`; "
-    "`recorded`, `refused`, or `not_recorded` since the intent store did not answer.",
+    "Events at this process by type (`up`, `down`, `changed`, `unknown`) and outcome: `recorded`, `refused`, or "
+    "`not_recorded` since the intent store did not answer.",
     ("type", "outcome"),
 )
 DOOR_REQUESTS = Metric(
     "toolscale_door_requests_total",
     "counter",
     "requests",
-    "Requests at `/events` by the status of their answer: `202`: all is recorded; `207`: a part is, the rest refused; "
-    "`400`: all is refused; `401`: without the token; `408`, `413`, `415`: of no use as they came; "
-    "`503`: not recorded, to be sent again.",
+    "Requests at `/events` by status: `202`: all recorded; `207`: some recorded, the others rejected; `400`: all "
+    "rejected; `401`: no valid token; `408`, `413`, `415`: unusable; `503`: not recorded, send again.",
     ("status",),
 )
 LOOKS = Metric(
     "toolscale_looks_total",
     "counter",
     "looks",
-    "Looks at servers by how they ended: `changed`, or `unchanged`, as those of a server that is down; "
-    "`not_listed`: the server gave no list; `not_asked`: there was nothing to look for, or the server is parked; "
-    "`held`: another run was at it; `failed`: for a reason of our own.",
+    "Reconciliations by result: `changed`; `unchanged`, also for a server that is down; `not_listed`: no complete "
+    "list; `not_asked`: no change requested, or the server is parked; `held`: another run has the lease; "
+    "`failed`: an internal error.",
     ("result",),
 )
 LOOK_SECONDS = Metric(
-    "toolscale_look_seconds", "histogram", "seconds", "What looks took that ended `changed` or `unchanged`."
+    "toolscale_look_seconds",
+    "histogram",
+    "seconds",
+    "Duration of reconciliations with result `changed` or `unchanged`.",
 )
 STAGE_SECONDS = Metric(
     "toolscale_stage_seconds",
     "histogram",
     "seconds",
-    "What a stage of a look took: `fetch` is the whole list; `count`, `embed` and `upsert` are up to 64 tools.",
+    "Duration of a stage of a reconciliation: `fetch` is the whole list; `count`, `embed` and `upsert` are up to "
+    "64 tools.",
     ("stage",),
 )
 TOOL_CHANGES = Metric(
     "toolscale_tool_changes_total",
     "counter",
     "tools",
-    "Tools that a look found to differ from the index: `added`, `changed` or `removed`; the last two are drift.",
+    "Differences between a server's tools and the index: `added`, `changed` or `removed`; the last two are drift.",
     ("change",),
 )
 SWEEPS = Metric("toolscale_sweeps_total", "counter", "sweeps", "Sweeps that this process ran.")
-SWEPT = Metric("toolscale_swept_servers_total", "counter", "servers", "Servers that a sweep asked a look at.")
+SWEPT = Metric(
+    "toolscale_swept_servers_total", "counter", "servers", "Servers for which a sweep sent a reconciliation."
+)
 TASK_WAIT_SECONDS = Metric(
     "toolscale_task_wait_seconds",
     "histogram",
     "seconds",
-    "How long tasks waited from being sent to being begun, by the clocks of both machines.",
+    "Time of tasks between send and start, by the clocks of both machines.",
     ("task",),
 )
 LAST_LOOK = Metric(
     "toolscale_last_look_seconds",
     "gauge",
     "seconds",
-    "Seconds since this process last ended a look well; absent until it did.",
+    "Seconds since this process last completed a reconciliation without an error; absent before the first.",
 )
 INTENTS_UP = Metric("toolscale_intents_up", "gauge", "boolean", "1: the intent store answers; 0: it does not.")
-SERVERS_ANNOUNCED = Metric("toolscale_servers_announced", "gauge", "servers", "Servers that have an intent.")
-LOOKS_DUE = Metric("toolscale_looks_due", "gauge", "looks", "Looks whose time has come and that no sweep has sent yet.")
-LOOK_OVERDUE = Metric(
-    "toolscale_look_overdue_seconds", "gauge", "seconds", "How long the first of them has waited for a sweep."
+SERVERS_ANNOUNCED = Metric("toolscale_servers_announced", "gauge", "servers", "Servers with an intent.")
+LOOKS_DUE = Metric(
+    "toolscale_looks_due", "gauge", "looks", "Reconciliations that are due and that no sweep has sent yet."
 )
-DEAD_LETTERS = Metric("toolscale_dead_letters", "gauge", "messages", "Refused events and messages that are kept.")
+LOOK_OVERDUE = Metric(
+    "toolscale_look_overdue_seconds",
+    "gauge",
+    "seconds",
+    "Delay of the first reconciliation that is due and not yet sent.",
+)
+DEAD_LETTERS = Metric("toolscale_dead_letters", "gauge", "messages", "Rejected events and messages that are stored.")
 
 METRICS = (
     *(EVENTS, DOOR_REQUESTS, LOOKS, LOOK_SECONDS, STAGE_SECONDS, TOOL_CHANGES),

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from shared.settings import Settings
 
-TICKS = Metric("toolscale_ticks_total", "counter", "ticks", "Sweeps that this beat asked workers for.")
+TICKS = Metric("toolscale_ticks_total", "counter", "ticks", "Sweeps that this beat sent to workers.")
 LAST_TICK = Metric(
     "toolscale_last_tick_seconds",
     "gauge",
     "seconds",
-    "Seconds since this beat last asked for a sweep or, where it never did, since it began.",
+    "Seconds since this beat last sent a sweep, or since its start.",
 )
 METRICS = (TICKS, LAST_TICK)
 

@@ -19,8 +19,8 @@ CONNECTED = Metric(
     "toolscale_source_connected",
     "gauge",
     "boolean",
-    "1: the stream of a source's changes is open; 0: it is not, and all that runs is listed each minute. "
-    "An `mcp.json` has none.",
+    "1: the stream of a source's changes is open; 0: it is not, and the source is listed each minute. An "
+    "`mcp.json` has none.",
     ("source",),
 )
 CONNECTIONS = Metric(
@@ -34,15 +34,15 @@ LISTS = Metric(
     "toolscale_source_lists_total",
     "counter",
     "lists",
-    "Times that a source was asked what runs, an `mcp.json` whether it changed: `followed`: the intents say the same; "
-    "`failed`: the source or the intent store did not answer, or the file cannot be used.",
+    "Polls of a source. `followed`: the intents now match it. `failed`: the source, the file or the intent store "
+    "was unavailable.",
     ("source", "result"),
 )
 FOLLOWED = Metric(
     "toolscale_source_followed_seconds",
     "gauge",
     "seconds",
-    "Seconds since the intents last said the same as a source or, where they never did, since it was first asked.",
+    "Seconds since the intents last matched a source, or since the first attempt.",
     ("source",),
 )
 METRICS = (CONNECTED, CONNECTIONS, LISTS, FOLLOWED)
