@@ -9,8 +9,6 @@
     │   ├── CallsExhausted        as many calls, connections or large results as there may be
     │   ├── IndexUnavailable      Qdrant did not answer
     │   ├── IndexLost             an IndexUnavailable: Qdrant did, and a collection is gone
-    │   ├── GraphNotBuilt         no graph could be made over the embedded index; it goes on without
-    │   ├── GraphOvertaken        a GraphNotBuilt: too much was written meanwhile
     │   ├── ModelUnavailable      the embedding model cannot be loaded
     │   ├── IntentsUnavailable    the intent store (Redis or the data directory) did not answer
     │   ├── ServiceUnreachable    a running service that the command line asks did not answer
@@ -167,14 +165,6 @@ class IndexUnavailable(Retryable):
 
 class IndexLost(IndexUnavailable):
     """Qdrant answers, and a collection that should be there is gone; the sweep makes it again."""
-
-
-class GraphNotBuilt(Retryable):
-    """No graph could be made over the embedded index, which goes on as it was."""
-
-
-class GraphOvertaken(GraphNotBuilt):
-    """More was written to the embedded index while its graph was built than can be repeated."""
 
 
 class ModelUnavailable(Retryable):

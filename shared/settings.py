@@ -59,8 +59,6 @@ class Settings(BaseSettings):
     """Key for the Qdrant server."""
     data_dir: Path = Path("~/.local/share/toolscale")
     """Where the embedded composition keeps its index and intents."""
-    graph_from_tools: Annotated[int, Field(ge=0)] = 5_000
-    """Tools in Qdrant Edge from which on searches use a graph, built in the background by a process apart; 0: never."""
     config: Path | None = None
     """The operator's `mcp.json`, the only place stdio servers come from; unset: `serve` takes `data_dir`/mcp.json."""
     credentials_dir: Path | None = None
@@ -208,8 +206,6 @@ class Settings(BaseSettings):
     """Which servers are asked to tell when their tools change: http, all (stdio servers then keep running), or none."""
     listen_max: Annotated[int, Field(ge=1, le=100_000)] = 1_000
     """Servers that one process listens to at the same time; changes of the others are found by the resync."""
-    heartbeat: Path | None = None
-    """A file that watchers and `workers.notifications` touch about once a minute, or more often, while all is well."""
     watch_scope: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{0,100}$")] = ""
     """What tells a `toolscale watch` from others of its kind on one catalogue: a cluster's or a machine's name."""
     # --- Metrics ---
@@ -237,7 +233,7 @@ class Settings(BaseSettings):
             raise ValueError("a credential is named twice")
         return {name: cls._split(hosts) for name, _, hosts in entries}
 
-    @field_validator("data_dir", "config", "credentials_dir", "tokens", "heartbeat")
+    @field_validator("data_dir", "config", "credentials_dir", "tokens")
     @classmethod
     def _expand(cls, value: Path | None) -> Path | None:
         return value.expanduser() if value else None

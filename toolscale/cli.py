@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import sys
 
-from toolscale.interrupts import lost_interrupts_sent_again
-
 
 def main() -> None:
     """Run the command line; an expected error is one line on stderr, and an interrupt none: neither is a traceback."""
     try:
-        with lost_interrupts_sent_again():
-            _run()
+        _run()
     except KeyboardInterrupt:
         sys.exit(130)
 

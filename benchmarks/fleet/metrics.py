@@ -13,7 +13,6 @@ from benchmarks.fleet.changes import changes, ticks
 from benchmarks.fleet.plan import Plan
 from benchmarks.fleet.results import Answers, Metrics, MetricsBySize
 from benchmarks.fleet.servers import Fleet, RunningFleet, running_fleet
-from benchmarks.retrieval.system import wait_for_graphs
 from benchmarks.throughput.catalogue import fill
 from benchmarks.throughput.corpus import queries
 from benchmarks.throughput.embedded import Producer, embedded_settings, up, wait_until_committed
@@ -52,7 +51,6 @@ def _sizes(directory: Path, servers: RunningFleet, plan: Plan) -> list[Metrics]:
 def _grown(embedded: Embedded, servers: RunningFleet, numbers: range, plan: Plan) -> Metrics:
     """Add servers of these numbers, then watch the token metrics."""
     fill(embedded.deps.index, numbers, plan.tools_per_server, plan.seed, embedded.deps.embedder.dimension)
-    wait_for_graphs()
     listings, producer = servers.listings(), Producer(embedded.emit, embedded.deps.intents)
     find = _find(embedded)
     with changes(producer, servers.ids, plan.event_rate) as emitted:

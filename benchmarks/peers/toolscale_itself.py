@@ -9,7 +9,7 @@ from itertools import groupby
 from benchmarks.peers.answering import Search, Tool, ToolKey, answer
 from benchmarks.peers.model import TimedEmbedder
 from benchmarks.retrieval.data import PROTOCOL_VERSION, CorpusServer, definition
-from benchmarks.retrieval.system import asking, ingested, wait_for_graphs
+from benchmarks.retrieval.system import asking, ingested
 from benchmarks.throughput.catalogue import put_replicas
 from shared.catalog import Listing
 from shared.observability.logging import configure_logging
@@ -26,7 +26,6 @@ async def toolscale(tools: Sequence[Tool], embedder: TimedEmbedder) -> AsyncGene
     with ingested(servers, embedder) as system:
         put_replicas(system.index, {each.server_id: each.listing for each in replicas}, embedder)
         system.names.update({each.server_id: each.name for each in replicas})
-        wait_for_graphs()
         async with asking(system) as find:
 
             async def search(steps: Sequence[str], k: int) -> list[ToolKey]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
@@ -23,7 +22,6 @@ from shared.catalog import Listing
 from shared.events import ServerAnnouncement, ServerUp
 from shared.index.contract import ToolIndex, collection_name
 from shared.index.edge.engine import open_edge
-from shared.index.edge.hnsw import Graphs
 from shared.settings import load_settings
 from shared.text.embedding import Embedder, FastEmbedder
 from shared.text.tokens import counters
@@ -74,7 +72,6 @@ def ingested(servers: Sequence[CorpusServer], embedder: Embedder | None = None) 
             _announce_and_look(server.server_id, deps)
             if number % PROGRESS_EVERY == 0:
                 print(f"  {number} of {len(servers)} servers, {time.perf_counter() - started:.0f} s", flush=True)
-        wait_for_graphs()
         yield System(
             index=deps.index,
             embedder=deps.embedder,
@@ -119,16 +116,9 @@ def _dependencies(directory: str, listings: dict[str, Listing], embedder: Embedd
     def list_server(intent: Intent) -> Listing:
         return listings[intent.server_id]
 
-    name, graphs = collection_name(embedder.model, embedder.dimension), Graphs(settings.graph_from_tools)
-    with closing(open_edge(settings.data_dir / "index", name, embedder.dimension, graphs=graphs)) as index:
+    name = collection_name(embedder.model, embedder.dimension)
+    with closing(open_edge(settings.data_dir / "index", name, embedder.dimension)) as index:
         yield Dependencies(open_intents(settings), index, embedder, counters(), list_server)
-
-
-def wait_for_graphs() -> None:
-    """Return when no graph is being built in the background, so that a search takes what it takes from then on."""
-    for thread in threading.enumerate():
-        if thread.name == "toolscale graph":
-            thread.join()
 
 
 def _announce_and_look(server_id: str, deps: Dependencies) -> None:

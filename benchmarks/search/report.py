@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from benchmarks.search.results import Index, Milliseconds, Results, Size
+from benchmarks.search.results import Milliseconds, Results, Size
 
 Row = Sequence[object]
 
-_DECISION = "../../docs/adr/0021-graphs-are-built-by-another-process.md"
+_DECISION = "../../docs/adr/0026-exact-embedded-search.md"
 _PARTS = (
     ("vectors of names", "name_list"),
     ("vectors of texts", "text_list"),
@@ -27,18 +27,17 @@ def render(results: Results) -> str:
         _head(results),
         _caveats(results),
         _latency(results.sizes),
-        _recall(results.sizes),
-        _building(results.sizes),
+        _costs(results.sizes),
     )
     return "\n\n".join("\n".join(section) for section in sections) + "\n"
 
 
 def _head(results: Results) -> Iterator[str]:
     machine = results.machine
-    yield "# Search in a large embedded catalogue, with and without a graph"
+    yield "# Search in a large embedded catalogue"
     yield ""
     yield f"A {results.plan.name} run of `python -m benchmarks.search` on {results.made_at}."
-    yield f"Rendered from `search.json`; why it is built so is in [ADR 0021]({_DECISION})."
+    yield f"Rendered from `search.json`; [ADR 0026]({_DECISION}) gives the reasons for exact search."
     yield ""
     yield f"{machine.processor}, {machine.cores} cores, {machine.memory_gib} GiB, {machine.system}."
 
@@ -55,7 +54,6 @@ def _caveats(results: Results) -> Iterator[str]:
         f"- {results.queries} queries of other corpora, cut to {results.plan.words} words, one after the other, "
         f"{results.plan.rounds} times; vectors of queries are remembered."
     )
-    yield "- Recall is against a search that compares all vectors, over the same index."
     yield "- Sizes were measured once, each in a process of its own."
     yield (
         f"- Other programs took up to {busiest.others_percent:g} % of the processor ({busiest.subject}), "
@@ -68,52 +66,18 @@ def _latency(sizes: Sequence[Size]) -> Iterator[str]:
     yield ""
     yield "Milliseconds, p50 / p95."
     yield ""
-    indexes = [(f"{size.tools:,} tools, {name}", index) for size in sizes for name, index in _both(size)]
-    rows = [(label, *(_ms(getattr(index.parts, part)) for _, index in indexes)) for label, part in _PARTS]
-    yield from _table(("", *(name for name, _ in indexes)), rows)
+    rows = [(label, *(_ms(getattr(size.index.parts, part)) for size in sizes)) for label, part in _PARTS]
+    yield from _table(("", *(f"{size.tools:,} tools" for size in sizes)), rows)
 
 
-def _recall(sizes: Sequence[Size]) -> Iterator[str]:
-    yield "## What the graph finds of what is there"
+def _costs(sizes: Sequence[Size]) -> Iterator[str]:
+    yield "## Disk, memory and opening"
     yield ""
-    yield "Recall of the lists of both dense vectors, and of the five tools that `find_tool` puts first."
-    yield ""
-    head = ("tools", "scope", "lists at 5", "at 10", "at 150", "ranked at 5")
     rows = [
-        (f"{size.tools:,}", scope, *(f"{100 * share:.1f} %" for share in recall.model_dump().values()))
-        for size in sizes
-        for scope, recall in (("all", size.recall), (f"{100 * size.selectivity:.2g} %", size.filtered_recall))
+        (f"{size.tools:,}", *(f"{value:.4g}" for value in (index.opened_s, index.disk_mib, index.resident_mib)))
+        for size, index in ((size, size.index) for size in sizes)
     ]
-    yield from _table(head, rows)
-
-
-def _building(sizes: Sequence[Size]) -> Iterator[str]:
-    yield "## What the graph costs"
-    yield ""
-    yield (
-        "Writers wait for the copy; the process stands still at most as long as it says; the rest goes on beside it, "
-        "in a process of lowest priority."
-    )
-    yield ""
-    head = (
-        *("tools", "copy, s", "build, s", "taking it, s", "standing still, s", "builder, MiB"),
-        *("disk before, MiB", "disk after, MiB", "resident before, MiB", "resident after, MiB"),
-    )
-    rows = [
-        (
-            f"{size.tools:,}",
-            *(f"{getattr(size.building, each):.2f}" for each in ("copy_s", "build_s", "switch_s", "stall_s")),
-            f"{size.building.builder_peak_mib:.0f}",
-            *(f"{index.disk_mib:.0f}" for _, index in _both(size)),
-            *(f"{index.resident_mib:.0f}" for _, index in _both(size)),
-        )
-        for size in sizes
-    ]
-    yield from _table(head, rows)
-
-
-def _both(size: Size) -> tuple[tuple[str, Index], tuple[str, Index]]:
-    return ("all compared", size.exact), ("by a graph", size.graph)
+    yield from _table(("tools", "opening, s", "disk, MiB", "resident, MiB"), rows)
 
 
 def _ms(measured: Milliseconds) -> str:

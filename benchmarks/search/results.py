@@ -45,31 +45,8 @@ class Parts(Frozen):
     filtered: Milliseconds
 
 
-class Recall(Frozen):
-    """Shares of what an exact search found that was found with the graph, 0 to 1.
-
-    The first ones are of the lists of both dense vectors, by score, since copies of a tool are equally near;
-    `ranked_at_5` is of the tools that `find_tool` would answer.
-    """
-
-    lists_at_5: float
-    lists_at_10: float
-    lists_at_150: float
-    ranked_at_5: float
-
-
-class Graph(Frozen):
-    """What building the graph took. Times in seconds; `stall_s` is the longest that this process stood still."""
-
-    copy_s: float
-    build_s: float
-    switch_s: float
-    stall_s: float
-    builder_peak_mib: float
-
-
 class Index(Frozen):
-    """What an index takes: of time to be searched and to be opened, of disk and of this process's memory."""
+    """The costs of an index: search times, time to open, disk and memory of this process."""
 
     parts: Parts
     opened_s: float
@@ -78,20 +55,13 @@ class Index(Frozen):
 
 
 class Size(Frozen):
-    """All that was found with an index of one size, in which every vector is compared, and then by a graph.
-
-    `selectivity` is the share of tools within the filter.
-    """
+    """The measurements of an index of one size; `selectivity` is the share of tools within the filter."""
 
     tools: int
     servers: int
     filled_s: float
     selectivity: float
-    exact: Index
-    graph: Index
-    recall: Recall
-    filtered_recall: Recall
-    building: Graph
+    index: Index
 
 
 class Results(Frozen):

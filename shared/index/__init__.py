@@ -46,9 +46,8 @@ def _engine(settings: Settings) -> Engine:
 
         return ServerEngine(connect(settings.qdrant_url, settings.qdrant_api_key))
     from shared.index.edge.engine import EdgeEngine  # noqa: PLC0415  # in no image that has a server
-    from shared.index.edge.hnsw import Graphs  # noqa: PLC0415  # nor is this
 
-    return EdgeEngine(settings.data_dir / "index", Graphs(settings.graph_from_tools))
+    return EdgeEngine(settings.data_dir / "index")
 
 
 def _open(settings: Settings, name: str, dimension: int) -> ToolIndex:

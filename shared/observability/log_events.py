@@ -55,8 +55,6 @@ LOG_EVENTS: Mapping[str, str] = {
     "edition_changed": "Another index version is active; its model is loaded, and searches use both.",
     "edition_not_read": "The index did not return the active version; searches use the one before.",
     "model_unavailable": "The model of the active index version cannot be loaded: searches use keywords only.",
-    "index_graph_built": "Qdrant Edge searches `points` points by a new HNSW graph.",
-    "index_graph_not_built": "No HNSW graph was built; searches go on without it.",
     "count_failed": "The tokens of a tool could not be counted; search finds the tool, and answers list it as "
     "uncounted.",
     "vocabulary_unusable": "A bundled vocabulary is missing or damaged: there are no counts in this encoding.",

@@ -7,6 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from tests.support.metrics import scraped
@@ -47,10 +48,9 @@ def test_serve_finds_a_tool_that_a_server_added(tmp_path: Path) -> None:
 
 @pytest.mark.redis
 def test_the_process_of_its_own_makes_a_worker_find_it(own_redis_url: str, tmp_path: Path) -> None:
-    heartbeat, port = tmp_path / "heartbeat", free_port()
+    port = free_port()
     environment = {
         "TOOLSCALE_CONFIG": str(tmp_path / "mcp.json"),
-        "TOOLSCALE_HEARTBEAT": str(heartbeat),
         "TOOLSCALE_LOG_LEVEL": "DEBUG",
         "QDRANT_URL": "",
     }
@@ -63,7 +63,7 @@ def test_the_process_of_its_own_makes_a_worker_find_it(own_redis_url: str, tmp_p
             server.offer("first", "second")
 
             eventually(lambda: indexed(worker, offered=2), 60)
-            assert heartbeat.exists()
+            assert httpx2.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
             found = scraped(f"http://127.0.0.1:{port}/metrics")
             assert found['toolscale_listening_servers{state="connected"}'] == 1
             assert found["toolscale_listening_notices_total"] >= 1

@@ -26,25 +26,6 @@ ROOT = Path(__file__).parents[2]
 TOOLSCALE = str(Path(sys.executable).with_name("toolscale"))
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-9]")
 
-LOSE_AN_INTERRUPT = """
-import signal, sys
-from toolscale.cli import main
-
-class Finaliser:
-    def __del__(self):
-        signal.raise_signal(signal.SIGINT)
-
-class Losing:
-    def find_spec(self, name, *_):
-        if name == loading:
-            signal.setitimer(signal.ITIMER_REAL, after_s) if after_s else Finaliser()
-
-loading, after_s = sys.argv.pop(1), float(sys.argv.pop(1))
-signal.signal(signal.SIGALRM, lambda *_: Finaliser() and None)
-sys.meta_path.insert(0, Losing())
-main()
-"""
-
 
 def environment_of(directory: Path, **environment: str) -> dict[str, str]:
     unset = dict.fromkeys(("REDIS_URL", "QDRANT_URL", "FORCE_COLOR", "NO_COLOR", "COLUMNS", "TOOLSCALE_LOG_LEVEL"), "")
@@ -144,18 +125,6 @@ def test_whoever_interrupts_a_wait_gets_no_traceback(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
 
         assert process.communicate(timeout=60) == ("", "")
-    assert process.returncode == 130
-
-
-@pytest.mark.parametrize(
-    ("loading", "after_s"), [("toolscale.app", 0), ("toolscale.client.wait", 0), ("toolscale.client.wait", 0.4)]
-)
-def test_a_lost_interrupt_ends_the_command_all_the_same(tmp_path: Path, loading: str, after_s: float) -> None:
-    losing = (sys.executable, "-c", LOSE_AN_INTERRUPT, loading, str(after_s))
-
-    with waiting(tmp_path, *losing, "resync", "--wait") as process:
-        assert process.communicate(timeout=60) == ("", "")
-
     assert process.returncode == 130
 
 

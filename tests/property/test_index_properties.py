@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from shared.catalog import ENCODINGS, Encoding, IndexedTool, Scope, Status, TokenSum
 from shared.index.edge.engine import open_edge
-from shared.index.edge.hnsw import Graphs
 from shared.index.tool_index import QdrantIndex
 from tests.support.fakes import DIMENSION, asking, closest, embedded, make_tool
 
@@ -43,14 +42,14 @@ scopes = st.builds(
 )
 
 
-# with one value a facet, sums have to be taken the long way; with graphs, the shard is exchanged all the time
-WAYS = {"tool by tool": (1, Graphs()), "by facet": (4_096, Graphs()), "with graphs": (4_096, Graphs(1, quiet_s=0))}
+# with a limit of one value per facet the index sums tool by tool
+FACET_LIMITS = {"tool by tool": 1, "by facet": 4_096}
 
 
-@pytest.fixture(scope="module", params=WAYS)
+@pytest.fixture(scope="module", params=FACET_LIMITS)
 def index(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[QdrantIndex]:
-    facet_limit, graphs = WAYS[request.param]
-    with closing(open_edge(tmp_path_factory.mktemp("index"), "tools", DIMENSION, facet_limit, graphs)) as index:
+    facet_limit = FACET_LIMITS[request.param]
+    with closing(open_edge(tmp_path_factory.mktemp("index"), "tools", DIMENSION, facet_limit)) as index:
         yield index
 
 

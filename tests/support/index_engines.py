@@ -12,7 +12,7 @@ from shared.index.contract import SERVERS_COLLECTION, TOOLSETS_COLLECTION, ToolI
 from tests.support.fakes import DIMENSION, FakeIndex
 
 QDRANT_URL = os.environ.get("QDRANT_URL")
-ENGINES = ("fake", "edge", "edge with graphs", "local", *(["server"] if QDRANT_URL else []))
+ENGINES = ("fake", "edge", "local", *(["server"] if QDRANT_URL else []))
 
 
 @contextmanager
@@ -36,14 +36,6 @@ def _edge(directory: Path) -> ToolIndex:
     return open_edge(directory, "tools", DIMENSION)
 
 
-def _edge_with_graphs(directory: Path) -> ToolIndex:
-    """Return an index that is always being exchanged for one with a graph."""
-    from shared.index.edge.engine import open_edge
-    from shared.index.edge.hnsw import Graphs
-
-    return open_edge(directory, "tools", DIMENSION, graphs=Graphs(from_points=1, quiet_s=0))
-
-
 def _local(_directory: Path) -> ToolIndex:
     from qdrant_client import QdrantClient  # noqa: TID251  # the adapter under test takes a client
 
@@ -52,7 +44,7 @@ def _local(_directory: Path) -> ToolIndex:
     return index_on(QdrantClient(":memory:"), "tools", DIMENSION)
 
 
-_MADE = {"fake": _fake, "edge": _edge, "edge with graphs": _edge_with_graphs, "local": _local}
+_MADE = {"fake": _fake, "edge": _edge, "local": _local}
 
 
 @contextmanager

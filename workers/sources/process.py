@@ -13,7 +13,6 @@ from workers.emit import emit
 from workers.intents import open_intents
 from workers.metrics import WorkerMetrics
 from workers.monitoring.checks import Freshness
-from workers.monitoring.heartbeat import Heartbeat
 from workers.monitoring.server import port_opened
 from workers.wake import broker_wake, waking_in_background
 
@@ -34,7 +33,6 @@ class SourceProcess:
     intents: IntentStore
     wake: Wake
     metrics: WorkerMetrics
-    heartbeat: Heartbeat
     fresh: Mapping[str, Freshness]
 
     @property
@@ -56,7 +54,6 @@ class SourceProcess:
     def beat(self, part: str) -> None:
         """Note that this part has done its work. Safe to call from any thread."""
         self.fresh[part].note()
-        self.heartbeat.beat(part)
 
 
 @contextmanager
@@ -66,15 +63,14 @@ def source_process(settings: Settings, parts: Collection[str], within_s: float) 
     It is ready while each of its `parts` has called `beat` in the last `within_s` seconds.
 
     Raises:
-        ConfigInvalid: the heartbeat's file could not be written.
         IntentsUnavailable: the intents cannot be opened.
     """
     configure_tracing("toolscale-source", os.environ)
-    heartbeat, metrics = Heartbeat(settings.heartbeat, parts), WorkerMetrics()
+    metrics = WorkerMetrics()
     fresh = {part: Freshness(within_s) for part in parts}
     with (
         closing(open_intents(settings)) as intents,
         waking_in_background(broker_wake(settings)) as wake,
         port_opened(settings, metrics.registry, {part: each.trouble for part, each in fresh.items()}),
     ):
-        yield SourceProcess(settings, intents, wake, metrics, heartbeat, fresh)
+        yield SourceProcess(settings, intents, wake, metrics, fresh)

@@ -24,16 +24,13 @@ from qdrant_edge import (
     RangeFloat,
     ScoredPoint,
     ScrollRequest,
-    SearchParams,
     UpdateOperation,
 )
 from qdrant_edge import Point as EdgePoint
 from qdrant_edge import SparseVector as EdgeSparseVector
 
 from shared.catalog import SparseVector
-from shared.index.edge.config import DENSE_SEARCH, searching
-from shared.index.edge.hnsw import GraphKeeper, Graphs
-from shared.index.edge.shard import LiveShard
+from shared.index.edge.shard import Shard
 from shared.index.engine import Kind
 from shared.index.points import (
     Above,
@@ -56,20 +53,17 @@ _SCHEMA = {"keyword": PayloadSchemaType.Keyword, "integer": PayloadSchemaType.In
 class EdgeCollection:
     """A PointCollection in one shard on disk. What a call has confirmed is there after a kill."""
 
-    def __init__(self, directory: Path, kind: Kind, graphs: Graphs) -> None:
+    def __init__(self, path: Path, kind: Kind) -> None:
         """Open it, made where there is none.
 
         Raises:
             IndexHeld: another process has it.
             IndexUnavailable: it cannot be opened.
         """
-        self._live = LiveShard(directory / kind.name, searching(kind.vectors))
-        self._graph = GraphKeeper(kind, self._live, graphs if kind.vectors.dense else Graphs())
+        self._shard = Shard(path, kind.vectors)
         self._create_indexes(kind.indexes)
-        if not self._live.has_graph and not 0 < graphs.from_points <= self._live.points():
-            with self._live.translated():
-                self._live.now.optimize()  # gives back the space of deleted points, while nobody waits for an answer
-        self._graph.wrote()
+        with self._shard.opened() as shard:
+            shard.optimize()  # frees the space of deleted points before the first search
 
     def upsert(self, points: Sequence[Point]) -> None:
         """Write these points."""
@@ -86,8 +80,8 @@ class EdgeCollection:
     def retrieve(self, ids: Sequence[str], keys: Sequence[str] | None = None) -> dict[str, Payload]:
         """Return the points' payloads."""
         wanted = True if keys is None else list(keys)
-        with self._live.translated():
-            found = self._live.now.retrieve(list(ids), with_payload=wanted, with_vector=False)
+        with self._shard.opened() as shard:
+            found = shard.retrieve(list(ids), with_payload=wanted, with_vector=False)
         return {str(point.id): point.payload or {} for point in found}
 
     def one_of_each(self, key: str, values: Sequence[str], keys: Sequence[str]) -> dict[str, Point]:
@@ -96,28 +90,28 @@ class EdgeCollection:
             QueryRequest(1, filter=_filter((AnyOf(key, (value,)),)), with_payload=list(keys), with_vector=True)
             for value in values
         ]
-        with self._live.translated():
-            answers = self._live.now.query_batch(QueryBatchRequest(requests))
+        with self._shard.opened() as shard:
+            answers = shard.query_batch(QueryBatchRequest(requests))
         return {value: _point(found[0]) for value, found in zip(values, answers, strict=True) if found}
 
     def nearest(self, questions: Sequence[Nearest], where: Where, limit: int) -> list[Scores]:
         """Return the closest matching points for each question."""
         only = _filter(where)
-        requests = [QueryRequest(limit, query=_nearest(each), filter=only, params=_params(each)) for each in questions]
-        with self._live.translated():
-            answers = self._live.now.query_batch(QueryBatchRequest(requests))
+        requests = [QueryRequest(limit, query=_nearest(each), filter=only) for each in questions]
+        with self._shard.opened() as shard:
+            answers = shard.query_batch(QueryBatchRequest(requests))
         return [{_id_of(cast("UUID", point.id).int): point.score for point in found} for found in answers]
 
     def facet(self, key: str, where: Where, limit: int) -> dict[int, int]:
         """Return how many points have each value."""
-        with self._live.translated():
-            response = self._live.now.facet(FacetRequest(key, limit, exact=True, filter=_filter(where)))
+        with self._shard.opened() as shard:
+            response = shard.facet(FacetRequest(key, limit, exact=True, filter=_filter(where)))
         return {int(hit.value): hit.count for hit in response.hits}
 
     def count(self, where: Where) -> int:
         """Return the number of matching points."""
-        with self._live.translated():
-            return self._live.now.count(CountRequest(exact=True, filter=_filter(where)))
+        with self._shard.opened() as shard:
+            return shard.count(CountRequest(exact=True, filter=_filter(where)))
 
     def scroll(
         self, where: Where, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
@@ -125,27 +119,25 @@ class EdgeCollection:
         """Return a page of points."""
         wanted = True if keys is None else list(keys)
         request = ScrollRequest(offset=offset, limit=limit, filter=_filter(where), with_payload=wanted)
-        with self._live.translated():
-            records, following = self._live.now.scroll(request)
+        with self._shard.opened() as shard:
+            records, following = shard.scroll(request)
         return [record.payload or {} for record in records], None if following is None else str(following)
 
     def close(self) -> None:
-        """End what is done in the background, flush and release the shard."""
-        self._graph.stop()
-        self._live.close()
+        """Flush and release the shard."""
+        self._shard.close()
 
     def _update(self, operation: UpdateOperation, points: int) -> None:
-        self._live.update(operation, points)
-        self._graph.wrote()
+        self._shard.update(operation, points)
 
     def _create_indexes(self, indexes: Indexes) -> None:
-        with self._live.translated():
-            present = self._live.now.info().payload_schema.keys()
+        with self._shard.opened() as shard:
+            present = shard.info().payload_schema.keys()
         for key in indexes.keys() - present:
-            self._live.update(UpdateOperation.create_field_index(key, _SCHEMA[indexes[key]]))
+            self._shard.update(UpdateOperation.create_field_index(key, _SCHEMA[indexes[key]]))
 
 
-# Hundreds of ids a search, mostly of the same tools: writing them out anew takes longer than following the graph.
+# Hundreds of ids a search, mostly of the same tools: formatting them again takes longer than the search.
 @lru_cache(maxsize=200_000)
 def _id_of(number: int) -> str:
     return str(UUID(int=number))
@@ -153,10 +145,6 @@ def _id_of(number: int) -> str:
 
 def _nearest(question: Nearest) -> Query:
     return Query.Nearest(_edge_vector(question.vector), using=question.name)
-
-
-def _params(question: Nearest) -> SearchParams | None:
-    return None if isinstance(question.vector, SparseVector) else DENSE_SEARCH
 
 
 def _edge_point(point: Point) -> EdgePoint:

@@ -10,23 +10,18 @@ from pathlib import Path
 
 from shared.errors import ConfigInvalid, IndexLost
 from shared.index.edge.collection import EdgeCollection
-from shared.index.edge.hnsw import Graphs
 from shared.index.engine import SERVERS_KIND, TOOLSETS_KIND, Kind
 from shared.index.payload import TOOL_INDEXES, tool_vector_schema
 from shared.index.tool_index import FACET_LIMIT, QdrantIndex
 
-NO_GRAPHS = Graphs()
 
-
-def open_edge(
-    directory: Path, collection: str, dimension: int, facet_limit: int = FACET_LIMIT, graphs: Graphs = NO_GRAPHS
-) -> QdrantIndex:
+def open_edge(directory: Path, collection: str, dimension: int, facet_limit: int = FACET_LIMIT) -> QdrantIndex:
     """Return the index kept below `directory`, created on first use.
 
     Raises:
         ConfigInvalid: another process uses the directory, or it cannot be created.
     """
-    engine = EdgeEngine(directory, graphs)
+    engine = EdgeEngine(directory)
     with ExitStack() as opened:
         opened.callback(engine.close)
         # this one has the same name for every model, so two processes always meet here
@@ -42,15 +37,14 @@ def open_edge(
 class EdgeEngine:
     """The collections below a directory; each is opened once, since only one holder can have it."""
 
-    def __init__(self, directory: Path, graphs: Graphs = NO_GRAPHS) -> None:
-        """Make the directory; `graphs` says which collections get one.
+    def __init__(self, directory: Path) -> None:
+        """Create the directory.
 
         Raises:
             ConfigInvalid: it cannot be made.
         """
         _make(directory)
         self._directory = directory
-        self._graphs = graphs
         self._open: dict[str, EdgeCollection] = {}
         self._opening = threading.Lock()
 
@@ -58,7 +52,7 @@ class EdgeEngine:
         """Open the collection, created on first use."""
         with self._opening:
             if kind.name not in self._open:
-                self._open[kind.name] = EdgeCollection(self._directory, kind, self._graphs)
+                self._open[kind.name] = EdgeCollection(self._directory / kind.name, kind)
 
     def collection(self, kind: Kind) -> EdgeCollection:
         """Return the collection."""

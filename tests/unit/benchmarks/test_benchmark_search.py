@@ -3,10 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from benchmarks.retrieval.data import PROTOCOL_VERSION, CorpusServer
-from benchmarks.search.asking import share_found
 from benchmarks.search.catalogue import enough, fill, prepare
 from benchmarks.search.measuring import Subject, measure_size
 from benchmarks.search.plan import QUICK
@@ -64,27 +62,12 @@ class UnwillingEmbedder(FakeEmbedder):
         return np.empty((0, self.dimension), dtype=np.float32)
 
 
-@pytest.mark.parametrize(
-    ("ours", "exact", "k", "share"),
-    [
-        ([0.9, 0.8], [0.9, 0.8, 0.7], 2, 1.0),
-        ([0.9, 0.7], [0.9, 0.8, 0.7], 2, 0.5),
-        ([0.8, 0.8], [0.8, 0.8, 0.8], 2, 1.0),
-        ([], [], 5, 1.0),
-        ([], [0.5], 5, 0.0),
-    ],
-)
-def test_what_was_found_is_judged_by_its_score(ours: list[float], exact: list[float], k: int, share: float) -> None:
-    assert share_found(ours, exact, k) == share
-
-
-def test_a_small_index_is_measured_with_and_without_a_graph_and_finds_all_by_it(tmp_path: Path) -> None:
+def test_a_small_index_is_measured(tmp_path: Path) -> None:
     embedder = FakeEmbedder()
     subject = Subject(tmp_path / "index", QUICK, embedder, ["tool 1 2", "tool 0 3"])
 
     size = measure_size(subject, 20, prepare(SERVERS, embedder))
 
-    assert size.recall.lists_at_150 == size.recall.ranked_at_5 == size.filtered_recall.ranked_at_5 == 1.0
-    assert size.building.build_s > 0
-    assert size.exact.parts.search.p50 > 0
+    assert size.index.parts.search.p50 > 0
+    assert size.index.disk_mib > 0
     assert 0 < size.selectivity < 1

@@ -28,7 +28,6 @@ from shared.settings import Settings
 from shared.upstream.mcp_json import read_config
 from tests.support.composed import COMPOSE, OURS, ROOT, SERVICES, filled_in, path
 from toolscale.app import app
-from workers.monitoring.heartbeat import Heartbeat
 
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 
@@ -299,6 +298,12 @@ def test_who_reaches_servers_has_their_credentials_and_no_other_service_does(nam
     assert all("credentials" not in str(service.get("volumes")) for service in others)
 
 
+CHECKED_BY_HTTP = (
+    *("qdrant", "worker", "beat", "listening", "watch-docker", "watch-kubernetes"),
+    *("door", "query", "flower"),
+)
+
+
 @pytest.mark.redis
 @pytest.mark.skipif(not shutil.which("redis-server"), reason="redis-server is not installed")
 def test_redis_started_by_its_command_appends_every_write_and_evicts_nothing(tmp_path: Path) -> None:
@@ -311,7 +316,7 @@ def test_redis_started_by_its_command_appends_every_write_and_evicts_nothing(tmp
     assert int(config["maxmemory"]) < 512 << 20
 
 
-@pytest.mark.parametrize("name", ["qdrant", "worker", "door", "query", "flower"])
+@pytest.mark.parametrize("name", CHECKED_BY_HTTP)
 @pytest.mark.parametrize(("status", "healthy"), [(200, True), (503, False)])
 def test_a_health_check_passes_on_200_alone(name: str, status: int, healthy: bool) -> None:
     with answering(status) as port:
@@ -325,32 +330,6 @@ def test_a_health_check_passes_on_200_alone(name: str, status: int, healthy: boo
         checked = subprocess.run(command, env=proxies, capture_output=True, timeout=60, check=False)
 
     assert (checked.returncode == 0) is healthy, checked.stderr
-
-
-def test_beat_is_unhealthy_once_its_schedule_is_no_longer_written(tmp_path: Path) -> None:
-    check = SERVICES["beat"]["healthcheck"]["test"][1].replace("/tmp", str(tmp_path))
-    (tmp_path / "schedule.db").touch()
-
-    fresh = subprocess.run(["sh", "-c", check], check=False).returncode
-    subprocess.run(["touch", "-d", "10 minutes ago", str(tmp_path / "schedule.db")], check=True)
-    stale = subprocess.run(["sh", "-c", check], check=False).returncode
-
-    assert fresh == 0
-    assert stale != 0
-
-
-@pytest.mark.parametrize("name", ["listening", "watch-docker", "watch-kubernetes"])
-def test_a_process_without_a_port_is_unhealthy_once_its_heartbeat_is_old(name: str, tmp_path: Path) -> None:
-    path = SERVICES[name]["environment"]["TOOLSCALE_HEARTBEAT"]
-    check = SERVICES[name]["healthcheck"]["test"][1].replace(path, str(tmp_path / "heartbeat"))
-
-    missing = subprocess.run(["sh", "-c", check], check=False, capture_output=True).returncode
-    Heartbeat(tmp_path / "heartbeat", [name]).beat(name)
-    fresh = subprocess.run(["sh", "-c", check], check=False).returncode
-    subprocess.run(["touch", "-d", "10 minutes ago", str(tmp_path / "heartbeat")], check=True)
-    stale = subprocess.run(["sh", "-c", check], check=False).returncode
-
-    assert (missing, fresh, stale) == (1, 0, 1)
 
 
 @pytest.mark.parametrize("profile", ["docker", "kubernetes"])

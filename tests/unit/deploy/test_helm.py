@@ -7,7 +7,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
 import tomllib
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -41,7 +40,6 @@ from tests.support.chart import (
 )
 from toolscale.app import app
 from workers.celery_app import build_app
-from workers.monitoring.heartbeat import Heartbeat
 from workers.sources.kubernetes import KINDS
 
 FILES = ("minimal", "full")
@@ -187,39 +185,16 @@ LISTENING_PORTS = ("TOOLSCALE_MONITOR_PORT", "TOOLSCALE_PORT", "TOOLSCALE_DOOR_P
 
 
 @pytest.mark.parametrize("name", ["beat", "listening", "watcher"])
-def test_a_process_without_probes_of_http_shows_its_metrics_at_the_port_that_it_opens(name: str) -> None:
-    (port,) = container(FULL[name])["ports"]
+def test_a_process_that_stops_its_work_is_restarted(name: str) -> None:
+    served = container(FULL[name])
+    (port,) = served["ports"]
 
     assert str(port["containerPort"]) == environment(FULL[name])["TOOLSCALE_MONITOR_PORT"] == str(PORTS["worker"])
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert served[probe]["httpGet"] == {"path": "/readyz", "port": port["name"]}
 
 
-@pytest.mark.parametrize("name", ["listening", "watcher"])
-def test_a_process_that_no_probe_asks_is_restarted_once_its_heartbeat_is_old(name: str, tmp_path: Path) -> None:
-    path = environment(FULL[name])["TOOLSCALE_HEARTBEAT"]
-    check = [
-        word.replace(path, str(tmp_path / "heartbeat"))
-        for word in container(FULL[name])["livenessProbe"]["exec"]["command"]
-    ]
-
-    missing = subprocess.run(check, check=False, capture_output=True).returncode
-    Heartbeat(tmp_path / "heartbeat", [name]).beat(name)
-    fresh = subprocess.run(check, check=False).returncode
-    subprocess.run(["touch", "-d", "10 minutes ago", str(tmp_path / "heartbeat")], check=True)
-    stale = subprocess.run(check, check=False).returncode
-
-    assert (missing, fresh, stale) == (1, 0, 1)
-
-
-def test_beat_is_restarted_once_its_schedule_is_no_longer_written(tmp_path: Path) -> None:
-    command = container(FULL["beat"])["livenessProbe"]["exec"]["command"]
-    check = [word.replace("/tmp", str(tmp_path)) for word in command]
-    (tmp_path / "schedule.db").touch()
-
-    fresh = subprocess.run(check, check=False).returncode
-    subprocess.run(["touch", "-d", "10 minutes ago", str(tmp_path / "schedule.db")], check=True)
-    stale = subprocess.run(check, check=False).returncode
-
-    assert (fresh, stale) == (0, 1)
+def test_there_is_one_beat_at_any_time() -> None:
     assert FULL["beat"]["spec"]["strategy"] == {"type": "Recreate"}
     assert FULL["beat"]["spec"]["replicas"] == 1
 

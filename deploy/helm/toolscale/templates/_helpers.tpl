@@ -110,22 +110,6 @@ resources:
 {{- end -}}
 {{- end -}}
 
-{{/* A probe that looks at how old a file is, as a process without a port has none else. */}}
-{{- define "toolscale.fileProbes" -}}
-startupProbe:
-  exec:
-    command: [sh, -c, {{ .check | quote }}]
-  periodSeconds: 2
-  timeoutSeconds: 5
-  failureThreshold: 60
-livenessProbe:
-  exec:
-    command: [sh, -c, {{ .check | quote }}]
-  periodSeconds: 30
-  timeoutSeconds: 5
-  failureThreshold: 3
-{{- end -}}
-
 {{/* Alive restarts a pod, ready only keeps clients and roll-outs waiting: a lost store is no reason to restart. */}}
 {{- define "toolscale.httpProbes" -}}
 startupProbe:
