@@ -1,4 +1,4 @@
-"""The simple rivals, over the same index: BM25 alone, the dense vectors alone, and reciprocal rank fusion."""
+"""The simple rivals, over the same index: BM25 only, the dense vectors alone, and reciprocal rank fusion."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Rank = Callable[[Candidates], Mapping[str, float]]
 
 
 def bm25(candidates: Candidates) -> Mapping[str, float]:
-    """Score by BM25 alone."""
+    """Score by BM25 only."""
     return candidates.terms
 
 
@@ -36,7 +36,7 @@ def rrf(candidates: Candidates) -> Mapping[str, float]:
     return scores
 
 
-RIVALS: dict[str, Rank] = {"BM25 alone": bm25, "dense alone": dense, "RRF, k = 60": rrf}
+RIVALS: dict[str, Rank] = {"BM25 only": bm25, "dense only": dense, "RRF, k = 60": rrf}
 
 
 def ask_rival(

@@ -20,7 +20,7 @@ from tests.support.redis_server import free_port
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
-PAGE = ROOT / "docs" / "compose.md"
+PAGE = ROOT / "docs" / "deploy.md"
 OURS = ("worker", "beat", "listening", "watch-docker", "watch-kubernetes", "door", "query", "flower")
 
 Service = dict[str, Any]

@@ -130,3 +130,12 @@ def test_the_documents_show_the_recall_that_was_kept(document: Path) -> None:
 
     assert results.sets[0].name in text
     assert text == filled(text, results)
+
+
+def test_a_table_of_named_sets_has_a_row_for_each() -> None:
+    results = Results.model_validate_json((KEPT / "retrieval.json").read_text(encoding="utf-8"))
+    first, second = (each.name for each in results.sets[:2])
+
+    lines = filled(f"<!-- table: recall of {second}; {first} -->\n<!-- end -->", results).splitlines()
+
+    assert [line.split(" | ")[0] for line in lines[3:-1]] == [f"| {second}", f"| {first}"]
