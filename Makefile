@@ -7,7 +7,7 @@ CHART := deploy/helm/requirements.lock
 CHART_READY := $(VENV)/.chart-ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-qdrant check lint types docs docs-transcripts docs-screenshots format lock bench bench-answers bench-fleet bench-retrieval bench-peers bench-search shape chaos clean
+.PHONY: help demo test test-qdrant check lint types docs docs-check docs-transcripts docs-screenshots format lock bench bench-answers bench-fleet bench-retrieval bench-peers bench-search shape chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -48,7 +48,7 @@ test: $(CHART_READY) ## all tests; those that need Redis start it, where redis-s
 test-qdrant: $(READY) ## the tests that have the Qdrant server at QDRANT_URL to themselves, and wipe it
 	@$(BIN)/python -m pytest tests/chaos tests/integration/deploy/test_composition.py
 
-check: $(CHART_READY) lint types docs ## linters, types, import directions, docs that match the code
+check: $(CHART_READY) lint types docs-check ## linters, types, import directions, docs that match the code
 
 lint:
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports --no-cache
@@ -56,8 +56,11 @@ lint:
 types:
 	@$(BIN)/mypy && $(BIN)/pyright
 
-docs:
-	@$(BIN)/python -m pytest -q tests/unit/docs/test_docs.py tests/unit/docs/test_env_example.py tests/unit/docs/test_packaging.py
+docs-check:
+	@$(BIN)/python -m pytest -q tests/unit/docs
+
+docs: $(READY) ## write the references of log events, metrics, commands and settings from the code
+	@$(BIN)/python -m tests.support.reference
 
 format: $(READY) ## format the code
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .

@@ -33,51 +33,60 @@ REQUESTS = Metric(
     "toolscale_requests_total",
     "counter",
     "requests",
-    "Calls of our own tools, or of a toolset's (`direct`): `ok`; `refused`: answered by an error result; "
-    "`error`: by an error of the protocol.",
+    "Calls of built-in tools, or of a toolset's (`direct`): `ok`; `refused`: an error result; `error`: an error "
+    "of the protocol.",
     ("tool", "outcome"),
 )
 REQUEST_SECONDS = Metric(
-    "toolscale_request_seconds", "histogram", "seconds", "What these calls took, from arguments to answer.", ("tool",)
+    "toolscale_request_seconds",
+    "histogram",
+    "seconds",
+    "Duration of these calls, from arguments to response.",
+    ("tool",),
 )
 FIND_SECONDS = Metric(
     "toolscale_find_seconds",
     "histogram",
     "seconds",
-    "The parts of `find_tool`: `embed` the query, `search`, `sum` the baseline, and `fit` the answer to its budget.",
+    "Duration of the parts of `find_tool`: `embed` the query, `search`, `sum` the baseline, and `fit` the "
+    "response to its budget.",
     ("part",),
 )
-NO_MATCH = Metric("toolscale_no_match_total", "counter", "requests", "Searches that found no tool that fits.")
+NO_MATCH = Metric("toolscale_no_match_total", "counter", "requests", "Searches without a matching tool.")
 BASELINE = Metric(
     "toolscale_tokens_baseline_total",
     "counter",
     "tokens",
-    "What all tools that the caller may see would have cost, a search; further pages of one count nothing.",
+    "Tokens of all tools in the caller's scope, once per search; further pages count nothing.",
     ("encoding",),
 )
 RETURNED = Metric(
-    "toolscale_tokens_returned_total", "counter", "tokens", "What the tools cost that searches gave.", ("encoding",)
+    "toolscale_tokens_returned_total",
+    "counter",
+    "tokens",
+    "Tokens of the tools in responses of searches.",
+    ("encoding",),
 )
 SAVED = Metric(
     "toolscale_tokens_saved_total",
     "counter",
     "tokens",
-    "The difference, of searches and not of their further pages.",
+    "Baseline less returned tokens of searches, without their further pages.",
     ("encoding",),
 )
 CALLS = Metric(
     "toolscale_calls_total",
     "counter",
     "calls",
-    "Calls of servers' tools: `ok`, `tool_error` (the tool's own), `cancelled`, or the class of the error.",
+    "Calls of servers' tools: `ok`, `tool_error` (the tool's error), `cancelled`, or the class of the error.",
     ("outcome",),
 )
-CALL_SECONDS = Metric("toolscale_call_seconds", "histogram", "seconds", "What these calls took, connecting included.")
+CALL_SECONDS = Metric("toolscale_call_seconds", "histogram", "seconds", "Duration of these calls, connecting included.")
 RESPONSES_TRUNCATED = Metric(
     "toolscale_responses_truncated_total",
     "counter",
     "answers",
-    "Answers that were too long: shown as `summary` or `name`s, or as the first `page`.",
+    "Responses above the token budget, by their form: `summary`, `name`s, or the first `page`.",
     ("tool", "form"),
 )
 INDEX_UP = Metric("toolscale_index_up", "gauge", "boolean", "1: the index answers; 0: it does not.")
@@ -85,29 +94,31 @@ SERVERS = Metric(
     "toolscale_servers",
     "gauge",
     "servers",
-    "Servers of the catalogue: `running`; `stale`: running, and its list cannot be renewed; `quarantined`, `stopped`; "
-    "`awaited`: not listed yet.",
+    "Servers of the catalogue: `running`; `stale`: running, and its last reconciliation failed; `quarantined`, "
+    "`stopped`; `awaited`: not listed yet.",
     ("state",),
 )
 TOOLS = Metric(
     "toolscale_tools", "gauge", "tools", "Tools of servers that are `running`, `quarantined` or `stopped`.", ("status",)
 )
-TOOLS_REJECTED = Metric("toolscale_tools_rejected", "gauge", "tools", "Tools that servers offer and that are no use.")
+TOOLS_REJECTED = Metric(
+    "toolscale_tools_rejected", "gauge", "tools", "Tools that servers offer and that cannot be used."
+)
 CATALOGUE_TOKENS = Metric(
-    "toolscale_catalogue_tokens", "gauge", "tokens", "What all tools of running servers cost a context.", ("encoding",)
+    "toolscale_catalogue_tokens", "gauge", "tokens", "Tokens of all tools of running servers.", ("encoding",)
 )
 LIST_AGE = Metric(
     "toolscale_list_age_seconds",
     "gaugehistogram",
     "seconds",
-    "How long ago running servers were listed; a minute more than it is, at the most.",
+    "Age of the last list of each running server, at most a minute too high.",
     buckets=(60.0, 120.0, 300.0, 600.0, 1_800.0, 3_600.0, 21_600.0, 86_400.0),
 )
 STALEST_AGE = Metric(
     "toolscale_stalest_server_seconds",
     "gauge",
     "seconds",
-    f"The same of the {STALEST} running servers that were listed the longest ago.",
+    f"Age of the last list of the {STALEST} running servers with the oldest lists.",
     ("server",),
 )
 

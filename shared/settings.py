@@ -1,6 +1,6 @@
 """All settings: read once at the edge of a process, then passed on as plain values.
 
-`.env.example` lists them with their defaults; a test holds the two together.
+`make docs` writes `.env.example` from them: each with its default and its docstring, in the sections below.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Settings(BaseSettings):
         env_prefix=PREFIX, frozen=True, extra="ignore", populate_by_name=True, env_ignore_empty=True
     )
 
+    # --- Where things are ---
     redis_url: Annotated[str, StringConstraints(pattern=r"^(rediss?|unix)://")] | None = Field(
         default=None, validation_alias=_plain("REDIS_URL")
     )
@@ -65,6 +66,7 @@ class Settings(BaseSettings):
     credential_hosts: Annotated[CredentialHosts | None, NoDecode] = None
     """Hosts each may be sent to, `github=*.github.com,10.0.0.0/8 jira=jira.lan`; unset: allowed hosts but for `*`."""
 
+    # --- The model and the counts ---
     embedding_model: str = BUNDLED_MODEL
     """The bundled model, or any that fastembed supports; another one takes over when all tools are embedded by it."""
     embedding_threads: Annotated[int, Field(ge=1, le=64)] = 1
@@ -93,6 +95,7 @@ class Settings(BaseSettings):
     no_match_threshold: Annotated[float, Field(ge=-1, le=1)] = 0.18
     """Least cosine of a match, less 0.3 of that of the nearest kinds of tools, -1 (any) to 1; for the bundled model."""
 
+    # --- Limits of a server ---
     allowed_hosts: Annotated[frozenset[str], NoDecode] = frozenset({"127.0.0.1", "localhost", "::1"})
     """Hosts (`*.example.org` too) and networks (10.0.0.0/8) that events may point to, separated by commas; `*`: any."""
     listing_timeout_s: Annotated[float, Field(gt=0, le=600)] = 30.0
@@ -110,6 +113,7 @@ class Settings(BaseSettings):
     tool_max_bytes: Annotated[int, Field(ge=1_024, le=1 << 26)] = 2 << 20
     """Bytes of one tool's definition; a larger tool is left out, its siblings are kept."""
 
+    # --- The workers ---
     worker_concurrency: Annotated[int, Field(ge=1, le=256)] = 64
     """Servers looked at at the same time by one worker process."""
     sweep_interval_s: Annotated[float, Field(ge=0.1, le=3600)] = 5.0
@@ -133,6 +137,7 @@ class Settings(BaseSettings):
     dead_letter_limit: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
     """Refused events that are kept."""
 
+    # --- The query service ---
     host: str = "127.0.0.1"
     """Address the query service listens on."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 8765
@@ -144,6 +149,7 @@ class Settings(BaseSettings):
     allowed_http_hosts: Annotated[frozenset[str], NoDecode] = frozenset()
     """Names clients may reach the query service by, beside loopback's and `host`, separated by commas."""
 
+    # --- Callers ---
     public_url: HttpUrl | None = None
     """The URL that clients reach `/mcp` by; needed with JWTs, which must have been issued for it."""
     tokens_file: Path | None = None
@@ -173,6 +179,7 @@ class Settings(BaseSettings):
     jwt_budget_claim: ClaimName = "budget_tokens"
     """The claim with the tokens that definitions may cost the caller."""
 
+    # --- Calls ---
     call_timeout_s: Annotated[float, Field(gt=0, le=3_600)] = 60.0
     """Seconds a call of a tool may take, connecting included; then the server is told that nobody waits any more."""
     call_max_message_bytes: Annotated[int, Field(ge=65_536, le=1 << 28)] = 4 << 20
@@ -186,6 +193,7 @@ class Settings(BaseSettings):
     call_max_large: Annotated[int, Field(ge=1, le=1_000)] = 4
     """Results beyond 256 KiB, or beyond 10,000 values, in hand at a time, up to 60 MiB each; others wait."""
 
+    # --- Sources of events ---
     events_token: Annotated[str, Field(min_length=16, max_length=1_000)] | None = Field(default=None, repr=False)
     """The bearer token that producers show at the HTTP door for events, 16 characters or more; unset: no door."""
     events_host: str = "127.0.0.1"
@@ -200,6 +208,7 @@ class Settings(BaseSettings):
     """Servers that one process listens to at the same time; changes of the others are found by the resync."""
     watch_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{0,100}$")] = ""
     """What tells a `toolscale watch` from others of its kind on one catalogue: a cluster's or a machine's name."""
+    # --- Metrics ---
     metrics_host: str = "127.0.0.1"
     """Address of a process's own port; whoever reaches it reads its metrics, and can do no more."""
     metrics_port: Annotated[int, Field(ge=0, le=65_535)] | None = None

@@ -44,7 +44,7 @@ ServerArgument = Annotated[
     typer.Argument(metavar="SERVER", help="The server's id.", show_default=False, autocompletion=complete_server),
 ]
 DataDirOption = Annotated[
-    Path | None, typer.Option("--data-dir", help="Where index and intents are kept.", show_default=False)
+    Path | None, typer.Option("--data-dir", help="Directory of the index and the intents.", show_default=False)
 ]
 
 

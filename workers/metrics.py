@@ -27,69 +27,77 @@ EVENTS = Metric(
     "toolscale_events_total",
     "counter",
     "events",
-    "Events that came to this process: `up`, `down`, `changed` or `unknown`; "
-    "`recorded`, `refused`, or `not_recorded` since the intent store did not answer.",
+    "Events at this process by type (`up`, `down`, `changed`, `unknown`) and outcome: `recorded`, `refused`, or "
+    "`not_recorded` since the intent store did not answer.",
     ("type", "outcome"),
 )
 EVENTS_API_REQUESTS = Metric(
     "toolscale_events_api_requests_total",
     "counter",
     "requests",
-    "Requests at `/events` by the status of their answer: `202`: all is recorded; `207`: a part is, the rest refused; "
-    "`400`: all is refused; `401`: without the token; `408`, `413`, `415`: of no use as they came; "
-    "`503`: not recorded, to be sent again.",
+    "Requests at `/events` by status: `202`: all recorded; `207`: some recorded, the others rejected; `400`: all "
+    "rejected; `401`: no valid token; `408`, `413`, `415`: unusable; `503`: not recorded, send again.",
     ("status",),
 )
 RECONCILES = Metric(
     "toolscale_reconciles_total",
     "counter",
     "reconciles",
-    "Looks at servers by how they ended: `changed`, or `unchanged`, as those of a server that is down; "
-    "`listing_failed`: the server gave no list; `not_due`: there was nothing to look for, or the server is parked; "
-    "`held`: another run was at it; `failed`: for a reason of our own.",
+    "Reconciliations by result: `changed`; `unchanged`, also for a server that is down; `listing_failed`: no complete "
+    "list; `not_due`: no change requested, or the server is parked; `held`: another run has the lease; "
+    "`failed`: an internal error.",
     ("result",),
 )
 RECONCILE_SECONDS = Metric(
-    "toolscale_reconcile_seconds", "histogram", "seconds", "What looks took that ended `changed` or `unchanged`."
+    "toolscale_reconcile_seconds",
+    "histogram",
+    "seconds",
+    "Duration of reconciliations with result `changed` or `unchanged`.",
 )
 STAGE_SECONDS = Metric(
     "toolscale_stage_seconds",
     "histogram",
     "seconds",
-    "What a stage of a look took: `fetch` is the whole list; `count`, `embed` and `upsert` are up to 64 tools.",
+    "Duration of a stage of a reconciliation: `fetch` is the whole list; `count`, `embed` and `upsert` are up to "
+    "64 tools.",
     ("stage",),
 )
 TOOL_CHANGES = Metric(
     "toolscale_tool_changes_total",
     "counter",
     "tools",
-    "Tools that a look found to differ from the index: `added`, `changed` or `removed`; the last two are drift.",
+    "Differences between a server's tools and the index: `added`, `changed` or `removed`; the last two are drift.",
     ("change",),
 )
 SWEEPS = Metric("toolscale_sweeps_total", "counter", "sweeps", "Sweeps that this process ran.")
-SWEPT = Metric("toolscale_swept_servers_total", "counter", "servers", "Servers that a sweep asked a look at.")
+SWEPT = Metric(
+    "toolscale_swept_servers_total", "counter", "servers", "Servers for which a sweep sent a reconciliation."
+)
 TASK_WAIT_SECONDS = Metric(
     "toolscale_task_wait_seconds",
     "histogram",
     "seconds",
-    "How long tasks waited from being sent to being begun, by the clocks of both machines.",
+    "Time of tasks between send and start, by the clocks of both machines.",
     ("task",),
 )
 LAST_RECONCILE = Metric(
     "toolscale_last_reconcile_seconds",
     "gauge",
     "seconds",
-    "Seconds since this process last ended a look well; absent until it did.",
+    "Seconds since this process last completed a reconciliation without an error; absent before the first.",
 )
 INTENTS_UP = Metric("toolscale_intents_up", "gauge", "boolean", "1: the intent store answers; 0: it does not.")
-SERVERS_ANNOUNCED = Metric("toolscale_servers_announced", "gauge", "servers", "Servers that have an intent.")
+SERVERS_ANNOUNCED = Metric("toolscale_servers_announced", "gauge", "servers", "Servers with an intent.")
 RECONCILES_DUE = Metric(
-    "toolscale_reconciles_due", "gauge", "reconciles", "Looks whose time has come and that no sweep has sent yet."
+    "toolscale_reconciles_due", "gauge", "reconciles", "Reconciliations that are due and that no sweep has sent yet."
 )
 RECONCILE_OVERDUE = Metric(
-    "toolscale_reconcile_overdue_seconds", "gauge", "seconds", "How long the first of them has waited for a sweep."
+    "toolscale_reconcile_overdue_seconds",
+    "gauge",
+    "seconds",
+    "Delay of the first reconciliation that is due and not yet sent.",
 )
-DEAD_LETTER_COUNT = Metric("toolscale_dead_letters", "gauge", "messages", "Refused events and messages that are kept.")
+DEAD_LETTER_COUNT = Metric("toolscale_dead_letters", "gauge", "messages", "Stored rejected events and messages.")
 
 METRICS = (
     *(EVENTS, EVENTS_API_REQUESTS, RECONCILES, RECONCILE_SECONDS, STAGE_SECONDS, TOOL_CHANGES),

@@ -1,4 +1,4 @@
-"""What larger fleets need, reckoned from the kept results: the tables of docs/scaling.md."""
+"""The needs of larger fleets, computed from the stored results: the tables of docs/scaling.md."""
 
 from __future__ import annotations
 
@@ -111,10 +111,10 @@ def _parts(results: Results) -> tuple[Storm, Crowd, Haystack, MetricsBySize]:
 def _costs(results: Results) -> Iterator[str]:
     cost = costs(results)
     rows = [
-        ("a recorded event, most of them duplicates; looks and agents' questions included", "processor ms", "storm"),
-        ("a look at an unchanged server", "processor ms", "crowd"),
+        ("a recorded event, mostly duplicates, with reconciliations and searches", "processor ms", "storm"),
+        ("a reconciliation of an unchanged server", "processor ms", "crowd"),
         ("and for each of its tools", "processor ms", "crowd"),
-        ("a look at an unchanged server", "Redis commands", "crowd"),
+        ("a reconciliation of an unchanged server", "Redis commands", "crowd"),
         ("an announced server", "KiB in Redis", "crowd"),
         ("a new tool, listed, counted, embedded and written", "processor ms", "haystack"),
         ("a tool", "KiB on disk", "haystack"),
@@ -148,14 +148,14 @@ def _need(size: Size, cost: Costs) -> dict[str, str]:
     look_cores = looks_per_s * cost.look_at(size.tools / size.servers) / 1_000
     vectors_gib = size.tools * DENSE_VECTORS * BUNDLED_DIMENSION * FLOAT_BYTES / GIB
     return {
-        "looks a second, to list every server again within the interval": number(looks_per_s),
+        "reconciliations a second, for a resync of every server": number(looks_per_s),
         "processors for that": number(look_cores),
         f"worker processes, each {BUSY_SHARE:.0%} busy": f"{max(1, math.ceil(look_cores / BUSY_SHARE))}",
         "first ingestion, processor hours": number(size.tools * cost.tool_ms / 3_600_000),
         "Redis, MiB for intents": number(size.servers * cost.intent_kib / 1_024),
-        "Redis, commands a second for looks": number(looks_per_s * cost.look_commands),
+        "Redis, commands a second for reconciliations": number(looks_per_s * cost.look_commands),
         "dense vectors, GiB": number(vectors_gib),
-        "with Qdrant's graph, GiB in memory": number(vectors_gib * GRAPH_FACTOR),
+        "with Qdrant's HNSW index, GiB in memory": number(vectors_gib * GRAPH_FACTOR),
         "index, GiB on disk": number(size.tools * cost.disk_kib * 1_024 / GIB),
         f"index twice ({REPLICAS} replicas), GiB in memory": number(vectors_gib * GRAPH_FACTOR * REPLICAS),
         "one find_tool on Qdrant Edge, ms": number(size.tools * cost.edge_search_ms_per_thousand / 1_000),
@@ -172,29 +172,29 @@ def _breaks(results: Results) -> Iterator[str]:
     large = metrics.sizes[-1]
     rows = [
         (
-            "Qdrant Edge: each search stops its process",
+            "Qdrant Edge: a search blocks its process",
             f"{1_000 * EDGE_SEARCH_MS / cost.edge_search_ms_per_thousand:,.0f} tools for {EDGE_SEARCH_MS:g} ms",
-            "`QDRANT_URL`: a server",
+            "a Qdrant server (`QDRANT_URL`)",
         ),
         (
-            "one worker process: one processor's worth of looks",
+            "one worker process: one processor for reconciliations",
             f"{_mean_interval_s() / seconds_per_server:,.0f} unchanged servers of {tools_each:g} tools",
             "more worker processes, or a longer `TOOLSCALE_RESYNC_INTERVAL_S`",
         ),
         (
             "one worker process: new tools",
             f"{whole.tools_per_s:,.0f} tools a second, {1_000_000 / whole.tools_per_s / 3_600:.1f} h for a million",
-            "more worker processes on a Qdrant server; they embed independently",
+            "more worker processes on a Qdrant server",
         ),
         (
-            "the sweep: so many servers, so often",
+            "the sweep: servers per sweep",
             f"{sweeps_per_s * _mean_interval_s():,.0f} servers within the resync interval",
             "a shorter `TOOLSCALE_SWEEP_INTERVAL_S`",
         ),
         (
-            "the ledger: an addition over all servers, once one of them changed",
-            f"{large.token_metrics.p95:,.1f} ms with {large.servers:,} servers (p95), and it grows with them",
-            "nothing; while nothing changes, sums are remembered",
+            "the ledger: a sum over all servers after a change",
+            f"{large.token_metrics.p95:,.1f} ms with {large.servers:,} servers (p95), and linear",
+            "no action; sums are cached until a change",
         ),
     ]
     yield from table(("what", "reaches", "then"), rows)

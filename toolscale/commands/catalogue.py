@@ -32,7 +32,7 @@ Detail = Literal["summary", "detailed", "auto"]
 
 
 def find(
-    query: Annotated[list[str], typer.Argument(metavar="QUERY", help="What the tool should do, in a few words.")],
+    query: Annotated[list[str], typer.Argument(metavar="QUERY", help="The task of the tool, in a few words.")],
     limit: Annotated[int, typer.Option(min=1, max=50, help="At most so many tools.")] = 8,
     server: Annotated[
         list[str] | None,
@@ -48,7 +48,7 @@ def find(
     token: TokenOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Find the tools for a task, as find_tool does for an agent, and say what that saved."""
+    """Find the tools for a task, as find_tool does for an agent, and show the saving."""
     from toolscale.client.query import open_query_client  # noqa: PLC0415  # loads the query service
 
     configure_logging("ERROR")  # what is worth saying is in the answer
@@ -106,10 +106,9 @@ def _tool_lines(tool: dict[str, Any]) -> str:
 def list_servers(
     as_json: JsonOption = False, url: UrlOption = None, token: TokenOption = None, data_dir: DataDirOption = None
 ) -> None:
-    """Show every server: how far the catalogue is with it, what its tools cost, and what is wrong with it.
+    """Show every server: its state, the cost of its tools, and its problem.
 
-    With --url, what that service tells: servers, tools and tokens. While another embedding model is to take over,
-    stderr says how far that is.
+    With --url, the servers, tools and tokens of that service. During a change of the model, stderr shows its progress.
     """
     from toolscale.client.costs import costs  # noqa: PLC0415
     from toolscale.client.query import open_query_client  # noqa: PLC0415  # loads the query service
@@ -148,7 +147,7 @@ def show(
     token: TokenOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Show a server's tools, the costliest first, with what each takes of a context."""
+    """Show a server's tools and their tokens, the largest first."""
     from toolscale.client.costs import cost_as_object, cost_table  # noqa: PLC0415  # loads the query service
 
     configure_logging("ERROR")

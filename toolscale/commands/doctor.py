@@ -21,9 +21,9 @@ _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "problem": ("
 
 
 def doctor(as_json: JsonOption = False, data_dir: DataDirOption = None) -> None:
-    """Check settings, files, Redis, index, model, vocabularies and clock, and say what to do.
+    """Check settings, files, Redis, index, model, vocabularies and clock, and suggest repairs.
 
-    Ends with 1 where there is a problem; warnings alone do not count.
+    Exit code 1 means a problem; warnings do not change the exit code.
     """
     configure_logging("ERROR")  # what is wrong is in the findings
     findings = _findings(data_dir)

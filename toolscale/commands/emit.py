@@ -30,9 +30,7 @@ from toolscale.console import (
 if TYPE_CHECKING:
     from toolscale.client.emit import EmitResult
 
-WaitOption = Annotated[
-    bool, typer.Option("--wait", help="Wait until it was looked at, and end with 1 where that did not go well.")
-]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the reconciliation; exit code 1 if it fails.")]
 
 emit_app = typer.Typer(no_args_is_help=True, help="Tell the catalogue that a server came up, went down or changed.")
 
@@ -41,8 +39,8 @@ emit_app = typer.Typer(no_args_is_help=True, help="Tell the catalogue that a ser
 def up(
     server: ServerArgument,
     url: Annotated[str | None, typer.Option(help="Where it listens; none for stdio.", show_default=False)] = None,
-    transport: Annotated[Transport, typer.Option(help="How it speaks MCP.")] = "streamable-http",
-    group: Annotated[list[str] | None, typer.Option(help="Who may see it; repeat it for several.")] = None,
+    transport: Annotated[Transport, typer.Option(help="Its MCP transport.")] = "streamable-http",
+    group: Annotated[list[str] | None, typer.Option(help="A group that may see it; repeat it for several.")] = None,
     label: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A label of it; repeat it for several.")
     ] = None,
@@ -51,7 +49,7 @@ def up(
     as_json: JsonOption = False,
     data_dir: DataDirOption = None,
 ) -> None:
-    """A server runs (again): list its tools and make them findable."""
+    """Announce a running server: list its tools and make them findable."""
     labels = dict(map(_key_and_value, label or []))
     data = {"server_id": server, "url": url, "transport": transport, "groups": group or [], "labels": labels}
     _emit(_document("up", {**data, "credential_ref": credential_ref}), wait, as_json, data_dir)
@@ -61,7 +59,7 @@ def up(
 def down(
     server: ServerArgument, wait: WaitOption = False, as_json: JsonOption = False, data_dir: DataDirOption = None
 ) -> None:
-    """A server stopped: its tools are no longer found or counted, and are kept for its return."""
+    """Report a stopped server: hide its tools, and keep them for its return."""
     with _near_names(server, data_dir):
         _emit(_document("down", {"server_id": server}), wait, as_json, data_dir)
 
@@ -70,7 +68,7 @@ def down(
 def changed(
     server: ServerArgument, wait: WaitOption = False, as_json: JsonOption = False, data_dir: DataDirOption = None
 ) -> None:
-    """A known server may offer other tools now: list them again."""
+    """Report changed tools of a known server: list them again."""
     with _near_names(server, data_dir):
         _emit(_document("changed", {"server_id": server}), wait, as_json, data_dir)
 
@@ -97,7 +95,7 @@ def resync(
     as_json: JsonOption = False,
     data_dir: DataDirOption = None,
 ) -> None:
-    """List the tools of these servers again, or of every server that should run, without waiting for their turn."""
+    """Reconcile these servers, or every server that should run, now."""
     from toolscale.client.emit import resync as ask_for_looks  # noqa: PLC0415  # loads the broker's client
 
     configure_logging("WARNING")

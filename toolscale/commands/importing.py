@@ -26,7 +26,7 @@ def import_servers(
         list[Client] | None, typer.Option("--from", help="This client's files; repeat it for several.")
     ] = None,
     project: Annotated[
-        Path, typer.Option(help="Where a project's own files are looked for.", show_default="here")
+        Path, typer.Option(help="Directory with a project's files.", show_default="here")
     ] = Path(),
     config: Annotated[
         Path | None,
@@ -36,13 +36,13 @@ def import_servers(
         ),
     ] = None,
     on_conflict: Annotated[
-        OnConflict, typer.Option(help="What becomes of a server whose name stands for another one there.")
+        OnConflict, typer.Option(help="Action if a different server has the same name.")
     ] = "keep",
     apply: Annotated[bool, typer.Option("--apply", help="Write the file; without it nothing is written.")] = False,
     as_json: JsonOption = False,
     data_dir: DataDirOption = None,
 ) -> None:  # fmt: skip
-    """Take over the servers that Claude, Cursor and VS Code are configured with; shows what would change."""
+    """Import the servers of Claude, Cursor and VS Code; without --apply it only shows the changes."""
     settings = load_settings(mcp_config=config, data_dir=data_dir)
     looked_at = _client_files(files or [], client or [], project)
     plan = _found(settings, looked_at, on_conflict)

@@ -17,7 +17,7 @@ def serve(
         Path | None,
         typer.Option("--config", "-c", help="An mcp.json of Claude, Cursor or VS Code.", show_default=False),
     ] = None,
-    stdio: Annotated[bool, typer.Option("--stdio", help="Speak MCP over stdin and stdout instead of HTTP.")] = False,
+    stdio: Annotated[bool, typer.Option("--stdio", help="Serve MCP over stdin and stdout instead of HTTP.")] = False,
     host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default=False)] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0: any free one.", show_default=False)] = None,
     data_dir: DataDirOption = None,

@@ -17,7 +17,7 @@ def dead_letters(
     as_json: JsonOption = False,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Show the events and messages that were refused, and why."""
+    """Show rejected events and messages, with the reasons."""
     from workers.intents import open_intents  # noqa: PLC0415  # loads the store's client
 
     intents = open_intents(load_settings(data_dir=data_dir))

@@ -30,10 +30,10 @@ def new(
     read_only: Annotated[bool, typer.Option("--read-only", help="It may find tools, and not call them.")] = False,
     toolset: Annotated[str | None, typer.Option(help="The toolset it is offered.", show_default=False)] = None,
     budget_tokens: Annotated[
-        int | None, typer.Option(min=1, help="What definitions may cost it, in tokens.", show_default=False)
+        int | None, typer.Option(min=1, help="Limit of tokens for its definitions.", show_default=False)
     ] = None,
     enforce_budget: Annotated[
-        bool, typer.Option("--enforce-budget", help="What exceeds the budget is left out, not only warned of.")
+        bool, typer.Option("--enforce-budget", help="Leave out tools above the budget, instead of a warning.")
     ] = False,
     manages_toolsets: Annotated[
         bool, typer.Option("--manages-toolsets", help="It may see, write and delete toolsets as well.")
@@ -41,7 +41,7 @@ def new(
     days: Annotated[int | None, typer.Option(min=1, help="Days until it expires.", show_default=False)] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print a new token, which is stored nowhere, and the entry for the file of TOOLSCALE_TOKENS_FILE."""
+    """Print a new token, which is not stored, and its entry for the file of TOOLSCALE_TOKENS_FILE."""
     if not is_name(name):
         raise ConfigInvalid(f"expected a name of at most 64 letters, digits, `_` and `-`, got {name!r}")
     token = new_token()

@@ -35,11 +35,11 @@ def root() -> None:
 def create(
     name: NameArgument,
     tools: Annotated[list[str], typer.Argument(help="`server:tool`, or a server for all of its tools.")],
-    description: Annotated[str, typer.Option(help="What it is for.")] = "",
+    description: Annotated[str, typer.Option(help="Its purpose.")] = "",
     budget_tokens: Annotated[
-        int | None, typer.Option(min=1, help="What its definitions may cost a context.", show_default=False)
+        int | None, typer.Option(min=1, help="Limit of tokens for its definitions.", show_default=False)
     ] = None,
-    enforce: Annotated[bool, typer.Option("--enforce", help="Leave out what exceeds the budget.")] = False,
+    enforce: Annotated[bool, typer.Option("--enforce", help="Leave out tools above the budget.")] = False,
     as_json: JsonOption = False,
     url: UrlOption = None,
     token: TokenOption = None,
@@ -52,7 +52,7 @@ def create(
 
 @toolset_app.command("show")
 def show(name: NameArgument, as_json: JsonOption = False, url: UrlOption = None, token: TokenOption = None) -> None:
-    """Show a toolset: its entries, its budget and what it is for."""
+    """Show a toolset: its entries, its budget and its purpose."""
     _print_toolset(_ask("GET", f"/{quote(name, safe='')}", url, token), as_json=as_json)
 
 

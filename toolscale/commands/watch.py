@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Scope = Annotated[
     str | None,
-    typer.Option(help="What tells this watcher from others of its kind on one catalogue.", show_default=False),
+    typer.Option(help="A name for this watcher, unique among those of its kind on one catalogue.", show_default=False),
 ]
 
 watch_app = typer.Typer(no_args_is_help=True, help="Follow the servers that an orchestrator runs, until interrupted.")

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from shared.settings import Settings
 
-BEAT_TICKS = Metric("toolscale_beat_ticks_total", "counter", "ticks", "Sweeps that this beat asked workers for.")
+BEAT_TICKS = Metric("toolscale_beat_ticks_total", "counter", "ticks", "Sweeps that this beat sent to workers.")
 LAST_BEAT_TICK = Metric(
     "toolscale_beat_last_tick_seconds",
     "gauge",
     "seconds",
-    "Seconds since this beat last asked for a sweep or, where it never did, since it began.",
+    "Seconds since this beat last sent a sweep, or since its start.",
 )
 METRICS = (BEAT_TICKS, LAST_BEAT_TICK)
 

@@ -26,14 +26,14 @@ MESSAGES = Metric(
     "toolscale_queue_messages",
     "gauge",
     "messages",
-    "Messages of the broker: `waiting`, or `taken` by a worker and not done yet. For all workers together.",
+    "Messages of the broker for all workers: `waiting`, or `taken` by a worker and not done.",
     ("state",),
 )
 OLDEST = Metric(
     "toolscale_queue_oldest_seconds",
     "gauge",
     "seconds",
-    "How long the first message has waited, by its sender's clock and this one's; 0 where none waits.",
+    "Age of the first message, by the clocks of sender and reader; 0 for an empty queue.",
 )
 METRICS = (MESSAGES, OLDEST)
 

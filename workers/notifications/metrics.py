@@ -18,22 +18,22 @@ SERVERS = Metric(
     "toolscale_subscription_servers",
     "gauge",
     "servers",
-    "Servers that this process is to hear from, `wanted`, and those whose connection is open and tells, `connected`.",
+    "Servers to connect to for notifications, `wanted`, and those with an open connection, `connected`.",
     ("state",),
 )
 CONNECTIONS = Metric(
     "toolscale_subscription_connections_total",
     "counter",
     "connections",
-    "Connections to hear from servers on: `opened`; `lost` after that; `failed` before; "
-    "`unsupported`: the server does not tell of changes.",
+    "Connections for notifications: `opened`; `lost` after that; `failed` before; `unsupported`: the server does "
+    "not support notifications.",
     ("outcome",),
 )
 NOTIFICATIONS = Metric(
     "toolscale_subscription_notifications_total",
     "counter",
     "notices",
-    "Times that servers told that their tools changed; several of one server ask for one look.",
+    "Notifications of changed tools; several of one server request one reconciliation.",
 )
 METRICS = (SERVERS, CONNECTIONS, NOTIFICATIONS)
 

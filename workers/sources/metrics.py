@@ -19,8 +19,8 @@ CONNECTED = Metric(
     "toolscale_source_connected",
     "gauge",
     "boolean",
-    "1: the stream of a source's changes is open; 0: it is not, and all that runs is listed each minute. "
-    "An `mcp.json` has none.",
+    "1: the stream of a source's changes is open; 0: it is not, and the source is listed each minute. An "
+    "`mcp.json` has none.",
     ("source",),
 )
 CONNECTIONS = Metric(
@@ -34,15 +34,15 @@ LISTS = Metric(
     "toolscale_source_lists_total",
     "counter",
     "lists",
-    "Polls of a source. `reconciled`: the intents now match it. "
-    "`failed`: the source, the file or the intent store was unavailable.",
+    "Polls of a source. `reconciled`: the intents now match it. `failed`: the source, the file or the intent store "
+    "was unavailable.",
     ("source", "result"),
 )
 RECONCILED = Metric(
     "toolscale_source_reconciled_seconds",
     "gauge",
     "seconds",
-    "Seconds since the intents last said the same as a source or, where they never did, since it was first asked.",
+    "Seconds since the intents last matched a source, or since the first attempt.",
     ("source",),
 )
 METRICS = (CONNECTED, CONNECTIONS, LISTS, RECONCILED)

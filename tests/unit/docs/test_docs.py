@@ -1,4 +1,4 @@
-"""The documents say what the code does: log events, errors, targets, commands, events, links."""
+"""The documents agree with the code: errors, targets, commands, events, links."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ast
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -16,21 +15,16 @@ from typer.core import TyperGroup
 
 from shared import errors
 from shared.events import EventType, parse_event
-from tests.support.metrics import DECLARED
 from toolscale.app import app
 
 ROOT = Path(__file__).parents[3]
-PRODUCT = [path for package in ("shared", "workers", "query", "toolscale") for path in (ROOT / package).rglob("*.py")]
 DOCUMENTS = sorted(
     path for folder, pattern in (("", "*.md"), ("docs", "**/*.md"), ("benchmarks", "**/*.md"))
     for path in (ROOT / folder).glob(pattern)
 )  # fmt: skip
 DECISIONS = sorted((ROOT / "docs" / "adr").glob("*.md"))
 
-_LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_TELEMETRY_ROW = re.compile(rf"^\| `(\w+)` \| ({'|'.join(_LEVELS)}) \|([^|]*)\|", re.MULTILINE)
-_METRIC_ROW = re.compile(r"^\| `(toolscale_\w+)` \| (\w+) \| (\w+) \|([^|]*)\| (.*) \|$", re.MULTILINE)
 
 
 def text_of(name: str) -> str:
@@ -50,65 +44,6 @@ def code_of(document: str) -> list[str]:
     """Return what a document shows as shell code: the lines of its blocks, and its inline code."""
     inline: list[str] = re.findall(r"`([^`\n]+)`", _FENCE.sub("", document))
     return [line for block in fences(document, "sh") for line in block.splitlines()] + inline
-
-
-# --- log events ---
-
-
-@dataclass(frozen=True)
-class LogCall:
-    """A call that logs; `has_more_fields` where some of its fields are only known when it runs."""
-
-    event: str
-    level: str
-    fields: set[str]
-    has_more_fields: bool
-
-
-def test_every_log_event_is_described_with_its_level_and_fields() -> None:
-    described = {
-        (event, level): set(re.findall(r"`(\w+)`", fields))
-        for event, level, fields in _TELEMETRY_ROW.findall(text_of("docs/telemetry.md"))
-    }
-    logged = [event for path in PRODUCT for event in log_events(path)]
-
-    assert {(event.event, event.level) for event in logged} == described.keys()
-    for event in logged:
-        fields = described[event.event, event.level]
-        assert event.fields <= fields if event.has_more_fields else event.fields == fields, event
-
-
-def log_events(path: Path) -> Iterator[LogCall]:
-    """Yield the calls of structlog's loggers in a module."""
-    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
-    assigned = [node for node in nodes if isinstance(node, ast.Assign) and "get_logger" in ast.unparse(node.value)]
-    loggers = {ast.unparse(node.targets[0]): node.value for node in assigned}
-    for node in nodes:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _LEVELS:
-            logger = loggers.get(ast.unparse(node.func.value), node.func.value)
-            if "get_logger" in ast.unparse(logger):
-                yield _log_call(node, node.func.attr, logger)
-
-
-def _log_call(call: ast.Call, level: str, logger: ast.expr) -> LogCall:
-    (event,) = call.args
-    bound = [keyword for node in ast.walk(logger) if isinstance(node, ast.Call) for keyword in node.keywords]
-    names = [keyword.arg for keyword in (*bound, *call.keywords)]
-    return LogCall(str(ast.literal_eval(event)), level, {name for name in names if name}, None in names)
-
-
-# --- metrics ---
-
-
-def test_every_metric_is_described_as_it_is_declared() -> None:
-    described = {
-        name: (kind, unit, set(re.findall(r"`(\w+)`", labels)), meaning)
-        for name, kind, unit, labels, meaning in _METRIC_ROW.findall(text_of("docs/telemetry.md"))
-    }
-
-    assert described == {
-        metric.name: (metric.kind, metric.unit, set(metric.labels), metric.description) for metric in DECLARED
-    }
 
 
 # --- errors ---
@@ -140,8 +75,8 @@ def _leaves(kind: type) -> list[type]:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=named)
 def test_every_make_target_in_a_document_exists(document: Path) -> None:
-    targets = set(re.findall(r"^([a-z]+):", text_of("Makefile"), re.MULTILINE))
-    used = [match for line in code_of(text_of(named(document))) for match in re.findall(r"^make ([a-z]+)", line)]
+    targets = set(re.findall(r"^([a-z-]+):", text_of("Makefile"), re.MULTILINE))
+    used = [match for line in code_of(text_of(named(document))) for match in re.findall(r"^make ([a-z-]+)", line)]
 
     assert [target for target in used if target not in targets] == []
 

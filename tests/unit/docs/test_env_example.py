@@ -1,18 +1,14 @@
-"""`.env.example` and the settings say the same: every name, its default and its meaning."""
+"""`.env.example` has only variables that are read, and a copy of it changes nothing."""
 
 from __future__ import annotations
 
-import ast
-import inspect
-import itertools
 import re
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from shared import settings
 from shared.settings import Settings, load_settings
+from tests.support.reference.settings import variable
 
 EXAMPLE = (Path(__file__).parents[3] / ".env.example").read_text(encoding="utf-8")
 
@@ -28,54 +24,11 @@ COMPOSE_ALONE = {
     "WATCH_KUBECONFIG",
 }
 BESIDE_SETTINGS = {"TOOLSCALE_CREDENTIAL_EXAMPLE", "OTEL_EXPORTER_OTLP_ENDPOINT"} | COMPOSE_ALONE
-PLAIN_NAMES = {"redis_url", "qdrant_url", "qdrant_api_key"}
-# Settings of any MCP server, by the names that are used for them.
-MCP_NAMES = {"response_mode", "max_response_tokens"}
-
-
-def meanings() -> dict[str, str]:
-    """Return the docstring of each setting."""
-    (body,) = (
-        node.body
-        for node in ast.parse(inspect.getsource(settings)).body
-        if isinstance(node, ast.ClassDef) and node.name == Settings.__name__
-    )
-    return {
-        field.target.id: str(doc.value.value)
-        for field, doc in itertools.pairwise(body)
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        if isinstance(doc, ast.Expr) and isinstance(doc.value, ast.Constant)
-    }
-
-
-def variable(field: str) -> str:
-    if field in MCP_NAMES:
-        return f"MCP_{field.upper()}"
-    return field.upper() if field in PLAIN_NAMES else f"TOOLSCALE_{field.upper()}"
-
-
-def default(field: str) -> str:
-    value: object = Settings.model_fields[field].default
-    if isinstance(value, frozenset):
-        return ",".join(sorted(cast("frozenset[str]", value)))
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "" if value is None else str(value)
-
-
-def block(field: str) -> str:
-    """Return the lines that the example must hold for a setting."""
-    return f"# {meanings()[field]}\n# {variable(field)}={default(field)}\n"
 
 
 def listed() -> dict[str, str]:
     """Return the example's assignments."""
     return dict(re.findall(r"^# ([A-Z][A-Z0-9_]+)=(.*)$", EXAMPLE, re.MULTILINE))
-
-
-@pytest.mark.parametrize("field", sorted(Settings.model_fields))
-def test_a_setting_is_listed_with_its_default_below_its_meaning(field: str) -> None:
-    assert block(field) in EXAMPLE
 
 
 def test_nothing_is_listed_that_no_one_reads() -> None:

@@ -1,0 +1,131 @@
+"""The meaning of every log event, for `docs/telemetry-reference.md`.
+
+A test compares the names with the calls in the code; level and fields come from those calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+# Fields of calls that pass a mapping, so that the code does not name them.
+FURTHER_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "server_indexed": ("offered", "added", "written", "removed", "rejected"),
+}
+
+LOG_EVENTS: Mapping[str, str] = {
+    # events and messages
+    "event_recorded": "An event was accepted and its intent is durable.",
+    "event_refused": "An event broke the contract and became a dead letter.",
+    "message_refused": "A queue item was not JSON, no message or an unknown task; it became a dead letter.",
+    "dead_letter_lost": "The intent store did not store a dead letter: the message is lost.",
+    "wake_failed": "An event is recorded, but its message could not be sent; a sweep sends it again.",
+    # the events API
+    "door_opened": "The events API accepts requests at `url`.",
+    "door_closed": "The events API no longer accepts requests.",
+    "door_failed": "The events API could not start; `kind` is the class of the error.",
+    # reconciliation
+    "server_indexed": "The index equals the server's list. `written` tools were embedded, `added` of them are new; "
+    "`rejected` tools cannot be used.",
+    "server_not_listed": "A reconciliation failed for the `failures`th time in a row; `error` is a class of "
+    "[`shared/errors.py`](../shared/errors.py). The last good tools stay; `status` shows whether search finds them.",
+    "server_stopped": "A server went down; search and counts leave its tools out.",
+    "server_parked": "So many reconciliations in a row never ended: they kill their workers. The server is "
+    "quarantined and retried every `TOOLSCALE_RETRY_MAX_S`.",
+    "parked_server_tried": "A worker retries a parked server. A worker whose log ends here was killed by it.",
+    "lease_lost": "A run paused for so long that its lease expired. It stops, and one more reconciliation follows, "
+    "since its last write may be late.",
+    "intent_unreadable": "An intent cannot be read. The server counts as never announced, and its next event "
+    "replaces the intent.",
+    # sweep and restore
+    "intents_swept": "The sweep sent messages for this many servers. Frequent sweeps without other faults mean lost "
+    "messages or too few workers.",
+    "sweep_failed": "The intent store, or the broker at a worker's start, did not answer the sweep; the next one "
+    "retries.",
+    "intents_restored": "The intent store was empty, as after a wipe of Redis; these servers were restored from the "
+    "index. Events without a reconciliation are lost: announce them again.",
+    "index_rebuilding": "The index or a collection was missing and was created again; these servers are reconciled.",
+    # models and index versions
+    "edition_wanted": "A worker loaded a model other than the active one and requested its index version.",
+    "edition_not_wanted": "The configured model cannot be loaded, or the index did not answer; the worker retries.",
+    "edition_progressed": "Some seconds of work on the next index version ended; `carried` tools were embedded.",
+    "edition_in_service": "The next index version equals the active one and replaced it.",
+    "edition_given_up": "The model of the next index version can no longer be loaded; a worker that starts with it "
+    "requests it again.",
+    "edition_dropped": "An index version that no process searches was deleted.",
+    "edition_changed": "Another index version is active; its model is loaded, and searches use both.",
+    "edition_not_read": "The index did not return the active version; searches use the one before.",
+    "model_unavailable": "The model of the active index version cannot be loaded: searches use keywords only.",
+    "count_failed": "The tokens of a tool could not be counted; search finds the tool, and answers list it as "
+    "uncounted.",
+    "vocabulary_unusable": "A bundled vocabulary is missing or damaged: there are no counts in this encoding.",
+    # sources
+    "server_left_out": "An entry of the `mcp.json` cannot be used; the other entries are, and an existing server "
+    "stays as it was.",
+    "config_not_followed": "The `mcp.json` cannot be used, or its servers could not be recorded; its last good "
+    "content stays valid. Logged once.",
+    "watch_started": "A watcher of Docker or Kubernetes runs.",
+    "source_followed": "The source's servers differed from the intents; this many events were recorded.",
+    "source_not_followed": "The source or the intent store does not answer; the watcher retries and takes down no "
+    "server. Logged once.",
+    "stream_lost": "The stream of changes ended or could not be opened; the watcher reopens it and lists the source.",
+    "server_not_announced": "Labels or annotations of `of` do not describe a server. Logged once.",
+    # notifications
+    "listening_started": "The notifications process runs; `listen` is the kind of servers, `most` their limit.",
+    "listening_not_started": "The notifications process could not start; `kind` is the class of the error.",
+    "listening_began": "A connection for notifications is open.",
+    "listening_ended": "A connection for notifications, or the attempt to open it, ended; it is opened again.",
+    "server_not_heard": "A server does not support notifications; the resync finds its changes. The process asks "
+    "again in about an hour.",
+    "listening_full": "More servers run than the process may connect to; the resync finds changes of the others.",
+    "listening_not_followed": "The intent store does not answer; open connections stay. Logged once.",
+    "listening_failed": "An internal error ended the connection to one server; it is opened again in an hour.",
+    # ports and metrics
+    "monitor_opened": "Metrics and readiness of this process are at this port.",
+    "monitor_not_opened": "The port for metrics could not be opened; the process works without it.",
+    "looks_not_counted": "Reconciliations run in child processes, and no process reads their metrics unless the "
+    "variable `needed` is set.",
+    "ingestion_not_ready": "`/readyz` of `toolscale serve` returned 503; `checks` names the failed checks.",
+    "index_not_ready": "`/readyz` returned 503, since the index does not answer.",
+    # the query service
+    "query_service_started": "The service listens at `url`; `authenticated`: callers need tokens.",
+    "query_service_stopped": "The service no longer listens.",
+    "query_service_failed": "The service could not start; `kind` is the class of the error.",
+    "caller_refused": "A request from `client` had an invalid token and got 401. At most ten lines a minute; "
+    "`left_out` counts refusals without a line.",
+    "keys_not_fetched": "The issuer's keys could not be fetched; known keys are used for an hour, then JWTs get 503.",
+    "auth_file_not_read": "A file of tokens or keys was edited and cannot be used; its last good content stays "
+    "valid, removed tokens included. Logged once for each edit.",
+    "page_served": "A page of `/ui` was returned; the line holds no query.",
+    "page_failed": "A page could not be rendered, since the index did not answer.",
+    "cursor_key_missing": "Redis is set, but `TOOLSCALE_CURSOR_KEY` is not: cursors only work in this process.",
+    # tools
+    "tools_found": "A `find_tool` request was answered.",
+    "searched_by_keywords": "The embedding model cannot be loaded; this search used keywords only.",
+    "find_failed": "A `find_tool` request got an error result, since the index did not answer.",
+    "tools_described": "A `describe_tool` request was answered.",
+    "tools_listed": "A page of `list_available_tools` was returned.",
+    "tool_called": "A `call_tool` request ended. `outcome` is `ok`, `tool_error` (the tool's error), `cancelled` or "
+    "the class of the error that prevented a result.",
+    "call_failed": "A built-in tool raised an unexpected error; the caller gets a general message. With a traceback "
+    "and level `error`.",
+    "connection_failed": "A connection for calls ended with an unexpected error; calls of this server fail until it "
+    "is opened again. With a traceback and level `error`.",
+    "answer_bounded": "A response exceeded `max_tokens`: it became a `summary`, `name`s or a first `page`. If "
+    "frequent, `MCP_MAX_RESPONSE_TOKENS` is too small.",
+    "rest_not_kept": "The rest of a long result could not be stored; the first page has no cursor and a warning.",
+    "pages_unreachable": "Redis did not answer for a cursor; the request got an error result.",
+    # toolsets
+    "toolset_shown": "A `get_active_toolset` request was answered; `toolset` is null without an active toolset.",
+    "toolset_written": "A toolset was created or replaced.",
+    "toolset_deleted": "A toolset was deleted.",
+    "toolset_unreachable": "A toolset could not be read or written, since the index did not answer; the request got "
+    "an error result.",
+    # savings
+    "savings_reported": "A `get_savings_report` request for this many days was answered.",
+    "savings_not_recorded": "The history did not answer; responses do not depend on it. Logged once.",
+    "savings_left_out": "This many responses are missing from the history: it was slow or down.",
+    "savings_not_read": "The history did not answer; a report got an error result, or a page has no figures.",
+    "sizes_not_kept": "The catalogue's size of today could not be read or stored. Logged once.",
+    # the demo
+    "demo_servers_left_out": "Some servers of the demo could not be installed; the demo runs without them.",
+}
