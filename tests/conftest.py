@@ -5,12 +5,17 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Generator
+from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 
 import pytest
 
 from tests.redis_server import redis_server
+from tests.support.profiles import load_profile
+from tests.support.warm import forking, shared_fork_server
+
+_SERVER = pytest.StashKey[ExitStack]()
 
 # A file system in memory, as Linux has it.
 IN_MEMORY = Path("/dev/shm")
@@ -20,7 +25,21 @@ ENOUGH_BYTES = 4 << 30
 LONGEST_FIRST = ("*/test_benchmark_*", "*/chaos/*", "*/integration/*", "*/e2e/*")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    """Prepare a run; xdist's workers share one fork server."""
+    write_into_memory()
+    load_profile()
+    if config.getoption("numprocesses", None):
+        config.stash[_SERVER] = running = ExitStack()
+        running.enter_context(shared_fork_server())
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the fork server, and with it what still runs."""
+    config.stash.get(_SERVER, ExitStack()).close()
+
+
+def write_into_memory() -> None:
     """Let the tests and their processes write into memory where it holds them: making an index costs a tenth there."""
     if "TMPDIR" not in os.environ and _holds_them(IN_MEMORY):
         os.environ["TMPDIR"] = tempfile.tempdir = str(IN_MEMORY)
@@ -54,6 +73,13 @@ def no_qdrant_server() -> Generator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("QDRANT_URL", "TOOLSCALE_QDRANT_URL"):
             patch.delenv(name, raising=False)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_processes() -> Generator[None]:
+    """Fork the programs under test from a server that has imported them; it starts with the first one, or xdist."""
+    with forking():
         yield
 
 

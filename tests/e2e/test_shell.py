@@ -19,6 +19,7 @@ import pytest
 from shared.settings import load_settings
 from tests.hostile.processes import good_stdio
 from tests.redis_server import free_port
+from tests.support import warm
 from tests.waiting import eventually
 from workers.intents import open_intents
 
@@ -54,7 +55,7 @@ def environment_of(directory: Path, **environment: str) -> dict[str, str]:
 
 def run(directory: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command, known = [TOOLSCALE, *arguments], environment_of(directory, **environment)
-    return subprocess.run(command, env=known, capture_output=True, text=True, timeout=60, check=False)
+    return warm.run(command, env=known)
 
 
 def said(directory: Path, *arguments: str, **environment: str) -> str:

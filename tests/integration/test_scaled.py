@@ -29,6 +29,7 @@ from tests.hostile.processes import good_stdio
 from tests.hostile.scripted_http import Exchange, ScriptedServer, scripted_http
 from tests.processes import Composition
 from tests.redis_server import free_port
+from tests.support.warm import run
 from tests.waiting import eventually
 from workers.intents.redis_store import RedisIntents, connect
 from workers.intents.transitions import Pace
@@ -265,9 +266,7 @@ def _flower(port: int, path: str) -> str:
 
 def _toolscale(composition: Composition, *arguments: str) -> subprocess.CompletedProcess[str]:
     program = str(Path(sys.executable).with_name("toolscale"))
-    return subprocess.run(
-        [program, *arguments], env=composition.environment, capture_output=True, text=True, timeout=60, check=False
-    )
+    return run([program, *arguments], env=composition.environment)
 
 
 def _desired(intents: RedisIntents, server_id: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from tests.hostile.messages import one_page, tool
 from tests.hostile.scripted_http import ScriptedServer, scripted_http
 from tests.processes import Composition, Running
 from tests.redis_server import free_port
+from tests.support.warm import run
 from tests.waiting import eventually
 from workers.tasks import ACCEPT_EVENT
 
@@ -70,12 +70,9 @@ def test_one_trace_leads_from_the_command_that_emits_to_the_points_and_to_the_se
     composition: Composition, collector: Collector, server: ScriptedServer
 ) -> None:
     with composition.worker() as worker:
-        emitted = subprocess.run(
+        emitted = run(
             [sys.executable, "-m", "toolscale", "emit", "up", "files", "--url", server.url],
             env=composition.environment,
-            capture_output=True,
-            timeout=60,
-            check=False,
         )
         assert emitted.returncode == 0, emitted.stderr
         eventually(lambda: collector.named("upsert") and collector.named("look"), 30, what=worker.output())

@@ -1,4 +1,4 @@
-"""A process that imports the heavy modules once and forks each program under test: `python -m tests.support.fork_server`.
+"""Imports the heavy modules once and forks each program under test: `python -m tests.support.fork_server`.
 
 The server has one thread and loads no model, so that a fork is safe. It is the parent of the programs: it waits for
 them and writes their exit codes. When a client goes, its programs are killed; when the server goes, all are.
@@ -60,11 +60,11 @@ PRELOADED = (
     "toolscale.serve",
 )
 # What libraries in C, and Python itself, read when they are loaded.
-READ_BY_C = ("PYTHON", "LD_", "OPENBLAS_", "OMP_", "MALLOC_", "GLIBC_", "LC_", "LANG")
+READ_BY_C = ("PYTHON", "LD_", "OPENBLAS_", "OMP_", "MALLOC_", "GLIBC_", "LC_")
 # The server gives a child its path, its habit of writing bytecode and its buffers, as these say.
 HEEDED = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
-# Read for directories and styles that no service uses.
-OF_NO_MATTER = frozenset({"HOME", "PATH"})
+# Read for directories that no import opens, and for terminals that no program under test has.
+OF_NO_MATTER = ("HOME", "LANG", "TERM")
 
 MOST_BYTES = 1 << 20
 MOST_FDS = 64
@@ -221,7 +221,8 @@ def preload() -> dict[str, str | None]:
                 yield name
 
         def __getitem__(self, name: str) -> str:
-            if (copied.pop() if copied else "") != name:  # a copy of all, for a child, is no look at one
+            is_copy = (copied.pop() if copied else "") == name  # all are copied for a child: that is no look at one
+            if not is_copy and name not in OF_NO_MATTER:
                 read[name] = os.environb.get(os.fsencode(name), b"").decode() or None
             return str(super().__getitem__(name))
 
@@ -240,7 +241,7 @@ def main() -> Program | None:
     """Preload and serve; in a forked child, return its program."""
     listener, control = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
     read = preload()
-    assert len(os.listdir("/proc/self/task")) == 1, "a thread runs: forks would not be safe"
+    assert len(list(Path("/proc/self/task").iterdir())) == 1, "a thread runs: forks would not be safe"
     gc.collect()
     gc.freeze()
     return ForkServer(listener, control, read).serve()
@@ -317,12 +318,13 @@ def _reopen_standard_streams() -> None:
     is_unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
 
     def opened(fd: int, errors: str = "strict", *, by_line: bool = False) -> io.TextIOWrapper:
-        raw = open(fd, "wb", buffering=0 if is_unbuffered else -1, closefd=False)
+        raw = open(fd, "wb", buffering=0 if is_unbuffered else -1, closefd=False)  # noqa: SIM115  # for the whole run
         return io.TextIOWrapper(
             raw, encoding="utf-8", errors=errors, line_buffering=by_line, write_through=is_unbuffered
         )
 
-    sys.stdin = sys.__stdin__ = io.TextIOWrapper(open(0, "rb", closefd=False), encoding="utf-8")
+    given = open(0, "rb", closefd=False)  # noqa: SIM115  # for the whole run
+    sys.stdin = sys.__stdin__ = io.TextIOWrapper(given, encoding="utf-8")
     sys.stdout = sys.__stdout__ = opened(1)
     sys.stderr = sys.__stderr__ = opened(2, "backslashreplace", by_line=True)
 

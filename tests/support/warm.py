@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -26,6 +26,8 @@ from tests.support import fork_server
 ROOT = Path(__file__).parents[2]
 # Names the socket of the server that xdist's workers share.
 ADDRESS = "TOOLSCALE_TESTS_FORK_SERVER"
+# Elsewhere libraries of the system start threads, and do not outlive a fork.
+IS_POSSIBLE = sys.platform == "linux"
 
 Output = IO[bytes] | int
 
@@ -129,7 +131,12 @@ class Server:
         )
 
     def fork(
-        self, arguments: Sequence[str], environment: Mapping[str, str], cwd: Path, stdio: Sequence[int], fds: Sequence[int]
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: Path,
+        stdio: Sequence[int],
+        fds: Sequence[int],
     ) -> Forked:
         """Fork a program with these standard streams; `fds` keep their numbers."""
         request: fork_server.Request = {
@@ -141,9 +148,7 @@ class Server:
         status, written = os.pipe()
         rights = array.array("i", [written, *stdio, *fds])
         try:
-            self._connection.sendmsg(
-                [json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)]
-            )
+            self._connection.sendmsg([json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
         finally:
             os.close(written)
         return Forked(status, arguments)
@@ -153,44 +158,81 @@ class Server:
         self._connection.close()
 
 
-_servers: list[Server] = []
-
-
 @contextmanager
 def fork_server_running() -> Generator[str]:
     """Run a fork server until the block ends; yield its address."""
-    with tempfile.TemporaryDirectory(prefix="fork-") as directory:
+    # a socket's path is short: the directory does not lie in that of the tests
+    with tempfile.TemporaryDirectory(prefix="fork-", dir="/tmp") as directory:
         address = f"{directory}/socket"
         control, theirs = socket.socketpair()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener, control, theirs:
-            listener.bind(address)
-            listener.listen(64)
-            environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-            process = subprocess.Popen(
-                [sys.executable, "-m", fork_server.__name__, str(listener.fileno()), str(theirs.fileno())],
-                pass_fds=[listener.fileno(), theirs.fileno()],
-                env={**environment, "OPENBLAS_NUM_THREADS": "1"},  # else numpy starts threads
-                cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
-            for each in (listener, theirs):
-                each.close()  # where the server ends, its clients must see that
-            try:
-                yield address
-            finally:
-                control.close()
-                process.wait(60)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listener.bind(address)
+        listener.listen(64)
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        process = subprocess.Popen(
+            [sys.executable, "-m", fork_server.__name__, str(listener.fileno()), str(theirs.fileno())],
+            pass_fds=[listener.fileno(), theirs.fileno()],
+            env={**environment, "OPENBLAS_NUM_THREADS": "1"},  # else numpy starts threads
+            cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        for each in (listener, theirs):
+            each.close()  # where the server ends, its clients must see that
+        try:
+            yield address
+        finally:
+            control.close()
+            process.wait(60)
 
 
 @contextmanager
-def forking(address: str) -> Generator[None]:
-    """Let `start` and `run` fork from this server until the block ends."""
-    server = Server(address)
-    _servers.append(server)
+def shared_fork_server() -> Generator[None]:
+    """Run a fork server for this process and those that it starts."""
+    if not IS_POSSIBLE or ADDRESS in os.environ:
+        yield
+        return
+    with fork_server_running() as address:
+        os.environ[ADDRESS] = address
+        try:
+            yield
+        finally:
+            del os.environ[ADDRESS]
+
+
+class _Forking:
+    """The server that `start` and `run` fork from, once the first program asks for it."""
+
+    def __init__(self) -> None:
+        self._opened = ExitStack()
+        self._opening = threading.Lock()
+        self._server: Server | None = None
+        self.is_on = False
+
+    def server(self) -> Server | None:
+        """Return the server, or None where programs start as new interpreters."""
+        with self._opening:
+            if self.is_on and self._server is None:
+                address = os.environ.get(ADDRESS) or self._opened.enter_context(fork_server_running())
+                self._server = self._opened.enter_context(closing(Server(address)))
+            return self._server
+
+    def close(self) -> None:
+        """Kill what still runs."""
+        self.is_on = False
+        self._server = None
+        self._opened.close()
+
+
+_forking = _Forking()
+
+
+@contextmanager
+def forking() -> Generator[None]:
+    """Let `start` and `run` fork until the block ends, where the machine can."""
+    _forking.is_on = IS_POSSIBLE
     try:
         yield
     finally:
-        _servers.remove(server)
-        server.close()
+        _forking.close()
 
 
 def start(
@@ -206,7 +248,8 @@ def start(
     """Start a command in a session of its own; a Python program is forked where a server suits it."""
     environment = dict(os.environ if env is None else env)
     arguments = _of_python(command)
-    if arguments is None or not _servers or not _servers[-1].suits(environment):
+    server = _forking.server() if arguments else None
+    if arguments is None or server is None or not server.suits(environment):
         return subprocess.Popen(
             command, env=environment, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr,
             pass_fds=pass_fds, start_new_session=True,
@@ -215,7 +258,7 @@ def start(
         inputs = nothing.fileno() if stdin == subprocess.DEVNULL else _number(stdin, 0)
         out = _number(stdout, 1)
         err = out if stderr == subprocess.STDOUT else _number(stderr, 2)
-        return _servers[-1].fork(arguments, environment, cwd or Path.cwd(), [inputs, out, err], pass_fds)
+        return server.fork(arguments, environment, cwd or Path.cwd(), [inputs, out, err], pass_fds)
 
 
 def run(
