@@ -15,7 +15,7 @@ from tests.redis_server import free_port
 from tests.telling import Telling, telling
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 
 @contextmanager

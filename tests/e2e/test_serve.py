@@ -79,6 +79,7 @@ def test_an_agent_that_starts_it_over_stdio_finds_the_tools(config: Path) -> Non
     assert answer["tools"][0]["server"] == "good"
 
 
+@pytest.mark.slow
 def test_it_says_how_to_connect_a_client(config: Path) -> None:
     with serving(config) as (running, url):
         output = running.output()
@@ -89,6 +90,7 @@ def test_it_says_how_to_connect_a_client(config: Path) -> None:
     assert block["mcpServers"]["toolscale"]["url"] == url
 
 
+@pytest.mark.slow
 def test_after_a_crash_the_catalogue_is_there_at_once_and_nothing_is_embedded_again(config: Path) -> None:
     with serving(config) as (first, url):
         eventually(lambda: '"event": "server_indexed"' in first.output(), 60, what=first.output())
@@ -105,6 +107,7 @@ def test_after_a_crash_the_catalogue_is_there_at_once_and_nothing_is_embedded_ag
     assert after["token_metrics"] == before["token_metrics"]
 
 
+@pytest.mark.slow
 def test_a_second_process_on_the_same_data_is_told_so(config: Path) -> None:
     with (
         serving(config),

@@ -84,6 +84,7 @@ def test_bash_completes_the_ids_of_announced_servers(tmp_path: Path, typed: str)
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.slow
 def test_colours_are_for_terminals_and_not_for_those_who_want_none(tmp_path: Path) -> None:
     piped = said(tmp_path, "doctor")
     terminal = said(tmp_path, "doctor", FORCE_COLOR="1")
@@ -148,6 +149,7 @@ def test_whoever_interrupts_a_wait_gets_no_traceback(tmp_path: Path) -> None:
     assert process.returncode == 130
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loading", "after_s"), [("toolscale.app", 0), ("toolscale.settling", 0), ("toolscale.settling", 0.4)]
 )
@@ -160,6 +162,7 @@ def test_a_lost_interrupt_ends_the_command_all_the_same(tmp_path: Path, loading:
     assert process.returncode == 130
 
 
+@pytest.mark.slow
 def test_a_service_on_a_terminal_speaks_to_people_and_logs_what_they_must_know_alone(tmp_path: Path) -> None:
     config = tmp_path / "mcp.json"
     good = good_stdio()

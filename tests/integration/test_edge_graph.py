@@ -31,6 +31,7 @@ from shared.index.edge_place import POINTER, Current, current
 from shared.index.edge_shard import MAX_MEANWHILE, LiveShard
 from shared.index.points import VectorSchema
 from tests.fakes import DIMENSION, FakeIndex, asking, closest, embedded, make_tool
+from tests.support.profiles import examples
 from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -234,6 +235,7 @@ def test_a_graph_that_was_overtaken_by_writes_is_built_once_they_end(tmp_path: P
         eventually(lambda: _has_graph(tmp_path), within_s=60)
 
 
+@pytest.mark.slow
 def test_every_confirmed_write_survives_kills_while_graphs_are_built_and_taken(tmp_path: Path) -> None:
     written, places = 0, set[str]()
     for is_taken in (False, True, False, True):
@@ -359,9 +361,10 @@ def exchanged(tmp_path: Path) -> Iterator[Exchanged]:
         yield opened
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)  # each example waits for a disk several times
 # all examples are to share an index, which goes on building after the last one until it is closed
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(6), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(before=steps, during=steps, after=steps)
 def test_an_exchange_keeps_all_writes_before_during_and_after_it(
     exchanged: Exchanged, before: list[Step], during: list[Step], after: list[Step]

@@ -25,7 +25,7 @@ from tests.waiting import eventually
 from toolscale.embedded import Embedded, run_embedded
 from workers.migration import migrate
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 ROOT = Path(__file__).parents[2]
 SERVERS = [f"server-{number:02}" for number in range(40)]

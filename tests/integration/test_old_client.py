@@ -13,6 +13,8 @@ from tests.http_callers import entry, token_file
 from tests.integration.test_auth_processes import CALL, COMMANDS, serving
 from toolscale.demo_servers import LEGACY
 
+pytestmark = pytest.mark.slow
+
 CLIENT = """
 import asyncio, importlib.metadata, json, sys
 from mcp import ClientSession

@@ -24,6 +24,8 @@ from workers.intents.redis_store import RedisIntents, connect
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.transitions import Pace
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray

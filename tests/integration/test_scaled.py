@@ -125,6 +125,7 @@ def test_tools_are_there_in_the_end_when_the_worker_is_killed_in_mid_task(
     assert held(composition.directory) == truth("files", "read_file", "write_file")
 
 
+@pytest.mark.slow
 def test_a_storm_costs_two_looks_at_once_and_the_third_comes_by_itself_in_its_time(
     composition: Composition, intents: RedisIntents, producer: Celery
 ) -> None:
@@ -145,6 +146,7 @@ def test_a_storm_costs_two_looks_at_once_and_the_third_comes_by_itself_in_its_ti
     assert 2 <= server.methods.count("tools/list") <= 3 + took_s / spacing_s
 
 
+@pytest.mark.slow
 def test_a_recorded_event_whose_message_was_lost_is_found_by_the_sweep(
     composition: Composition, intents: RedisIntents
 ) -> None:
@@ -156,6 +158,7 @@ def test_a_recorded_event_whose_message_was_lost_is_found_by_the_sweep(
             eventually(is_committed(intents, "files"), 60, what=worker.output())
 
 
+@pytest.mark.slow
 def test_a_storm_of_events_for_one_server_costs_few_listings(
     composition: Composition, intents: RedisIntents, producer: Celery
 ) -> None:
@@ -209,6 +212,7 @@ def test_emit_records_the_event_and_a_worker_acts_on_it(composition: Composition
     assert "files: recorded as generation 1 (running); a worker was woken." in emitted.stdout
 
 
+@pytest.mark.slow
 def test_emit_keeps_the_event_while_no_worker_runs(composition: Composition, intents: RedisIntents) -> None:
     with gated("read_file") as (server, _, gate):
         gate.set()
@@ -218,6 +222,7 @@ def test_emit_keeps_the_event_while_no_worker_runs(composition: Composition, int
             eventually(is_committed(intents, "files"), 60, what=worker.output())
 
 
+@pytest.mark.slow
 def test_a_worker_announces_the_servers_of_the_operators_file(own_redis_url: str, tmp_path: Path) -> None:
     target = good_stdio()
     config = tmp_path / "mcp.json"
@@ -230,6 +235,7 @@ def test_a_worker_announces_the_servers_of_the_operators_file(own_redis_url: str
         worker.wait_for("bad: expected a 'command' (stdio) or a 'url' (HTTP)")
 
 
+@pytest.mark.slow
 def test_an_endpoint_outside_the_allow_list_is_not_dialled(
     composition: Composition, intents: RedisIntents, producer: Celery
 ) -> None:
@@ -240,6 +246,7 @@ def test_an_endpoint_outside_the_allow_list_is_not_dialled(
         eventually(lambda: _failures(intents, "metadata") >= 1)
 
 
+@pytest.mark.slow
 def test_flower_shows_the_task_and_its_server(
     composition: Composition, intents: RedisIntents, producer: Celery
 ) -> None:

@@ -14,6 +14,7 @@ from shared.index.edge import open_edge
 from shared.index.edge_graph import Graphs
 from shared.index.qdrant import QdrantIndex
 from tests.fakes import DIMENSION, asking, closest, embedded, make_tool
+from tests.support.profiles import examples
 
 SERVERS, GROUPS = ("a", "b", "c"), ("x", "y", "z")
 STATUSES: tuple[Status, ...] = ("running", "stopped", "quarantined")
@@ -54,7 +55,7 @@ def index(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield index
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @example(fleet=[], scope=Scope(), encoding="cl100k_base")
 @given(fleet=fleets, scope=scopes, encoding=st.sampled_from(ENCODINGS))
 def test_answers_equal_a_recount(

@@ -78,6 +78,7 @@ def test_what_was_found_is_judged_by_its_score(ours: list[float], exact: list[fl
     assert share_found(ours, exact, k) == share
 
 
+@pytest.mark.slow
 def test_a_small_index_is_measured_with_and_without_a_graph_and_finds_all_by_it(tmp_path: Path) -> None:
     embedder = FakeEmbedder()
     subject = Subject(tmp_path / "index", QUICK, embedder, ["tool 1 2", "tool 0 3"])
