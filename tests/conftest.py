@@ -12,6 +12,7 @@ from types import FrameType
 import pytest
 
 from tests.redis_server import redis_server
+from tests.support.fake_redis import FakeRedisServer
 from tests.support.profiles import load_profile
 from tests.support.warm import forking, shared_fork_server
 
@@ -102,6 +103,12 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
     """A real Redis for the whole run; a test that needs it empty says so."""
     with redis_server(tmp_path_factory.mktemp("redis")) as url:
         yield url
+
+
+@pytest.fixture
+def fake_redis() -> FakeRedisServer:
+    """A fake Redis for one test alone; it needs no program."""
+    return FakeRedisServer()
 
 
 @pytest.fixture

@@ -324,9 +324,9 @@ def _reopen_standard_streams() -> None:
         )
 
     given = open(0, "rb", closefd=False)  # noqa: SIM115  # for the whole run
-    sys.stdin = sys.__stdin__ = io.TextIOWrapper(given, encoding="utf-8")
-    sys.stdout = sys.__stdout__ = opened(1)
-    sys.stderr = sys.__stderr__ = opened(2, "backslashreplace", by_line=True)
+    sys.stdin = io.TextIOWrapper(given, encoding="utf-8")
+    sys.stdout = opened(1)
+    sys.stderr = opened(2, "backslashreplace", by_line=True)
 
 
 def _run(what: str, argv: list[str], first_of_path: str, how: Callable[[str], object]) -> None:
