@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypedDict
 
 # The imports of the services, without `workers.app`, which reads the settings when it is imported, and without
@@ -132,7 +133,7 @@ class ForkServer:
         self._wake.setblocking(False)
         self._woken.setblocking(False)
         signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGCHLD, _wake)
         for readable in (self._listener, self._control, self._woken):
             self._selector.register(readable, selectors.EVENT_READ, None)
         while not self._is_over:
@@ -226,7 +227,7 @@ def preload() -> dict[str, str | None]:
                 read[name] = os.environb.get(os.fsencode(name), b"").decode() or None
             return str(super().__getitem__(name))
 
-    os.environ.__class__ = Recording  # type: ignore[assignment]
+    os.environ.__class__ = Recording
     try:
         for name in PRELOADED:
             importlib.import_module(name)
@@ -245,6 +246,10 @@ def main() -> Program | None:
     gc.collect()
     gc.freeze()
     return ForkServer(listener, control, read).serve()
+
+
+def _wake(_number: int, _frame: FrameType | None) -> None:
+    """Do nothing: that a signal came is written to the wakeup descriptor."""
 
 
 def _receive(connection: socket.socket) -> tuple[bytes, list[int]]:
