@@ -70,6 +70,7 @@ def test_an_agent_finds_the_configured_servers_tools_over_http(config: Path, mod
         assert running.stop() == 0
 
 
+@pytest.mark.cold
 def test_an_agent_that_starts_it_over_stdio_finds_the_tools(config: Path) -> None:
     environment = {"TOOLSCALE_DATA_DIR": str(config.parent), "PATH": os.environ["PATH"]}
     arguments = ["-m", "toolscale", "serve", "--stdio", "--config", str(config)]

@@ -205,8 +205,9 @@ class ForkServer:
     @staticmethod
     def _kill_all(client: Client) -> None:
         for pid in client.status_pipes:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
+            for kill in (os.kill, os.killpg):  # a child that was just forked has no group yet
+                with contextlib.suppress(ProcessLookupError):
+                    kill(pid, signal.SIGKILL)
 
 
 def preload() -> dict[str, str | None]:
@@ -325,7 +326,11 @@ def _reopen_standard_streams() -> None:
     def opened(fd: int, errors: str = "strict", *, by_line: bool = False) -> io.TextIOWrapper:
         raw = open(fd, "wb", buffering=0 if is_unbuffered else -1, closefd=False)  # noqa: SIM115  # for the whole run
         return io.TextIOWrapper(
-            raw, encoding="utf-8", errors=errors, line_buffering=by_line, write_through=is_unbuffered
+            raw,
+            encoding="utf-8",
+            errors=errors,
+            line_buffering=by_line and not is_unbuffered,
+            write_through=is_unbuffered,
         )
 
     given = open(0, "rb", closefd=False)  # noqa: SIM115  # for the whole run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 DEFAULT = "ci"
 _EXAMPLES = {"dev": 20, DEFAULT: 100, "nightly": 1000}
@@ -13,7 +13,12 @@ _EXAMPLES = {"dev": 20, DEFAULT: 100, "nightly": 1000}
 def load_profile() -> None:
     """Load the profile that the environment names."""
     for name, examples in _EXAMPLES.items():
-        settings.register_profile(name, settings(), max_examples=examples)
+        settings.register_profile(
+            name,
+            settings(),
+            max_examples=examples,
+            suppress_health_check=[HealthCheck.too_slow],  # it blames the machine's other work on the test
+        )
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", DEFAULT))
 
 

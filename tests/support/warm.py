@@ -25,7 +25,7 @@ from tests.support import fork_server
 
 ROOT = Path(__file__).parents[2]
 # Names the socket of the server that xdist's workers share.
-ADDRESS = "TOOLSCALE_TESTS_FORK_SERVER"
+ADDRESS = "FORK_SERVER_OF_TESTS"
 # Elsewhere libraries of the system start threads, and do not outlive a fork.
 IS_POSSIBLE = sys.platform == "linux"
 
@@ -116,13 +116,19 @@ class Server:
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._connection.connect(address)
         self._read: dict[str, str | None] | None = None
+        self._greeting = threading.Lock()
+
+    def wait_until_ready(self) -> None:
+        """Return once the server has imported all."""
+        with self._greeting:
+            if self._read is None:
+                hello = self._connection.recv(fork_server.MOST_BYTES)
+                assert hello, "the fork server ended"
+                self._read = json.loads(hello)
 
     def suits(self, environment: Mapping[str, str]) -> bool:
         """Return whether the imports would have gone the same way with this environment."""
-        if self._read is None:
-            hello = self._connection.recv(fork_server.MOST_BYTES)
-            assert hello, "the fork server ended"
-            self._read = json.loads(hello)
+        self.wait_until_ready()
         names = {*os.environ, *environment}
         return (
             all((environment.get(name) or None) == value for name, value in (self._read or {}).items())
@@ -185,6 +191,14 @@ def fork_server_running() -> Generator[str]:
 
 
 @contextmanager
+def forking_from(address: str) -> Generator[Server]:
+    """Connect to a server; what it still runs at the end is killed."""
+    with closing(Server(address)) as server:
+        server.wait_until_ready()
+        yield server
+
+
+@contextmanager
 def shared_fork_server() -> Generator[None]:
     """Run a fork server for this process and those that it starts."""
     if not IS_POSSIBLE or ADDRESS in os.environ:
@@ -210,7 +224,9 @@ class _Forking:
     def server(self) -> Server | None:
         """Return the server, or None where programs start as new interpreters."""
         with self._opening:
-            if self.is_on and self._server is None:
+            if not self.is_on:
+                return None
+            if self._server is None:
                 address = os.environ.get(ADDRESS) or self._opened.enter_context(fork_server_running())
                 self._server = self._opened.enter_context(closing(Server(address)))
             return self._server
@@ -233,6 +249,16 @@ def forking() -> Generator[None]:
         yield
     finally:
         _forking.close()
+
+
+@contextmanager
+def cold_starts() -> Generator[None]:
+    """Let `start` and `run` start new interpreters until the block ends, as a person does."""
+    was_on, _forking.is_on = _forking.is_on, False
+    try:
+        yield
+    finally:
+        _forking.is_on = was_on
 
 
 def start(
