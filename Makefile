@@ -5,9 +5,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CHART := deploy/helm/requirements.lock
 CHART_READY := $(VENV)/.chart-ready
+COMPILED := $(VENV)/.compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-qdrant check lint types docs docs-check docs-transcripts docs-screenshots format lock bench bench-answers bench-fleet bench-retrieval bench-peers bench-search shape chaos clean
+.PHONY: help demo test test-all test-qdrant check lint types docs docs-check docs-transcripts docs-screenshots format lock bench bench-answers bench-fleet bench-retrieval bench-peers bench-search shape chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -38,12 +39,21 @@ $(CHART_READY): $(CHART) $(READY)
 demo: $(READY) ## run the main job on real MCP servers, and end
 	@$(BIN)/toolscale demo
 
+# Without it each new interpreter would compile all that it imports, where PYTHONDONTWRITEBYTECODE is set.
+$(COMPILED): $(CHART_READY)
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib || true
+	@touch $@
+
 # Most tests wait for processes that they started, so there are more than cores; a file's tests share those, so they stay together.
 # Files keep the order that tests/conftest.py gives them: else those of few tests, which are the longest, come last.
 TEST_PROCESSES ?= 4
+PYTEST := $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
-test: $(CHART_READY) ## all tests; those that need Redis start it, where redis-server is installed
-	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+test: $(COMPILED) ## the tests of a working day, in minutes: all units and a case of each kind of process
+	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-dev} $(PYTEST) -m "not slow"
+
+test-all: $(COMPILED) ## all tests; those that need Redis start it, where redis-server is installed
+	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(PYTEST)
 
 test-qdrant: $(READY) ## the tests that have the Qdrant server at QDRANT_URL to themselves, and wipe it
 	@$(BIN)/python -m pytest tests/chaos tests/integration/deploy/test_composition.py

@@ -5,12 +5,18 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Generator
+from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 
 import pytest
 
+from tests.support.fake_redis import FakeRedisServer
+from tests.support.profiles import load_profile
 from tests.support.redis_server import redis_server
+from tests.support.warm import forking, shared_fork_server
+
+_SERVER = pytest.StashKey[ExitStack]()
 
 # A file system in memory, as Linux has it.
 IN_MEMORY = Path("/dev/shm")
@@ -20,7 +26,21 @@ ENOUGH_BYTES = 4 << 30
 LONGEST_FIRST = ("*/test_benchmark_*", "*/chaos/*", "*/integration/*", "*/e2e/*")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    """Prepare a run; xdist's workers share one fork server."""
+    write_into_memory()
+    load_profile()
+    if config.getoption("numprocesses", None):
+        config.stash[_SERVER] = running = ExitStack()
+        running.enter_context(shared_fork_server())
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the fork server, and with it what still runs."""
+    config.stash.get(_SERVER, ExitStack()).close()
+
+
+def write_into_memory() -> None:
     """Let the tests and their processes write into memory where it holds them: making an index costs a tenth there."""
     if "TMPDIR" not in os.environ and _holds_them(IN_MEMORY):
         os.environ["TMPDIR"] = tempfile.tempdir = str(IN_MEMORY)
@@ -58,6 +78,13 @@ def no_qdrant_server() -> Generator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def warm_processes() -> Generator[None]:
+    """Fork the programs under test from a server that has imported them; it starts with the first one, or xdist."""
+    with forking():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def interruptible_processes() -> Generator[None]:
     """Have what tests start heed SIGINT: a run in the background of a script ignores it, and hands that on."""
     before = signal.getsignal(signal.SIGINT)
@@ -76,6 +103,12 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
     """A real Redis for the whole run; a test that needs it empty says so."""
     with redis_server(tmp_path_factory.mktemp("redis")) as url:
         yield url
+
+
+@pytest.fixture
+def fake_redis() -> FakeRedisServer:
+    """A fake Redis for one test alone; it needs no program."""
+    return FakeRedisServer()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tests.chaos.plan import SHORT
 from tests.support.qdrant_server import own_qdrant_url
 from tests.support.redis_server import PROGRAM
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 QDRANT_URL = own_qdrant_url()  # other tests do not see it
 

@@ -78,6 +78,7 @@ def _everything() -> dict[str, Any]:
     return {"find": found, "ls": listed, "show": answer("show", "good")}
 
 
+@pytest.mark.slow
 def test_an_index_in_use_by_a_process_that_does_not_answer_is_said_to_be(config: Path) -> None:
     with serving(config) as (running, _):
         eventually(lambda: '"event": "server_indexed"' in running.output(), 60, what=running.output())
@@ -92,6 +93,7 @@ def test_an_index_in_use_by_a_process_that_does_not_answer_is_said_to_be(config:
     assert "Tools and tokens are not known" in listed.stderr
 
 
+@pytest.mark.slow
 def test_for_people_there_are_tables_and_a_name_that_is_misspelt_names_the_near_ones(config: Path) -> None:
     with serving(config) as (running, url):
         eventually(lambda: '"event": "server_indexed"' in running.output(), 60, what=running.output())
@@ -111,6 +113,7 @@ def test_a_service_that_is_not_there_is_named() -> None:
         run("find", "anything", "--url", "http://127.0.0.1:1")
 
 
+@pytest.mark.slow
 def test_a_service_that_wants_a_token_is_shown_one_and_says_so_without(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TOOLSCALE = str(Path(sys.executable).with_name("toolscale"))
 
-pytestmark = [pytest.mark.index, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.index, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

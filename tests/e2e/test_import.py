@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 from tests.e2e.test_serve import ask
 from tests.support.hostile.processes import good_stdio
 from tests.support.processes import Composition
+from tests.support.warm import run
 
 
 def test_the_servers_of_a_client_are_imported_and_served(tmp_path: Path) -> None:
@@ -27,15 +27,17 @@ def test_the_servers_of_a_client_are_imported_and_served(tmp_path: Path) -> None
     }
     composition = Composition("", tmp_path, environment)
 
-    done = subprocess.run(
+    done = run(
         [sys.executable, "-m", "toolscale", "import", "--apply"],
-        env=composition.environment, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
+        env=composition.environment,
+        cwd=tmp_path,
+    )
     with composition.run("serve", "-m", "toolscale", "serve", "--port", "0") as running:
         running.wait_for("query_service_started")
         url = re.search(r"http://127\.0\.0\.1:\d+/mcp", running.output())
         assert url
         answer = ask(url.group())
 
+    assert done.returncode == 0, done.stderr
     assert "good: added (Claude Desktop" in done.stdout
     assert answer["tools"][0]["server"] == "good"

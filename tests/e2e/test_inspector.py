@@ -72,6 +72,7 @@ def inspect(program: Path, url: str, era: str, tmp_path: Path) -> Inspect:
     return run
 
 
+@pytest.mark.slow
 def test_it_speaks_the_revision_that_it_was_told_to(inspect: Inspect, era: str) -> None:
     assert inspect("initialize")["protocolVersion"] == REVISIONS[era]
 
@@ -82,6 +83,7 @@ def test_it_lists_our_tools_and_finds_no_fault_with_their_schemas(inspect: Inspe
     assert {"find_tool", "describe_tool", "call_tool", "list_available_tools"} <= {tool["name"] for tool in tools}
 
 
+@pytest.mark.slow
 def test_it_finds_describes_and_calls_a_tool(inspect: Inspect) -> None:
     def called(tool: str, **arguments: Any) -> dict[str, Any]:
         return inspect("tools/call", "--tool-name", tool, "--tool-args-json", json.dumps(arguments))

@@ -16,7 +16,7 @@ from tests.support.processes import Composition, Running
 from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 
 @contextmanager

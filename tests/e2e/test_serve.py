@@ -70,6 +70,7 @@ def test_an_agent_finds_the_configured_servers_tools_over_http(config: Path, mod
         assert running.stop() == 0
 
 
+@pytest.mark.cold
 def test_an_agent_that_starts_it_over_stdio_finds_the_tools(config: Path) -> None:
     environment = {"TOOLSCALE_DATA_DIR": str(config.parent), "PATH": os.environ["PATH"]}
     arguments = ["-m", "toolscale", "serve", "--stdio", "--config", str(config)]
@@ -79,6 +80,7 @@ def test_an_agent_that_starts_it_over_stdio_finds_the_tools(config: Path) -> Non
     assert answer["tools"][0]["server"] == "good"
 
 
+@pytest.mark.slow
 def test_it_says_how_to_connect_a_client(config: Path) -> None:
     with serving(config) as (running, url):
         output = running.output()
@@ -89,6 +91,7 @@ def test_it_says_how_to_connect_a_client(config: Path) -> None:
     assert block["mcpServers"]["toolscale"]["url"] == url
 
 
+@pytest.mark.slow
 def test_after_a_crash_the_catalogue_is_there_at_once_and_nothing_is_embedded_again(config: Path) -> None:
     with serving(config) as (first, url):
         eventually(lambda: '"event": "server_indexed"' in first.output(), 60, what=first.output())
@@ -105,6 +108,7 @@ def test_after_a_crash_the_catalogue_is_there_at_once_and_nothing_is_embedded_ag
     assert after["token_metrics"] == before["token_metrics"]
 
 
+@pytest.mark.slow
 def test_a_second_process_on_the_same_data_is_told_so(config: Path) -> None:
     with (
         serving(config),

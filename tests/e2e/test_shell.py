@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from shared.settings import load_settings
+from tests.support import warm
 from tests.support.hostile.processes import good_stdio
 from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
@@ -35,7 +36,7 @@ def environment_of(directory: Path, **environment: str) -> dict[str, str]:
 
 def run(directory: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command, known = [TOOLSCALE, *arguments], environment_of(directory, **environment)
-    return subprocess.run(command, env=known, capture_output=True, text=True, timeout=60, check=False)
+    return warm.run(command, env=known)
 
 
 def said(directory: Path, *arguments: str, **environment: str) -> str:
@@ -64,6 +65,7 @@ def test_bash_completes_the_ids_of_announced_servers(tmp_path: Path, typed: str)
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.slow
 def test_colours_are_for_terminals_and_not_for_those_who_want_none(tmp_path: Path) -> None:
     piped = said(tmp_path, "doctor")
     terminal = said(tmp_path, "doctor", FORCE_COLOR="1")
@@ -128,6 +130,7 @@ def test_whoever_interrupts_a_wait_gets_no_traceback(tmp_path: Path) -> None:
     assert process.returncode == 130
 
 
+@pytest.mark.slow
 def test_a_service_on_a_terminal_speaks_to_people_and_logs_what_they_must_know_alone(tmp_path: Path) -> None:
     config = tmp_path / "mcp.json"
     good = good_stdio()

@@ -35,6 +35,7 @@ from tests.property.test_group_properties import (
 )
 from tests.support.calling import text_of, upstreams_to
 from tests.support.fakes import FakeEmbedder, make_tool
+from tests.support.profiles import examples
 
 Page = dict[str, Any]
 Turn = Callable[[Client, str | None], Awaitable[Page]]
@@ -141,7 +142,7 @@ def all_pages(fleet: Sequence[Server], groups: frozenset[str] | None, mode: str)
     return anyio.run(asked)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(fleet=fleets, groups=some_groups | some_groups | st.none(), mode=modes)
 @example(FULL, frozenset({"red"}), "legacy")
 @example(FULL, frozenset({"green", "blue"}), "2026-07-28")
@@ -173,7 +174,7 @@ def test_no_cursor_opens_for_another_caller(name: str, mode: str) -> None:
     anyio.run(show_to_another)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(fleet=fleets, groups=some_groups, mode=modes)
 def test_a_foreign_tool_of_the_toolset_cannot_be_called_directly_under_any_name_it_could_have(
     fleet: tuple[Server, ...], groups: frozenset[str], mode: str

@@ -13,6 +13,7 @@ from shared.catalog import ENCODINGS, Encoding, IndexedTool, Scope, Status, Toke
 from shared.index.edge.engine import open_edge
 from shared.index.tool_index import QdrantIndex
 from tests.support.fakes import DIMENSION, asking, closest, embedded, make_tool
+from tests.support.profiles import examples
 
 SERVERS, GROUPS = ("a", "b", "c"), ("x", "y", "z")
 STATUSES: tuple[Status, ...] = ("running", "stopped", "quarantined")
@@ -53,7 +54,7 @@ def index(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield index
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @example(fleet=[], scope=Scope(), encoding="cl100k_base")
 @given(fleet=fleets, scope=scopes, encoding=st.sampled_from(ENCODINGS))
 def test_answers_equal_a_recount(

@@ -19,6 +19,7 @@ from query.toolsets.active import with_toolset
 from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, Scope, ServerRecord
 from shared.toolset import Toolset
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+from tests.support.profiles import examples
 
 WORDS = ("read", "send", "search", "convert", "file", "mail", "time")
 SERVERS = ("a", "b", "c", "d")
@@ -105,7 +106,7 @@ def test_parts_of_the_context_sum_to_one_and_a_part_without_a_count_is_null(
         assert set(servers.values()) == {None}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(fleet=fleets, changes=st.lists(st.tuples(st.booleans(), st.sampled_from(SERVERS), names), max_size=20))
 def test_while_tools_come_and_go_none_is_listed_twice_and_none_that_stays_is_left_out(
     fleet: dict[tuple[str, str], int | None], changes: list[tuple[bool, str, str]]
@@ -129,7 +130,7 @@ def test_while_tools_come_and_go_none_is_listed_twice_and_none_that_stays_is_lef
     assert set(fleet) - gone <= set(seen)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     fleet=fleets,
     entries=st.lists(st.sampled_from([*SERVERS, *(f"{server}:{word}" for server in SERVERS for word in WORDS)])),

@@ -17,6 +17,7 @@ from query.tools.toolset_tools import toolsets_of
 from shared.toolset import Toolset
 from tests.support.calling import upstreams_to
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+from tests.support.profiles import examples
 
 # the same names on several servers, so that what a tool is called changes while others come and go
 WORDS = ("read", "send", "search", "convert", "file", "mail", "time")
@@ -68,7 +69,7 @@ def pages(index: FakeIndex, between: Sequence[Change]) -> Iterator[list[Tool]]:
         upstreams.close()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(fleets, changes)
 def test_while_tools_come_and_go_none_is_listed_twice_and_none_that_stays_is_left_out(
     fleet: list[Tool], between: list[Change]

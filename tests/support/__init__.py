@@ -1,0 +1,1 @@
+"""What tests share: processes under test, stores, servers and waits."""

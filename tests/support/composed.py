@@ -17,6 +17,7 @@ import yaml
 
 from tests.support.processes import Running
 from tests.support.redis_server import free_port
+from tests.support.warm import run, start
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
@@ -118,9 +119,9 @@ class Composed:
         work.mkdir()
         log = self.directory / f"{name}.log"
         with log.open("wb") as output:
-            process = subprocess.Popen(
+            process = start(
                 self._argv(name, SERVICES[name]["command"]),
-                env=self.environment(name), cwd=work, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+                env=self.environment(name), cwd=work, stdout=output, stderr=subprocess.STDOUT,
             )  # fmt: skip
         running = self.started[name] = Running(process, log)
         try:
@@ -144,10 +145,7 @@ class Composed:
         return self._done(name, [program, *shlex.split(command)[5:]])
 
     def _done(self, name: str, command: list[str]) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self._argv(name, command),
-            env=self.environment(name), capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+        return run(self._argv(name, command), env=self.environment(name), timeout=120)
 
     def _argv(self, name: str, command: list[str]) -> list[str]:
         """Return the words that the container's kernel would see, the program by its path."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from shared.catalog import Endpoint
 from shared.events import ServerAnnouncement, ServerEvent, ServerUp
 from shared.settings import Subscribe
 from shared.upstream.dial import Dialler, HttpTarget, StdioTarget, Target
+from tests.support.warm import Process, start
 from workers.emit import emit
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.store import Intent
@@ -34,7 +34,7 @@ class NotifyingServer:
     kind: str
     tools: Path
     listener: socket.socket
-    process: subprocess.Popen[bytes] | None = None
+    process: Process | None = None
 
     @property
     def target(self) -> HttpTarget:
@@ -46,7 +46,7 @@ class NotifyingServer:
         """Start it; connections wait until it answers."""
         descriptor = self.listener.fileno()
         command = [sys.executable, str(PROGRAM), self.kind, str(self.tools), str(descriptor)]
-        self.process = subprocess.Popen(command, pass_fds=[descriptor])
+        self.process = start(command, pass_fds=[descriptor])
 
     def kill(self) -> None:
         """End it as a crash would."""

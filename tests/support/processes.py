@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.waiting import eventually
+from tests.support.warm import Process, start
 
 APP = "workers.app"
 
@@ -20,7 +21,7 @@ APP = "workers.app"
 class Running:
     """A started process and the file its output goes to."""
 
-    process: subprocess.Popen[bytes]
+    process: Process
     log: Path
 
     def wait_for(self, text: str, within_s: float = 60.0, times: int = 1) -> None:
@@ -38,7 +39,8 @@ class Running:
 
     def kill(self) -> None:
         """End it and its children as a crash of the machine would: SIGKILL to the process group."""
-        os.killpg(self.process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(60)
 
     def stop(self) -> int:
@@ -95,12 +97,11 @@ class Composition:
         """Run Python with these arguments, in a process group of its own; what still runs at the end is stopped."""
         log = self.directory / f"{name}.log"
         with log.open("wb") as output:
-            process = subprocess.Popen(
+            process = start(
                 [sys.executable, *arguments],
                 env={**self.environment, **environment},
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
             )
         try:
             yield Running(process, log)

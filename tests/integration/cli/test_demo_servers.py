@@ -15,6 +15,8 @@ from shared.errors import Retryable
 from toolscale.demo.environments import PythonEnvironment
 from toolscale.demo.servers import DEMO_SERVERS, LEGACY, MODERN, NODE, LaunchableServer, install, write_config
 
+pytestmark = pytest.mark.slow
+
 NODE_IDS = {server.server_id for server in DEMO_SERVERS if server.environment is NODE}
 needs_node = pytest.mark.skipif(not shutil.which("npm"), reason="Node.js and npm are not installed")
 

@@ -206,6 +206,7 @@ def test_the_files_servers_are_announced_as_its_own() -> None:
         assert [event.source for event in config(s=server).events()] == [SOURCE]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_an_embedded_catalogue_is_not_ready_within_half_a_minute_once_nothing_is_consumed(settings: Settings) -> None:
     with scripted_http(serves("a")) as server, run_embedded(settings) as embedded:
@@ -228,6 +229,7 @@ def test_an_embedded_catalogue_is_not_ready_within_half_a_minute_once_nothing_is
         assert found(embedded) == {"first:a", "second:a"}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_an_embedded_catalogue_is_not_ready_when_its_intents_are_gone(settings: Settings) -> None:
     with run_embedded(settings) as embedded:

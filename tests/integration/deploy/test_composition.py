@@ -62,6 +62,7 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> Generator[Composed]:
         yield composition
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OURS)
 def test_a_service_that_has_its_own_environment_alone_becomes_healthy(composed: Composed, name: str) -> None:
     wait_until_healthy(composed, name)
@@ -84,6 +85,7 @@ def test_an_event_at_the_door_has_the_worker_list_the_query_service(composed: Co
     assert scraped(looks)['toolscale_tool_changes_total{change="added"}'] > 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("host", "status"), [("query:8765", 200), ("127.0.0.1:8765", 200), ("elsewhere:8765", 421)])
 def test_the_query_service_answers_by_its_name_in_the_network(composed: Composed, host: str, status: int) -> None:
     wait_until_healthy(composed, "query")
@@ -91,6 +93,7 @@ def test_the_query_service_answers_by_its_name_in_the_network(composed: Composed
     assert asked(composed.port("query", 8765), "POST", "/mcp", host, PING) == status
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "port"), read_by_prometheus())
 def test_prometheus_reads_metrics_at_an_address_and_without_a_token(composed: Composed, name: str, port: int) -> None:
     wait_until_healthy(composed, name)

@@ -66,6 +66,7 @@ async def test_with_tokens_it_listens_for_everyone_and_answers_those_who_have_on
     assert "secret" not in running.output()
 
 
+@pytest.mark.slow
 @each_command
 @pytest.mark.parametrize(
     ("settings", "named"),

@@ -114,6 +114,7 @@ async def test_a_caller_with_as_many_calls_as_it_may_have_is_told_to_wait() -> N
     assert server.held == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["stdio", "http", "legacy", "sse"])
 async def test_a_large_result_waits_while_as_many_are_in_hand_as_may_be(kind: Any) -> None:
     limits = CallLimits(timeout_s=8, large_at_once=1)
@@ -135,6 +136,7 @@ async def test_a_large_result_waits_while_as_many_are_in_hand_as_may_be(kind: An
     assert [text[:3] for text in answered] == ["aaa", "aaa"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["stdio", "http", "legacy", "sse"])
 async def test_large_results_come_one_after_the_other_where_one_may_be_in_hand(kind: Any) -> None:
     limits = CallLimits(timeout_s=80, large_at_once=1)

@@ -1,4 +1,4 @@
-"""What a store of cursors promises, held against memory and a real Redis."""
+"""What a store of cursors promises, held against memory, a fake Redis and a real one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import redis
 from query.cursors.redis_store import INDEX, SIZE, RedisStore, connect
 from query.cursors.store import KEY_BYTES, CursorStore, MemoryStore
 from shared.errors import CursorInvalid, CursorsUnavailable
+from tests.support.fake_redis import FakeRedisServer
 from tests.support.waiting import eventually
 
 MAX_BYTES = 1_000
@@ -18,14 +19,21 @@ MAX_BYTES = 1_000
 Opened = Callable[[float], CursorStore]
 
 
-@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.redis)])
+@pytest.fixture(params=["memory", "fakeredis", pytest.param("redis", marks=pytest.mark.redis)])
 def opened(request: pytest.FixtureRequest) -> Generator[Opened]:
     """Yield what opens an empty store of MAX_BYTES, given its seconds."""
     if request.param == "memory":
         yield lambda ttl_s: MemoryStore(ttl_s, MAX_BYTES)
         return
-    with connect(request.getfixturevalue("own_redis_url")) as client:
+    with _client(request) as client:
         yield lambda ttl_s: RedisStore(client, ttl_s, MAX_BYTES)
+
+
+def _client(request: pytest.FixtureRequest) -> redis.Redis:
+    if request.param == "fakeredis":
+        fake: FakeRedisServer = request.getfixturevalue("fake_redis")
+        return fake.client(decode_responses=False)
+    return connect(request.getfixturevalue("own_redis_url"))
 
 
 @pytest.fixture

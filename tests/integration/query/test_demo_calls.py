@@ -29,7 +29,7 @@ from tests.support.fakes import make_tool
 from toolscale.demo.servers import LEGACY, install, launchable
 from workers.fetch.fetch import Limits, fetch_tools_blocking
 
-pytestmark = [pytest.mark.anyio, pytest.mark.index, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.index, pytest.mark.timeout(300)]
 
 both_eras = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 needs_node = pytest.mark.skipif(not shutil.which("npm"), reason="Node.js and npm are not installed")

@@ -13,6 +13,8 @@ from tests.integration.query.test_auth_processes import CALL, COMMANDS, serving
 from tests.support.http_callers import entry, token_file
 from toolscale.demo.servers import LEGACY
 
+pytestmark = pytest.mark.slow
+
 CLIENT = """
 import asyncio, importlib.metadata, json, sys
 from mcp import ClientSession

@@ -92,6 +92,7 @@ def roles(tree: list[dict[str, Any]]) -> dict[str, list[str]]:
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [PHONE, DESK])
 @pytest.mark.parametrize("path", PAGES)
@@ -165,6 +166,7 @@ def test_a_screen_reader_is_told_of_landmarks_and_of_what_charts_show(chromium: 
     assert all(re.search(r"at most [\d,]+ tokens", name) for name in told["image"])
 
 
+@pytest.mark.slow
 def test_a_browser_signs_in_with_a_token_as_the_password(chromium: Browser, tmp_path: Path) -> None:
     tokens = token_file(tmp_path / "tokens.toml", ann=entry("good-token", ["team"]))
     with serving(tmp_path, TOOLSCALE_TOKENS_FILE=str(tokens)) as address:

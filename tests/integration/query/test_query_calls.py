@@ -91,6 +91,7 @@ async def test_a_client_that_goes_away_ends_the_call_at_the_server(url: str, mod
     await anyio.to_thread.run_sync(eventually, lambda: told.read_text() == "cancelled")
 
 
+@pytest.mark.slow
 async def test_a_number_that_any_client_may_count_to_cancels_nobodys_call(url: str, tmp_path: Path) -> None:
     told = tmp_path / "told"
     request = {"tool_name": "s:waits", "parameters": {"file": str(told), "for_s": 1}}
@@ -134,6 +135,7 @@ def test_a_search_is_answered_in_plain_json_and_a_call_as_a_stream(url: str) -> 
     assert answered("call_tool", "application/json") == "application/json"
 
 
+@pytest.mark.slow
 @both_eras
 async def test_a_call_over_stdio_reports_progress_and_is_cancelled_by_its_client(
     settings: dict[str, str], mode: str, tmp_path: Path

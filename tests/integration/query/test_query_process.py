@@ -143,6 +143,7 @@ def test_a_call_needs_no_handshake_so_that_any_replica_can_answer_it(url: str) -
     check(answer.json()["result"]["structuredContent"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("header", "status"), [({"host": "evil.example"}, 421), ({"origin": "http://evil.example"}, 403)]
 )
@@ -173,6 +174,7 @@ def test_every_line_on_stderr_is_json(tmp_path: Path) -> None:
     assert "query.server.http" in loggers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "named"),
     [
@@ -207,6 +209,7 @@ async def test_a_client_can_start_the_service_as_its_child_over_stdio(tmp_path: 
     assert answer["token_metrics"]["baseline_tokens"] == 0
 
 
+@pytest.mark.slow
 def test_a_signal_ends_the_service_while_it_waits_for_its_client(tmp_path: Path) -> None:
     with query_process(tmp_path, "--stdio") as process:
         assert process.stdin is not None
@@ -241,6 +244,7 @@ def test_readiness_follows_the_index_and_the_service_stops_when_told() -> None:
     assert not running.is_alive()
 
 
+@pytest.mark.slow
 def test_a_name_that_the_operator_allows_reaches_the_service(tmp_path: Path) -> None:
     with query_process(tmp_path, TOOLSCALE_ALLOWED_HTTP_HOSTS="query") as process:
         url = url_of(process)

@@ -68,6 +68,7 @@ def texts(result: CallToolResult) -> list[str]:
     return [block.text for block in result.content if isinstance(block, TextContent)]
 
 
+@pytest.mark.slow
 async def test_one_replica_goes_on_where_another_ended(replicas: list[str]) -> None:
     names: list[str] = []
     arguments: dict[str, Any] = dict(QUESTION)
@@ -95,6 +96,7 @@ async def test_what_one_replica_kept_another_reads_on(replicas: list[str]) -> No
     assert json.loads(read)["tools"][0]["definition"]["description"] == LONG
 
 
+@pytest.mark.slow
 async def test_the_page_of_one_replica_shows_what_another_saved_and_goes_on_where_its_page_ended(
     replicas: list[str],
 ) -> None:
@@ -116,6 +118,7 @@ def overview(address: str) -> str:
     return httpx2.get(f"{address}/ui", trust_env=False).text
 
 
+@pytest.mark.slow
 async def test_without_a_common_key_a_cursor_is_refused_elsewhere(catalogues: list[Path], redis_url: str) -> None:
     with ExitStack() as stack:
         first, second = (started(stack, directory, REDIS_URL=redis_url) for directory in catalogues)

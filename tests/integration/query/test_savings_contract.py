@@ -1,4 +1,4 @@
-"""What a history promises, held against a file and a real Redis."""
+"""What a history promises, held against a file, a fake Redis and a real one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
+import redis
 
 from query.history.periods import today
 from query.history.recorder import UsageRecorder
@@ -17,13 +18,14 @@ from query.history.sqlite_store import SqliteHistory
 from query.history.store import AnswerEvent, CallEvent, RowKey, SavingsHistory, SearchEvent, ServerSize, UsageEvent
 from query.savings.savings import OTHERS
 from shared.errors import HistoryUnavailable
+from tests.support.fake_redis import FakeRedisServer
 
 TODAY = today()
 
 Opened = Callable[[int], SavingsHistory]
 
 
-@pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.redis)])
+@pytest.fixture(params=["sqlite", "fakeredis", pytest.param("redis", marks=pytest.mark.redis)])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Opened]:
     """Yield what opens the one history of this test, given how many counters a day it has room for."""
     histories: list[SavingsHistory] = []
@@ -32,12 +34,19 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Opened]:
         if request.param == "sqlite":
             histories.append(SqliteHistory(tmp_path / "savings.sqlite3", 30, max_counters))
         else:
-            histories.append(RedisHistory(connect(request.getfixturevalue("own_redis_url")), 30, max_counters))
+            histories.append(RedisHistory(_client(request), 30, max_counters))
         return histories[-1]
 
     yield open_one
     for store in histories:
         store.close()
+
+
+def _client(request: pytest.FixtureRequest) -> redis.Redis:
+    if request.param == "fakeredis":
+        fake: FakeRedisServer = request.getfixturevalue("fake_redis")
+        return fake.client()
+    return connect(request.getfixturevalue("own_redis_url"))
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from shared.settings import load_settings
 from tests.support.calling import text_of, tool_of, upstreams_to
 from tests.support.fakes import DIMENSION, FakeEmbedder, ingested
 from tests.support.hostile.processes import callable_stdio
+from tests.support.warm import run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
 
@@ -79,7 +80,7 @@ async def test_a_tool_of_a_toolset_is_called_directly_by_the_path_of_call_tool(t
 def toolset(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `toolscale toolset` with these arguments."""
     command = [sys.executable, "-m", "toolscale", "toolset", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return run(command)
 
 
 def test_toolsets_are_managed_by_the_command_line_and_outlive_the_service(tmp_path: Path) -> None:

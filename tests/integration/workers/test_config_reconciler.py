@@ -57,6 +57,7 @@ def test_servers_come_change_and_go_as_the_file_is_edited(tmp_path: Path, monkey
             eventually(finds(embedded, "b:with_old_key"), 20)
 
 
+@pytest.mark.slow
 @pytest.mark.redis
 def test_a_running_worker_uses_a_changed_header_and_acts_on_a_new_entry(own_redis_url: str, tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"

@@ -1,4 +1,4 @@
-"""One suite for both intent stores: the embedded file and a real Redis."""
+"""One suite for the intent stores: the embedded file, a fake Redis and a real one."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import redis
 from shared.errors import EventInvalid, LeaseHeld
 from shared.events import ServerEvent
 from tests.support.builders import changed, down, up
+from tests.support.fake_redis import FakeRedisServer
 from tests.support.waiting import eventually
 from workers.intents.redis_store import RedisIntents, connect
 from workers.intents.sqlite_store import SqliteIntents
@@ -27,16 +28,16 @@ from workers.intents.transitions import RetryPolicy
 PACE = RetryPolicy(first_s=0.05, longest_s=0.2)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.redis)])
+@pytest.fixture(params=["sqlite", "fakeredis", pytest.param("redis", marks=pytest.mark.redis)])
 def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Callable[..., IntentStore]]:
     """Return a function that opens the same store once more, as another process would; resync is off by default."""
     opened: list[IntentStore] = []
-    url = _emptied(request.getfixturevalue("redis_url")) if request.param == "redis" else None
+    open_client = _opener(request)
 
     def open_store(resync_s: float = 0.0, first_s: float = 0.05, spacing_s: float = 0.0) -> IntentStore:
         pace = RetryPolicy(first_s, longest_s=4 * first_s, resync_s=resync_s, min_interval_s=spacing_s)
-        if url:
-            opened.append(RedisIntents(connect(url), pace, lease_s=1.0, dead_letter_limit=3))
+        if open_client:
+            opened.append(RedisIntents(open_client(), pace, lease_s=1.0, dead_letter_limit=3))
         else:
             opened.append(SqliteIntents(tmp_path / "intents.sqlite3", pace, dead_letter_limit=3))
         return opened[-1]
@@ -46,13 +47,20 @@ def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Callable
         store.close()
 
 
+def _opener(request: pytest.FixtureRequest) -> Callable[[], redis.Redis] | None:
+    if request.param == "fakeredis":
+        fake: FakeRedisServer = request.getfixturevalue("fake_redis")
+        return fake.client
+    return partial(connect, _emptied(request.getfixturevalue("redis_url"))) if request.param == "redis" else None
+
+
 @pytest.fixture
 def spoil(request: pytest.FixtureRequest, reopen: Callable[[], IntentStore], tmp_path: Path) -> Callable[[str], None]:
     """Return a function that makes a server's intent unreadable."""
 
     def spoil_one(server_id: str) -> None:
         if "redis" in request.node.name:
-            with redis.Redis.from_url(request.getfixturevalue("redis_url")) as client:
+            with _looking(request) as client:
                 client.set(f"toolscale:intent:{server_id}", "{}")
         else:
             with sqlite3.connect(tmp_path / "intents.sqlite3") as db:
@@ -60,6 +68,13 @@ def spoil(request: pytest.FixtureRequest, reopen: Callable[[], IntentStore], tmp
             db.close()
 
     return spoil_one
+
+
+def _looking(request: pytest.FixtureRequest) -> redis.Redis:
+    if "fakeredis" in request.node.name:
+        fake: FakeRedisServer = request.getfixturevalue("fake_redis")
+        return fake.client()
+    return connect(request.getfixturevalue("redis_url"))
 
 
 @pytest.fixture

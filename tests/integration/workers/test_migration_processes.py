@@ -25,7 +25,7 @@ from tests.support.waiting import eventually
 from toolscale.embedded.composition import Embedded, run_embedded
 from workers.maintenance.migrate import migrate
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 ROOT = Path(__file__).parents[3]
 SERVERS = [f"server-{number:02}" for number in range(40)]

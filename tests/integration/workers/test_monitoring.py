@@ -115,6 +115,7 @@ def test_a_worker_shows_what_it_did_and_what_waits(monitored: Monitored, produce
     assert 0 < found["toolscale_last_reconcile_seconds"] < 60
 
 
+@pytest.mark.slow
 def test_a_worker_that_no_longer_consumes_turns_red_within_half_a_minute(
     monitored: Monitored, producer: Celery
 ) -> None:
@@ -136,6 +137,7 @@ def test_a_worker_that_no_longer_consumes_turns_red_within_half_a_minute(
         eventually(lambda: monitored.ready() == 200, 20, what="ready again")
 
 
+@pytest.mark.slow
 def test_a_frozen_pool_behind_a_living_worker_turns_red_within_half_a_minute(
     monitored: Monitored, producer: Celery
 ) -> None:
@@ -154,6 +156,7 @@ def test_a_frozen_pool_behind_a_living_worker_turns_red_within_half_a_minute(
     assert "no task has ended for" in said["checks"]["tasks"]
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_frozen_does_not_answer_and_is_ready_again_afterwards(monitored: Monitored) -> None:
     with monitored.worker() as worker:
         worker.process.send_signal(signal.SIGSTOP)
@@ -164,6 +167,7 @@ def test_a_worker_that_is_frozen_does_not_answer_and_is_ready_again_afterwards(m
         eventually(lambda: monitored.ready() == 200, 20, what=worker.output())
 
 
+@pytest.mark.slow
 def test_an_idle_worker_stays_ready_and_one_without_a_broker_does_not(monitored: Monitored) -> None:
     with monitored.worker() as worker:
         with connect(monitored.composition.redis_url) as redis:
@@ -174,6 +178,7 @@ def test_an_idle_worker_stays_ready_and_one_without_a_broker_does_not(monitored:
         assert worker.process.poll() is None
 
 
+@pytest.mark.slow
 def test_a_worker_counts_what_its_processes_did_where_they_keep_it(
     monitored: Monitored, producer: Celery, tmp_path: Path
 ) -> None:
@@ -198,11 +203,13 @@ def test_a_worker_counts_what_its_processes_did_where_they_keep_it(
     assert "multiprocess_metrics_disabled" not in worker.output()
 
 
+@pytest.mark.slow
 def test_a_worker_says_that_nobody_counts_the_looks_of_its_processes(monitored: Monitored) -> None:
     with monitored.worker("--pool", "processes", "--concurrency", "1") as worker:
         worker.wait_for("multiprocess_metrics_disabled")
 
 
+@pytest.mark.slow
 def test_a_worker_shows_how_it_follows_the_operators_file(monitored: Monitored, tmp_path: Path) -> None:
     config = tmp_path / "mcp.json"
     config.write_text('{"mcpServers": {}}', encoding="utf-8")
@@ -223,6 +230,7 @@ def test_a_worker_shows_how_it_follows_the_operators_file(monitored: Monitored, 
 _RESULTS = ("reconciled", "failed")
 
 
+@pytest.mark.slow
 def test_beat_shows_that_it_ticks_and_turns_red_when_its_ticks_reach_nobody(monitored: Monitored) -> None:
     metrics = monitored.url("/metrics")
     with monitored.composition.beat(TOOLSCALE_METRICS_PORT=str(monitored.port)) as beat:
@@ -241,6 +249,7 @@ def test_beat_shows_that_it_ticks_and_turns_red_when_its_ticks_reach_nobody(moni
     assert beat.process.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_port_in_use_costs_a_worker_its_metrics_and_nothing_else(monitored: Monitored) -> None:
     with monitored.worker(), monitored.composition.worker("second", TOOLSCALE_METRICS_PORT=str(monitored.port)) as two:
         two.wait_for("metrics_port_failed")

@@ -79,6 +79,7 @@ def test_a_changed_tool_is_heard_of_once(heard: ListenedServers, logs: list[Any]
     assert said(logs, "subscription_opened", kind) == 1
 
 
+@pytest.mark.slow
 def test_what_is_heard_and_how_connections_end_is_counted(heard: ListenedServers, tmp_path: Path) -> None:
     registry = CollectorRegistry()
 
@@ -153,6 +154,7 @@ def test_a_server_that_was_just_listed_is_not_looked_at_again_for_being_connecte
     assert heard.events == ["s"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["http", "legacy"])
 def test_a_server_killed_while_listened_to_is_looked_at_once_when_it_is_back_and_heard_again(
     heard: ListenedServers, logs: list[Any], tmp_path: Path, kind: str
@@ -170,6 +172,7 @@ def test_a_server_killed_while_listened_to_is_looked_at_once_when_it_is_back_and
         eventually(lambda: heard.events == [kind, kind, kind])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mute", "stateless"])
 def test_a_server_that_cannot_tell_is_remembered_and_tried_again_seldom(
     heard: ListenedServers, logs: list[Any], tmp_path: Path, kind: str
@@ -185,6 +188,7 @@ def test_a_server_that_cannot_tell_is_remembered_and_tried_again_seldom(
             eventually(lambda: said(logs, "notifications_unsupported", kind) >= 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["storm", "legacy-storm"])
 def test_a_server_that_tells_without_end_costs_few_looks_and_little_memory(
     heard: ListenedServers, tmp_path: Path, kind: str
@@ -262,6 +266,7 @@ def test_a_session_is_ended_on_its_server_when_listening_stops(heard: ListenedSe
         assert server.methods.count("DELETE") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", [Exchange.hang, sends_a_huge_event, drips, ends_at_once, fails])
 def test_a_hostile_stream_does_not_cost_the_others(
     heard: ListenedServers, tmp_path: Path, act: Callable[[Exchange], None]
@@ -336,6 +341,7 @@ def test_a_server_that_kills_its_workers_cannot_start_over_by_telling(heard: Lis
     assert heard.intents.intent("storm") == suspect
 
 
+@pytest.mark.slow
 def test_beyond_the_limit_servers_are_left_to_the_resync_and_it_is_said_once(
     heard: ListenedServers, logs: list[Any], tmp_path: Path
 ) -> None:

@@ -24,6 +24,8 @@ from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.store import IntentStore
 from workers.intents.transitions import RetryPolicy
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray

@@ -30,6 +30,7 @@ from tests.support.hostile.scripted_http import Exchange, ScriptedServer, script
 from tests.support.processes import Composition
 from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
+from tests.support.warm import run
 from workers.intents.redis_store import RedisIntents, connect
 from workers.intents.transitions import RetryPolicy
 from workers.tasks import ACCEPT_EVENT
@@ -127,6 +128,7 @@ def test_tools_are_there_in_the_end_when_the_worker_is_killed_in_mid_task(
     assert held(composition.directory) == truth("files", "read_file", "write_file")
 
 
+@pytest.mark.slow
 def test_a_storm_costs_two_looks_at_once_and_the_third_comes_by_itself_in_its_time(
     composition: Composition, intents: RedisIntents, producer: Celery
 ) -> None:
@@ -147,6 +149,7 @@ def test_a_storm_costs_two_looks_at_once_and_the_third_comes_by_itself_in_its_ti
     assert 2 <= server.methods.count("tools/list") <= 3 + took_s / spacing_s
 
 
+@pytest.mark.slow
 def test_a_recorded_event_whose_message_was_lost_is_found_by_the_sweep(
     composition: Composition, intents: RedisIntents
 ) -> None:
@@ -158,6 +161,7 @@ def test_a_recorded_event_whose_message_was_lost_is_found_by_the_sweep(
             eventually(is_committed(intents, "files"), 60, what=worker.output())
 
 
+@pytest.mark.slow
 def test_a_storm_of_events_for_one_server_costs_few_listings(
     composition: Composition, intents: RedisIntents, producer: Celery
 ) -> None:
@@ -211,6 +215,7 @@ def test_emit_records_the_event_and_a_worker_acts_on_it(composition: Composition
     assert "files: recorded as generation 1 (running); a worker was woken." in emitted.stdout
 
 
+@pytest.mark.slow
 def test_emit_keeps_the_event_while_no_worker_runs(composition: Composition, intents: RedisIntents) -> None:
     with gated("read_file") as (server, _, gate):
         gate.set()
@@ -220,6 +225,7 @@ def test_emit_keeps_the_event_while_no_worker_runs(composition: Composition, int
             eventually(is_committed(intents, "files"), 60, what=worker.output())
 
 
+@pytest.mark.slow
 def test_a_worker_announces_the_servers_of_the_operators_file(own_redis_url: str, tmp_path: Path) -> None:
     target = good_stdio()
     config = tmp_path / "mcp.json"
@@ -232,6 +238,7 @@ def test_a_worker_announces_the_servers_of_the_operators_file(own_redis_url: str
         worker.wait_for("bad: expected a 'command' (stdio) or a 'url' (HTTP)")
 
 
+@pytest.mark.slow
 def test_an_endpoint_outside_the_allow_list_is_not_dialled(
     composition: Composition, intents: RedisIntents, producer: Celery
 ) -> None:
@@ -242,6 +249,7 @@ def test_an_endpoint_outside_the_allow_list_is_not_dialled(
         eventually(lambda: _failures(intents, "metadata") >= 1)
 
 
+@pytest.mark.slow
 def test_flower_shows_the_task_and_its_server(
     composition: Composition, intents: RedisIntents, producer: Celery
 ) -> None:
@@ -268,9 +276,7 @@ def _flower(port: int, path: str) -> str:
 
 def _toolscale(composition: Composition, *arguments: str) -> subprocess.CompletedProcess[str]:
     program = str(Path(sys.executable).with_name("toolscale"))
-    return subprocess.run(
-        [program, *arguments], env=composition.environment, capture_output=True, text=True, timeout=60, check=False
-    )
+    return run([program, *arguments], env=composition.environment)
 
 
 def _desired(intents: RedisIntents, server_id: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from tests.support.hostile.scripted_http import ScriptedServer, scripted_http
 from tests.support.processes import Composition, Running
 from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
+from tests.support.warm import run
 from workers.tasks import ACCEPT_EVENT
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -72,12 +72,9 @@ def test_one_trace_leads_from_the_command_that_emits_to_the_points_and_to_the_se
     composition: Composition, collector: Collector, server: ScriptedServer
 ) -> None:
     with composition.worker() as worker:
-        emitted = subprocess.run(
+        emitted = run(
             [sys.executable, "-m", "toolscale", "emit", "up", "files", "--url", server.url],
             env=composition.environment,
-            capture_output=True,
-            timeout=60,
-            check=False,
         )
         assert emitted.returncode == 0, emitted.stderr
         eventually(lambda: collector.named("upsert") and collector.named("reconcile"), 30, what=worker.output())
@@ -90,6 +87,7 @@ def test_one_trace_leads_from_the_command_that_emits_to_the_points_and_to_the_se
     assert asked_for_tools_in(server) == [recorded.trace]
 
 
+@pytest.mark.slow
 @pytest.mark.redis
 @pytest.mark.parametrize("carrier", ["event", "message"])
 def test_a_look_goes_on_with_the_trace_of_a_producer(
@@ -105,6 +103,7 @@ def test_a_look_goes_on_with_the_trace_of_a_producer(
     assert collector.names(TRACE) >= LOOK | {("toolscale-worker", "record event")}
 
 
+@pytest.mark.slow
 @pytest.mark.redis
 def test_a_trace_comes_in_by_the_door_and_goes_on_in_a_pool_of_processes(
     composition: Composition, collector: Collector, server: ScriptedServer
@@ -124,6 +123,7 @@ def test_a_trace_comes_in_by_the_door_and_goes_on_in_a_pool_of_processes(
     assert asked_for_tools_in(server) == [TRACE]
 
 
+@pytest.mark.slow
 @pytest.mark.redis
 @pytest.mark.parametrize("pool", ["threads", "processes"])
 def test_what_a_worker_recorded_last_is_sent_when_it_ends(
@@ -144,6 +144,7 @@ def test_what_a_worker_recorded_last_is_sent_when_it_ends(
     assert collector.named("reconcile")
 
 
+@pytest.mark.slow
 def test_what_a_watcher_records_begins_a_trace_of_its_own(tmp_path: Path, collector: Collector) -> None:
     with scripted_docker() as docker:
         docker.start("a", server="docs", port="9000")
@@ -155,6 +156,7 @@ def test_what_a_watcher_records_begins_a_trace_of_its_own(tmp_path: Path, collec
     assert (recorded.service, recorded.parent) == ("toolscale-source", "")
 
 
+@pytest.mark.slow
 def test_a_search_by_the_query_service_of_its_own_is_a_part_of_its_callers_trace(
     tmp_path: Path, collector: Collector
 ) -> None:
@@ -174,6 +176,7 @@ async def _find(url: str) -> None:
         await client.call_tool("find_tool", {"tool_description": "first"}, meta=IN_TRACE)
 
 
+@pytest.mark.slow
 def test_a_search_and_a_call_are_parts_of_their_callers_trace(config: Path, collector: Collector) -> None:
     with _traced_serving(config, collector) as (running, url):
         anyio.run(_find_and_call, url)

@@ -104,6 +104,7 @@ STEPS: dict[str, Callable[[Site], bool]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_worker_whose_process_group_is_killed_at_any_step_leaves_nothing_that_the_next_does_not_mend(
@@ -121,6 +122,7 @@ def test_a_worker_whose_process_group_is_killed_at_any_step_leaves_nothing_that_
     assert held(site.composition.directory).keys() == {point_id("s", name) for name in NAMES}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_server_whose_looks_cost_pool_processes_is_parked_and_the_worker_goes_on(site: Site) -> None:
     killed: list[int] = []
@@ -154,6 +156,7 @@ def _is_parked(intents: RedisIntents) -> bool:
     return intent is not None and intent.parked
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_worker_outlives_a_redis_that_is_killed_again_and_again(site: Site) -> None:
     gate = threading.Event()
@@ -185,6 +188,7 @@ def _is_consuming(redis_url: str) -> bool:
         return any(connection["cmd"] == "brpop" for connection in client.client_list())
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_asked_to_end_interrupts_servers_that_hang_and_blames_none(site: Site) -> None:
     patience = {"TOOLSCALE_SHUTDOWN_GRACE_S": "0.5", "TOOLSCALE_LISTING_TIMEOUT_S": "120"}
     with (

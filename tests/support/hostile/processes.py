@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from shared.upstream.dial import HttpTarget, StdioTarget
+from tests.support.warm import start
 
 _HERE = Path(__file__).resolve().parent
 
@@ -36,13 +36,13 @@ def good_http(kind: Literal["http", "legacy", "sse"], port: int = 0, program: st
     """Run a good server on loopback, at any free port or this one; connections wait until it has started."""
     with socket.create_server(("127.0.0.1", port)) as listener:
         command = [sys.executable, str(_HERE / f"{program}_server.py"), kind, str(listener.fileno())]
-        process = subprocess.Popen(command, pass_fds=[listener.fileno()])
+        process = start(command, pass_fds=[listener.fileno()])
         target = http_target(kind, listener.getsockname()[1])
-    with process:  # which alone listens now, so that nobody does once it is killed
-        try:
-            yield target
-        finally:
-            process.kill()
+    try:  # it alone listens now, so that no process does once it is killed
+        yield target
+    finally:
+        process.kill()
+        process.wait()
 
 
 def free_port() -> int:

@@ -121,6 +121,7 @@ def measured() -> Results:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("era", "version"), [("modern", MODERN), ("handshake", "2025-11-25")])
 def test_a_scripted_server_is_listed_over_both_protocols_with_all_of_its_pages(era: Era, version: str) -> None:
     with running_fleet(Fleet(kind="generated", servers=2, tools=120, seed=1)) as fleet:
@@ -132,6 +133,7 @@ def test_a_scripted_server_is_listed_over_both_protocols_with_all_of_its_pages(e
     assert first.tools != second.tools
 
 
+@pytest.mark.slow
 def test_replicas_are_one_and_the_same_server() -> None:
     with running_fleet(Fleet(kind="replicas", servers=2, tools=3, seed=1)) as fleet:
         first, second = (listed(server.url) for server in fleet.servers())
@@ -147,6 +149,7 @@ def test_a_changing_server_has_another_first_tool_at_each_listing() -> None:
     assert before[1:] == after[1:]
 
 
+@pytest.mark.slow
 def test_a_corpus_is_played_by_one_server_for_each_of_its_names(tmp_path: Path) -> None:
     with running_fleet(Fleet(kind="corpus", corpus=corpus(tmp_path), share=2)) as fleet:
         listings = [listed(server.url) for server in fleet.servers()]
@@ -221,6 +224,7 @@ def test_tables_on_scaling_say_what_was_not_measured() -> None:
     assert NOT_MEASURED in filled(document, results())
 
 
+@pytest.mark.slow
 @pytest.mark.redis
 @pytest.mark.timeout(300)
 def test_a_quick_run_measures_one_part_and_keeps_the_others(tmp_path: Path) -> None:

@@ -88,6 +88,7 @@ def test_tools_that_would_get_the_same_name_are_all_kept() -> None:
     assert list(named.values()) == tools
 
 
+@pytest.mark.slow
 def test_a_system_is_scored_by_what_it_finds_and_one_that_breaks_is_reported_with_the_reason(
     data: Path, tmp_path: Path
 ) -> None:
@@ -101,6 +102,7 @@ def test_a_system_is_scored_by_what_it_finds_and_one_that_breaks_is_reported_wit
     assert run["ranked"][0] == {"server": "mail", "name": "send_letter"}
 
 
+@pytest.mark.slow
 def test_a_system_is_timed_as_a_whole_and_without_the_model(data: Path, tmp_path: Path) -> None:
     corpus = data / "corpora" / "small.jsonl"
 
@@ -110,6 +112,7 @@ def test_a_system_is_timed_as_a_whole_and_without_the_model(data: Path, tmp_path
     assert 0 < row.without_model_p50 < row.p50
 
 
+@pytest.mark.slow
 def test_a_system_that_is_not_ready_in_time_is_reported_and_not_asked(data: Path, tmp_path: Path) -> None:
     corpus = data / "corpora" / "small.jsonl"
 
@@ -118,6 +121,7 @@ def test_a_system_that_is_not_ready_in_time_is_reported_and_not_asked(data: Path
     assert (row.answers, row.failed) == (0, "not ready: no answer within 0 s")
 
 
+@pytest.mark.slow
 def test_a_system_whose_time_is_up_is_asked_no_more(data: Path, tmp_path: Path) -> None:
     corpus = data / "corpora" / "small.jsonl"
 

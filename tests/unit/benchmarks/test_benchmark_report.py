@@ -186,6 +186,7 @@ def test_stopwatches_count_nothing_at_an_unchanged_server(tmp_path: Path) -> Non
     assert stages.items == {"intent": 0, "list": 1, "compare": 0, "count": 0, "embed": 0, "write": 0}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_quick_run_measures_every_subject(tmp_path: Path) -> None:
     quick_run("throughput", tmp_path)

@@ -66,6 +66,7 @@ def test_a_query_may_carry_steps(tmp_path: Path) -> None:
     assert first.relevant == (("mail", "send_letter"),)
 
 
+@pytest.mark.slow
 def test_a_run_over_any_files_goes_through_the_whole_system(corpus: Path, tmp_path: Path) -> None:
     queries = write_lines(
         tmp_path / "queries.jsonl",
@@ -105,6 +106,7 @@ def test_a_higher_threshold_recognises_more_and_costs_more() -> None:
     assert (points[0.15].elsewhere, points[0.35].elsewhere) == (50, 100)
 
 
+@pytest.mark.slow
 def test_a_query_is_asked_elsewhere_only_where_no_server_sounds_like_one_that_it_needs(corpus: Path) -> None:
     related = Query("1", "send a letter", (), (("Mail Server", "send"),))
     stranger = Query("2", "the weather of tomorrow", (), (("Weather Server", "forecast"),))
