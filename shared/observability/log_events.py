@@ -18,20 +18,20 @@ LOG_EVENTS: Mapping[str, str] = {
     "event_refused": "An event broke the contract and became a dead letter.",
     "message_refused": "A queue item was not JSON, no message or an unknown task; it became a dead letter.",
     "dead_letter_lost": "The intent store did not store a dead letter: the message is lost.",
-    "wake_failed": "An event is recorded, but its message could not be sent; a sweep sends it again.",
+    "enqueue_failed": "An event is recorded, but its message could not be sent; a sweep sends it again.",
     # the events API
-    "door_opened": "The events API accepts requests at `url`.",
-    "door_closed": "The events API no longer accepts requests.",
-    "door_failed": "The events API could not start; `kind` is the class of the error.",
+    "events_api_started": "The events API accepts requests at `url`.",
+    "events_api_stopped": "The events API no longer accepts requests.",
+    "events_api_failed": "The events API could not start; `kind` is the class of the error.",
     # reconciliation
     "server_indexed": "The index equals the server's list. `written` tools were embedded, `added` of them are new; "
     "`rejected` tools cannot be used.",
-    "server_not_listed": "A reconciliation failed for the `failures`th time in a row; `error` is a class of "
+    "server_listing_failed": "A reconciliation failed for the `failures`th time in a row; `error` is a class of "
     "[`shared/errors.py`](../shared/errors.py). The last good tools stay; `status` shows whether search finds them.",
     "server_stopped": "A server went down; search and counts leave its tools out.",
     "server_parked": "So many reconciliations in a row never ended: they kill their workers. The server is "
     "quarantined and retried every `TOOLSCALE_RETRY_MAX_S`.",
-    "parked_server_tried": "A worker retries a parked server. A worker whose log ends here was killed by it.",
+    "parked_server_retried": "A worker retries a parked server. A worker whose log ends here was killed by it.",
     "lease_lost": "A run paused for so long that its lease expired. It stops, and one more reconciliation follows, "
     "since its last write may be late.",
     "intent_unreadable": "An intent cannot be read. The server counts as never announced, and its next event "
@@ -45,44 +45,44 @@ LOG_EVENTS: Mapping[str, str] = {
     "index. Events without a reconciliation are lost: announce them again.",
     "index_rebuilding": "The index or a collection was missing and was created again; these servers are reconciled.",
     # models and index versions
-    "edition_wanted": "A worker loaded a model other than the active one and requested its index version.",
-    "edition_not_wanted": "The configured model cannot be loaded, or the index did not answer; the worker retries.",
-    "edition_progressed": "Some seconds of work on the next index version ended; `carried` tools were embedded.",
-    "edition_in_service": "The next index version equals the active one and replaced it.",
-    "edition_given_up": "The model of the next index version can no longer be loaded; a worker that starts with it "
+    "index_version_requested": "A worker loaded a model other than the active one and requested its index version.",
+    "index_version_request_failed": "The configured model cannot be loaded, or the index did not answer; the worker retries.",
+    "index_version_progressed": "Some seconds of work on the next index version ended; `carried` tools were embedded.",
+    "index_version_activated": "The next index version equals the active one and replaced it.",
+    "index_version_abandoned": "The model of the next index version can no longer be loaded; a worker that starts with it "
     "requests it again.",
-    "edition_dropped": "An index version that no process searches was deleted.",
-    "edition_changed": "Another index version is active; its model is loaded, and searches use both.",
-    "edition_not_read": "The index did not return the active version; searches use the one before.",
+    "index_version_deleted": "An index version that no process searches was deleted.",
+    "index_version_switched": "Another index version is active; its model is loaded, and searches use both.",
+    "index_version_unreadable": "The index did not return the active version; searches use the one before.",
     "model_unavailable": "The model of the active index version cannot be loaded: searches use keywords only.",
     "count_failed": "The tokens of a tool could not be counted; search finds the tool, and answers list it as "
     "uncounted.",
     "vocabulary_unusable": "A bundled vocabulary is missing or damaged: there are no counts in this encoding.",
     # sources
-    "server_left_out": "An entry of the `mcp.json` cannot be used; the other entries are, and an existing server "
+    "config_entry_skipped": "An entry of the `mcp.json` cannot be used; the other entries are, and an existing server "
     "stays as it was.",
-    "config_not_followed": "The `mcp.json` cannot be used, or its servers could not be recorded; its last good "
+    "config_reconcile_failed": "The `mcp.json` cannot be used, or its servers could not be recorded; its last good "
     "content stays valid. Logged once.",
     "watch_started": "A watcher of Docker or Kubernetes runs.",
-    "source_followed": "The source's servers differed from the intents; this many events were recorded.",
-    "source_not_followed": "The source or the intent store does not answer; the watcher retries and takes down no "
+    "source_reconciled": "The source's servers differed from the intents; this many events were recorded.",
+    "source_reconcile_failed": "The source or the intent store does not answer; the watcher retries and takes down no "
     "server. Logged once.",
     "stream_lost": "The stream of changes ended or could not be opened; the watcher reopens it and lists the source.",
     "server_not_announced": "Labels or annotations of `of` do not describe a server. Logged once.",
     # notifications
-    "listening_started": "The notifications process runs; `listen` is the kind of servers, `most` their limit.",
-    "listening_not_started": "The notifications process could not start; `kind` is the class of the error.",
-    "listening_began": "A connection for notifications is open.",
-    "listening_ended": "A connection for notifications, or the attempt to open it, ended; it is opened again.",
-    "server_not_heard": "A server does not support notifications; the resync finds its changes. The process asks "
+    "notifications_started": "The notifications process runs; `listen` is the kind of servers, `most` their limit.",
+    "notifications_failed": "The notifications process could not start; `kind` is the class of the error.",
+    "subscription_opened": "A connection for notifications is open.",
+    "subscription_closed": "A connection for notifications, or the attempt to open it, ended; it is opened again.",
+    "notifications_unsupported": "A server does not support notifications; the resync finds its changes. The process asks "
     "again in about an hour.",
-    "listening_full": "More servers run than the process may connect to; the resync finds changes of the others.",
-    "listening_not_followed": "The intent store does not answer; open connections stay. Logged once.",
-    "listening_failed": "An internal error ended the connection to one server; it is opened again in an hour.",
+    "subscription_limit_reached": "More servers run than the process may connect to; the resync finds changes of the others.",
+    "intents_unreadable": "The intent store does not answer; open connections stay. Logged once.",
+    "listener_failed": "An internal error ended the connection to one server; it is opened again in an hour.",
     # ports and metrics
-    "monitor_opened": "Metrics and readiness of this process are at this port.",
-    "monitor_not_opened": "The port for metrics could not be opened; the process works without it.",
-    "looks_not_counted": "Reconciliations run in child processes, and no process reads their metrics unless the "
+    "metrics_port_opened": "Metrics and readiness of this process are at this port.",
+    "metrics_port_failed": "The port for metrics could not be opened; the process works without it.",
+    "multiprocess_metrics_disabled": "Reconciliations run in child processes, and no process reads their metrics unless the "
     "variable `needed` is set.",
     "ingestion_not_ready": "`/readyz` of `toolscale serve` returned 503; `checks` names the failed checks.",
     "index_not_ready": "`/readyz` returned 503, since the index does not answer.",
@@ -90,9 +90,9 @@ LOG_EVENTS: Mapping[str, str] = {
     "query_service_started": "The service listens at `url`; `authenticated`: callers need tokens.",
     "query_service_stopped": "The service no longer listens.",
     "query_service_failed": "The service could not start; `kind` is the class of the error.",
-    "caller_refused": "A request from `client` had an invalid token and got 401. At most ten lines a minute; "
+    "authentication_failed": "A request from `client` had an invalid token and got 401. At most ten lines a minute; "
     "`left_out` counts refusals without a line.",
-    "keys_not_fetched": "The issuer's keys could not be fetched; known keys are used for an hour, then JWTs get 503.",
+    "keys_fetch_failed": "The issuer's keys could not be fetched; known keys are used for an hour, then JWTs get 503.",
     "auth_file_not_read": "A file of tokens or keys was edited and cannot be used; its last good content stays "
     "valid, removed tokens included. Logged once for each edit.",
     "page_served": "A page of `/ui` was returned; the line holds no query.",
@@ -100,7 +100,7 @@ LOG_EVENTS: Mapping[str, str] = {
     "cursor_key_missing": "Redis is set, but `TOOLSCALE_CURSOR_KEY` is not: cursors only work in this process.",
     # tools
     "tools_found": "A `find_tool` request was answered.",
-    "searched_by_keywords": "The embedding model cannot be loaded; this search used keywords only.",
+    "keyword_search_fallback": "The embedding model cannot be loaded; this search used keywords only.",
     "find_failed": "A `find_tool` request got an error result, since the index did not answer.",
     "tools_described": "A `describe_tool` request was answered.",
     "tools_listed": "A page of `list_available_tools` was returned.",
@@ -110,22 +110,22 @@ LOG_EVENTS: Mapping[str, str] = {
     "and level `error`.",
     "connection_failed": "A connection for calls ended with an unexpected error; calls of this server fail until it "
     "is opened again. With a traceback and level `error`.",
-    "answer_bounded": "A response exceeded `max_tokens`: it became a `summary`, `name`s or a first `page`. If "
+    "response_truncated": "A response exceeded `max_tokens`: it became a `summary`, `name`s or a first `page`. If "
     "frequent, `MCP_MAX_RESPONSE_TOKENS` is too small.",
-    "rest_not_kept": "The rest of a long result could not be stored; the first page has no cursor and a warning.",
-    "pages_unreachable": "Redis did not answer for a cursor; the request got an error result.",
+    "page_not_stored": "The rest of a long result could not be stored; the first page has no cursor and a warning.",
+    "cursor_store_unavailable": "Redis did not answer for a cursor; the request got an error result.",
     # toolsets
     "toolset_shown": "A `get_active_toolset` request was answered; `toolset` is null without an active toolset.",
     "toolset_written": "A toolset was created or replaced.",
     "toolset_deleted": "A toolset was deleted.",
-    "toolset_unreachable": "A toolset could not be read or written, since the index did not answer; the request got "
+    "toolset_read_failed": "A toolset could not be read or written, since the index did not answer; the request got "
     "an error result.",
     # savings
     "savings_reported": "A `get_savings_report` request for this many days was answered.",
-    "savings_not_recorded": "The history did not answer; responses do not depend on it. Logged once.",
-    "savings_left_out": "This many responses are missing from the history: it was slow or down.",
-    "savings_not_read": "The history did not answer; a report got an error result, or a page has no figures.",
-    "sizes_not_kept": "The catalogue's size of today could not be read or stored. Logged once.",
+    "savings_write_failed": "The history did not answer; responses do not depend on it. Logged once.",
+    "savings_dropped": "This many responses are missing from the history: it was slow or down.",
+    "savings_read_failed": "The history did not answer; a report got an error result, or a page has no figures.",
+    "catalogue_size_not_stored": "The catalogue's size of today could not be read or stored. Logged once.",
     # the demo
     "demo_servers_left_out": "Some servers of the demo could not be installed; the demo runs without them.",
 }
