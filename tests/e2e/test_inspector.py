@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.timeout(300),
 ]
 
-PACKAGE = Path(__file__).parents[1] / "inspector"
+PACKAGE = Path(__file__).parents[1] / "support" / "inspector"
 INSPECTOR = NodeEnvironment("inspector", PACKAGE / "package.json", PACKAGE / "package-lock.json")
 REVISIONS = {"legacy": "2025-11-25", "modern": "2026-07-28"}
 
