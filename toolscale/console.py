@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -23,29 +20,6 @@ def _width() -> int | None:
 # no markup: what is printed comes from servers and events as well
 out = Console(markup=False, emoji=False, width=_width())
 err = Console(stderr=True, markup=False, emoji=False)
-
-
-def complete_server() -> list[str]:
-    """Return what a shell may complete a server's id to."""
-    from toolscale.client.server_names import announced_if_known  # noqa: PLC0415  # loads the store's client
-
-    return announced_if_known()
-
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-UrlOption = Annotated[
-    str | None, typer.Option(help="The service to ask; none: the settings' own catalogue.", show_default=False)
-]
-TokenOption = Annotated[
-    str | None, typer.Option(envvar="TOOLSCALE_TOKEN", help="A bearer token for the service.", show_default=False)
-]
-ServerArgument = Annotated[
-    str,
-    typer.Argument(metavar="SERVER", help="The server's id.", show_default=False, autocompletion=complete_server),
-]
-DataDirOption = Annotated[
-    Path | None, typer.Option("--data-dir", help="Directory of the index and the intents.", show_default=False)
-]
 
 
 def print_json(document: object) -> None:

@@ -10,20 +10,15 @@ from rich.table import Table
 from shared.errors import ToolscaleError
 from shared.observability.logging import configure_logging
 from shared.settings import Settings, load_settings
-from toolscale.console import (
+from toolscale.commands.options import (
     DataDirOption,
     JsonOption,
     ServerArgument,
     TokenOption,
     UrlOption,
     complete_server,
-    err,
-    out,
-    percent,
-    print_json,
-    printable,
-    thousands,
 )
+from toolscale.console import err, out, percent, print_json, printable, thousands
 
 if TYPE_CHECKING:
     from toolscale.client.costs import ServerCost

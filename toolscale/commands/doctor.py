@@ -12,7 +12,8 @@ from rich.text import Text
 from shared.errors import ConfigInvalid
 from shared.observability.logging import configure_logging
 from shared.settings import load_settings
-from toolscale.console import DataDirOption, JsonOption, err, out, print_json, printable
+from toolscale.commands.options import DataDirOption, JsonOption
+from toolscale.console import err, out, print_json, printable
 
 if TYPE_CHECKING:
     from toolscale.doctor.finding import Finding

@@ -16,16 +16,8 @@ from shared.errors import EventInvalid
 from shared.events import TYPE_PREFIX
 from shared.observability.logging import configure_logging
 from shared.settings import Settings, load_settings
-from toolscale.console import (
-    DataDirOption,
-    JsonOption,
-    ServerArgument,
-    complete_server,
-    err,
-    out,
-    print_json,
-    printable,
-)
+from toolscale.commands.options import DataDirOption, JsonOption, ServerArgument, complete_server
+from toolscale.console import err, out, print_json, printable
 
 if TYPE_CHECKING:
     from toolscale.client.emit import EmitResult

@@ -9,7 +9,8 @@ import typer
 
 from shared.observability.logging import configure_logging
 from shared.settings import load_settings
-from toolscale.console import DataDirOption, JsonOption, err, print_json
+from toolscale.commands.options import DataDirOption, JsonOption
+from toolscale.console import err, print_json
 
 
 def serve(

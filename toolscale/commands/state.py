@@ -9,7 +9,8 @@ import typer
 from rich.table import Table
 
 from shared.settings import load_settings
-from toolscale.console import DataDirOption, JsonOption, out, print_json, printable
+from toolscale.commands.options import DataDirOption, JsonOption
+from toolscale.console import out, print_json, printable
 
 
 def dead_letters(

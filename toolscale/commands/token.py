@@ -10,7 +10,8 @@ import typer
 from query.auth.tokens import TokenEntry, as_toml, digest, is_name, new_token
 from query.caller import USING, Permission
 from shared.errors import ConfigInvalid
-from toolscale.console import JsonOption, err, out, print_json
+from toolscale.commands.options import BudgetOption, JsonOption
+from toolscale.console import err, out, print_json
 
 token_app = typer.Typer(no_args_is_help=True, help="Bearer tokens for the query service's callers.")
 
@@ -29,9 +30,7 @@ def new(
     all_groups: Annotated[bool, typer.Option("--all-groups", help="It sees every tool instead.")] = False,
     read_only: Annotated[bool, typer.Option("--read-only", help="It may find tools, and not call them.")] = False,
     toolset: Annotated[str | None, typer.Option(help="The toolset it is offered.", show_default=False)] = None,
-    budget_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Limit of tokens for its definitions.", show_default=False)
-    ] = None,
+    budget_tokens: BudgetOption = None,
     enforce_budget: Annotated[
         bool, typer.Option("--enforce-budget", help="Leave out tools above the budget, instead of a warning.")
     ] = False,

@@ -10,19 +10,13 @@ from rich.table import Table
 
 from shared.errors import ServiceRejected, ServiceUnreachable
 from shared.settings import load_settings
-from toolscale.console import JsonOption, out, print_json, printable
+from toolscale.commands.options import BudgetOption, JsonOption, TokenOption, UrlOption
+from toolscale.console import out, print_json, printable
 
 TIMEOUT_S = 10.0
 
 toolset_app = typer.Typer(no_args_is_help=True, help="Named subsets of the catalogue, kept by a running service.")
 
-UrlOption = Annotated[
-    str | None, typer.Option(help="The service; default: where the settings have it listen.", show_default=False)
-]
-TokenOption = Annotated[
-    str | None,
-    typer.Option(envvar="TOOLSCALE_TOKEN", help="A bearer token that may manage toolsets.", show_default=False),
-]
 NameArgument = Annotated[str, typer.Argument(help="The toolset: letters, digits, `_` and `-`.")]
 
 
@@ -36,9 +30,7 @@ def create(
     name: NameArgument,
     tools: Annotated[list[str], typer.Argument(help="`server:tool`, or a server for all of its tools.")],
     description: Annotated[str, typer.Option(help="Its purpose.")] = "",
-    budget_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Limit of tokens for its definitions.", show_default=False)
-    ] = None,
+    budget_tokens: BudgetOption = None,
     enforce: Annotated[bool, typer.Option("--enforce", help="Leave out tools above the budget.")] = False,
     as_json: JsonOption = False,
     url: UrlOption = None,
