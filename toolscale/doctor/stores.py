@@ -12,9 +12,10 @@ import redis
 from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError
 
 from shared.errors import ConfigInvalid, IndexHeld, IndexUnavailable, IntentsUnavailable
-from shared.index.open_versions import open_index_versions
+from shared.index import open_store
+from shared.index.contract import EMBEDDED_MAX_ADVISED_TOOLS, IndexVersion
+from shared.index.versions import IndexStore
 from shared.settings import Settings
-from shared.text.embedding import FastEmbedder
 from toolscale.doctor.finding import Finding, ok, problem, warning
 from workers.intents import open_intents
 from workers.intents.redis_store import connect
@@ -122,27 +123,37 @@ def check_intents(settings: Settings) -> Iterator[Finding]:
 
 
 def check_index(settings: Settings) -> Iterator[Finding]:
-    """Check that the index answers, or that whoever holds it does."""
+    """Check that the index answers or is in use, and that an embedded index is not too large."""
     if not settings.qdrant_url and not (settings.data_dir / "index").exists():
-        yield ok("index", "none yet; `toolscale serve` makes it")
+        yield ok("index", "none yet; `toolscale serve` creates it")
         return
     try:
-        versions = open_index_versions(settings, FastEmbedder(settings.embedding_model))
-        with closing(versions.store):
-            active = versions.store.versions().active
+        with closing(open_store(settings)) as store:
+            active = store.versions().active
+            tools = 0 if settings.qdrant_url else _tool_count(store, active)
     except IndexHeld:
         yield ok("index", f"in {settings.data_dir}, in use by a Toolscale process")
         return
     except (ConfigInvalid, IndexUnavailable) as error:
         yield problem("index", str(error), "start Qdrant, or correct QDRANT_URL and QDRANT_API_KEY")
         return
+    yield _version(settings, active)
+    if tools > EMBEDDED_MAX_ADVISED_TOOLS:
+        found = f"{tools:,} tools in an embedded index, above {EMBEDDED_MAX_ADVISED_TOOLS:,}"
+        yield warning("index", found, "run a Qdrant server and set QDRANT_URL: embedded search compares every tool")
+
+
+def _tool_count(store: IndexStore, active: IndexVersion | None) -> int:
+    return sum(server.tool_count for server in store.index(active).servers()) if active else 0
+
+
+def _version(settings: Settings, active: IndexVersion | None) -> Finding:
     if active is None:
-        yield warning("index", "holds no tools yet", "announce a server, or start `toolscale serve` with an mcp.json")
-    elif active.model != settings.embedding_model:
+        return warning("index", "holds no tools yet", "announce a server, or start `toolscale serve` with an mcp.json")
+    if active.model != settings.embedding_model:
         found = f"made with {active.model}; the settings name {settings.embedding_model}"
-        yield warning("index", found, "the next worker that starts has all tools embedded again")
-    else:
-        yield ok("index", f"{settings.qdrant_url or settings.data_dir}: {active.name}")
+        return warning("index", found, "the next worker that starts embeds all tools again")
+    return ok("index", f"{settings.qdrant_url or settings.data_dir}: {active.name}")
 
 
 def check_service(settings: Settings) -> Iterator[Finding]:

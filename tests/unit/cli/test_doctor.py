@@ -13,6 +13,9 @@ import redis
 import time_machine
 from typer.testing import CliRunner
 
+from shared.catalog import Endpoint, ServerRecord
+from shared.index import open_store
+from shared.index.contract import EMBEDDED_MAX_ADVISED_TOOLS, IndexVersion
 from shared.setting_names import misspelt_settings, setting_names
 from shared.settings import Settings, load_settings
 from tests.support.builders import up
@@ -162,6 +165,26 @@ def test_servers_that_wait_or_failed_and_refused_events_are_told() -> None:
         ("warning", "1 wait for a look that should have come"),
         ("warning", "1 were refused"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("tools", "expected"),
+    [(EMBEDDED_MAX_ADVISED_TOOLS, ["ok"]), (EMBEDDED_MAX_ADVISED_TOOLS + 1, ["ok", "warning"])],
+)
+def test_a_large_embedded_index_is_advised_to_move_to_a_qdrant_server(tools: int, expected: list[Level]) -> None:
+    settings = load_settings()
+    version = IndexVersion(settings.embedding_model, 384)
+    with closing(open_store(settings)) as store:
+        store.ensure_active_version(version)
+        for revision, count in ((1, 1), (2, tools - 1)):
+            store.index(version).put_server(
+                ServerRecord(server_id=f"s{revision}", endpoint=Endpoint(), tool_count=count, revision=revision)
+            )
+
+    found = findings(stores.check_index)
+
+    assert [finding.level for finding in found] == expected
+    assert all("QDRANT_URL" in finding.advice for finding in found[1:])
 
 
 def test_a_service_that_is_not_there_is_no_problem_by_itself() -> None:
