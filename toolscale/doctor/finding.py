@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
-
-from shared.settings import Settings
 
 Level = Literal["ok", "warning", "problem"]
 
@@ -21,10 +18,6 @@ class Finding(BaseModel):
     level: Level
     found: str
     advice: str = ""
-
-
-Check = Callable[[Settings], Iterator[Finding]]
-"""Look at one thing; what is wrong with it is told, not raised."""
 
 
 def ok(about: str, found: str) -> Finding:

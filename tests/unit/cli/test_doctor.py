@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,8 +23,10 @@ from tests.support.builders import up
 from tests.support.redis_server import free_port
 from toolscale.app import app
 from toolscale.doctor import assets, files, stores
-from toolscale.doctor.finding import Check, Finding, Level
+from toolscale.doctor.finding import Finding, Level
 from workers.intents import open_intents
+
+Check = Callable[[Settings], Iterator[Finding]]
 
 
 @pytest.fixture(autouse=True)
