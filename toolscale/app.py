@@ -23,11 +23,7 @@ from toolscale.console import out
 
 RUN, LOOK, TELL, SHARE = "Run it", "Look at it", "Tell it of servers", "Share it"
 
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    help="One searchable catalogue of the tools of many MCP servers, and what it saves in tokens.",
-)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.command("serve", rich_help_panel=RUN)(serve)
 app.command("demo", rich_help_panel=RUN)(demo)
 app.command("import", rich_help_panel=RUN)(import_servers)

@@ -13,7 +13,7 @@ from shared.errors import ConfigInvalid
 from toolscale.commands.options import BudgetOption, JsonOption
 from toolscale.console import err, out, print_json
 
-token_app = typer.Typer(no_args_is_help=True, help="Bearer tokens for the query service's callers.")
+token_app = typer.Typer(no_args_is_help=True)
 
 
 @token_app.callback()

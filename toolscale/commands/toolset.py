@@ -20,11 +20,6 @@ toolset_app = typer.Typer(no_args_is_help=True, help="Named subsets of the catal
 NameArgument = Annotated[str, typer.Argument(help="The toolset: letters, digits, `_` and `-`.")]
 
 
-@toolset_app.callback()
-def root() -> None:
-    """Named subsets of the catalogue, kept by a running service."""
-
-
 @toolset_app.command("create")
 def create(
     name: NameArgument,
