@@ -57,14 +57,9 @@ def emit_raw(raw: str | dict[str, Any], settings: Settings) -> EmitResult:
         IntentsUnavailable: nothing was recorded.
     """
     configure_tracing("toolscale", os.environ)
-    intents = open_intents(settings)
     notified: list[str] = []
-    try:
-        # without a broker that another process reads, the event is due at once for that process's sweep
-        due_in_s = 0.0 if settings.is_embedded else settings.redeliver_after_s
-        intent = accept(raw, intents, partial(_enqueue, settings, notified), due_in_s=due_in_s)
-    finally:
-        intents.close()
+    with closing(open_intents(settings)) as intents:
+        intent = accept(raw, intents, partial(_enqueue, settings, notified), due_in_s=_due_in_s(settings))
     return emit_result(intent, message_sent=bool(notified))
 
 
@@ -80,11 +75,15 @@ def resync(settings: Settings, servers: Sequence[str]) -> Iterator[EmitResult]:
         known = {intent.server_id: intent for intent in intents.intents()}
         wanted = list(map(partial(_running, known), servers))
         notified: list[str] = []
-        due_in_s = 0.0 if settings.is_embedded else settings.redeliver_after_s
         for server in wanted or [server_id for server_id in known if known[server_id].status == "running"]:
             event = ServerChanged(source=SOURCE, data=ServerRef(server_id=server))
-            intent = emit(event, intents, partial(_enqueue, settings, notified), due_in_s=due_in_s)
+            intent = emit(event, intents, partial(_enqueue, settings, notified), due_in_s=_due_in_s(settings))
             yield emit_result(intent, message_sent=server in notified)
+
+
+def _due_in_s(settings: Settings) -> float:
+    # no broker connects this process to an embedded worker: the event is due at once for that worker's sweep
+    return 0.0 if settings.is_embedded else settings.redeliver_after_s
 
 
 def _running(known: Mapping[str, Intent], server: str) -> str:
