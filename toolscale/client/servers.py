@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 
@@ -15,10 +15,6 @@ from toolscale.client.costs import ServerCost
 from toolscale.console import ago, percent, printable, thousands
 from workers.intents import open_intents
 from workers.intents.store import Intent
-
-if TYPE_CHECKING:
-    from shared.settings import Settings
-
 
 Row = tuple[str, Intent | None, ServerCost | None]
 

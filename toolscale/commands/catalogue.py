@@ -80,7 +80,7 @@ def print_tools(answer: dict[str, Any]) -> None:
         table.add_row(
             printable(f"{tool['server']}:{tool['name']}"),
             thousands(tool.get("token_count")),
-            printable(_tool_lines(tool)),
+            printable(str(tool.get("summary", "")).removeprefix(tool["name"])),
         )
     if answer["tools"]:
         out.print(table)
@@ -94,10 +94,6 @@ def print_tools(answer: dict[str, Any]) -> None:
         out.print(f"{cost}: {metrics['savings_percentage']} % saved ({metrics['encoding']})", highlight=False)
 
 
-def _tool_lines(tool: dict[str, Any]) -> str:
-    return str(tool.get("summary", "")).removeprefix(tool["name"])
-
-
 def list_servers(
     as_json: JsonOption = False, url: UrlOption = None, token: TokenOption = None, data_dir: DataDirOption = None
 ) -> None:
@@ -107,13 +103,7 @@ def list_servers(
     """
     from toolscale.client.costs import costs  # noqa: PLC0415
     from toolscale.client.query import open_query_client  # noqa: PLC0415  # loads the query service
-    from toolscale.client.servers import (  # noqa: PLC0415
-        as_object,
-        migration,
-        rows,
-        servers,
-        table,
-    )
+    from toolscale.client.servers import as_object, migration, rows, servers, table  # noqa: PLC0415
 
     configure_logging("ERROR")
     settings = load_settings(data_dir=data_dir)

@@ -149,14 +149,8 @@ def _key_and_value(label: str) -> tuple[str, str]:
 
 
 def _document(kind: str, data: dict[str, Any]) -> dict[str, Any]:
-    event_id = str(uuid.uuid4())
-    return {
-        "specversion": "1.0",
-        "id": event_id,
-        "source": "toolscale/cli",
-        "type": f"{TYPE_PREFIX}.{kind}",
-        "data": data,
-    }
+    head = {"specversion": "1.0", "id": str(uuid.uuid4()), "source": "toolscale/cli"}
+    return {**head, "type": f"{TYPE_PREFIX}.{kind}", "data": data}
 
 
 def _emit(raw: str | dict[str, Any], wait: bool, as_json: bool, data_dir: Path | None) -> None:

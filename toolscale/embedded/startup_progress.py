@@ -39,7 +39,8 @@ def _report(embedded: Embedded, catalogue: Catalogue, print_line: Print, stopped
     try:
         looks = _wait_for_first_listings(embedded, print_line, stopped)
         if looks and not stopped.is_set():
-            for line in summary(looks, *_size(catalogue)):
+            baseline = catalogue.ledger.baseline(Scope(), catalogue.encoding)
+            for line in summary(looks, baseline.tools, baseline.tokens):
                 print_line(line)
     except (IntentsUnavailable, IndexUnavailable):
         return  # the log says so, and `toolscale ls` tells the rest
@@ -66,11 +67,6 @@ def _emitted(announced: Mapping[str, EmitResult], intents: Iterable[Intent]) -> 
         for intent in running
         if intent.is_lagging or intent.server_id in announced
     ]
-
-
-def _size(catalogue: Catalogue) -> tuple[int, int]:
-    baseline = catalogue.ledger.baseline(Scope(), catalogue.encoding)
-    return baseline.tools, baseline.tokens
 
 
 def summary(results: Sequence[ReconcileResult], tools: int, tokens: int) -> list[str]:
