@@ -37,7 +37,7 @@ $ toolscale find what time is it in Tokyo --limit 3
     "toolscale ls": """
 ```text
 $ toolscale ls
- server  state   tools  tokens  share  listed   next look
+ server  state   tools  tokens  share  listed   reconcile
  fetch   listed      1     248   2.2%  5 s ago  in 288 s
  git     listed     12   1,415  12.4%  5 s ago  in 260 s
  redis   listed     53   9,001  78.6%  3 s ago  in 247 s

@@ -205,7 +205,7 @@ def test_a_narrow_terminal_cuts_no_id_and_goes_without_what_can_be_spared() -> N
 
     cells = (line.split(" ")[1] for line in narrow.get().splitlines()[1:])
     assert "".join(cells) == server
-    assert not re.search("…|next look|share|problem", narrow.get())
+    assert not re.search("…|reconcile|share|problem", narrow.get())
 
 
 def test_a_resync_asks_for_a_look_at_all_that_should_run_or_at_those_named() -> None:
