@@ -23,13 +23,13 @@ def root() -> None:
 
 @token_app.command("new")
 def new(
-    name: Annotated[str, typer.Argument(help="The caller, as logs name it: letters, digits, `_` and `-`.")],
+    name: Annotated[str, typer.Argument(help="The caller's name in logs: letters, digits, `_` and `-`.")],
     groups: Annotated[
         str | None, typer.Option(help="The groups whose tools it sees, separated by commas.", show_default=False)
     ] = None,
-    all_groups: Annotated[bool, typer.Option("--all-groups", help="It sees every tool instead.")] = False,
-    read_only: Annotated[bool, typer.Option("--read-only", help="It may find tools, and not call them.")] = False,
-    toolset: Annotated[str | None, typer.Option(help="The toolset it is offered.", show_default=False)] = None,
+    all_groups: Annotated[bool, typer.Option("--all-groups", help="It sees the tools of all groups.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="It may find tools but not call them.")] = False,
+    toolset: Annotated[str | None, typer.Option(help="The toolset that it receives.", show_default=False)] = None,
     budget_tokens: BudgetOption = None,
     enforce_budget: Annotated[
         bool, typer.Option("--enforce-budget", help="Leave out tools above the budget, instead of a warning.")
@@ -71,5 +71,5 @@ def _permissions(read_only: bool, manages_toolsets: bool) -> frozenset[Permissio
 def _groups(text: str | None) -> frozenset[str]:
     groups = frozenset(part.strip() for part in (text or "").split(",") if part.strip())
     if not groups:
-        raise ConfigInvalid("say which tools it sees: --groups a,b or --all-groups")
+        raise ConfigInvalid("name the tools that it sees: --groups a,b or --all-groups")
     return groups

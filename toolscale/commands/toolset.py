@@ -50,7 +50,7 @@ def list_toolsets(as_json: JsonOption = False, url: UrlOption = None, token: Tok
     if as_json:
         print_json(toolsets)
         return
-    table = Table("toolset", "entries", "budget", "what for", box=None, header_style="bold")
+    table = Table("toolset", "entries", "budget", "purpose", box=None, header_style="bold")
     for toolset in toolsets:
         table.add_row(toolset["name"], str(len(toolset["tools"])), _budget(toolset), printable(toolset["description"]))
     out.print(table if toolsets else "There is no toolset.")
@@ -83,11 +83,11 @@ def _budget(toolset: dict[str, Any]) -> str:
 
 
 def _ask(method: str, path: str, url: str | None, token: str | None, body: object = None) -> Any:
-    """Return what the service answers as JSON; None: nothing to say.
+    """Return the JSON of the response; None for an empty response.
 
     Raises:
-        ServiceUnreachable: it does not answer, or not now.
-        ServiceRejected: it refuses the request; the message says why.
+        ServiceUnreachable: it does not answer, or with a server error.
+        ServiceRejected: it rejects the request; the message has the reason.
     """
     import httpx2  # noqa: PLC0415  # no other command needs it
 
@@ -102,5 +102,5 @@ def _ask(method: str, path: str, url: str | None, token: str | None, body: objec
         ) from error
     if response.is_success:
         return response.json() if response.content else None
-    said = f"{base} answered {response.status_code}: {printable(response.text[:500])}"
-    raise ServiceUnreachable(said) if response.is_server_error else ServiceRejected(said)
+    message = f"{base} answered {response.status_code}: {printable(response.text[:500])}"
+    raise ServiceUnreachable(message) if response.is_server_error else ServiceRejected(message)

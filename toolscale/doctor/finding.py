@@ -1,4 +1,4 @@
-"""What a check of `toolscale doctor` says."""
+"""The result of a check of `toolscale doctor`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Level = Literal["ok", "warning", "problem"]
 
 
 class Finding(BaseModel):
-    """What was found of one thing; `advice` is what to do about it, empty where all is well."""
+    """The state of one subject; `advice` names the repair and is empty for `ok`."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -21,15 +21,15 @@ class Finding(BaseModel):
 
 
 def ok(about: str, found: str) -> Finding:
-    """Return that all is well."""
+    """Return a finding without a problem."""
     return Finding(about=about, level="ok", found=found)
 
 
 def warning(about: str, found: str, advice: str) -> Finding:
-    """Return that something is unusual, and what to do where it is not meant to be so."""
+    """Return an unusual state that may be intended, with advice."""
     return Finding(about=about, level="warning", found=found, advice=advice)
 
 
 def problem(about: str, found: str, advice: str) -> Finding:
-    """Return that something does not work."""
+    """Return a failure, with advice."""
     return Finding(about=about, level="problem", found=found, advice=advice)

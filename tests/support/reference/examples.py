@@ -67,7 +67,7 @@ toolscale resync time --wait
 $ toolscale doctor
 ok      settings        embedded, in one process
 ok      data directory  /home/ann/.local/share/toolscale
-ok      mcp.json        /home/ann/.local/share/toolscale/mcp.json: 5 servers that can be used
+ok      mcp.json        /home/ann/.local/share/toolscale/mcp.json: 5 usable servers
 ok      servers         5 announced
 ok      index           in /home/ann/.local/share/toolscale, in use by a Toolscale process
 ok      query service   ready at http://127.0.0.1:8765

@@ -71,7 +71,7 @@ def test_a_problem_ends_with_1_and_is_said_with_what_to_do(tmp_path: Path) -> No
 
     assert result.exit_code == 1
     assert "problem mcp.json        s: there is no program '/no/such/program'" in result.stdout
-    assert "install it, or write its whole path" in result.stdout
+    assert "install it, or write its absolute path" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -164,9 +164,9 @@ def test_servers_that_wait_or_failed_and_refused_events_are_told() -> None:
 
     assert [(finding.level, finding.found) for finding in findings(stores.check_intents)] == [
         ("ok", "2 announced"),
-        ("warning", "1 could not be listed: failing"),
-        ("warning", "1 wait for a look that should have come"),
-        ("warning", "1 were refused"),
+        ("warning", "1 failed: failing"),
+        ("warning", "1 overdue for a reconciliation"),
+        ("warning", "1 rejected"),
     ]
 
 
@@ -211,7 +211,7 @@ def test_a_redis_that_refuses_us_is_told_apart_from_one_that_is_not_there(own_re
     told = [finding for url in wrong for finding in findings(stores.check_redis, redis_url=url)]
 
     assert [finding.level for finding in told] == ["problem", "problem"]
-    assert all(finding.found.endswith("refuses us") and "password" in finding.advice for finding in told)
+    assert all(finding.found.endswith("rejects the credentials") and "password" in finding.advice for finding in told)
     assert "wrong" not in str(told)
     assert levels(stores.check_redis, redis_url=own_redis_url.replace("//", "//:right@"))[0] == "ok"
 

@@ -322,7 +322,7 @@ def test_what_is_there_stays_and_a_backup_has_the_file_as_it_was(home: Path, wri
     (backup,) = target.parent.glob("mcp.json.*.bak")
     assert backup.read_text() == text
     assert {stat.S_IMODE(path.stat().st_mode) for path in (target, backup)} == {0o640}
-    assert "its comments are in there alone now" in result.stderr
+    assert "only it still has the comments" in result.stderr
 
 
 def test_a_second_import_finds_nothing_to_change_and_writes_nothing(home: Path, write: Write) -> None:
