@@ -1,1 +1,1 @@
-"""The command line, and both sides composed in one process."""
+"""The command line, and the composition of workers and query service in one process."""

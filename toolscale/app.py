@@ -1,4 +1,4 @@
-"""All commands of `toolscale`, put together."""
+"""The `toolscale` application with all its commands."""
 
 from __future__ import annotations
 
@@ -21,31 +21,27 @@ from toolscale.commands.toolset import toolset_app
 from toolscale.commands.watch import watch_app
 from toolscale.console import out
 
-RUN, LOOK, TELL, SHARE = "Run it", "Look at it", "Tell it of servers", "Share it"
+RUN, INSPECT, ANNOUNCE, SHARE = "Run it", "Inspect it", "Announce servers", "Share it"
 
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    help="One searchable catalogue of the tools of many MCP servers, and what it saves in tokens.",
-)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.command("serve", rich_help_panel=RUN)(serve)
 app.command("demo", rich_help_panel=RUN)(demo)
 app.command("import", rich_help_panel=RUN)(import_servers)
-app.command("find", rich_help_panel=LOOK)(find)
-app.command("ls", rich_help_panel=LOOK)(list_servers)
-app.command("show", rich_help_panel=LOOK)(show)
-app.command("resync", rich_help_panel=TELL)(resync)
+app.command("find", rich_help_panel=INSPECT)(find)
+app.command("ls", rich_help_panel=INSPECT)(list_servers)
+app.command("show", rich_help_panel=INSPECT)(show)
+app.command("resync", rich_help_panel=ANNOUNCE)(resync)
 app.command("doctor", rich_help_panel=RUN)(doctor)
-app.command("dead-letters", rich_help_panel=LOOK)(dead_letters)
-app.command("savings", rich_help_panel=LOOK)(show_savings)
-app.add_typer(emit_app, name="emit", rich_help_panel=TELL)
+app.command("dead-letters", rich_help_panel=INSPECT)(dead_letters)
+app.command("savings", rich_help_panel=INSPECT)(show_savings)
+app.add_typer(emit_app, name="emit", rich_help_panel=ANNOUNCE)
 app.add_typer(token_app, name="token", rich_help_panel=SHARE)
 app.add_typer(toolset_app, name="toolset", rich_help_panel=SHARE)
-app.add_typer(watch_app, name="watch", rich_help_panel=TELL)
+app.add_typer(watch_app, name="watch", rich_help_panel=ANNOUNCE)
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         out.print(f"toolscale {importlib.metadata.version('toolscale')}", highlight=False)
         raise typer.Exit
 
@@ -64,4 +60,4 @@ def _log_level() -> str:
     try:
         return load_settings().log_level
     except ConfigInvalid:
-        return "INFO"  # what is wrong is said by the command, unless it needs no settings, or is only asked for help
+        return "INFO"  # a command that needs the settings reports the error; --help does not need them

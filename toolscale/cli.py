@@ -1,7 +1,6 @@
 """The `toolscale` command. Results go to stdout, progress and logs to stderr.
 
-Exit codes: 0 done; 1 it did not work out, trying again may; 2 the command, an event or a setting is wrong;
-130 it was interrupted.
+Exit codes: 0 success; 1 a temporary failure; 2 the command, an event or a setting is wrong; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; an expected error is one line on stderr, and an interrupt none: neither is a traceback."""
+    """Run the command line. An expected error prints one line on stderr, an interrupt prints nothing."""
     try:
         _run()
     except KeyboardInterrupt:
@@ -18,7 +17,7 @@ def main() -> None:
 
 
 def _run() -> None:
-    # loading takes a while; here an interrupt meanwhile is one like any other
+    # these imports take seconds; inside this function an interrupt of them exits with 130 too
     from rich.text import Text  # noqa: PLC0415
 
     from shared.errors import Permanent, ToolscaleError  # noqa: PLC0415

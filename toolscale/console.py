@@ -1,18 +1,15 @@
-"""Where the command line prints: results on stdout, everything else on stderr; no colour when piped."""
+"""Output of the command line: results on stdout, everything else on stderr; no colour in a pipe."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
-# Where nothing says how wide it is, as in a pipe: a row that is one line can be searched and cut.
+# A pipe has no width. One line per row suits grep and cut.
 PIPED_WIDTH = 200
 
 
@@ -20,32 +17,9 @@ def _width() -> int | None:
     return None if sys.stdout.isatty() or os.environ.get("COLUMNS") else PIPED_WIDTH
 
 
-# no markup: what is printed comes from servers and events as well
+# no markup: servers and events supply some of the text
 out = Console(markup=False, emoji=False, width=_width())
 err = Console(stderr=True, markup=False, emoji=False)
-
-
-def complete_server() -> list[str]:
-    """Return what a shell may complete a server's id to."""
-    from toolscale.client.server_names import announced_if_known  # noqa: PLC0415  # loads the store's client
-
-    return announced_if_known()
-
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-UrlOption = Annotated[
-    str | None, typer.Option(help="The service to ask; none: the settings' own catalogue.", show_default=False)
-]
-TokenOption = Annotated[
-    str | None, typer.Option(envvar="TOOLSCALE_TOKEN", help="A bearer token for the service.", show_default=False)
-]
-ServerArgument = Annotated[
-    str,
-    typer.Argument(metavar="SERVER", help="The server's id.", show_default=False, autocompletion=complete_server),
-]
-DataDirOption = Annotated[
-    Path | None, typer.Option("--data-dir", help="Directory of the index and the intents.", show_default=False)
-]
 
 
 def print_json(document: object) -> None:
@@ -54,7 +28,7 @@ def print_json(document: object) -> None:
 
 
 def number_table(first_column: str, *columns: str) -> Table:
-    """Return a table to be filled whose columns but the first are of numbers, which end at the right."""
+    """Return an empty table; all columns but the first are right-aligned numbers."""
     table = Table(first_column, box=None, header_style="bold")
     for column in columns:
         table.add_column(column, justify="right")
@@ -62,17 +36,17 @@ def number_table(first_column: str, *columns: str) -> Table:
 
 
 def thousands(number: int | None) -> str:
-    """Return 12,345; nothing for what is not known."""
+    """Return 12,345; an empty text for None."""
     return "" if number is None else f"{number:,}"
 
 
 def percent(part: float | None) -> str:
-    """Return a part of a whole, 0 to 1, in percent; nothing where there is no such part."""
+    """Return a share between 0 and 1 in percent; an empty text for None."""
     return "" if part is None else f"{part:.1%}"
 
 
 def ago(at: float | None, now: float) -> str:
-    """Return how long ago that was, in the largest unit that fits; times are seconds since the epoch."""
+    """Return the time since `at` in the largest unit that fits; both times are seconds since the epoch."""
     if at is None:
         return "never"
     passed_s = max(0.0, now - at)
@@ -83,5 +57,5 @@ def ago(at: float | None, now: float) -> str:
 
 
 def printable(text: str) -> str:
-    """Return someone else's text as one line that a terminal does not act upon."""
+    """Return foreign text as one line without control characters."""
     return "".join(sign if sign.isprintable() else " " if sign.isspace() else "\ufffd" for sign in text)

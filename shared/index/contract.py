@@ -31,6 +31,8 @@ SERVERS_COLLECTION = "servers"
 TOOLSETS_COLLECTION = "toolsets"
 TOOLS_PREFIX = "tools__"
 
+EMBEDDED_MAX_ADVISED_TOOLS = 20_000
+
 
 @dataclass(frozen=True, slots=True)
 class IndexVersion:

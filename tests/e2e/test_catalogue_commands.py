@@ -90,7 +90,7 @@ def test_an_index_in_use_by_a_process_that_does_not_answer_is_said_to_be(config:
     (server,) = json.loads(listed.stdout)
     assert (server["state"], server["tokens"]) == ("listed", None)
     assert server["listed_at"]
-    assert "Tools and tokens are not known" in listed.stderr
+    assert "Tools and tokens are unknown" in listed.stderr
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What tools cost a context, by server, as the query service tells a caller."""
+"""Token costs of tools by server, read from `list_available_tools`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from rich.table import Table
 from toolscale.client.query import Ask
 from toolscale.console import percent, printable, thousands
 
-# As much as the service gives at a time; whoever asks from here pays nothing for it.
+# The largest page of the service: no model reads these answers.
 PAGE_TOKENS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCost:
-    """A tool, and the tokens of its definition; None: they could not be counted. `summary` begins with its name."""
+    """A tool and the tokens of its definition; None: not counted. `summary` begins with the name."""
 
     name: str
     tokens: int | None
@@ -27,7 +27,7 @@ class ToolCost:
 
 @dataclass(frozen=True, slots=True)
 class ServerCost:
-    """A server with all tools of it that can be found; `part` is its share of all that the caller may see, 0 to 1."""
+    """A server with its searchable tools; `part` is its share of the tokens visible to the caller, 0 to 1."""
 
     server: str
     tokens: int | None
@@ -36,9 +36,9 @@ class ServerCost:
 
 
 def costs(ask: Ask, servers: list[str] | None = None, *, detail: str = "name") -> dict[str, ServerCost]:
-    """Return what servers cost, all or these, by id; one that is not running, or not to be seen, is absent.
+    """Return the costs of all servers, or of these, by id. Stopped and hidden servers are absent.
 
-    Raises: as the question does.
+    Raises: the errors of `ask`.
     """
     found: dict[str, ServerCost] = {}
     for page in _pages(ask, {"detail": detail, "max_tokens": PAGE_TOKENS} | ({"servers": servers} if servers else {})):
@@ -50,14 +50,14 @@ def costs(ask: Ask, servers: list[str] | None = None, *, detail: str = "name") -
 
 
 def cost_as_object(server: str, cost: ServerCost | None) -> dict[str, Any]:
-    """Return a server's tools as JSON, the costliest first; none where it has none that can be found."""
+    """Return a server's tools as JSON, the costliest first."""
     tools = [{"name": tool.name, "tokens": tool.tokens, "share": tool.part} for tool in _costliest_first(cost)]
     known = {"tokens": cost.tokens, "share": cost.part} if cost else {"tokens": None, "share": None}
     return {"server_id": server, **known, "tools": tools}
 
 
 def cost_table(cost: ServerCost) -> Table:
-    """Return a server's tools as a table for people, the costliest first."""
+    """Return a server's tools as a table, the costliest first."""
     table = Table(box=None, header_style="bold")
     table.add_column("tool", overflow="fold")
     table.add_column("tokens", justify="right")

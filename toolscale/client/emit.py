@@ -1,4 +1,4 @@
-"""`toolscale emit` and `resync`: record an event's intent durably, then wake a worker."""
+"""`toolscale emit` and `resync`: record an intent durably, then send a message to a worker."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ SOURCE = "toolscale/cli"
 
 
 class EmitResult(BaseModel):
-    """What became of an event: it is recorded; `woken` says whether a worker was told at once.
+    """A recorded event; `message_sent`: a worker received a message at once.
 
-    `failures`, `attempts` and `parked` are those of the intent when it was recorded.
+    `failures`, `attempts` and `parked` are copies from the intent at that moment.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -42,10 +42,8 @@ class EmitResult(BaseModel):
 
     @property
     def sentence(self) -> str:
-        """Return the outcome for people."""
-        wait = (
-            "a worker was woken" if self.message_sent else "a worker, or `toolscale serve`, looks when it next sweeps"
-        )
+        """Return the outcome as a sentence."""
+        wait = "a message was sent" if self.message_sent else "the next sweep of a worker or `toolscale serve` takes it"
         return f"{self.server_id}: recorded as generation {self.generation} ({self.status}); {wait}."
 
 
@@ -53,38 +51,37 @@ def emit_raw(raw: str | dict[str, Any], settings: Settings) -> EmitResult:
     """Accept a CloudEvent, given as JSON text or as an object.
 
     Raises:
-        EventInvalid: it was refused, and is among the dead letters now.
+        EventInvalid: it was rejected and added to the dead letters.
         IntentsUnavailable: nothing was recorded.
     """
     configure_tracing("toolscale", os.environ)
-    intents = open_intents(settings)
     notified: list[str] = []
-    try:
-        # without a broker that another process reads, the event is due at once for that process's sweep
-        due_in_s = 0.0 if settings.is_embedded else settings.redeliver_after_s
-        intent = accept(raw, intents, partial(_enqueue, settings, notified), due_in_s=due_in_s)
-    finally:
-        intents.close()
+    with closing(open_intents(settings)) as intents:
+        intent = accept(raw, intents, partial(_enqueue, settings, notified), due_in_s=_due_in_s(settings))
     return emit_result(intent, message_sent=bool(notified))
 
 
 def resync(settings: Settings, servers: Sequence[str]) -> Iterator[EmitResult]:
-    """Ask for a look at these servers, or at every one that should run; yield what was recorded, one by one.
+    """Request a reconciliation of these servers, or of all that should run; yield each recorded intent.
 
     Raises:
-        ServerUnknown: one was never announced; then nothing is recorded.
-        ServerNotRunning: one is stopped; then nothing is recorded.
-        IntentsUnavailable: nothing more was recorded.
+        ServerUnknown: a server was never announced; nothing is recorded.
+        ServerNotRunning: a server is stopped; nothing is recorded.
+        IntentsUnavailable: the store stopped answering; earlier servers are recorded.
     """
     with closing(open_intents(settings)) as intents:
         known = {intent.server_id: intent for intent in intents.intents()}
         wanted = list(map(partial(_running, known), servers))
         notified: list[str] = []
-        due_in_s = 0.0 if settings.is_embedded else settings.redeliver_after_s
         for server in wanted or [server_id for server_id in known if known[server_id].status == "running"]:
             event = ServerChanged(source=SOURCE, data=ServerRef(server_id=server))
-            intent = emit(event, intents, partial(_enqueue, settings, notified), due_in_s=due_in_s)
+            intent = emit(event, intents, partial(_enqueue, settings, notified), due_in_s=_due_in_s(settings))
             yield emit_result(intent, message_sent=server in notified)
+
+
+def _due_in_s(settings: Settings) -> float:
+    # no broker connects this process to an embedded worker: the event is due at once for that worker's sweep
+    return 0.0 if settings.is_embedded else settings.redeliver_after_s
 
 
 def _running(known: Mapping[str, Intent], server: str) -> str:
@@ -96,7 +93,7 @@ def _running(known: Mapping[str, Intent], server: str) -> str:
 
 
 def emit_result(intent: Intent, *, message_sent: bool) -> EmitResult:
-    """Return what was recorded, as this intent has it."""
+    """Return the result that this intent records."""
     return EmitResult(
         server_id=intent.server_id,
         status=intent.status,

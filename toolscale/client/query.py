@@ -1,6 +1,6 @@
-"""The query service as the command line asks it: over MCP where one runs, in this process where none does.
+"""A client of the query service: over MCP if a service runs, else on the index in this process.
 
-Qdrant Edge is held by one process. So where the index of these settings is in use, whoever holds it is asked.
+Only one process can open an embedded index. If it is open already, the client calls that process over HTTP.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 TIMEOUT_S = 60.0
 
 Ask = Callable[[str, Mapping[str, Any]], dict[str, Any]]
-"""Call a tool of the query service and return its answer."""
+"""Call a tool of the query service and return its structured content."""
 
 _FOREIGN_ERRORS = (ExceptionGroup, MCPError, httpx2.HTTPError, httpx2.InvalidURL, anyio.ClosedResourceError)
-_WANTS_A_TOKEN = (401, 403)
+_NEEDS_TOKEN = (401, 403)
 _NOT_NOW = (CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE)
 
 
 @contextmanager
 def open_query_client(settings: Settings, url: str | None = None, token: str | None = None) -> Generator[Ask]:
-    """Yield a way to ask the service at this URL; without one, the catalogue that the settings name.
+    """Yield a function that calls tools at this URL, or by default on the catalogue of the settings.
 
     Raises:
-        ServiceUnreachable: nobody answers there, or the index is in use and whoever holds it does not answer.
-        ServiceRejected: the token is missing or wrong, or the question is.
+        ServiceUnreachable: the URL, or the process that holds the index, does not answer.
+        ServiceRejected: the token is missing or wrong, or the arguments are invalid.
         IndexUnavailable: Qdrant does not answer.
     """
     with ExitStack() as opened:
@@ -66,7 +66,7 @@ def open_query_client(settings: Settings, url: str | None = None, token: str | N
 
 @contextmanager
 def _own_service(settings: Settings) -> Generator[Server[Any]]:
-    """Open the index and yield the service over it; the model is loaded with the first question that needs it."""
+    """Open the index and yield the service over it; the first query that needs the model loads it."""
     versions = open_index_versions(settings, FastEmbedder(settings.embedding_model, settings.embedding_threads))
     with closing(versions.store):
         versions.ensure_own_version()
@@ -82,7 +82,7 @@ def _of_holder(settings: Settings, token: str | None, held: IndexHeld) -> Genera
     except ServiceUnreachable:
         raise ServiceUnreachable(
             f"{settings.data_dir} is in use by another Toolscale process, and none answers at {settings.own_url}; "
-            "say where it listens with --url"
+            "pass its address with --url"
         ) from held
 
 
@@ -122,20 +122,20 @@ def _session(
 
 def _answer(result: CallToolResult) -> dict[str, Any]:
     if result.is_error:
-        said = " ".join(block.text for block in result.content if isinstance(block, TextContent))
-        raise (ServiceUnreachable if said in _NOT_NOW else ServiceRejected)(said)
+        message = " ".join(block.text for block in result.content if isinstance(block, TextContent))
+        raise (ServiceUnreachable if message in _NOT_NOW else ServiceRejected)(message)
     return cast("dict[str, Any]", result.structured_content or {})
 
 
 def _explained(error: Exception, where: str, statuses: list[int]) -> ToolscaleError:
-    """Return our error for what a session ended in."""
+    """Return the Toolscale error for an exception of a session."""
     found = list(leaves(error))
     ours = next((leaf for leaf in found if isinstance(leaf, ToolscaleError)), None)
     if ours:
         return ours
-    if statuses and statuses[-1] in _WANTS_A_TOKEN:
-        return ServiceRejected(f"{where} answered {statuses[-1]}: show it a token by --token or TOOLSCALE_TOKEN")
+    if statuses and statuses[-1] in _NEEDS_TOKEN:
+        return ServiceRejected(f"{where} answered {statuses[-1]}: pass a token with --token or TOOLSCALE_TOKEN")
     refused = next((leaf for leaf in found if isinstance(leaf, MCPError)), None)
-    if refused and statuses and statuses[-1] < 300:  # noqa: PLR2004  # an answer, and not HTTP's
+    if refused and statuses and statuses[-1] < 300:  # noqa: PLR2004  # the error is MCP's, not HTTP's
         return ServiceRejected(f"{where}: {refused.message}")
     return ServiceUnreachable(f"{where} does not answer as an MCP server: {type(found[0]).__name__}: {found[0]}")

@@ -1,4 +1,4 @@
-"""`toolscale savings`: what was saved, as the history knows it, so while a service writes to it too."""
+"""`toolscale savings`: the report from the history; a running service may write to it at the same time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def savings(settings: Settings, period: str) -> SavingsReport:
 
 
 def view(report: SavingsReport) -> Group:
-    """Return the report for people, without the tables that would be empty."""
+    """Return the report as tables, without empty ones."""
     tables = (_days(report), _catalogue(report), _servers(report.by_server), _tools(report.by_tool))
     filled = [part for table in tables if table.row_count for part in ("", table)]
     return Group(_totals(report), "", report.advice, *filled)
@@ -44,7 +44,7 @@ def _totals(report: SavingsReport) -> Table:
         ("searches", totals.searches),
         ("  that found nothing", totals.found_nothing),
         ("  that repeated the one before", totals.repeat_searches),
-        ("tokens saved, as answers said", totals.tokens_saved),
+        ("tokens saved, as in the answers", totals.tokens_saved),
         ("net, each search a session", net.if_each_search_is_a_session),
         ("net, one session a caller and day", net.if_callers_have_one_session_a_day),
         ("our own definitions, a session", net.own_definitions_tokens),

@@ -1,4 +1,4 @@
-"""The ids of announced servers, for whoever types one."""
+"""The ids of announced servers, for shell completion and for corrections of a misspelt id."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workers.intents import open_intents
 
 
 def announced(settings: Settings) -> list[str]:
-    """Return the ids of all servers that were ever announced.
+    """Return the ids of all announced servers.
 
     Raises:
         IntentsUnavailable: the store does not answer.
@@ -22,7 +22,7 @@ def announced(settings: Settings) -> list[str]:
 
 
 def announced_if_known() -> list[str]:
-    """Return the same for a shell that completes one: none where the store does not answer, or is not there yet."""
+    """Return the same for shell completion; empty if the store is missing or does not answer."""
     try:
         settings = load_settings()
         return announced(settings) if settings.data_dir.exists() or not settings.is_embedded else []
@@ -31,5 +31,5 @@ def announced_if_known() -> list[str]:
 
 
 def unknown(server: str, known: Iterable[str]) -> ServerUnknown:
-    """Return the error for a server that nobody announced; it names those that are spelt alike."""
+    """Return the error for a server that was never announced; it names similar ids."""
     return ServerUnknown(server, tuple(get_close_matches(server, list(known))))

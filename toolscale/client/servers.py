@@ -1,4 +1,4 @@
-"""`toolscale ls`: every announced server as the intents know it, and what its tools cost as the catalogue does."""
+"""`toolscale ls`: the state of each server from its intent, and the token cost of its tools."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 
@@ -15,10 +15,6 @@ from toolscale.client.costs import ServerCost
 from toolscale.console import ago, percent, printable, thousands
 from workers.intents import open_intents
 from workers.intents.store import Intent
-
-if TYPE_CHECKING:
-    from shared.settings import Settings
-
 
 Row = tuple[str, Intent | None, ServerCost | None]
 
@@ -34,13 +30,13 @@ def servers(settings: Settings) -> list[Intent]:
 
 
 def rows(intents: Collection[Intent], costs: Mapping[str, ServerCost]) -> list[Row]:
-    """Return every server that either knows, by id."""
+    """Return every server of either collection, ordered by id."""
     known = {intent.server_id: intent for intent in intents}
     return [(server, known.get(server), costs.get(server)) for server in sorted({*known, *costs})]
 
 
 def state(intent: Intent) -> str:
-    """Return in a word or two how far the catalogue is with this server."""
+    """Return the state of this server in a word or two."""
     if intent.status == "stopped":
         return "stopped" if not intent.is_lagging else "stopping"
     if intent.due_at is None and intent.last_error:
@@ -53,7 +49,7 @@ def state(intent: Intent) -> str:
 
 
 def as_object(row: Row) -> dict[str, Any]:
-    """Return a server as JSON; null for what is not known of it."""
+    """Return a server as JSON; unknown values are null."""
     server, intent, cost = row
     costs = {"tools": len(cost.tools), "tokens": cost.tokens, "share": cost.part} if cost else {}
     return {"server_id": server, "tools": None, "tokens": None, "share": None} | costs | _announced(intent)
@@ -74,15 +70,15 @@ def _announced(intent: Intent | None) -> dict[str, Any]:
     }
 
 
-_COLUMNS = ("server", "state", "tools", "tokens", "share", "listed", "next look", "problem")
+_COLUMNS = ("server", "state", "tools", "tokens", "share", "listed", "reconcile", "problem")
 _FIGURES = ("tools", "tokens", "share")
-# What a narrow terminal goes without.
-_DISPENSABLE = ("share", "next look")
+# Columns that a narrow terminal omits.
+_DISPENSABLE = ("share", "reconcile")
 NARROW = 80
 
 
 def table(found: Collection[Row], width: int) -> Table:
-    """Return the servers as a table for people, of this width in characters at most; ids are never cut."""
+    """Return the servers as a table of at most this width in characters; ids are never cut."""
     cells: list[dict[str, str]] = [dict(zip(_COLUMNS, _cells(*row), strict=True)) for row in found]
     left_out: set[str] = set(_DISPENSABLE) if width < NARROW else set()
     if not any(row["problem"] for row in cells):
@@ -100,12 +96,12 @@ def _cells(server: str, intent: Intent | None, cost: ServerCost | None) -> list[
     costs = [thousands(len(cost.tools)), thousands(cost.tokens), percent(cost.part)] if cost else ["", "", ""]
     if intent is None:
         return [printable(server), "", *costs, "", "", ""]
-    looks = [ago(intent.listed_at, time.time()), _wait(intent)]
+    times = [ago(intent.listed_at, time.time()), _wait(intent)]
     return [
         printable(server),
         state(intent),
         *costs,
-        *looks,
+        *times,
         printable((intent.last_error or "").removeprefix(f"{server}: ")),
     ]
 
@@ -121,7 +117,7 @@ def _wait(intent: Intent) -> str:
 
 
 def migration(settings: Settings) -> str | None:
-    """Return in a sentence how far the coming model is, None when none is coming.
+    """Return the progress of a change of the embedding model as a sentence; None if there is no change.
 
     Raises:
         IntentsUnavailable: the store does not answer.

@@ -1,4 +1,4 @@
-"""Wait for the looks that were asked for, as the intents tell of them."""
+"""Wait for requested reconciliations by polling the intents."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from workers.intents.store import Intent, IntentStore
 Result = Literal["listed", "stopped", "failed", "waiting"]
 
 POLL_S = 0.2
-# What starting and writing take, beside the waits that the settings name.
+# Time to start a process and to write, in addition to the waits of the settings.
 WORK_S = 15.0
 
 
 class ReconcileResult(BaseModel):
-    """How a look that was asked for ended; `error` says why it is neither listed nor stopped."""
+    """The result of a requested reconciliation; `error` explains `failed` and `waiting`."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -33,28 +33,28 @@ class ReconcileResult(BaseModel):
 
     @property
     def is_good(self) -> bool:
-        """Return whether the catalogue is as was asked."""
+        """Return whether the catalogue now has the requested state."""
         return self.result in ("listed", "stopped")
 
     @property
     def sentence(self) -> str:
-        """Return the outcome for people."""
+        """Return the outcome as a sentence."""
         server = self.emitted.server_id
         why = f": {self.error.removeprefix(f'{server}: ')}" if self.error else ""
-        return f"{server}: {'not looked at' if self.result == 'waiting' else self.result}{why}"
+        return f"{server}: {'not reconciled' if self.result == 'waiting' else self.result}{why}"
 
     def as_object(self) -> dict[str, Any]:
-        """Return what was asked, with how it ended, as JSON."""
+        """Return the event and its result as JSON."""
         return self.emitted.model_dump(mode="json") | {"result": self.result, "error": self.error}
 
 
 def patience_s(settings: Settings) -> float:
-    """Return for how long nothing may end before waiting is of no use: a slow server's time, twice tried."""
+    """Return the timeout without any result, in seconds: it covers a slow server and one redelivery."""
     return settings.listing_timeout_s + settings.redeliver_after_s + settings.look_spacing_s + WORK_S
 
 
 def wait(settings: Settings, emitted: Sequence[EmitResult]) -> Iterator[ReconcileResult]:
-    """Yield how each look ended, as soon as it has; those of which nothing is heard come last.
+    """Yield each result as soon as it exists; servers without a result come last, as `waiting`.
 
     Raises:
         IntentsUnavailable: the store does not answer.
@@ -66,7 +66,7 @@ def wait(settings: Settings, emitted: Sequence[EmitResult]) -> Iterator[Reconcil
 def wait_for(
     intents: IntentStore, emitted: Sequence[EmitResult], patience_s: float, stopped: threading.Event
 ) -> Iterator[ReconcileResult]:
-    """Yield how each look ended; once none has for `patience_s` seconds, or when stopped, the others as waiting."""
+    """Yield each result; after `patience_s` seconds without one, or when stopped, the rest as `waiting`."""
     waiting = {intent.server_id: intent for intent in emitted}
     quiet_since = time.monotonic()
     while waiting and not stopped.is_set() and time.monotonic() - quiet_since < patience_s:
@@ -79,15 +79,15 @@ def wait_for(
             yield result
         if waiting:
             stopped.wait(POLL_S)
-    missed = f"no look ended within {patience_s:.0f} s; is a worker, or `toolscale serve`, running?"
-    for unheard_of in waiting.values():
-        yield ReconcileResult(emitted=unheard_of, result="waiting", error=missed)
+    missed = f"no reconciliation ended within {patience_s:.0f} s; is a worker, or `toolscale serve`, running?"
+    for server in waiting.values():
+        yield ReconcileResult(emitted=server, result="waiting", error=missed)
 
 
 def _result_of(intent: Intent | None, emitted: EmitResult) -> ReconcileResult | None:
-    """Return how the look ended, None while it has not."""
+    """Return the result of the reconciliation, None while it is pending."""
     if intent is None:
-        return ReconcileResult(emitted=emitted, result="failed", error="nothing is known of it any more")
+        return ReconcileResult(emitted=emitted, result="failed", error="its intent was deleted")
     if intent.committed >= emitted.generation and not intent.last_error:
         return ReconcileResult(emitted=emitted, result="stopped" if intent.status == "stopped" else "listed")
     if _has_failed(intent, emitted) or intent.committed >= emitted.generation:
@@ -96,12 +96,12 @@ def _result_of(intent: Intent | None, emitted: EmitResult) -> ReconcileResult | 
 
 
 def _has_failed(intent: Intent, emitted: EmitResult) -> bool:
-    """Return whether a look failed, or none comes, and none is awaited or under way.
+    """Return whether the last reconciliation failed, or the server is parked, and no message is pending.
 
-    A look from before that fails meanwhile leaves the one that was asked for to come.
+    If an earlier reconciliation fails, the requested one still has a pending message.
     """
     if intent.message_pending:
         return False
-    if intent.parked:  # a look that has begun at one that was parked before may yet end well
+    if intent.parked:  # a retry of a server that was parked before the event may still succeed
         return not emitted.parked or intent.attempts <= emitted.attempts
     return intent.failures > emitted.failures and not intent.attempts

@@ -1,1 +1,1 @@
-"""The commands of `toolscale`, a module for each family; `toolscale/app.py` puts them together."""
+"""The commands of `toolscale`, one module per family; `toolscale/app.py` registers them."""

@@ -1,4 +1,4 @@
-"""What the catalogue holds: `toolscale find`, `ls` and `show`."""
+"""`toolscale find`, `ls` and `show`: the content of the catalogue."""
 
 from __future__ import annotations
 
@@ -10,20 +10,15 @@ from rich.table import Table
 from shared.errors import ToolscaleError
 from shared.observability.logging import configure_logging
 from shared.settings import Settings, load_settings
-from toolscale.console import (
+from toolscale.commands.options import (
     DataDirOption,
     JsonOption,
     ServerArgument,
     TokenOption,
     UrlOption,
     complete_server,
-    err,
-    out,
-    percent,
-    print_json,
-    printable,
-    thousands,
 )
+from toolscale.console import err, out, percent, print_json, printable, thousands
 
 if TYPE_CHECKING:
     from toolscale.client.costs import ServerCost
@@ -51,7 +46,7 @@ def find(
     """Find the tools for a task, as find_tool does for an agent, and show the saving."""
     from toolscale.client.query import open_query_client  # noqa: PLC0415  # loads the query service
 
-    configure_logging("ERROR")  # what is worth saying is in the answer
+    configure_logging("ERROR")  # the answer carries the warnings
     arguments: dict[str, Any] = {"tool_description": " ".join(query), "limit": limit, "read_only": read_only}
     arguments |= {"detail": detail if as_json else "summary"}
     arguments |= {name: value for name, value in (("servers", server), ("groups", group)) if value}
@@ -76,7 +71,7 @@ def _refuse_unknown(servers: list[str], settings: Settings) -> None:
 
 
 def print_tools(answer: dict[str, Any]) -> None:
-    """Show people what find_tool answered; warnings go to stderr."""
+    """Print an answer of find_tool as a table; warnings go to stderr."""
     table = Table(box=None, header_style="bold")
     table.add_column("tool", overflow="fold")
     table.add_column("tokens", justify="right")
@@ -85,22 +80,18 @@ def print_tools(answer: dict[str, Any]) -> None:
         table.add_row(
             printable(f"{tool['server']}:{tool['name']}"),
             thousands(tool.get("token_count")),
-            printable(_tool_lines(tool)),
+            printable(str(tool.get("summary", "")).removeprefix(tool["name"])),
         )
     if answer["tools"]:
         out.print(table)
     if nearest := answer.get("nearest"):
-        out.print(f"None fits. The nearest: {printable(', '.join(nearest))}", highlight=False)
+        out.print(f"No tool fits. The nearest: {printable(', '.join(nearest))}", highlight=False)
     for warning in answer.get("warnings", []):
         err.print(printable(warning), highlight=False, soft_wrap=True)
     metrics = answer["token_metrics"]
     if answer["tools"] and metrics["baseline_tokens"]:
         cost = f"{metrics['returned_tokens']:,} tokens in place of {metrics['baseline_tokens']:,}"
         out.print(f"{cost}: {metrics['savings_percentage']} % saved ({metrics['encoding']})", highlight=False)
-
-
-def _tool_lines(tool: dict[str, Any]) -> str:
-    return str(tool.get("summary", "")).removeprefix(tool["name"])
 
 
 def list_servers(
@@ -112,13 +103,7 @@ def list_servers(
     """
     from toolscale.client.costs import costs  # noqa: PLC0415
     from toolscale.client.query import open_query_client  # noqa: PLC0415  # loads the query service
-    from toolscale.client.servers import (  # noqa: PLC0415
-        as_object,
-        migration,
-        rows,
-        servers,
-        table,
-    )
+    from toolscale.client.servers import as_object, migration, rows, servers, table  # noqa: PLC0415
 
     configure_logging("ERROR")
     settings = load_settings(data_dir=data_dir)
@@ -129,10 +114,10 @@ def list_servers(
     except ToolscaleError as error:
         if url:
             raise
-        err.print(f"Tools and tokens are not known: {printable(str(error))}", highlight=False, soft_wrap=True)
+        err.print(f"Tools and tokens are unknown: {printable(str(error))}", highlight=False, soft_wrap=True)
         found = {}
-    if how_far := None if url else migration(settings):
-        err.print(printable(how_far), highlight=False, soft_wrap=True)
+    if progress := None if url else migration(settings):
+        err.print(printable(progress), highlight=False, soft_wrap=True)
     known = rows(intents, found)
     if as_json:
         print_json([as_object(row) for row in known])
@@ -159,11 +144,11 @@ def show(
         total = f"{len(found.tools)} tools, {found.tokens or 0:,} tokens: {percent(found.part)} of all"
         out.print(total, highlight=False)
     else:
-        out.print(f"{printable(server)} has no tools that can be found now; `toolscale ls` says why.", highlight=False)
+        out.print(f"{printable(server)} has no searchable tools; `toolscale ls` shows the reason.", highlight=False)
 
 
 def _cost(server: str, settings: Settings, url: str | None, token: str | None) -> ServerCost | None:
-    """Return what a server costs, None where none of its tools can be found; raises ServerUnknown for no server."""
+    """Return the cost of a server, None if it has no searchable tools; raises ServerUnknown for an unknown id."""
     from toolscale.client.costs import costs  # noqa: PLC0415
     from toolscale.client.query import open_query_client  # noqa: PLC0415  # loads the query service
     from toolscale.client.server_names import announced, unknown  # noqa: PLC0415

@@ -12,7 +12,8 @@ from rich.text import Text
 from shared.errors import ConfigInvalid
 from shared.observability.logging import configure_logging
 from shared.settings import load_settings
-from toolscale.console import DataDirOption, JsonOption, err, out, print_json, printable
+from toolscale.commands.options import DataDirOption, JsonOption
+from toolscale.console import err, out, print_json, printable
 
 if TYPE_CHECKING:
     from toolscale.doctor.finding import Finding
@@ -25,7 +26,7 @@ def doctor(as_json: JsonOption = False, data_dir: DataDirOption = None) -> None:
 
     Exit code 1 means a problem; warnings do not change the exit code.
     """
-    configure_logging("ERROR")  # what is wrong is in the findings
+    configure_logging("ERROR")  # the findings report every problem
     findings = _findings(data_dir)
     if as_json:
         print_json([finding.model_dump(mode="json") for finding in findings])
@@ -44,13 +45,13 @@ def _findings(data_dir: Path | None) -> list[Finding]:
     try:
         settings = load_settings(data_dir=data_dir)
     except ConfigInvalid as error:
-        return [*found, problem("settings", str(error), "correct it; .env.example says what each may be")]
+        return [*found, problem("settings", str(error), "correct it; .env.example lists the valid values")]
     checks = (
         files.check_settings, files.check_data_dir, files.check_config, files.check_tokens, files.check_permissions,
         stores.check_redis, stores.check_workers, stores.check_intents, stores.check_index, stores.check_service,
         assets.check_model, assets.check_vocabularies,
     )  # fmt: skip
-    with err.status("Looking ...") as status:
+    with err.status("Checking ...") as status:
         for check in checks:
             status.update(f"{str(check.__doc__).splitlines()[0]} ...")
             found += check(settings)

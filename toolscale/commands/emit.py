@@ -16,35 +16,27 @@ from shared.errors import EventInvalid
 from shared.events import TYPE_PREFIX
 from shared.observability.logging import configure_logging
 from shared.settings import Settings, load_settings
-from toolscale.console import (
-    DataDirOption,
-    JsonOption,
-    ServerArgument,
-    complete_server,
-    err,
-    out,
-    print_json,
-    printable,
-)
+from toolscale.commands.options import DataDirOption, JsonOption, ServerArgument, complete_server
+from toolscale.console import err, out, print_json, printable
 
 if TYPE_CHECKING:
     from toolscale.client.emit import EmitResult
 
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the reconciliation; exit code 1 if it fails.")]
 
-emit_app = typer.Typer(no_args_is_help=True, help="Tell the catalogue that a server came up, went down or changed.")
+emit_app = typer.Typer(no_args_is_help=True, help="Report that a server started, stopped or changed.")
 
 
 @emit_app.command()
 def up(
     server: ServerArgument,
-    url: Annotated[str | None, typer.Option(help="Where it listens; none for stdio.", show_default=False)] = None,
+    url: Annotated[str | None, typer.Option(help="Its URL; none for stdio.", show_default=False)] = None,
     transport: Annotated[Transport, typer.Option(help="Its MCP transport.")] = "streamable-http",
     group: Annotated[list[str] | None, typer.Option(help="A group that may see it; repeat it for several.")] = None,
     label: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A label of it; repeat it for several.")
     ] = None,
-    credential_ref: Annotated[str | None, typer.Option(help="Name of the secret that workers send.")] = None,
+    credential_ref: Annotated[str | None, typer.Option(help="Name of the secret that workers send to it.")] = None,
     wait: WaitOption = False,
     as_json: JsonOption = False,
     data_dir: DataDirOption = None,
@@ -96,12 +88,14 @@ def resync(
     data_dir: DataDirOption = None,
 ) -> None:
     """Reconcile these servers, or every server that should run, now."""
-    from toolscale.client.emit import resync as ask_for_looks  # noqa: PLC0415  # loads the broker's client
+    from toolscale.client.emit import resync as request  # noqa: PLC0415  # loads the broker's client
 
     configure_logging("WARNING")
     settings = load_settings(data_dir=data_dir)
-    asked = ask_for_looks(settings, servers or [])
-    recorded = list(track(asked, "Asking for looks", console=err, transient=True, disable=not err.is_terminal))
+    requested = request(settings, servers or [])
+    recorded = list(
+        track(requested, "Requesting reconciliations", console=err, transient=True, disable=not err.is_terminal)
+    )
     if wait:
         _await(recorded, settings, as_json)
     elif as_json:
@@ -116,15 +110,15 @@ def _print_lines(sentences: Sequence[str]) -> None:
 
 
 def _await(recorded: Sequence[EmitResult], settings: Settings, as_json: bool, *, is_one: bool = False) -> None:
-    """Wait for these looks and tell how they ended.
+    """Wait for these reconciliations and print their results.
 
     Raises:
-        Exit: with 1, where one did not end well.
+        Exit: with 1 if any failed.
     """
     from toolscale.client.wait import wait  # noqa: PLC0415  # loads the broker's client
 
-    looks, total = wait(settings, recorded), len(recorded)
-    progress = track(looks, "Waiting for looks", total=total, console=err, transient=True, disable=not err.is_terminal)
+    results, total, hidden = wait(settings, recorded), len(recorded), not err.is_terminal
+    progress = track(results, "Reconciling", total=total, console=err, transient=True, disable=hidden)
     ended = sorted(progress, key=lambda result: result.emitted.server_id)
     if as_json:
         documents = [result.as_object() for result in ended]
@@ -137,7 +131,7 @@ def _await(recorded: Sequence[EmitResult], settings: Settings, as_json: bool, *,
 
 @contextmanager
 def _near_names(server: str, data_dir: Path | None) -> Generator[None]:
-    """Name the servers that are spelt alike where an event is refused for speaking of one that is not known."""
+    """Print similar server ids if an event names an unknown server."""
     from toolscale.client.server_names import announced, unknown  # noqa: PLC0415  # loads the store's client
 
     try:
@@ -157,20 +151,14 @@ def _key_and_value(label: str) -> tuple[str, str]:
 
 
 def _document(kind: str, data: dict[str, Any]) -> dict[str, Any]:
-    event_id = str(uuid.uuid4())
-    return {
-        "specversion": "1.0",
-        "id": event_id,
-        "source": "toolscale/cli",
-        "type": f"{TYPE_PREFIX}.{kind}",
-        "data": data,
-    }
+    head = {"specversion": "1.0", "id": str(uuid.uuid4()), "source": "toolscale/cli"}
+    return {**head, "type": f"{TYPE_PREFIX}.{kind}", "data": data}
 
 
 def _emit(raw: str | dict[str, Any], wait: bool, as_json: bool, data_dir: Path | None) -> None:
     from toolscale.client.emit import emit_raw  # noqa: PLC0415  # loads the broker's client
 
-    configure_logging("ERROR")  # what became of it is said, or is the error
+    configure_logging("ERROR")  # the command prints the result, or the error
     settings = load_settings(data_dir=data_dir)
     emitted = emit_raw(raw, settings)
     if wait:

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from shared.settings import Settings, load_settings
-from toolscale.console import DataDirOption, JsonOption, err, out, print_json, printable
+from toolscale.commands.options import DataDirOption, JsonOption
+from toolscale.console import err, out, print_json, printable
 from toolscale.importing.client_files import Client, ClientFile, client_files, named_file, this_machine
 from toolscale.importing.find import find_servers
 from toolscale.importing.merge import OnConflict, merge
@@ -44,14 +45,14 @@ def import_servers(
 ) -> None:  # fmt: skip
     """Import the servers of Claude, Cursor and VS Code; without --apply it only shows the changes."""
     settings = load_settings(mcp_config=config, data_dir=data_dir)
-    looked_at = _client_files(files or [], client or [], project)
-    plan = _found(settings, looked_at, on_conflict)
+    candidates = _client_files(files or [], client or [], project)
+    plan = _plan(settings, candidates, on_conflict)
     writes = apply and plan.changes
     backup = write_servers(plan.target, plan.merged.servers, datetime.now(UTC)) if writes else None
     if as_json:
         print_json(as_object(plan, applied=writes, backup=backup))
         return
-    _print_plan(plan, looked_at)
+    _print_plan(plan, candidates)
     if writes:
         _print_written(plan, backup, settings)
     elif plan.changes:
@@ -65,15 +66,15 @@ def _client_files(files: list[Path], clients: list[Client], project: Path) -> li
     return [*(named_file(file.absolute()) for file in files), *found]
 
 
-def _found(settings: Settings, looked_at: list[ClientFile], on_conflict: OnConflict) -> ImportPlan:
+def _plan(settings: Settings, candidates: list[ClientFile], on_conflict: OnConflict) -> ImportPlan:
     target = read_target(settings.mcp_config or settings.data_dir / FILE_NAME)
-    findings = find_servers(looked_at, this_machine(), settings)
+    findings = find_servers(candidates, this_machine(), settings)
     return ImportPlan(target, findings, merge(target.servers, findings.servers, on_conflict))
 
 
-def _print_plan(plan: ImportPlan, looked_at: list[ClientFile]) -> None:
+def _print_plan(plan: ImportPlan, candidates: list[ClientFile]) -> None:
     if not plan.findings.read:
-        err.print("None of these files exists:", *(printable(str(file.path)) for file in looked_at), sep="\n  ")
+        err.print("None of these files exists:", *(printable(str(file.path)) for file in candidates), sep="\n  ")
         return
     for line in diff(plan):
         out.print(line, soft_wrap=True)
@@ -89,7 +90,7 @@ def _print_written(plan: ImportPlan, backup: Path | None, settings: Settings) ->
     path = plan.target.path
     err.print(f"\nWritten: {printable(str(path))}", soft_wrap=True, highlight=False)
     if backup:
-        lost = "; its comments are in there alone now" if plan.target.has_comments else ""
+        lost = "; only it still has the comments" if plan.target.has_comments else ""
         err.print(f"Backup: {printable(str(backup))}{lost}", soft_wrap=True, highlight=False)
     served = "" if path == (settings.data_dir / FILE_NAME).resolve() else f" --config {printable(str(path))}"
     err.print(f"Serve it: toolscale serve{served}", soft_wrap=True, highlight=False)

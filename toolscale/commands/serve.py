@@ -9,7 +9,8 @@ import typer
 
 from shared.observability.logging import configure_logging
 from shared.settings import load_settings
-from toolscale.console import DataDirOption, JsonOption, err, print_json
+from toolscale.commands.options import DataDirOption, JsonOption
+from toolscale.console import err, print_json
 
 
 def serve(
@@ -27,19 +28,19 @@ def serve(
 
     settings = load_settings(mcp_config=config, host=host, port=port, data_dir=data_dir)
     if err.is_terminal and "log_level" not in settings.model_fields_set:
-        configure_logging("WARNING")  # people are told how it goes in words
+        configure_logging("WARNING")  # a terminal shows progress in sentences
     serve_embedded(settings, stdio=stdio)
 
 
 def demo(
     as_json: JsonOption = False,
-    directory: Annotated[Path, typer.Option(help="Where the demo's servers are installed.")] = Path(".demo"),
+    directory: Annotated[Path, typer.Option(help="Directory for the demo's servers.")] = Path(".demo"),
 ) -> None:
     """Run the main job on real third-party MCP servers, ask find_tool a few questions, and end."""
     from toolscale.demo.demo import run_demo  # noqa: PLC0415  # loads both sides
     from toolscale.demo.report import print_report  # noqa: PLC0415
 
-    configure_logging("ERROR")  # the progress says what goes on
+    configure_logging("ERROR")  # a progress bar takes the place of the log
     report = run_demo(directory)
     if as_json:
         print_json(report.model_dump(mode="json", exclude_none=True))

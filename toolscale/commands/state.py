@@ -1,4 +1,4 @@
-"""What the stores know: refused events, savings."""
+"""`toolscale dead-letters` and `savings`: reports from the stores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import typer
 from rich.table import Table
 
 from shared.settings import load_settings
-from toolscale.console import DataDirOption, JsonOption, out, print_json, printable
+from toolscale.commands.options import DataDirOption, JsonOption
+from toolscale.console import out, print_json, printable
 
 
 def dead_letters(
@@ -26,7 +27,8 @@ def dead_letters(
     if as_json:
         print_json([letter.model_dump(mode="json") for letter in letters])
         return
-    table = Table("when", "why", "what", box=None, header_style="bold", title=None if letters else "None was refused.")
+    title = None if letters else "There are no dead letters."
+    table = Table("when", "reason", "message", box=None, header_style="bold", title=title)
     for letter in letters:
         when = datetime.fromtimestamp(letter.at, UTC).isoformat(timespec="seconds")
         table.add_row(when, printable(letter.reason), printable(letter.body[:200]))

@@ -10,9 +10,10 @@ import typer
 from query.auth.tokens import TokenEntry, as_toml, digest, is_name, new_token
 from query.caller import USING, Permission
 from shared.errors import ConfigInvalid
-from toolscale.console import JsonOption, err, out, print_json
+from toolscale.commands.options import BudgetOption, JsonOption
+from toolscale.console import err, out, print_json
 
-token_app = typer.Typer(no_args_is_help=True, help="Bearer tokens for the query service's callers.")
+token_app = typer.Typer(no_args_is_help=True)
 
 
 @token_app.callback()
@@ -22,16 +23,14 @@ def root() -> None:
 
 @token_app.command("new")
 def new(
-    name: Annotated[str, typer.Argument(help="The caller, as logs name it: letters, digits, `_` and `-`.")],
+    name: Annotated[str, typer.Argument(help="The caller's name in logs: letters, digits, `_` and `-`.")],
     groups: Annotated[
         str | None, typer.Option(help="The groups whose tools it sees, separated by commas.", show_default=False)
     ] = None,
-    all_groups: Annotated[bool, typer.Option("--all-groups", help="It sees every tool instead.")] = False,
-    read_only: Annotated[bool, typer.Option("--read-only", help="It may find tools, and not call them.")] = False,
-    toolset: Annotated[str | None, typer.Option(help="The toolset it is offered.", show_default=False)] = None,
-    budget_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Limit of tokens for its definitions.", show_default=False)
-    ] = None,
+    all_groups: Annotated[bool, typer.Option("--all-groups", help="It sees the tools of all groups.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="It may find tools but not call them.")] = False,
+    toolset: Annotated[str | None, typer.Option(help="The toolset that it receives.", show_default=False)] = None,
+    budget_tokens: BudgetOption = None,
     enforce_budget: Annotated[
         bool, typer.Option("--enforce-budget", help="Leave out tools above the budget, instead of a warning.")
     ] = False,
@@ -72,5 +71,5 @@ def _permissions(read_only: bool, manages_toolsets: bool) -> frozenset[Permissio
 def _groups(text: str | None) -> frozenset[str]:
     groups = frozenset(part.strip() for part in (text or "").split(",") if part.strip())
     if not groups:
-        raise ConfigInvalid("say which tools it sees: --groups a,b or --all-groups")
+        raise ConfigInvalid("name the tools that it sees: --groups a,b or --all-groups")
     return groups

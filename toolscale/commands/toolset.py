@@ -10,25 +10,14 @@ from rich.table import Table
 
 from shared.errors import ServiceRejected, ServiceUnreachable
 from shared.settings import load_settings
-from toolscale.console import JsonOption, out, print_json, printable
+from toolscale.commands.options import BudgetOption, JsonOption, TokenOption, UrlOption
+from toolscale.console import out, print_json, printable
 
 TIMEOUT_S = 10.0
 
 toolset_app = typer.Typer(no_args_is_help=True, help="Named subsets of the catalogue, kept by a running service.")
 
-UrlOption = Annotated[
-    str | None, typer.Option(help="The service; default: where the settings have it listen.", show_default=False)
-]
-TokenOption = Annotated[
-    str | None,
-    typer.Option(envvar="TOOLSCALE_TOKEN", help="A bearer token that may manage toolsets.", show_default=False),
-]
 NameArgument = Annotated[str, typer.Argument(help="The toolset: letters, digits, `_` and `-`.")]
-
-
-@toolset_app.callback()
-def root() -> None:
-    """Named subsets of the catalogue, kept by a running service."""
 
 
 @toolset_app.command("create")
@@ -36,9 +25,7 @@ def create(
     name: NameArgument,
     tools: Annotated[list[str], typer.Argument(help="`server:tool`, or a server for all of its tools.")],
     description: Annotated[str, typer.Option(help="Its purpose.")] = "",
-    budget_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Limit of tokens for its definitions.", show_default=False)
-    ] = None,
+    budget_tokens: BudgetOption = None,
     enforce: Annotated[bool, typer.Option("--enforce", help="Leave out tools above the budget.")] = False,
     as_json: JsonOption = False,
     url: UrlOption = None,
@@ -63,7 +50,7 @@ def list_toolsets(as_json: JsonOption = False, url: UrlOption = None, token: Tok
     if as_json:
         print_json(toolsets)
         return
-    table = Table("toolset", "entries", "budget", "what for", box=None, header_style="bold")
+    table = Table("toolset", "entries", "budget", "purpose", box=None, header_style="bold")
     for toolset in toolsets:
         table.add_row(toolset["name"], str(len(toolset["tools"])), _budget(toolset), printable(toolset["description"]))
     out.print(table if toolsets else "There is no toolset.")
@@ -96,11 +83,11 @@ def _budget(toolset: dict[str, Any]) -> str:
 
 
 def _ask(method: str, path: str, url: str | None, token: str | None, body: object = None) -> Any:
-    """Return what the service answers as JSON; None: nothing to say.
+    """Return the JSON of the response; None for an empty response.
 
     Raises:
-        ServiceUnreachable: it does not answer, or not now.
-        ServiceRejected: it refuses the request; the message says why.
+        ServiceUnreachable: it does not answer, or with a server error.
+        ServiceRejected: it rejects the request; the message has the reason.
     """
     import httpx2  # noqa: PLC0415  # no other command needs it
 
@@ -115,5 +102,5 @@ def _ask(method: str, path: str, url: str | None, token: str | None, body: objec
         ) from error
     if response.is_success:
         return response.json() if response.content else None
-    said = f"{base} answered {response.status_code}: {printable(response.text[:500])}"
-    raise ServiceUnreachable(said) if response.is_server_error else ServiceRejected(said)
+    message = f"{base} answered {response.status_code}: {printable(response.text[:500])}"
+    raise ServiceUnreachable(message) if response.is_server_error else ServiceRejected(message)

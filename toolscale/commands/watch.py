@@ -1,4 +1,4 @@
-"""The `toolscale watch` commands: follow what an orchestrator runs, in a process of its own."""
+"""The `toolscale watch` commands: a process that follows the servers of an orchestrator."""
 
 from __future__ import annotations
 
@@ -50,12 +50,13 @@ def kubernetes(scope: Scope = None) -> None:
 
 
 def _watch(settings: Settings, sources: Sequence[Source]) -> None:
-    """Follow these sources, each in a thread of its own but for the last, until interrupted."""
+    """Follow these sources until interrupted: the last in this thread, each other in its own thread."""
     from workers.sources.metrics import SourceMetrics  # noqa: PLC0415
     from workers.sources.process import source_process  # noqa: PLC0415
     from workers.sources.reconcile import SourceReconciler  # noqa: PLC0415
     from workers.sources.watcher import READY_WITHIN_S, Watcher  # noqa: PLC0415
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: closes every resource
     with source_process(settings, [source.name for source in sources], READY_WITHIN_S) as process:
         metrics = SourceMetrics(process.registry)
         process.registry.register(metrics)
@@ -70,8 +71,6 @@ def _watch(settings: Settings, sources: Sequence[Source]) -> None:
 
 
 def _require(package: str) -> None:
-    # SIGTERM unwinds as Ctrl-C does, so that what was opened is closed
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if importlib.util.find_spec(package) is None:
         raise ConfigInvalid(
             f"toolscale watch {package} needs the extra `{package}`: pip install 'toolscale[{package}]'"

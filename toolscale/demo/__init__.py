@@ -1,1 +1,1 @@
-"""The demo: real third-party MCP servers, ingested and searched."""
+"""The demo: ingests and searches real third-party MCP servers."""

@@ -1,4 +1,4 @@
-"""`toolscale demo`: the main job on real third-party servers, from server-up events to find_tool over MCP."""
+"""`toolscale demo`: the main path on real third-party servers, from events to find_tool over MCP."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ QUESTIONS = (
     "add a slide with a chart to a presentation",
 )
 
-# What a cold start of ten servers on a slow machine may take; a server that needs longer is reported, not waited for.
+# Limit for a cold start of ten servers on a slow machine; the report lists slower servers without tools.
 INGESTION_S = 60.0
 
 
 class DemoServerResult(BaseModel):
-    """A server of the demo as the catalogue holds it; `error` says why it has no tools."""
+    """A server of the demo with its tools; `error` is the reason if it has none."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -56,7 +56,7 @@ class DemoServerResult(BaseModel):
 
 
 class Answered(BaseModel):
-    """A question and what find_tool answered over MCP, word for word; `took_ms` is the whole call."""
+    """A query and the unchanged answer of find_tool over MCP; `took_ms` is the duration of the call."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -66,7 +66,7 @@ class Answered(BaseModel):
 
 
 class Report(BaseModel):
-    """All that the demo found."""
+    """The result of the demo."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -79,7 +79,7 @@ class Report(BaseModel):
 
 
 def run_demo(directory: Path) -> Report:
-    """Install the servers, ingest them, ask, and stop all that was started.
+    """Install the servers, ingest them, run the queries, and stop all processes.
 
     Raises:
         ToolscaleError: a server environment could not be installed, or no server could be listed.
@@ -109,7 +109,7 @@ def _install(directory: Path, status: Status) -> Path:
 
 
 def _fresh_settings(directory: Path, config: Path) -> Settings:
-    """Return settings of the embedded composition, whatever the environment says, on an empty data directory."""
+    """Return settings of the embedded composition with an empty data directory, without Redis or Qdrant servers."""
     data_dir = directory / "data"
     shutil.rmtree(data_dir, ignore_errors=True)
     environment = load_settings(mcp_config=config, data_dir=data_dir, port=0)
@@ -117,7 +117,7 @@ def _fresh_settings(directory: Path, config: Path) -> Settings:
 
 
 def _ingest(embedded: Embedded, config: Config) -> None:
-    """Publish a server-up event for each server and show how they come in."""
+    """Announce each server and show the progress of the listings."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -126,13 +126,13 @@ def _ingest(embedded: Embedded, config: Config) -> None:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=err) as progress:
-        asked = {intent.server_id for intent in embedded.announce(config)}
-        bar = progress.add_task("Ingesting servers", total=len(asked))
+        announced = {intent.server_id for intent in embedded.announce(config)}
+        bar = progress.add_task("Ingesting servers", total=len(announced))
         deadline = time.monotonic() + INGESTION_S
         seen: set[str] = set()
-        while seen != asked and time.monotonic() < deadline:
+        while seen != announced and time.monotonic() < deadline:
             for record in embedded.deps.index.servers():
-                if record.server_id in asked - seen and (record.is_listed or record.last_error):
+                if record.server_id in announced - seen and (record.is_listed or record.last_error):
                     seen.add(record.server_id)
                     found = record.last_error or f"{record.tool_count:,} tools, {record.tokens['cl100k_base']:,} tokens"
                     progress.console.print(f"  {record.server_id}: {found}", highlight=False)
@@ -143,7 +143,7 @@ def _ingest(embedded: Embedded, config: Config) -> None:
 @contextmanager
 def _query_service(embedded: Embedded) -> Generator[str]:
     deps = embedded.deps
-    category_vectors(deps.embedder)  # the model is loaded before the first question, as in the query service
+    category_vectors(deps.embedder)  # load the model before the first query, as the query service does
     catalogue = catalogue_of(deps.index, deps.embedder, embedded.settings)
     server = build_server(builtin_tools(catalogue), policy=catalogue.response_policy)
     http = HttpServer(server, open_listener(embedded.settings), index=deps.index)
@@ -157,14 +157,15 @@ def _query_service(embedded: Embedded) -> Generator[str]:
 
 
 async def _ask(url: str) -> list[Answered]:
-    asked: list[Answered] = []
+    answers: list[Answered] = []
     async with Client(url) as client:
         for question in QUESTIONS:
             started = time.monotonic()
             result = await client.call_tool("find_tool", {"tool_description": question, "limit": 3})
             took_ms = (time.monotonic() - started) * 1000
-            asked.append(Answered(question=question, took_ms=round(took_ms, 1), answer=result.structured_content or {}))
-    return asked
+            answer = result.structured_content or {}
+            answers.append(Answered(question=question, took_ms=round(took_ms, 1), answer=answer))
+    return answers
 
 
 def _report(embedded: Embedded, answers: list[Answered], ingestion_s: float) -> Report:

@@ -1,4 +1,4 @@
-"""Environments of their own for third-party servers, installed from lock files with hashes."""
+"""Isolated environments for third-party servers, installed from lock files with hashes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shared.errors import Permanent, Retryable
 
 
 class Environment(Protocol):
-    """Programs that are installed together into one directory below the target directory."""
+    """Programs in one directory below the target directory."""
 
     @property
     def name(self) -> str:
@@ -27,22 +27,22 @@ class Environment(Protocol):
         ...
 
     def is_installed(self, target_dir: Path) -> bool:
-        """Return whether exactly what the lock file says was installed there, to the end."""
+        """Return whether the installation of this lock file is complete."""
         ...
 
     def install(self, target_dir: Path) -> None:
-        """Install from scratch, replacing what is there.
+        """Install from scratch, replacing an earlier installation.
 
         Raises:
-            Retryable: the installer failed; its last line is the reason.
-            Permanent: there is no such installer on this machine.
+            Retryable: the installer failed; the message ends with its output.
+            Permanent: the installer is missing on this machine.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PythonEnvironment:
-    """A virtual environment; by uv where it is installed, since it is fast, else by venv and pip."""
+    """A virtual environment, installed by uv if present, else by venv and pip."""
 
     name: str
     lock: Path
@@ -52,11 +52,11 @@ class PythonEnvironment:
         return target_dir.resolve() / self.name / "bin"
 
     def is_installed(self, target_dir: Path) -> bool:
-        """Return whether the installation ended and its lock file is still the same."""
+        """Return whether the installation is complete and its lock file unchanged."""
         return _is_complete(target_dir.resolve() / self.name, [self.lock])
 
     def install(self, target_dir: Path) -> None:
-        """Make the virtual environment anew and install the lock file into it."""
+        """Create a new virtual environment and install the lock file into it."""
         directory = _emptied(target_dir.resolve() / self.name)
         for command in _uv(directory, self.lock) if shutil.which("uv") else _pip(directory, self.lock):
             run(command, directory.parent)
@@ -72,15 +72,15 @@ class NodeEnvironment:
     lock: Path
 
     def programs(self, target_dir: Path) -> Path:
-        """Return the directory of the packages' programs."""
+        """Return `node_modules/.bin`."""
         return target_dir.resolve() / self.name / "node_modules" / ".bin"
 
     def is_installed(self, target_dir: Path) -> bool:
-        """Return whether the installation ended, its lock file is the same, and Node.js is still there."""
+        """Return whether Node.js exists, the installation is complete and its lock file unchanged."""
         return shutil.which("node") is not None and _is_complete(target_dir.resolve() / self.name, [self.lock])
 
     def install(self, target_dir: Path) -> None:
-        """Copy the package and lock files and install them, without running any package's scripts."""
+        """Copy the package and lock files and install them without running package scripts."""
         npm = shutil.which("npm")
         if npm is None or shutil.which("node") is None:
             raise Permanent("Node.js and npm are not installed")
@@ -103,7 +103,7 @@ def _pip(directory: Path, lock: Path) -> list[list[str]]:
     pip = [str(directory / "bin" / "python"), "-m", "pip", "--quiet", "--disable-pip-version-check"]
     return [
         [sys.executable, "-m", "venv", str(directory)],
-        # compiling everything takes longer than installing it, and a server imports little of it
+        # compiling takes longer than installing, and a server imports few modules
         [*pip, "install", "--no-compile", "--require-hashes", "-r", str(lock)],
     ]
 
@@ -124,26 +124,26 @@ def _complete(directory: Path, sources: Sequence[Path]) -> None:
 
 
 def _fingerprint(directory: Path, sources: Sequence[Path]) -> str:
-    """Return a digest of what is installed, by which Python, and where: programs carry absolute paths."""
+    """Return a digest of the lock files, the Python version and the path: programs contain absolute paths."""
     material = [*(source.read_bytes() for source in sources), sys.version.encode(), str(directory).encode()]
     return hashlib.sha256(b"\0".join(material)).hexdigest()
 
 
 TIMEOUT_S = 300
 
-# Installers spread their reason over several lines, and the last one alone seldom says it.
+# Installers print the reason on several lines.
 SHOWN_CHARACTERS = 600
 
 
 def run(command: Sequence[str], cwd: Path) -> None:
-    """Return when the program ended well; its output is not shown.
+    """Run the program to its end without showing its output.
 
     Raises:
-        Retryable: it failed, or did not end within TIMEOUT_S; the message ends with its own last lines.
+        Retryable: it failed, or exceeded TIMEOUT_S; the message ends with its last lines.
         Permanent: it cannot be started.
     """
     try:
-        subprocess.run(  # noqa: S603  # fixed programs and paths of our own
+        subprocess.run(  # noqa: S603  # programs and paths are fixed
             command, cwd=cwd, check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL,
             timeout=TIMEOUT_S,
         )  # fmt: skip
@@ -160,9 +160,9 @@ def _shown(command: Sequence[str]) -> str:
 
 
 def prepare_scratch(directory: Path) -> Path:
-    """Return `directory` with a `files` directory and, where git is installed, a `repository` in it.
+    """Return `directory` with a `files` directory and, if git is installed, a `repository`.
 
-    What is there already stays as it is.
+    Existing files stay unchanged.
     """
     (directory / "files").mkdir(parents=True, exist_ok=True)
     git = shutil.which("git")

@@ -1,4 +1,4 @@
-"""The demo's findings as tables for people."""
+"""The result of the demo as tables."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from toolscale.demo.demo import Answered, Report
 
 
 def print_report(report: Report) -> None:
-    """Print what was ingested, and for each question the tools found and what that saved."""
+    """Print the servers, and for each query the tools found and the tokens saved."""
     out.print(_servers(report))
     out.print(_answers(report))
     out.print(
         f"{report.tools} tools of {len(report.servers)} servers, ingested in {report.ingestion_s:.1f} s. "
-        f"A client that lists them all pays {report.tokens:,} tokens ({report.encoding}); "
-        "with find_tool it pays for those it needs.",
+        f"A client that lists all tools pays {report.tokens:,} tokens ({report.encoding}); "
+        "with find_tool it pays for the tools that it needs.",
         highlight=False,
     )
 
@@ -37,8 +37,8 @@ def _servers(report: Report) -> Table:
 
 
 def _answers(report: Report) -> Table:
-    table = Table(title="find_tool, asked over MCP", title_justify="left", box=SIMPLE_HEAD)
-    table.add_column("question, and the tools found, best first")
+    table = Table(title="find_tool over MCP", title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("query, and the tools found, best first")
     for heading in ("returned", "saved", "%", "ms"):
         table.add_column(heading, justify="right", no_wrap=True)
     for asked in report.answers:
@@ -49,12 +49,12 @@ def _answers(report: Report) -> Table:
 
 def _found(answer: Mapping[str, Any]) -> list[str]:
     if answer.get("no_match"):
-        return [f"none fits; nearest is {answer['nearest'][0]}"]
+        return [f"no tool fits; the nearest is {answer['nearest'][0]}"]
     return [f"{tool['server']}:{tool['name']}" for tool in answer["tools"]]
 
 
 def _figures(asked: Answered) -> list[str]:
-    """Return what the answer cost and saved; finding nothing saves nothing worth showing."""
+    """Return the tokens returned and saved, and the duration; empty tokens without a match."""
     metrics, took_ms = asked.answer["token_metrics"], f"{asked.took_ms:.0f}"
     if not asked.answer["tools"]:
         return ["", "", "", took_ms]

@@ -1,7 +1,7 @@
-"""Real third-party MCP servers for a first run: which they are, and how they get onto this machine.
+"""Real third-party MCP servers for a first run, and their installation.
 
-They live in environments of their own, since each wants its own version of the MCP SDK and none may meet ours.
-All of them list their tools without network, account or running neighbour.
+They have separate environments, since they need other versions of the MCP SDK than Toolscale.
+All of them list their tools without a network, an account or another service.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shared.errors import ToolscaleError
 from toolscale.demo.environments import Environment, NodeEnvironment, PythonEnvironment, prepare_scratch
 
 Progress = Callable[[str], None]
-"""Receives one line for people about what is going on; called from several threads."""
+"""Shows one line of progress; called from several threads."""
 
 HERE = Path(__file__).parent
 
@@ -32,9 +32,9 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class DemoServer:
-    """A third-party server: `program` is in the environment, `{scratch}` stands for a directory to work in.
+    """A third-party server: `program` is in the environment, `{scratch}` stands for a working directory.
 
-    `needs` names a program that must be on the machine besides.
+    `needs` names another program that must be on the machine.
     """
 
     server_id: str
@@ -47,7 +47,7 @@ class DemoServer:
 
 @dataclass(frozen=True, slots=True)
 class LaunchableServer:
-    """A server that is installed: the command that starts it, with absolute paths."""
+    """An installed server: the command that starts it, with absolute paths."""
 
     server_id: str
     command: str
@@ -71,13 +71,13 @@ DEMO_SERVERS: tuple[DemoServer, ...] = (
 
 
 def install(target_dir: Path, progress: Progress) -> list[LaunchableServer]:
-    """Install all environments at the same time, and return the servers that can now be started.
+    """Install all environments in parallel, and return the servers that can be started.
 
-    What is installed already is left alone. Without Node.js, or when its packages cannot be had,
-    its servers are left out and `progress` says so.
+    Complete environments are skipped. If Node.js or its packages are unavailable, its servers are skipped
+    and `progress` shows the reason.
 
     Raises:
-        Retryable: a Python environment could not be installed; the message ends with the installer's own.
+        Retryable: the installation of a Python environment failed; the message ends with the installer's.
     """
     with ThreadPoolExecutor() as pool:
         optional = pool.submit(_install_or_warn, NODE, target_dir, progress)
@@ -88,13 +88,13 @@ def install(target_dir: Path, progress: Progress) -> list[LaunchableServer]:
 
 
 def launchable(target_dir: Path) -> list[LaunchableServer]:
-    """Return the servers installed below `target_dir`, with the files they work on made."""
+    """Return the servers installed below `target_dir`, and create their working files."""
     scratch = prepare_scratch(target_dir.resolve() / "scratch")
     return [_launch(server, target_dir, scratch) for server in _installed(target_dir)]
 
 
 def write_config(target_dir: Path) -> Path:
-    """Write the installed servers to `mcp.json` in `target_dir`, as a user would for any MCP host; return its path."""
+    """Write the installed servers to `mcp.json` in `target_dir`; return its path."""
     servers = {
         server.server_id: {"command": server.command, "args": list(server.args), "env": dict(server.env)}
         for server in launchable(target_dir)
@@ -117,7 +117,7 @@ def _install_or_warn(environment: Environment, target_dir: Path, progress: Progr
         _install(environment, target_dir, progress)
     except ToolscaleError as error:
         _log.warning("demo_servers_left_out", environment=environment.name, reason=str(error))
-        progress(f"Going on without the {environment.name} servers: {error}")
+        progress(f"Continuing without the {environment.name} servers: {error}")
 
 
 def _installed(target_dir: Path) -> Iterator[DemoServer]:

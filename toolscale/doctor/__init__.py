@@ -1,7 +1,7 @@
-"""`toolscale doctor`: what could keep Toolscale from working here, and what to do about it.
+"""`toolscale doctor`: checks of this installation, each with advice.
 
-finding   what a check says
-files     settings, the data directory, the mcp.json, and who may read and write secrets
-stores    Redis, intents, index, and the query service
-assets    the embedding model and the vocabularies
+- `finding`: the result of a check
+- `files`: settings, the data directory, the mcp.json, and permissions of files with secrets
+- `stores`: Redis, intents, index, and the query service
+- `assets`: the embedding model and the vocabularies
 """

@@ -1,4 +1,4 @@
-"""What must be there offline: the embedding model and the vocabularies."""
+"""Files that work offline: the embedding model and the vocabularies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shared.text.embedding import BUNDLED_MODEL, FastEmbedder
 from shared.text.tokens import counter
 from toolscale.doctor.finding import Finding, ok, problem
 
-_INSTALL_AGAIN = "install Toolscale again, or in a clone `git checkout shared/assets`: the file is part of it"
+_INSTALL_AGAIN = "install Toolscale again, or in a clone run `git checkout shared/assets`"
 
 
 def check_model(settings: Settings) -> Iterator[Finding]:
@@ -20,13 +20,13 @@ def check_model(settings: Settings) -> Iterator[Finding]:
     try:
         dimension = len(FastEmbedder(model, settings.embedding_threads).query("ready"))
     except (ModelUnavailable, ConfigInvalid) as error:
-        fetched = "see that the model hub can be reached, or set TOOLSCALE_EMBEDDING_MODEL to another"
+        fetched = "check the connection to the model hub, or set TOOLSCALE_EMBEDDING_MODEL to another model"
         yield problem("model", str(error), _INSTALL_AGAIN if model == BUNDLED_MODEL else fetched)
         return
     yield ok("model", f"{model}, {dimension} dimensions")
 
 
-def check_vocabularies(settings: Settings) -> Iterator[Finding]:  # noqa: ARG001  # they are the same for all
+def check_vocabularies(settings: Settings) -> Iterator[Finding]:  # noqa: ARG001  # no setting changes them
     """Check that tokens can be counted in every encoding."""
     for encoding in ENCODINGS:
         try:

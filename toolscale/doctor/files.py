@@ -1,4 +1,4 @@
-"""Settings, and the files that they name."""
+"""Checks of the settings and of the files that they name."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def check_settings(settings: Settings) -> Iterator[Finding]:
-    """Check that the settings go together."""
+    """Check that the settings fit together."""
     if settings.redis_url and not settings.qdrant_url:
-        advice = "set QDRANT_URL, or run no more than one process of ours beside Redis"
-        yield warning("settings", "REDIS_URL without QDRANT_URL: only one process can hold the index", advice)
+        advice = "set QDRANT_URL, or run only one Toolscale process with this Redis"
+        yield warning("settings", "REDIS_URL without QDRANT_URL: only one process can open the index", advice)
     elif settings.qdrant_url and not settings.redis_url:
         yield ok("settings", "embedded, with a Qdrant server")
     else:
@@ -32,27 +32,27 @@ def check_settings(settings: Settings) -> Iterator[Finding]:
 
 
 def check_names(environment: Iterable[str]) -> Iterator[Finding]:
-    """Check that no setting is misspelt: one that is has no effect, and nothing else says so."""
+    """Check for misspelt settings, which have no effect."""
     for name, meant in misspelt_settings(environment).items():
         if meant:
-            yield problem("settings", f"{name} is no setting", f"did you mean {meant}?")
+            yield problem("settings", f"{name} is not a setting", f"did you mean {meant}?")
         else:
-            yield warning("settings", f"{name} is no setting", "unset it, unless something else reads it")
+            yield warning("settings", f"{name} is not a setting", "unset it, unless another program reads it")
 
 
 def check_data_dir(settings: Settings) -> Iterator[Finding]:
-    """Check that the data directory can be written."""
+    """Check that the data directory is writable."""
     nearest = next(path for path in (settings.data_dir, *settings.data_dir.parents) if path.exists())
     if not os.access(nearest, os.W_OK | os.X_OK) or not nearest.is_dir():
-        advice = f"make {nearest} a directory of yours, or set TOOLSCALE_DATA_DIR"
+        advice = f"make {nearest} a writable directory, or set TOOLSCALE_DATA_DIR"
         yield problem("data directory", f"{settings.data_dir} cannot be written", advice)
     else:
-        made = "" if nearest == settings.data_dir else ", made at the first use"
+        made = "" if nearest == settings.data_dir else ", created at the first use"
         yield ok("data directory", f"{settings.data_dir}{made}")
 
 
 def check_config(settings: Settings) -> Iterator[Finding]:
-    """Check each server of the mcp.json, as far as that can be done without starting it."""
+    """Check each entry of the mcp.json, without starting a server."""
     path = settings.mcp_config or settings.data_dir / FILE_NAME
     if not settings.mcp_config and not (settings.is_embedded and path.is_file()):
         yield ok("mcp.json", "none; servers come from events")
@@ -60,14 +60,14 @@ def check_config(settings: Settings) -> Iterator[Finding]:
     try:
         config = read_config(path, os.environ)
     except ConfigInvalid as error:
-        yield problem("mcp.json", str(error), "mend the file, or name another with TOOLSCALE_MCP_CONFIG")
+        yield problem("mcp.json", str(error), "correct the file, or name another with TOOLSCALE_MCP_CONFIG")
         return
-    yield ok("mcp.json", f"{path}: {len(config.announcements)} servers that can be used")
+    yield ok("mcp.json", f"{path}: {len(config.announcements)} usable servers")
     for reason in config.problems:
-        yield problem("mcp.json", reason, f"mend the entry in {path}")
+        yield problem("mcp.json", reason, f"correct the entry in {path}")
     for server_id, target in config.targets.items():
         if isinstance(target, StdioTarget) and shutil.which(target.command, path=target.env.get("PATH")) is None:
-            advice = "install it, or write its whole path"
+            advice = "install it, or write its absolute path"
             yield problem("mcp.json", f"{server_id}: there is no program {target.command!r}", advice)
 
 
@@ -78,15 +78,15 @@ def check_tokens(settings: Settings) -> Iterator[Finding]:
     try:
         yield ok("tokens", f"{settings.tokens_file}: {len(read_tokens(settings.tokens_file))} callers")
     except ConfigInvalid as error:
-        yield problem("tokens", str(error), "mend the file; `toolscale token new` prints entries for it")
+        yield problem("tokens", str(error), "correct the file; `toolscale token new` prints entries for it")
 
 
 def check_permissions(settings: Settings) -> Iterator[Finding]:
-    """Check who may read and write the files that hold commands, tokens and credentials."""
+    """Check the permissions of files with commands, tokens and credentials."""
     for path in _secret_files(settings):
         mode = path.stat().st_mode
         if mode & _OTHERS_WRITE:
-            yield problem("permissions", f"others may write {path}", f"chmod go-w {path}")
+            yield problem("permissions", f"other users may write {path}", f"chmod go-w {path}")
         elif mode & stat.S_IROTH:
             yield warning("permissions", f"everyone may read {path}", f"chmod o-r {path}")
 

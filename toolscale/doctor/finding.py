@@ -1,19 +1,16 @@
-"""What a check of `toolscale doctor` says."""
+"""The result of a check of `toolscale doctor`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
-
-from shared.settings import Settings
 
 Level = Literal["ok", "warning", "problem"]
 
 
 class Finding(BaseModel):
-    """What was found of one thing; `advice` is what to do about it, empty where all is well."""
+    """The state of one subject; `advice` names the repair and is empty for `ok`."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -23,20 +20,16 @@ class Finding(BaseModel):
     advice: str = ""
 
 
-Check = Callable[[Settings], Iterator[Finding]]
-"""Look at one thing; what is wrong with it is told, not raised."""
-
-
 def ok(about: str, found: str) -> Finding:
-    """Return that all is well."""
+    """Return a finding without a problem."""
     return Finding(about=about, level="ok", found=found)
 
 
 def warning(about: str, found: str, advice: str) -> Finding:
-    """Return that something is unusual, and what to do where it is not meant to be so."""
+    """Return an unusual state that may be intended, with advice."""
     return Finding(about=about, level="warning", found=found, advice=advice)
 
 
 def problem(about: str, found: str, advice: str) -> Finding:
-    """Return that something does not work."""
+    """Return a failure, with advice."""
     return Finding(about=about, level="problem", found=found, advice=advice)

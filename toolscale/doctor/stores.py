@@ -1,4 +1,4 @@
-"""The neighbours of Toolscale: Redis, the intents in it or in a file, the index, and the query service."""
+"""Checks of Redis, the workers, the intents, the index and the query service."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import redis
 from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError
 
 from shared.errors import ConfigInvalid, IndexHeld, IndexUnavailable, IntentsUnavailable
-from shared.index.open_versions import open_index_versions
+from shared.index import open_store
+from shared.index.contract import EMBEDDED_MAX_ADVISED_TOOLS, IndexVersion
+from shared.index.versions import IndexStore
 from shared.settings import Settings
-from shared.text.embedding import FastEmbedder
 from toolscale.doctor.finding import Finding, ok, problem, warning
 from workers.intents import open_intents
 from workers.intents.redis_store import connect
@@ -29,7 +30,7 @@ _DENIED = (AuthenticationError, AuthorizationError, NoPermissionError)
 
 
 def check_redis(settings: Settings) -> Iterator[Finding]:
-    """Check that Redis answers, keeps what it is told, and goes by the same clock."""
+    """Check that Redis answers, persists its data, and has the same time."""
     if settings.redis_url is None:
         return
     try:
@@ -38,10 +39,12 @@ def check_redis(settings: Settings) -> Iterator[Finding]:
             yield from _kept(client)
             yield _clock(client)
     except _DENIED:
-        yield problem("Redis", f"{_place(settings.redis_url)} refuses us", "correct user and password in REDIS_URL")
+        yield problem(
+            "Redis", f"{_place(settings.redis_url)} rejects the credentials", "correct user and password in REDIS_URL"
+        )
     except redis.RedisError as error:
         found = f"{_place(settings.redis_url)} does not answer: {type(error).__name__}"
-        yield problem("Redis", found, "start Redis, or correct REDIS_URL; what it says is in its own log")
+        yield problem("Redis", found, "start Redis, or correct REDIS_URL; its log has the reason")
 
 
 def _place(url: str) -> str:
@@ -56,13 +59,13 @@ def _kept(client: redis.Redis) -> Iterator[Finding]:
         try:
             found = client.config_get(name).get(name)
         except redis.ResponseError:
-            yield warning("Redis", f"does not tell its {name}", f"see that its provider sets {name} {value}")
+            yield warning("Redis", f"does not report its {name}", f"make sure that its provider sets {name} {value}")
             continue
         if found != value:
             yield problem(
                 "Redis",
-                f"{name} is {found}: what is recorded may be lost",
-                f"redis-cli config set {name} {value}, and the same in redis.conf",
+                f"{name} is {found}: recorded events may be lost",
+                f"run `redis-cli config set {name} {value}`, and set it in redis.conf too",
             )
 
 
@@ -71,25 +74,25 @@ def _clock(client: redis.Redis) -> Finding:
     seconds, microseconds = client.time()
     skew_s = abs(seconds + microseconds / 1e6 - (before + time.time()) / 2)
     if skew_s > SKEW_S:
-        found = f"{skew_s:.1f} s apart from Redis's"
-        return warning("clock", found, "synchronise the machines' clocks; what is due goes by Redis's")
-    return ok("clock", "agrees with Redis's")
+        found = f"{skew_s:.1f} s apart from the clock of Redis"
+        return warning("clock", found, "synchronise the clocks: the clock of Redis decides when a server is due")
+    return ok("clock", "agrees with Redis")
 
 
 def check_workers(settings: Settings) -> Iterator[Finding]:
-    """Check that a worker takes what is sent to it."""
+    """Check that a worker answers."""
     if settings.redis_url is None:
         return
-    from kombu.exceptions import OperationalError  # noqa: PLC0415  # with Celery, for this alone
+    from kombu.exceptions import OperationalError  # noqa: PLC0415  # loads Celery
 
     from workers.celery_app import build_app  # noqa: PLC0415
 
     try:
         with closing(connect(settings.redis_url)) as client:
-            client.ping()  # Celery would try again and again
+            client.ping()  # Celery would retry forever
         answered = build_app(settings).control.ping(timeout=WORKER_ANSWER_S)
     except (OperationalError, redis.RedisError):
-        return  # what is wrong with Redis has been said
+        return  # check_redis reports this error
     if answered:
         yield ok("workers", f"{len(answered)} answered")
     else:
@@ -98,7 +101,7 @@ def check_workers(settings: Settings) -> Iterator[Finding]:
 
 
 def check_intents(settings: Settings) -> Iterator[Finding]:
-    """Check that what was recorded is acted upon, and what was refused."""
+    """Check for failed and overdue servers and for dead letters."""
     if settings.is_embedded and not settings.data_dir.exists():
         return
     try:
@@ -106,51 +109,61 @@ def check_intents(settings: Settings) -> Iterator[Finding]:
             known = list(intents.intents())
             letters = intents.dead_letters(LETTERS)
     except IntentsUnavailable as error:
-        yield problem("servers", f"cannot be read: {error}", "see what is said of Redis or the data directory")
+        yield problem("servers", f"cannot be read: {error}", "see the findings about Redis or the data directory")
         return
     wrong = [intent.server_id for intent in known if intent.last_error]
     overdue = [intent for intent in known if intent.due_at is not None and intent.due_at < time.time() - OVERDUE_S]
     yield ok("servers", f"{len(known)} announced")
     if wrong:
-        yield warning("servers", f"{len(wrong)} could not be listed: {', '.join(wrong[:5])}", "see `toolscale ls`")
+        yield warning("servers", f"{len(wrong)} failed: {', '.join(wrong[:5])}", "see `toolscale ls`")
     if overdue:
-        tell = warning if settings.is_embedded else problem
-        advice = "start `toolscale serve`" if settings.is_embedded else "see that a worker and beat are running"
-        yield tell("servers", f"{len(overdue)} wait for a look that should have come", advice)
+        report = warning if settings.is_embedded else problem
+        advice = "start `toolscale serve`" if settings.is_embedded else "make sure that a worker and beat are running"
+        yield report("servers", f"{len(overdue)} overdue for a reconciliation", advice)
     if letters:
-        yield warning("events", f"{len(letters)} were refused", "see `toolscale dead-letters`")
+        yield warning("events", f"{len(letters)} rejected", "see `toolscale dead-letters`")
 
 
 def check_index(settings: Settings) -> Iterator[Finding]:
-    """Check that the index answers, or that whoever holds it does."""
+    """Check that the index answers or is in use, and that an embedded index is not too large."""
     if not settings.qdrant_url and not (settings.data_dir / "index").exists():
-        yield ok("index", "none yet; `toolscale serve` makes it")
+        yield ok("index", "none yet; `toolscale serve` creates it")
         return
     try:
-        versions = open_index_versions(settings, FastEmbedder(settings.embedding_model))
-        with closing(versions.store):
-            active = versions.store.versions().active
+        with closing(open_store(settings)) as store:
+            active = store.versions().active
+            tools = 0 if settings.qdrant_url else _tool_count(store, active)
     except IndexHeld:
         yield ok("index", f"in {settings.data_dir}, in use by a Toolscale process")
         return
     except (ConfigInvalid, IndexUnavailable) as error:
         yield problem("index", str(error), "start Qdrant, or correct QDRANT_URL and QDRANT_API_KEY")
         return
+    yield _version(settings, active)
+    if tools > EMBEDDED_MAX_ADVISED_TOOLS:
+        found = f"{tools:,} tools in an embedded index, above {EMBEDDED_MAX_ADVISED_TOOLS:,}"
+        yield warning("index", found, "run a Qdrant server and set QDRANT_URL: embedded search compares every tool")
+
+
+def _tool_count(store: IndexStore, active: IndexVersion | None) -> int:
+    return sum(server.tool_count for server in store.index(active).servers()) if active else 0
+
+
+def _version(settings: Settings, active: IndexVersion | None) -> Finding:
     if active is None:
-        yield warning("index", "holds no tools yet", "announce a server, or start `toolscale serve` with an mcp.json")
-    elif active.model != settings.embedding_model:
+        return warning("index", "holds no tools yet", "announce a server, or start `toolscale serve` with an mcp.json")
+    if active.model != settings.embedding_model:
         found = f"made with {active.model}; the settings name {settings.embedding_model}"
-        yield warning("index", found, "the next worker that starts has all tools embedded again")
-    else:
-        yield ok("index", f"{settings.qdrant_url or settings.data_dir}: {active.name}")
+        return warning("index", found, "the next worker that starts embeds all tools again")
+    return ok("index", f"{settings.qdrant_url or settings.data_dir}: {active.name}")
 
 
 def check_service(settings: Settings) -> Iterator[Finding]:
-    """Check whether a query service answers where these settings have it listen."""
+    """Check whether a query service answers at the address of the settings."""
     try:
         response = httpx2.get(f"{settings.own_url}/readyz", timeout=ANSWER_S, trust_env=False)
     except httpx2.HTTPError:
-        advice = "start `toolscale serve`, or `python -m query`, where one is wanted"
+        advice = "start `toolscale serve` or `python -m query` if agents need it"
         yield warning("query service", f"none at {settings.own_url}", advice)
         return
     if response.is_success:

@@ -1,7 +1,7 @@
-"""The embedded composition: both sides in one process, with nothing to install beside it.
+"""The embedded composition: workers and query service in one process, without other services.
 
-Celery runs on its in-memory broker with a worker thread, Qdrant Edge and the intents live in the data directory.
-What is recorded survives a kill; messages do not, and need not.
+Celery runs on its in-memory broker with a worker thread. The index and the intents are in the data directory.
+Recorded events survive a kill; messages do not, and the sweep sends them again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from workers.sources.metrics import SourceMetrics
 from workers.sources.reconcile import announce_again, reconcile_config
 from workers.tasks import SWEEP_LIMIT, send_migrate, send_reconcile
 
-# A sweep comes each second; one that takes longer, as on a busy disk, is not trouble yet.
+# A sweep runs every second; a slow one, as on a busy disk, is not a problem yet.
 SWEPT_WITHIN_S = 20.0
 
 _INTERRUPT_EVERY_S = 0.05
@@ -50,20 +50,20 @@ _INTERRUPT_EVERY_S = 0.05
 
 @dataclass(frozen=True)
 class Embedded:
-    """A running worker and what it shares with the query service in this process."""
+    """A running worker and the objects that it shares with the query service."""
 
     settings: Settings
     deps: Dependencies
     app: Celery
     sources: SourceMetrics
     checks: Mapping[str, HealthCheck]
-    """What must be well for what is announced to be acted upon, by name."""
+    """Health checks of the ingestion by name."""
     emitted: dict[str, EmitResult] = field(default_factory=dict[str, "EmitResult"])
-    """What the last event of this process asked of each server, as it was recorded: before the look it brings."""
+    """The last event of this process for each server, as recorded before its reconciliation."""
 
     @property
     def versions(self) -> IndexVersions:
-        """Return the editions of the index, which both sides share."""
+        """Return the index versions, which workers and query service share."""
         assert self.deps.versions  # open_dependencies opens them
         return self.deps.versions
 
@@ -75,17 +75,17 @@ class Embedded:
         return intent
 
     def enqueue(self, server_id: str) -> None:
-        """Ask the worker thread to look at this server; its broker is in memory and never hangs."""
+        """Send a reconcile message to the worker thread; the broker in memory never blocks."""
         send_reconcile(self.app, server_id)
 
     def announce(self, config: Config) -> list[Intent]:
-        """Make the catalogue follow the operator's file, and look again at every other server that should run."""
+        """Record the servers of the operator's file, and announce every other running server again."""
         return reconcile_config(config, self.deps.intents, self.emit)
 
     def reconciling(self, path: Path) -> AbstractContextManager[None]:
-        """Make the catalogue follow the operator's file while it is edited, until the block ends.
+        """Follow changes of the operator's file until the block ends.
 
-        Every other server that should run is looked at again: this process may have been away for long.
+        Every other running server is announced again: it may have changed while this process was stopped.
         """
         announce_again(self.deps.intents, self.emit)
         follower = ConfigReconciler(ConfigFile(path, os.environ), self.deps.intents, self.emit, self.sources)
@@ -96,11 +96,11 @@ class Embedded:
 def run_embedded(settings: Settings) -> Generator[Embedded]:
     """Run a worker thread and the sweep until the block ends.
 
-    Then what is being written is finished, and looks that wait for a server are interrupted, to be repeated at the
-    next start.
+    At the end writes are completed. Reconciliations that wait for a server are interrupted; the next start
+    repeats them.
 
     Raises:
-        ConfigInvalid: another process holds the data directory.
+        ConfigInvalid: another process uses the data directory.
     """
     with closing(open_intents(settings)) as intents, closing(open_dependencies(settings, intents)) as deps:
         intents.clear_pending_messages()
@@ -142,13 +142,13 @@ def _stop(worker: WorkController) -> None:
     stopping = threading.Thread(target=worker.stop, name="toolscale worker's end", daemon=True)
     stopping.start()
     while stopping.is_alive():
-        interrupt_fetches()  # again and again: tasks that wait in the pool start when others end
+        interrupt_fetches()  # repeatedly: queued tasks start when others end
         stopping.join(timeout=_INTERRUPT_EVERY_S)
 
 
 @contextmanager
 def _sweeper(app: Celery, deps: Dependencies, interval_s: float) -> Generator[Deadline]:
-    """Wake the worker for what was recorded and not acted upon, `toolscale emit` from another terminal included."""
+    """Send messages for due intents, also for those of `toolscale emit` in another process."""
     stopped, swept = threading.Event(), Deadline(SWEPT_WITHIN_S)
 
     def sweep() -> None:

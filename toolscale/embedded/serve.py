@@ -1,4 +1,4 @@
-"""`toolscale serve`: the catalogue of an mcp.json, found and called through one service, in one process."""
+"""`toolscale serve`: ingestion and query service for the servers of an mcp.json, in one process."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ from workers.notifications.thread import listeners_running
 if TYPE_CHECKING:
     from starlette.routing import Route
 
-# Where callers show tokens of a file; with JWTs a client asks the issuer by itself.
+# Only for a tokens file; with JWTs the client gets a token from the issuer.
 TOKEN_HEADER = {"Authorization": "Bearer TOKEN"}
 
 
 def serve_embedded(settings: Settings, *, stdio: bool) -> None:
-    """Follow the configured servers and answer until a signal, or the client, ends it.
+    """Follow the configured servers and answer until a signal, or the client, ends the process.
 
     Raises:
-        ConfigInvalid: the file cannot be used, or none of its servers can, or another Toolscale process uses the
-            data directory, or the address, or whoever may call cannot be told from the settings.
+        ConfigInvalid: the file has no usable server, the settings of authentication are invalid, or another
+            process uses the data directory or the address.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # unwinds as Ctrl-C does, so all is closed
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: closes every resource
     configure_tracing("toolscale", os.environ)
     settings = _with_config(settings)
     if settings.mcp_config:
@@ -62,16 +62,16 @@ def serve_embedded(settings: Settings, *, stdio: bool) -> None:
         with _running(settings) as (_, catalogue), closing(upstreams_of(settings)) as upstreams:
             serve_stdio(service_of(catalogue, upstreams, stdio_caller(settings)))
         return
-    # before anything is loaded, so that what is wrong here is said at once
+    # before the model is loaded, so that errors of address and authentication appear at once
     with (
-        closing(open_listener(settings, authentication_of(settings))) as entrance,
+        closing(open_listener(settings, authentication_of(settings))) as listener,
         _running(settings) as (embedded, catalogue),
     ):
-        _answer(embedded, catalogue, entrance)
+        _answer(embedded, catalogue, listener)
 
 
 def _with_config(settings: Settings) -> Settings:
-    """Return settings that name the data directory's own file, where there is one and no other is named."""
+    """Return the settings with the mcp.json of the data directory, if it exists and no other is set."""
     imported = settings.data_dir / FILE_NAME
     return (
         settings.model_copy(update={"mcp_config": imported})
@@ -97,7 +97,7 @@ def _running(settings: Settings) -> Generator[tuple[Embedded, Catalogue]]:
 
 
 def _check(path: Path) -> None:
-    """Refuse a file that is of no use now; once we run, one that breaks changes nothing."""
+    """Reject a file without a usable server. An invalid file after the start changes nothing."""
     config = read_config(path, os.environ)
     if config.problems and not config.announcements:
         raise ConfigInvalid(f"{path}: no usable server; {config.problems[0]}")
@@ -105,7 +105,7 @@ def _check(path: Path) -> None:
 
 @contextmanager
 def _servers(embedded: Embedded, path: Path | None) -> Generator[None]:
-    """Keep the catalogue at what the file says, or, without one, at what events said before."""
+    """Follow the file if there is one, else announce the servers of earlier events again."""
     if path:
         with embedded.reconciling(path):
             yield
@@ -120,19 +120,19 @@ def _notifications(settings: Settings, embedded: Embedded) -> AbstractContextMan
     return listeners_running(settings, embedded.deps.intents, embedded.emit, embedded.deps.metrics.registry)
 
 
-def _answer(embedded: Embedded, catalogue: Catalogue, entrance: HttpListener) -> None:
-    with _events_routes(embedded) as door, closing(upstreams_of(embedded.settings)) as upstreams:
-        server = service_of(catalogue, upstreams, entrance.authenticate)
-        metrics = metrics_route(catalogue, entrance, is_open=embedded.settings.metrics_public)
-        routes = [*page_routes(catalogue, entrance), *door, metrics]
-        http = HttpServer(server, entrance, index=catalogue.index, routes=routes, checks=embedded.checks)
+def _answer(embedded: Embedded, catalogue: Catalogue, listener: HttpListener) -> None:
+    with _events_routes(embedded) as events, closing(upstreams_of(embedded.settings)) as upstreams:
+        server = service_of(catalogue, upstreams, listener.authenticate)
+        metrics = metrics_route(catalogue, listener, is_open=embedded.settings.metrics_public)
+        routes = [*page_routes(catalogue, listener), *events, metrics]
+        http = HttpServer(server, listener, index=catalogue.index, routes=routes, checks=embedded.checks)
         err.print(connection_help(http.url, embedded.settings), highlight=False, soft_wrap=True, markup=False)
         with _reporting(embedded, catalogue):
             http.run()
 
 
 def _reporting(embedded: Embedded, catalogue: Catalogue) -> AbstractContextManager[None]:
-    """Tell people how the first looks go; whoever collects logs has a line of each."""
+    """Show the progress of the first listings in a terminal; elsewhere the log has an event for each."""
     return report_startup(embedded, catalogue, _print) if err.is_terminal else nullcontext()
 
 
@@ -142,19 +142,19 @@ def _print(line: str) -> None:
 
 @contextmanager
 def _events_routes(embedded: Embedded) -> Generator[list[Route]]:
-    """Open the door for events beside the query service, where a token is set."""
+    """Yield the route of the events API if a token is set."""
     settings = embedded.settings
     if settings.events_token is None:
         yield []
         return
     token, limit, metrics = settings.events_token, settings.events_max_body_bytes, embedded.deps.metrics
-    wake, due_in_s = embedded.enqueue, settings.redeliver_after_s
-    with closing(EventRecorder(embedded.deps.intents, wake, due_in_s=due_in_s, count=metrics.event)) as recorder:
+    enqueue, due_in_s = embedded.enqueue, settings.redeliver_after_s
+    with closing(EventRecorder(embedded.deps.intents, enqueue, due_in_s=due_in_s, count=metrics.event)) as recorder:
         yield [events_route(recorder, token=token, max_body_bytes=limit, on_response=metrics.events_response)]
 
 
 def connection_help(url: str, settings: Settings) -> str:
-    """Return what to type or paste so that a client uses this catalogue."""
+    """Return the commands and configuration that connect a client to this catalogue."""
     needs_token = settings.tokens_file is not None
     entry: dict[str, object] = {"type": "http", "url": url}
     over_http = {"mcpServers": {"toolscale": entry | ({"headers": TOKEN_HEADER} if needs_token else {})}}
@@ -164,14 +164,14 @@ def connection_help(url: str, settings: Settings) -> str:
     return "\n".join(
         (
             f"Toolscale answers at {url}",
-            f"For people: {url.removesuffix(MCP_PATH)}{PAGE_PATH}",
+            f"Web page: {url.removesuffix(MCP_PATH)}{PAGE_PATH}",
             "",
             "Claude Code:",
             f"  claude mcp add --transport http toolscale {url}{header}",
-            "or, over stdio, started by the client in the place of this process:",
+            "or over stdio, where the client starts the process:",
             f"  claude mcp add toolscale -- {shlex.join(command)}",
             "",
-            "Cursor, Claude Code and others, in an mcp.json (VS Code: `servers` for `mcpServers`):",
+            "Cursor, Claude Code and others, in an mcp.json (VS Code: `servers` in place of `mcpServers`):",
             json.dumps(over_http, indent=2),
             "",
         )
@@ -179,6 +179,6 @@ def connection_help(url: str, settings: Settings) -> str:
 
 
 def _program() -> list[str]:
-    """Return how this program was started, in full: a client's PATH seldom has the environment it is installed in."""
+    """Return the command of this program with absolute paths: it is often missing in the PATH of a client."""
     program = Path(sys.argv[0]).resolve()
     return [sys.executable, "-m", "toolscale"] if program.name == "__main__.py" else [str(program)]

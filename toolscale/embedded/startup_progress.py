@@ -1,4 +1,4 @@
-"""How the first looks of `toolscale serve` go, for whoever started it: a cold start of many servers takes a while."""
+"""Progress of the first listings of `toolscale serve`: a cold start of many servers takes minutes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from workers.intents.store import Intent
 EVERY_S = 5.0
 
 Print = Callable[[str], None]
-"""Show people a line."""
+"""Print one line."""
 
 
 @contextmanager
 def report_startup(embedded: Embedded, catalogue: Catalogue, print_line: Print) -> Generator[None]:
-    """Say, from a thread, how many servers are listed: at most every EVERY_S seconds, and once all were looked at."""
+    """Print, from a thread, the number of listed servers at most every EVERY_S seconds, and a summary."""
     stopped = threading.Event()
     arguments = (embedded, catalogue, print_line, stopped)
     thread = threading.Thread(target=_report, args=arguments, name="toolscale startup report", daemon=True)
@@ -37,29 +37,30 @@ def report_startup(embedded: Embedded, catalogue: Catalogue, print_line: Print) 
 
 def _report(embedded: Embedded, catalogue: Catalogue, print_line: Print, stopped: threading.Event) -> None:
     try:
-        looks = _wait_for_first_listings(embedded, print_line, stopped)
-        if looks and not stopped.is_set():
-            for line in summary(looks, *_size(catalogue)):
+        results = _wait_for_first_listings(embedded, print_line, stopped)
+        if results and not stopped.is_set():
+            baseline = catalogue.ledger.baseline(Scope(), catalogue.encoding)
+            for line in summary(results, baseline.tools, baseline.tokens):
                 print_line(line)
     except (IntentsUnavailable, IndexUnavailable):
-        return  # the log says so, and `toolscale ls` tells the rest
+        return  # the log has the error, and `toolscale ls` shows the servers
 
 
 def _wait_for_first_listings(embedded: Embedded, print_line: Print, stopped: threading.Event) -> list[ReconcileResult]:
     intents = embedded.deps.intents
     emitted = _emitted(embedded.emitted, intents.intents())
     results: list[ReconcileResult] = []
-    said_at = time.monotonic()
-    for look in wait_for(intents, emitted, patience_s(embedded.settings), stopped):
-        results.append(look)
-        if time.monotonic() - said_at >= EVERY_S and len(results) < len(emitted):
-            print_line(f"Looked at {len(results):,} of {len(emitted):,} servers ...")
-            said_at = time.monotonic()
+    printed_at = time.monotonic()
+    for result in wait_for(intents, emitted, patience_s(embedded.settings), stopped):
+        results.append(result)
+        if time.monotonic() - printed_at >= EVERY_S and len(results) < len(emitted):
+            print_line(f"Reconciled {len(results):,} of {len(emitted):,} servers ...")
+            printed_at = time.monotonic()
     return results
 
 
 def _emitted(announced: Mapping[str, EmitResult], intents: Iterable[Intent]) -> list[EmitResult]:
-    """Return the looks at servers that should run; those that have ended since they were announced included."""
+    """Return the requests for servers that should run, also those already completed since their announcement."""
     running = [intent for intent in intents if intent.status == "running"]
     return [
         announced.get(intent.server_id) or emit_result(intent, message_sent=True)
@@ -68,14 +69,9 @@ def _emitted(announced: Mapping[str, EmitResult], intents: Iterable[Intent]) -> 
     ]
 
 
-def _size(catalogue: Catalogue) -> tuple[int, int]:
-    baseline = catalogue.ledger.baseline(Scope(), catalogue.encoding)
-    return baseline.tools, baseline.tokens
-
-
 def summary(results: Sequence[ReconcileResult], tools: int, tokens: int) -> list[str]:
-    """Return the outcome for people, in lines; `tools` and `tokens` are those of the whole catalogue."""
-    bad = [look for look in results if not look.is_good]
+    """Return the outcome in lines; `tools` and `tokens` count the whole catalogue."""
+    bad = [result for result in results if not result.is_good]
     listed = f"Listed {len(results) - len(bad):,} of {len(results):,} servers"
-    totals = f"{listed}: {tools:,} tools, of {tokens:,} tokens, can be found."
-    return [totals, *(f"  {look.sentence}" for look in bad)]
+    totals = f"{listed}: {tools:,} tools, of {tokens:,} tokens, are searchable."
+    return [totals, *(f"  {result.sentence}" for result in bad)]

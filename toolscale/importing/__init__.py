@@ -1,8 +1,8 @@
-"""`toolscale import`: the servers that clients are configured with, taken over into an `mcp.json` of ours.
+"""`toolscale import`: copy the servers of MCP clients into the `mcp.json` of `toolscale serve`.
 
-places    where Claude Desktop, Claude Code, Cursor and VS Code keep their servers
-finding   what stands there, in one form, and what cannot be taken over
-merging   what that makes of the `mcp.json` that `toolscale serve` reads
-masking   how entries are shown without their secrets
-target    reading that file, and writing it with a backup
+- `client_files`: the configuration files of Claude Desktop, Claude Code, Cursor and VS Code
+- `find`: their servers in one form, and the entries that cannot be imported
+- `merge`: the effect on the `mcp.json`
+- `masking`: entries without their secrets
+- `target`: reads that file, and writes it with a backup
 """

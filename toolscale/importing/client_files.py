@@ -1,4 +1,4 @@
-"""Where clients keep their MCP servers, on Linux, macOS and Windows."""
+"""Configuration files of MCP clients on Linux, macOS and Windows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 class Client(StrEnum):
-    """A program whose configuration is read."""
+    """A supported client."""
 
     CLAUDE_CODE = "claude-code"
     CLAUDE_DESKTOP = "claude-desktop"
@@ -31,7 +31,7 @@ _VSCODE_EDITIONS = ("Code", "Code - Insiders", "VSCodium")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Whose configurations are read: `system` as `sys.platform` has it, the home directory, and the environment."""
+    """Operating system (a value of `sys.platform`), home directory and environment of a user."""
 
     system: str
     home: Path
@@ -39,7 +39,7 @@ class Machine:
 
     @property
     def programs(self) -> Path:
-        """Return the directory in which programs keep a user's settings."""
+        """Return the directory of the user's application settings."""
         if self.system == "darwin":
             return self.home / "Library" / "Application Support"
         if self.system == "win32":
@@ -48,15 +48,15 @@ class Machine:
 
     @property
     def claude_code_state(self) -> Path:
-        """Return the file in which Claude Code keeps the user's servers, and those of each project."""
+        """Return the file of Claude Code with the servers of the user and of each project."""
         return Path(self.environ.get("CLAUDE_CONFIG_DIR") or self.home) / ".claude.json"
 
 
 @dataclass(frozen=True, slots=True)
 class ClientFile:
-    """A file with servers in it. `client` is None for one that was named; `project` the directory it is about, if any.
+    """A configuration file, which may not exist.
 
-    It need not exist.
+    `client` is None for a file named by the user; `project` is the directory of a project's file.
     """
 
     path: Path
@@ -65,23 +65,23 @@ class ClientFile:
 
     @property
     def title(self) -> str:
-        """Return whose file it is, for people."""
+        """Return the name of the client, or of the file."""
         return TITLES[self.client] if self.client else self.path.name
 
 
 def this_machine() -> Machine:
-    """Return the machine and user this process runs for."""
+    """Return the machine and user of this process."""
     return Machine(sys.platform, Path.home(), os.environ)
 
 
 def client_files(machine: Machine, project: Path, clients: Iterable[Client]) -> list[ClientFile]:
-    """Return every file in which these clients would keep servers, those of the project before the user's."""
+    """Return the possible files of these clients; files of the project precede those of the user."""
     files = [file for client in clients for file in _PLACES[client](machine, project)]
     return list({place.path: place for place in reversed(files)}.values())[::-1]
 
 
 def named_file(path: Path) -> ClientFile:
-    """Return a file that was named; where clients keep a project's, it is known to be about that project."""
+    """Return a file named by the user; its path may show that it belongs to a project."""
     if path.name == ".mcp.json":
         return ClientFile(path, project=path.parent)
     return ClientFile(path, project=path.parent.parent if path.parent.name in (".cursor", ".vscode") else None)

@@ -1,4 +1,4 @@
-"""One server in one form, however its client writes it."""
+"""Entries of all clients in one form."""
 
 from __future__ import annotations
 
@@ -10,56 +10,56 @@ from typing import Any, cast
 
 from shared.errors import ConfigInvalid
 
-# How a server is reached in ways that we do not have; without them another server, or none, would be reached.
-_BEYOND_US = {
-    "envFile": "its variables come from a file (envFile); name them in `env` instead",
-    "headersHelper": "its headers come from a program (headersHelper)",
+# Fields of a client that Toolscale cannot replace; without them a request would reach another server, or none.
+_UNSUPPORTED = {
+    "envFile": "its variables are in a file (envFile); write them in `env` instead",
+    "headersHelper": "a program makes its headers (headersHelper)",
     "auth": "its client signs in to it (auth); Toolscale cannot",
     "oauth": "its client signs in to it (oauth); Toolscale cannot",
 }
 
 OPERATORS_OWN = ("groups", "labels", "disabled")
-"""What an operator adds to an entry of ours; another definition leaves it as it is."""
+"""Keys that an operator adds to an entry; a new definition keeps them."""
 
 
 def definition(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how a usable entry reaches its server, without what only a client understands.
+    """Return the connection of a usable entry, without the keys of its client.
 
-    Two entries that reach it in the same way give the same.
+    Two entries with the same connection have equal definitions.
     """
     if raw.get("command") and raw.get("type") in (None, "stdio"):
         return {key: raw[key] for key in ("command", "args", "env", "cwd") if raw.get(key)}
-    reached = {"type": "sse" if raw.get("type") == "sse" else "http", "url": raw.get("url") or raw.get("serverUrl")}
-    return reached | ({"headers": raw["headers"]} if raw.get("headers") else {})
+    target = {"type": "sse" if raw.get("type") == "sse" else "http", "url": raw.get("url") or raw.get("serverUrl")}
+    return target | ({"headers": raw["headers"]} if raw.get("headers") else {})
 
 
-def refuse_what_we_lack(name: str, raw: Mapping[str, Any]) -> None:
-    """Refuse an entry that needs what only its client can do.
+def reject_unsupported(name: str, raw: Mapping[str, Any]) -> None:
+    """Reject an entry that needs a feature of its client.
 
     Raises:
         ConfigInvalid: it does; the message begins with the server.
     """
-    for key, reason in _BEYOND_US.items():
+    for key, reason in _UNSUPPORTED.items():
         if raw.get(key):
             raise ConfigInvalid(f"{name}: {reason}")
 
 
 def with_folders(raw: Mapping[str, Any], home: Path, project: Path | None) -> dict[str, Any]:
-    """Return the entry with the variables for folders replaced, which Cursor and VS Code understand and we do not."""
+    """Return the entry with the folder variables of Cursor and VS Code replaced."""
     known = {"userHome": str(home), "pathSeparator": os.sep, "/": os.sep}
     if project:
         known |= {"workspaceFolder": str(project), "workspaceFolderBasename": project.name}
     return cast("dict[str, Any]", _replaced(dict(raw), {f"${{{name}}}": value for name, value in known.items()}))
 
 
-def started_in(reached: dict[str, Any], project: Path | None) -> dict[str, Any]:
-    """Return the definition, with its project's directory where its command only means something there."""
-    if not project or "command" not in reached:
-        return reached
-    if "cwd" in reached:
-        return {**reached, "cwd": str(project / reached["cwd"])}
-    words = [reached["command"], *reached.get("args", ())]
-    return {**reached, "cwd": str(project)} if any(_is_relative(word, project) for word in words) else reached
+def started_in(entry: dict[str, Any], project: Path | None) -> dict[str, Any]:
+    """Return the definition, with the project as working directory if its command has relative paths."""
+    if not project or "command" not in entry:
+        return entry
+    if "cwd" in entry:
+        return {**entry, "cwd": str(project / entry["cwd"])}
+    words = [entry["command"], *entry.get("args", ())]
+    return {**entry, "cwd": str(project)} if any(_is_relative(word, project) for word in words) else entry
 
 
 def _is_relative(word: str, project: Path) -> bool:
@@ -81,5 +81,5 @@ def _replaced(value: object, known: Mapping[str, str]) -> object:
 
 
 def dumped(document: object) -> str:
-    """Return a document as it stands in a file of ours, in ASCII."""
+    """Return a document as the ASCII text of a file."""
     return json.dumps(document, indent=2) + "\n"

@@ -1,4 +1,4 @@
-"""What the files of clients hold: servers in one form, and what cannot be taken over and why."""
+"""Servers in the files of clients, and the entries that cannot be imported."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from shared.errors import ConfigInvalid
 from shared.settings import Settings
 from shared.upstream.mcp_json import SERVERS_KEYS, is_disabled, read_document, read_entry, server_id, variables_of
 from toolscale.importing.client_files import Client, ClientFile, Machine
-from toolscale.importing.entries import OPERATORS_OWN, definition, refuse_what_we_lack, started_in, with_folders
+from toolscale.importing.entries import OPERATORS_OWN, definition, reject_unsupported, started_in, with_folders
 from toolscale.importing.self_reference import is_own_endpoint
 
-# What stands in for a variable that is not set here, but may be where the servers are started.
+# Value of a variable that is not set here; it may be set where Toolscale runs.
 _STAND_IN = "http://not-set.invalid"
 _INPUT = re.compile(r"\$\{input:([^}]*)\}")
 
@@ -24,7 +24,7 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class FoundServer:
-    """A server that can be taken over. `entry` is as it would be written; `unset` names variables it needs."""
+    """An importable server with the entry to write; `unset` names its variables that are not set here."""
 
     server_id: str
     entry: dict[str, Any]
@@ -35,7 +35,7 @@ class FoundServer:
 
 @dataclass(frozen=True, slots=True)
 class SkippedEntry:
-    """A server, or a whole file, that cannot be taken over; the reason begins with its name and quotes no secret."""
+    """An entry or a file that cannot be imported; the reason begins with its name and contains no secret."""
 
     reason: str
     file: ClientFile
@@ -43,24 +43,24 @@ class SkippedEntry:
 
 @dataclass(frozen=True, slots=True)
 class FoundServers:
-    """All that was found, in the order of the places; `read` are those that exist."""
+    """All entries in the order of the files; `read` are the existing files."""
 
     servers: tuple[FoundServer, ...]
     skipped: tuple[SkippedEntry, ...]
     read: tuple[ClientFile, ...]
 
 
-def find_servers(places: Iterable[ClientFile], machine: Machine, settings: Settings) -> FoundServers:
-    """Return what these places hold; one bad entry or file does not cost the others.
+def find_servers(files: Iterable[ClientFile], machine: Machine, settings: Settings) -> FoundServers:
+    """Return the entries of these files; an invalid entry or file does not affect the others.
 
     Raises:
-        ConfigInvalid: a file that was named cannot be read, or holds no servers in a form that we know.
+        ConfigInvalid: a file named by the user is unreadable, or has no servers in a known form.
     """
-    read = tuple(file for file in places if file.client is None or file.path.is_file())
+    read = tuple(file for file in files if file.client is None or file.path.is_file())
     reader = _Reader(machine, settings)
-    entries = [candidate for place in read for candidate in reader.entries(place)]
-    servers = tuple(candidate for candidate in entries if isinstance(candidate, FoundServer))
-    return FoundServers(servers, tuple(candidate for candidate in entries if isinstance(candidate, SkippedEntry)), read)
+    entries = [entry for file in read for entry in reader.entries(file)]
+    servers = tuple(entry for entry in entries if isinstance(entry, FoundServer))
+    return FoundServers(servers, tuple(entry for entry in entries if isinstance(entry, SkippedEntry)), read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,40 +104,40 @@ class _Reader:
             yield _Section(_object(project, "mcpServers"), Path(path), off)
 
     def _disabled_by_claude_code(self, file: ClientFile) -> frozenset[str]:
-        """Return the servers of a project's file that its user turned off, which is noted in another file."""
+        """Return the servers that the user disabled; Claude Code stores them in another file."""
         state = self._machine.claude_code_state
         if file.client is not Client.CLAUDE_CODE or not file.project or not state.is_file():
             return frozenset()
         try:
             project = _object(_object(read_document(state), "projects"), str(file.project))
         except ConfigInvalid:
-            return frozenset()  # told of when that file's turn comes
+            return frozenset()  # that file is read too, and its error reported then
         return frozenset(filter(_is_text, project.get("disabledMcpjsonServers") or ()))
 
     def _server(
-        self, name: str, raw: object, section: _Section, file: ClientFile, asks: Object
+        self, name: str, raw: object, section: _Section, file: ClientFile, questions: Object
     ) -> FoundServer | SkippedEntry:
         try:
-            entry = self._usable(name, raw, section, asks)
+            entry = self._usable(name, raw, section, questions)
         except ConfigInvalid as error:
             return SkippedEntry(str(error), file)
         unset = tuple(sorted(variables_of(entry) - self._machine.environ.keys()))
         return FoundServer(server_id(name), entry, file, section.project, unset)
 
-    def _usable(self, name: str, raw: object, section: _Section, asks: Object) -> dict[str, Any]:
-        """Return an entry as it would be written.
+    def _usable(self, name: str, raw: object, section: _Section, questions: Object) -> dict[str, Any]:
+        """Return the entry to write.
 
         Raises:
-            ConfigInvalid: it cannot, or must not, be taken over.
+            ConfigInvalid: it cannot be imported.
         """
         if not isinstance(raw, dict):
             raise ConfigInvalid(f"{name}: expected an object")
         entry = cast("dict[str, Any]", raw)
         if is_disabled(entry) or name in section.disabled:
-            raise ConfigInvalid(f"{name}: it is disabled there")
+            raise ConfigInvalid(f"{name}: it is disabled")
         here = with_folders(entry, self._machine.home, section.project)
-        refuse_what_we_lack(name, here)
-        _refuse_questions(name, here, asks)
+        reject_unsupported(name, here)
+        _reject_questions(name, here, questions)
         variables = dict.fromkeys(variables_of(here), _STAND_IN) | dict(self._machine.environ)
         _, target = read_entry(name, here, variables)
         if is_own_endpoint(server_id(name), target, self._settings):
@@ -146,23 +146,23 @@ class _Reader:
         return started_in(definition(here), section.project) | own
 
 
-def _refuse_questions(name: str, raw: Object, asks: Object) -> None:
-    """Refuse what VS Code asks its user for."""
-    if asked := _INPUT.search(str(raw)):
-        about = asks.get(asked[1])
-        said = f" ({about})" if about else ""
-        variable = re.sub(r"\W+", "_", asked[1]).upper()
+def _reject_questions(name: str, raw: Object, questions: Object) -> None:
+    """Reject an entry with values that VS Code requests from its user."""
+    if requested := _INPUT.search(str(raw)):
+        question = questions.get(requested[1])
+        shown = f" ({question})" if question else ""
+        variable = re.sub(r"\W+", "_", requested[1]).upper()
         raise ConfigInvalid(
-            f"{name}: VS Code asks for {asked.group()}{said}; add it by hand with ${{{variable}}}, "
+            f"{name}: VS Code asks for {requested.group()}{shown}; add it by hand with ${{{variable}}}, "
             "and set that variable where Toolscale runs"
         )
 
 
 def _questions(document: Object) -> dict[str, str]:
-    """Return what VS Code asks for, and in which words."""
+    """Return the questions of VS Code by their ids."""
     inputs = [*_list(document, "inputs"), *_list(_object(document, "mcp"), "inputs")]
-    asked = [cast("dict[str, object]", item) for item in inputs if isinstance(item, dict)]
-    return {str(question.get("id")): str(question.get("description") or "") for question in asked}
+    questions = [cast("dict[str, object]", item) for item in inputs if isinstance(item, dict)]
+    return {str(question.get("id")): str(question.get("description") or "") for question in questions}
 
 
 def _object(holder: Object, key: str) -> Object:

@@ -1,4 +1,4 @@
-"""Entries as they may be shown: without the values of variables and headers, and whatever else may be a secret."""
+"""Entries without secrets: values of variables and headers, and other likely secrets, are masked."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ HIDDEN = "***"
 CHANGED = "(changed)"
 
 _SHOWN = ("type", "cwd", "groups", "labels", "disabled")
-_REFERENCE = re.compile(r"([A-Za-z]+ )?\$\{(env:)?[A-Za-z_]\w*\}")  # `Bearer ${TOKEN}`: it names a secret, and is none
+_REFERENCE = re.compile(r"([A-Za-z]+ )?\$\{(env:)?[A-Za-z_]\w*\}")  # `Bearer ${TOKEN}` names a secret
 _HEADER_NAME = re.compile(r"[A-Za-z-]+:")
-_TELLING = re.compile(r"key|token|secret|passw|pwd|auth|credential", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"key|token|secret|passw|pwd|auth|credential", re.IGNORECASE)
 _ASSIGNED = re.compile(r"(?P<name>-{0,2}[A-Za-z][\w.-]*)=(?P<value>.*)", re.DOTALL)
 _PLAIN_SEGMENT = re.compile(r"@?[a-z]+([-_.@][a-z]+)*")
 
 
 def masked_servers(servers: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of a file as they may be shown; what differs from before without showing it says so."""
+    """Return the masked entries of a file; a changed value with an unchanged mask is marked."""
     return {
         name: _marked(masked(entry), masked(before.get(name)), entry, before.get(name))
         for name, entry in servers.items()
@@ -31,7 +31,7 @@ def masked_servers(servers: Mapping[str, Any], before: Mapping[str, Any]) -> dic
 
 
 def masked(entry: object) -> object:
-    """Return an entry as it may be shown; references to variables stay, other values of `env` and `headers` do not."""
+    """Return the masked entry; references to variables stay visible."""
     parts = _object(entry)
     return _hidden(entry) if parts is None else {key: _masked_part(key, value) for key, value in parts.items()}
 
@@ -61,10 +61,10 @@ def _masked_words(words: Sequence[str]) -> list[str]:
 
 
 def _masked_word(before: str, word: str, secrets: Sequence[str]) -> str:
-    if before.startswith("-") and "=" not in before and _TELLING.search(before):
+    if before.startswith("-") and "=" not in before and _SECRET_NAME.search(before):
         return str(_hidden(word))
     assigned = _ASSIGNED.fullmatch(word)
-    if assigned and _TELLING.search(assigned["name"]):
+    if assigned and _SECRET_NAME.search(assigned["name"]):
         return f"{assigned['name']}={_hidden(assigned['value'])}"
     for secret in secrets:
         word = word.replace(secret, HIDDEN)
@@ -94,7 +94,7 @@ def _masked_parameter(parameter: str) -> str:
 
 
 def _marked(shown: object, shown_before: object, now: object, before: object) -> object:
-    """Say of what changed that it did, where what is shown of it is the same."""
+    """Mark a changed value if its mask did not change."""
     parts, parts_before = _object(shown), _object(shown_before) or {}
     if parts is not None:
         values, values_before = _object(now) or {}, _object(before) or {}

@@ -1,4 +1,4 @@
-"""What the servers found make of an `mcp.json`: which are added, are there already, or stand against another."""
+"""Merge of the servers found into an `mcp.json`: additions, duplicates and conflicts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Servers = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class MergeOutcome:
-    """What became of one server, and the name it has in the file; `kept out`: another of its name stays there."""
+    """The result for one server, and its name in the file; `kept out`: another server keeps the name."""
 
     server: FoundServer
     became: Became
@@ -28,18 +28,17 @@ class MergeOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The servers of the file afterwards, and what became of each that was found."""
+    """The new servers of the file, and the result for each server found."""
 
     servers: dict[str, Any]
     outcomes: tuple[MergeOutcome, ...]
 
 
 def merge(servers: Servers, candidates: Iterable[FoundServer], on_conflict: OnConflict) -> Merged:
-    """Return the file's servers with those found. Doing it again with what comes out changes nothing.
+    """Return the file's servers with the servers found. Idempotent: a second merge changes nothing.
 
-    The first of several that are found under one name counts; `on_conflict` is for the others and for what the file
-    has: `keep` leaves them out, `rename` adds them under a name of their own, and `replace` puts the first in the
-    place of what the file has. What the operator added to an entry stays.
+    On a conflict of names `keep` skips the server found, and `rename` adds it under a new name.
+    `replace` overwrites the entry of the file with the first server found, and keeps the operator's keys.
     """
     merging = _Merging(dict(servers))
     return Merged(merging.servers, tuple([merging.merge_one(server, on_conflict) for server in candidates]))
@@ -53,8 +52,8 @@ class _Merging:
 
     def merge_one(self, server: FoundServer, on_conflict: OnConflict) -> MergeOutcome:
         taken = takewhile(lambda name: name in self._keys, _names(server))
-        if there := next((name for name in taken if self._is_there(name, server)), None):
-            return self._record_outcome(server, "there already", there)
+        if present := next((name for name in taken if self._is_present(name, server)), None):
+            return self._record_outcome(server, "there already", present)
         if server.server_id not in self._keys:
             return self._write(server, "added", server.server_id, {})
         if on_conflict == "rename":
@@ -64,7 +63,7 @@ class _Merging:
             return self._write(server, "replaced", server.server_id, self._own(server.server_id))
         return MergeOutcome(server, "kept out", server.server_id)
 
-    def _is_there(self, name: str, server: FoundServer) -> bool:
+    def _is_present(self, name: str, server: FoundServer) -> bool:
         entry = self.servers[self._keys[name]]
         return isinstance(entry, dict) and definition(cast("Servers", entry)) == definition(server.entry)
 
@@ -83,7 +82,7 @@ class _Merging:
 
 
 def _names(server: FoundServer) -> Iterator[str]:
-    """Yield the names a server may have, without an end: its own, and those that tell where it came from."""
+    """Yield names for a server without end: its id, then the id with its origin and a number."""
     yield server.server_id
     origin = server_id(server.project.name if server.project else server.file.client or server.file.path.stem)
     named = f"{server.server_id}-{origin}"

@@ -1,4 +1,4 @@
-"""Whether an entry leads back to Toolscale: imported, its tools would be found in themselves, without an end."""
+"""Detection of entries for Toolscale itself, whose import would index its own tools."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Address = tuple[str, int]
 
 
 def is_own_endpoint(server_id: str, target: Target, settings: Settings) -> bool:
-    """Return whether this is a Toolscale: by the name we propose to clients, its command, or an address of its own."""
+    """Return whether an entry is Toolscale: by its name, its command or its address."""
     if server_id.lower() == _NAME or (isinstance(target, StdioTarget) and _starts_toolscale(target)):
         return True
     own = set(_own_addresses(settings))
@@ -41,7 +41,7 @@ def _own_addresses(settings: Settings) -> Iterator[Address]:
 
 
 def _addresses(target: Target) -> Iterator[Address]:
-    """Yield where a target leads; a program may be given the URL of what it is a bridge to."""
+    """Yield the addresses of a target, also URLs among the arguments of a bridge."""
     texts = [word for text in target.args for word in text.split()] if isinstance(target, StdioTarget) else [target.url]
     for text in texts:
         if address := _address(text):

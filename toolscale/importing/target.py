@@ -1,4 +1,4 @@
-"""The `mcp.json` that is imported into: read with all that is in it, written at once or not at all."""
+"""The `mcp.json` of an import: a complete read and an atomic write."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from shared.upstream.mcp_json import SERVERS_KEYS, read_document
 from toolscale.importing.entries import dumped
 
 FILE_NAME = "mcp.json"
-"""What the file is called in a data directory, where `toolscale serve` finds it by itself."""
+"""Name of the file in a data directory, where `toolscale serve` reads it by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetFile:
-    """A file of ours: its entries as they are written, under which key, and all else that is in it.
+    """An `mcp.json`: its document, and its entries under `key`.
 
-    `has_comments` says whether it holds what JSON does not, which is lost when it is written.
+    `has_comments`: the file has comments or other syntax that JSON lacks; a write loses it.
     """
 
     path: Path
@@ -35,10 +35,10 @@ class TargetFile:
 
 
 def read_target(path: Path) -> TargetFile:
-    """Return the file, empty where there is none yet.
+    """Return the file, or an empty document if it does not exist.
 
     Raises:
-        ConfigInvalid: it cannot be used, and so is not touched.
+        ConfigInvalid: the file is invalid.
     """
     document = read_document(path) if path.exists() else {}
     key = next((key for key in SERVERS_KEYS if key in document), SERVERS_KEYS[0])
@@ -58,12 +58,12 @@ def _is_json(path: Path) -> bool:
 
 
 def write_servers(target: TargetFile, servers: dict[str, Any], now: datetime) -> Path | None:
-    """Write the file with these servers and return its backup, None where there was no file.
+    """Write the file with these servers and return its backup, None for a new file.
 
-    A reader sees the old file or the new one. The file keeps its permissions; a new one is its owner's alone.
+    The write is atomic. An existing file keeps its permissions; only the owner can read a new one.
 
     Raises:
-        ConfigInvalid: it cannot be written; then nothing has changed.
+        ConfigInvalid: the file is not writable; it is unchanged.
     """
     text = dumped({**target.document, target.key: servers})
     try:

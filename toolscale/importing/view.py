@@ -1,4 +1,4 @@
-"""What an import would do, and did, for people and as JSON; no secret is in either."""
+"""The plan of an import as text and as JSON, both without secrets."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _BECAME: Mapping[Became, str] = {
     "renamed": "{outcome.name}: added, renamed from {outcome.server.server_id}",
     "replaced": "{outcome.name}: replaced",
     "there already": "{outcome.name}: there already",
-    "kept out": "{outcome.name}: another of this name stays; `--on-conflict rename` or `replace`",
+    "kept out": "{outcome.name}: another server has this name; use `--on-conflict rename` or `replace`",
 }
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 @dataclass(frozen=True, slots=True)
 class ImportPlan:
-    """An import into a file: what was found, and what it makes of the file."""
+    """An import into a file: the servers found, and the merged file."""
 
     target: TargetFile
     findings: FoundServers
@@ -37,28 +37,28 @@ class ImportPlan:
 
     @property
     def changes(self) -> bool:
-        """Return whether the file would be another."""
+        """Return whether the import changes the file."""
         return self.merged.servers != self.target.servers
 
 
 def diff(plan: ImportPlan) -> Iterator[Text]:
-    """Yield the lines that change in the file, its secrets hidden."""
+    """Yield the changed lines of the file, with masked secrets."""
     key, path = plan.target.key, str(plan.target.path)
     before = dumped({key: masked_servers(plan.target.servers, {})})
     after = dumped({key: masked_servers(plan.merged.servers, plan.target.servers)})
-    lines = unified_diff(before.splitlines(), after.splitlines(), path, f"{path}, with what was found", lineterm="")
+    lines = unified_diff(before.splitlines(), after.splitlines(), path, f"{path}, merged", lineterm="")
     for number, line in enumerate(lines):
         yield Text(printable(line), style="bold" if number < 2 else _STYLES.get(line[:1], ""))  # noqa: PLR2004  # the names
 
 
 def remarks(plan: ImportPlan) -> Iterator[str]:
-    """Yield what became of each server and what cannot be taken over, a line for each."""
+    """Yield a line for each server found and for each entry that cannot be imported."""
     for outcome in plan.merged.outcomes:
         yield f"{_BECAME[outcome.became].format(outcome=outcome)} ({_origin(outcome)})"
         if outcome.server.unset:
-            yield f"  not set here, needed where Toolscale runs: {', '.join(outcome.server.unset)}"
+            yield f"  not set here, required where Toolscale runs: {', '.join(outcome.server.unset)}"
     for left_out in plan.findings.skipped:
-        yield f"cannot be taken over: {left_out.reason} ({left_out.file.title}, {left_out.file.path})"
+        yield f"cannot be imported: {left_out.reason} ({left_out.file.title}, {left_out.file.path})"
 
 
 def as_object(plan: ImportPlan, *, applied: bool, backup: Path | None) -> dict[str, Any]:

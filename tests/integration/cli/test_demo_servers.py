@@ -75,7 +75,7 @@ def test_a_failing_npm_leaves_out_its_servers_and_keeps_the_others(
 
     assert {server.server_id for server in servers} >= {"time", "fetch", "sqlite"}
     assert not {server.server_id for server in servers} & NODE_IDS
-    assert [line for line in lines if line.startswith("Going on without the node servers: npm ci")]
+    assert [line for line in lines if line.startswith("Continuing without the node servers: npm ci")]
 
 
 @pytest.mark.index

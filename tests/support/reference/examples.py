@@ -37,7 +37,7 @@ $ toolscale find what time is it in Tokyo --limit 3
     "toolscale ls": """
 ```text
 $ toolscale ls
- server  state   tools  tokens  share  listed   next look
+ server  state   tools  tokens  share  listed   reconcile
  fetch   listed      1     248   2.2%  5 s ago  in 288 s
  git     listed     12   1,415  12.4%  5 s ago  in 260 s
  redis   listed     53   9,001  78.6%  3 s ago  in 247 s
@@ -67,7 +67,7 @@ toolscale resync time --wait
 $ toolscale doctor
 ok      settings        embedded, in one process
 ok      data directory  /home/ann/.local/share/toolscale
-ok      mcp.json        /home/ann/.local/share/toolscale/mcp.json: 5 servers that can be used
+ok      mcp.json        /home/ann/.local/share/toolscale/mcp.json: 5 usable servers
 ok      servers         5 announced
 ok      index           in /home/ann/.local/share/toolscale, in use by a Toolscale process
 ok      query service   ready at http://127.0.0.1:8765

@@ -99,7 +99,7 @@ def test_a_cloud_event_is_sent_as_it_is_from_standard_input() -> None:
 
 
 def test_dead_letters_are_shown_for_people_and_none_is_said_so() -> None:
-    assert "None was refused." in runner.invoke(app, ["dead-letters"]).stdout
+    assert "There are no dead letters." in runner.invoke(app, ["dead-letters"]).stdout
 
     runner.invoke(app, ["emit", "event", "-"], input="not JSON")
 
@@ -205,7 +205,7 @@ def test_a_narrow_terminal_cuts_no_id_and_goes_without_what_can_be_spared() -> N
 
     cells = (line.split(" ")[1] for line in narrow.get().splitlines()[1:])
     assert "".join(cells) == server
-    assert not re.search("…|next look|share|problem", narrow.get())
+    assert not re.search("…|reconcile|share|problem", narrow.get())
 
 
 def test_a_resync_asks_for_a_look_at_all_that_should_run_or_at_those_named() -> None:
@@ -240,7 +240,7 @@ def test_where_none_fits_the_nearest_are_named_and_what_is_not_counted_is_no_zer
     with out.capture() as something:
         print_tools(uncounted)
 
-    assert "None fits. The nearest: time:now, git:log" in nothing.get()
+    assert "No tool fits. The nearest: time:now, git:log" in nothing.get()
     assert "saved" not in nothing.get()
     assert something.get().splitlines()[1].split() == ["time:now", "():", "Tell"]
 

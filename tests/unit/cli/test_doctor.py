@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,14 +14,19 @@ import redis
 import time_machine
 from typer.testing import CliRunner
 
+from shared.catalog import Endpoint, ServerRecord
+from shared.index import open_store
+from shared.index.contract import EMBEDDED_MAX_ADVISED_TOOLS, IndexVersion
 from shared.setting_names import misspelt_settings, setting_names
 from shared.settings import Settings, load_settings
 from tests.support.builders import up
 from tests.support.redis_server import free_port
 from toolscale.app import app
 from toolscale.doctor import assets, files, stores
-from toolscale.doctor.finding import Check, Finding, Level
+from toolscale.doctor.finding import Finding, Level
 from workers.intents import open_intents
+
+Check = Callable[[Settings], Iterator[Finding]]
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +71,7 @@ def test_a_problem_ends_with_1_and_is_said_with_what_to_do(tmp_path: Path) -> No
 
     assert result.exit_code == 1
     assert "problem mcp.json        s: there is no program '/no/such/program'" in result.stdout
-    assert "install it, or write its whole path" in result.stdout
+    assert "install it, or write its absolute path" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -158,10 +164,30 @@ def test_servers_that_wait_or_failed_and_refused_events_are_told() -> None:
 
     assert [(finding.level, finding.found) for finding in findings(stores.check_intents)] == [
         ("ok", "2 announced"),
-        ("warning", "1 could not be listed: failing"),
-        ("warning", "1 wait for a look that should have come"),
-        ("warning", "1 were refused"),
+        ("warning", "1 failed: failing"),
+        ("warning", "1 overdue for a reconciliation"),
+        ("warning", "1 rejected"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("tools", "expected"),
+    [(EMBEDDED_MAX_ADVISED_TOOLS, ["ok"]), (EMBEDDED_MAX_ADVISED_TOOLS + 1, ["ok", "warning"])],
+)
+def test_a_large_embedded_index_is_advised_to_move_to_a_qdrant_server(tools: int, expected: list[Level]) -> None:
+    settings = load_settings()
+    version = IndexVersion(settings.embedding_model, 384)
+    with closing(open_store(settings)) as store:
+        store.ensure_active_version(version)
+        for revision, count in ((1, 1), (2, tools - 1)):
+            store.index(version).put_server(
+                ServerRecord(server_id=f"s{revision}", endpoint=Endpoint(), tool_count=count, revision=revision)
+            )
+
+    found = findings(stores.check_index)
+
+    assert [finding.level for finding in found] == expected
+    assert all("QDRANT_URL" in finding.advice for finding in found[1:])
 
 
 def test_a_service_that_is_not_there_is_no_problem_by_itself() -> None:
@@ -185,7 +211,7 @@ def test_a_redis_that_refuses_us_is_told_apart_from_one_that_is_not_there(own_re
     told = [finding for url in wrong for finding in findings(stores.check_redis, redis_url=url)]
 
     assert [finding.level for finding in told] == ["problem", "problem"]
-    assert all(finding.found.endswith("refuses us") and "password" in finding.advice for finding in told)
+    assert all(finding.found.endswith("rejects the credentials") and "password" in finding.advice for finding in told)
     assert "wrong" not in str(told)
     assert levels(stores.check_redis, redis_url=own_redis_url.replace("//", "//:right@"))[0] == "ok"
 

@@ -141,7 +141,7 @@ def test_the_profiles_and_other_editions_of_vs_code_are_found(home: Path, write:
     assert [server.server_id for server in found(home).servers] == ["one", "two"]
 
 
-# --- what is taken over, and what is not ---
+# --- entries that are imported, and entries that are not ---
 
 
 @pytest.mark.parametrize(
@@ -192,11 +192,11 @@ def test_what_means_something_in_its_project_alone_is_started_there(
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [
-        ({"command": "x", "disabled": True}, "it is disabled there"),
+        ({"command": "x", "disabled": True}, "it is disabled"),
         ({"command": "x", "args": ["${input:gh-token}"]}, "VS Code asks for ${input:gh-token} (Your token); add it by"),
         ({"command": "x", "args": ["${command:pick}"]}, "${command:pick} is not supported"),
-        ({"command": "x", "envFile": ".env"}, "its variables come from a file"),
-        ({"url": "http://h", "headersHelper": "x"}, "its headers come from a program"),
+        ({"command": "x", "envFile": ".env"}, "its variables are in a file"),
+        ({"url": "http://h", "headersHelper": "x"}, "a program makes its headers"),
         ({"url": "http://h", "auth": {"CLIENT_ID": "1"}}, "its client signs in to it"),
         ({"type": "ws", "url": "ws://h"}, "type: "),
         ({}, "expected a 'command' (stdio) or a 'url' (HTTP)"),
@@ -224,8 +224,8 @@ def test_servers_that_were_turned_off_in_claude_code_are_left_out(home: Path, wr
 
     assert [server.server_id for server in findings.servers] == ["three"]
     assert {skipped.reason for skipped in findings.skipped} == {
-        "one: it is disabled there",
-        "two: it is disabled there",
+        "one: it is disabled",
+        "two: it is disabled",
     }
 
 
@@ -272,7 +272,7 @@ def test_variables_that_are_not_set_here_are_named(home: Path, write: Write) -> 
     (server,) = found(home, path).servers
 
     assert server.unset == ("BASE", "KEY")
-    assert "needed where Toolscale runs: BASE, KEY" in run(str(path)).stdout
+    assert "required where Toolscale runs: BASE, KEY" in run(str(path)).stdout
 
 
 def test_a_broken_file_of_a_client_is_told_and_costs_the_others_nothing(home: Path, write: Write) -> None:
@@ -322,7 +322,7 @@ def test_what_is_there_stays_and_a_backup_has_the_file_as_it_was(home: Path, wri
     (backup,) = target.parent.glob("mcp.json.*.bak")
     assert backup.read_text() == text
     assert {stat.S_IMODE(path.stat().st_mode) for path in (target, backup)} == {0o640}
-    assert "its comments are in there alone now" in result.stderr
+    assert "only it still has the comments" in result.stderr
 
 
 def test_a_second_import_finds_nothing_to_change_and_writes_nothing(home: Path, write: Write) -> None:

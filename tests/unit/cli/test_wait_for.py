@@ -137,7 +137,10 @@ def test_where_nobody_looks_that_is_said_and_what_to_do(intents: SqliteIntents) 
     (end,) = wait_for(intents, asked(intents, "s"), 0.05, NEVER)
 
     assert not end.is_good
-    assert end.sentence == "s: not looked at: no look ended within 0 s; is a worker, or `toolscale serve`, running?"
+    assert (
+        end.sentence
+        == "s: not reconciled: no reconciliation ended within 0 s; is a worker, or `toolscale serve`, running?"
+    )
 
 
 def test_waiting_ends_when_it_is_stopped(intents: SqliteIntents) -> None:

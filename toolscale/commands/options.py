@@ -1,0 +1,34 @@
+"""Options and arguments that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def complete_server() -> list[str]:
+    """Return the server ids that a shell may complete."""
+    from toolscale.client.server_names import announced_if_known  # noqa: PLC0415  # loads the store's client
+
+    return announced_if_known()
+
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+DataDirOption = Annotated[
+    Path | None, typer.Option("--data-dir", help="Directory of the index and the intents.", show_default=False)
+]
+UrlOption = Annotated[
+    str | None, typer.Option(help="URL of the query service; default: from the settings.", show_default=False)
+]
+TokenOption = Annotated[
+    str | None, typer.Option(envvar="TOOLSCALE_TOKEN", help="Bearer token for that service.", show_default=False)
+]
+ServerArgument = Annotated[
+    str,
+    typer.Argument(metavar="SERVER", help="The server's id.", show_default=False, autocompletion=complete_server),
+]
+BudgetOption = Annotated[
+    int | None, typer.Option(min=1, help="Limit of tokens for its definitions.", show_default=False)
+]
