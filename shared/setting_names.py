@@ -13,7 +13,7 @@ from shared.settings import PREFIX, Settings
 _TOKEN = "TOKEN"  # a name
 _SECRETS = "CREDENTIAL_"
 # How alike a name is to that of the setting that is probably meant, 0 to 1: LOGLEVEL is, SERVICE_HOST is not.
-_ALIKE = 0.75
+_ALIKE = 0.8
 
 
 def setting_names() -> set[str]:

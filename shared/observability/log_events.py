@@ -46,10 +46,12 @@ LOG_EVENTS: Mapping[str, str] = {
     "index_rebuilding": "The index or a collection was missing and was created again; these servers are reconciled.",
     # models and index versions
     "index_version_requested": "A worker loaded a model other than the active one and requested its index version.",
-    "index_version_request_failed": "The configured model cannot be loaded, or the index did not answer; the worker retries.",
+    "index_version_request_failed": (
+        "The configured model cannot be loaded, or the index is unavailable; the worker retries."
+    ),
     "index_version_progressed": "Some seconds of work on the next index version ended; `carried` tools were embedded.",
     "index_version_activated": "The next index version equals the active one and replaced it.",
-    "index_version_abandoned": "The model of the next index version can no longer be loaded; a worker that starts with it "
+    "index_version_abandoned": "The model of the next index version can no longer be loaded; a worker that starts "
     "requests it again.",
     "index_version_deleted": "An index version that no process searches was deleted.",
     "index_version_switched": "Another index version is active; its model is loaded, and searches use both.",
@@ -74,16 +76,18 @@ LOG_EVENTS: Mapping[str, str] = {
     "notifications_failed": "The notifications process could not start; `kind` is the class of the error.",
     "subscription_opened": "A connection for notifications is open.",
     "subscription_closed": "A connection for notifications, or the attempt to open it, ended; it is opened again.",
-    "notifications_unsupported": "A server does not support notifications; the resync finds its changes. The process asks "
-    "again in about an hour.",
-    "subscription_limit_reached": "More servers run than the process may connect to; the resync finds changes of the others.",
+    "notifications_unsupported": "A server does not support notifications; the resync finds its changes. The process "
+    "asks again in about an hour.",
+    "subscription_limit_reached": (
+        "More servers run than the process may connect to; the resync finds changes of the others."
+    ),
     "intents_unreadable": "The intent store does not answer; open connections stay. Logged once.",
     "listener_failed": "An internal error ended the connection to one server; it is opened again in an hour.",
     # ports and metrics
     "metrics_port_opened": "Metrics and readiness of this process are at this port.",
     "metrics_port_failed": "The port for metrics could not be opened; the process works without it.",
-    "multiprocess_metrics_disabled": "Reconciliations run in child processes, and no process reads their metrics unless the "
-    "variable `needed` is set.",
+    "multiprocess_metrics_disabled": "Reconciliations run in child processes, and no process reads their metrics unless "
+    "the variable `needed` is set.",
     "ingestion_not_ready": "`/readyz` of `toolscale serve` returned 503; `checks` names the failed checks.",
     "index_not_ready": "`/readyz` returned 503, since the index does not answer.",
     # the query service

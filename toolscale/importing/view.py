@@ -19,7 +19,7 @@ from toolscale.importing.target import TargetFile
 
 _BECAME: Mapping[Became, str] = {
     "added": "{outcome.name}: added",
-    "renamed": "{outcome.name}: added, renamed from {outcome.found.server_id}",
+    "renamed": "{outcome.name}: added, renamed from {outcome.server.server_id}",
     "replaced": "{outcome.name}: replaced",
     "there already": "{outcome.name}: there already",
     "kept out": "{outcome.name}: another of this name stays; `--on-conflict rename` or `replace`",

@@ -40,7 +40,7 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-def recorder(tmp_path: Path) -> Generator[UsageRecorder]:
+def savings(tmp_path: Path) -> Generator[UsageRecorder]:
     with (
         closing(SqliteHistory(tmp_path / "savings.sqlite3", 30)) as history,
         closing(UsageRecorder(history)) as recorder,
