@@ -32,6 +32,7 @@ class Catalogue:
     no_match_threshold: float = NO_MATCH_THRESHOLD
     current_version: Callable[[], OpenVersion] | None = None
     is_complete: Callable[[], bool] = lambda: True
+    index_is_embedded: bool = False
     response_policy: ResponsePolicy = field(default_factory=ResponsePolicy)
     recorder: UsageRecorder | None = None
     metrics: QueryMetrics = field(default_factory=QueryMetrics)
@@ -59,6 +60,7 @@ def catalogue_of(
         Ledger(index),
         settings.token_encoding,
         settings.no_match_threshold,
+        index_is_embedded=settings.qdrant_url is None,
         response_policy=response_policy(settings, metrics.count_truncated),
         metrics=metrics,
     )

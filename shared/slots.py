@@ -34,13 +34,6 @@ class LargePayloadSlots:
         with self._lock:
             self._holders.discard(holder)
 
-    def transfer(self, holder: Hashable, to: Hashable) -> None:
-        """Make this holder's turn, if it has one, that of another, who may have one already."""
-        with self._lock:
-            if holder in self._holders:
-                self._holders.discard(holder)
-                self._holders.add(to)
-
     @contextmanager
     def released(self, holder: Hashable) -> Generator[None]:
         """Give the holder's turn back, if it has one, when the block ends."""

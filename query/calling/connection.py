@@ -23,9 +23,9 @@ from mcp_types import InputRequiredResult as InputRequired
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
-from query.calling.limits import Turn, current_turn
+from query.calling.limits import ResultSlot
 from query.calling.session_state import CallCounter, Phase, Session, TargetMatch
-from query.calling.streams import ObservedReceiveStream, ObservedSendStream, Unclaimed
+from query.calling.streams import CallExchange, MessageSlots, ObservedReceiveStream, ObservedSendStream
 from shared.errors import ProtocolViolation, ServerError, ServerFailed, ServerTimeout, ServerUnreachable
 from shared.upstream.dial import HttpTarget, Target
 from shared.upstream.secrets import secrets_of
@@ -81,19 +81,19 @@ class Connection:
     """A session that is kept open while it is used, and `limits.idle_s` after that."""
 
     def __init__(
-        self, server_id: str, target: Target, limits: CallLimits, turn: Turn, protocol_version: str | None
+        self, server_id: str, target: Target, limits: CallLimits, slot: ResultSlot, protocol_version: str | None
     ) -> None:
-        """`turn` is for what comes while it cannot be told which call it answers."""
+        """`slot` is for messages on a stream that calls share."""
         self._target_match = TargetMatch(target)
         self._limits = limits
-        self._unclaimed = Unclaimed(turn)
+        self._slots = MessageSlots(slot)
         # what a server of the handshake era does with the newer version probe can take ten seconds
         self._mode = "legacy" if protocol_version in HANDSHAKE_PROTOCOL_VERSIONS else "auto"
         self._evidence = SessionState(
             server_id,
             anyio.CancelScope(deadline=anyio.current_time() + limits.timeout_s),
             secrets_of(target),
-            may_hold_large=self._unclaimed.may_hold_much,
+            may_hold_large=self._slots.try_acquire,
         )
         self._session = Session()
         self._calls = CallCounter()
@@ -115,9 +115,9 @@ class Connection:
         return self._calls.last_used
 
     @property
-    def awaits_a_turn(self) -> bool:
-        """Return whether something large came that cannot be read yet, and holds up what comes after it."""
-        return self._unclaimed.awaits_a_turn
+    def waits_for_slot(self) -> bool:
+        """Return whether a large message waits for a slot and delays those after it."""
+        return self._slots.own.is_waiting
 
     def is_for(self, target: Target) -> bool:
         """Return whether it is a connection to this target, as it was found now."""
@@ -143,9 +143,10 @@ class Connection:
         except FOREIGN_ERRORS as foreign:
             error = self._end(to_server_error(self._evidence, foreign))
         finally:
+            self._slots.own.close()  # of a message that broke off
             self._session.end(error)
 
-    async def call(self, call: ToolCall, on_progress: ProgressFnT, turn: Turn) -> Result | InputRequired:
+    async def call(self, call: ToolCall, on_progress: ProgressFnT, slot: ResultSlot) -> Result | InputRequired:
         """Send one call and return its result, whatever it says; a large one comes when its turn does.
 
         Raises:
@@ -153,8 +154,8 @@ class Connection:
             ServerError: no connection, it broke, or the server answered with an error or with what is no result.
         """
         # what a child was sent cannot be told, so it counts as sent
-        exchange = HttpExchange(sent=not isinstance(self._target_match.target, HttpTarget))
-        with self._calls.count_call(), _as_current(exchange, turn):
+        exchange = CallExchange(sent=not isinstance(self._target_match.target, HttpTarget), slot=slot)
+        with self._calls.count_call(), _as_current(exchange):
             return await self._call_once(call, on_progress, exchange)
 
     async def _call_once(
@@ -223,12 +224,12 @@ class Connection:
         async with transport as (incoming, outgoing):
             yield (
                 ObservedReceiveStream(incoming, self._on_message, self._calls.drained.set),
-                ObservedSendStream(outgoing, self._unclaimed.note_sent),
+                ObservedSendStream(outgoing, self._slots.on_sent),
             )
 
     def _on_message(self, message: object) -> None:
         self._last_message_at = anyio.current_time()
-        self._unclaimed.claim(message)
+        self._slots.on_received(message)
 
     def _end(self, of_opening: ServerError | None) -> ServerError:
         """Return what interrupted calls are told: that it broke, or where it never was open, why not."""
@@ -255,14 +256,13 @@ _NOT_FROM_THE_TOOL = (
 
 
 @contextmanager
-def _as_current(exchange: HttpExchange, turn: Turn) -> Generator[None]:
-    """Let the transports know what they send and receive for this call."""
-    contexts = current_exchange.set(exchange), current_turn.set(turn)
+def _as_current(exchange: CallExchange) -> Generator[None]:
+    """Attribute requests and responses within the block to this call; the SDK copies the context of the sender."""
+    token = current_exchange.set(exchange)
     try:
         yield
     finally:
-        current_exchange.reset(contexts[0])
-        current_turn.reset(contexts[1])
+        current_exchange.reset(token)
 
 
 async def _request(client: Client, call: ToolCall, on_progress: ProgressFnT) -> Result | InputRequired:

@@ -1,4 +1,4 @@
-"""Which calls may begin, and which may hold a large result."""
+"""Limits over all calls: calls in flight per caller, and large results in memory."""
 
 from __future__ import annotations
 
@@ -6,17 +6,12 @@ import threading
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
-from contextvars import ContextVar
 
 from shared.errors import CallsExhausted
-from shared.slots import LargePayloadSlots
-
-current_turn: ContextVar[Turn | None] = ContextVar("current_turn", default=None)
-"""The turn of the call that what is sent now belongs to; the SDK sends a request in the context of who made it."""
 
 
 class Admission:
-    """How many calls a caller may have under way, and how many large results may be in hand at a time.
+    """Admits calls within a limit per caller, and large results within a limit for all callers.
 
     Safe to use from several threads.
     """
@@ -24,78 +19,78 @@ class Admission:
     def __init__(self, per_caller: int, large_at_once: int) -> None:
         self._per_caller = per_caller
         self._large_at_once = large_at_once
-        self._under_way: Counter[str] = Counter()
+        self._in_flight: Counter[str] = Counter()
         self._lock = threading.Lock()
-        self._turns = LargePayloadSlots(large_at_once)
+        self._large_results = threading.Semaphore(large_at_once)
 
     @contextmanager
-    def admitted(self, caller: str) -> Generator[Turn]:
-        """Count the block as a call of this caller's, and yield its turn, which is over with the block.
+    def admitted(self, caller: str) -> Generator[ResultSlot]:
+        """Count the block as a call of this caller and yield the slot of its result, which closes with the block.
 
         Raises:
-            CallsExhausted: the caller has as many calls under way as it may.
+            CallsExhausted: the caller has as many calls in flight as the limit allows.
         """
         self._begin(caller)
-        turn = self.turn()
+        slot = self.slot()
         try:
-            yield turn
+            yield slot
         finally:
-            turn.end()
+            slot.close()
             self._end(caller)
 
-    def turn(self) -> Turn:
-        """Return a turn that nobody has yet."""
-        return Turn(self._turns)
+    def slot(self) -> ResultSlot:
+        """Return a slot that is not acquired yet."""
+        return ResultSlot(self._large_results)
 
-    def no_turn(self) -> CallsExhausted:
-        """Return the error for a call that waited for its turn in vain."""
-        held = f"{self._large_at_once} large results are in hand, as many as may be at a time"
+    def no_slot(self) -> CallsExhausted:
+        """Return the error for a call that timed out before it could acquire its slot."""
+        limit = f"{self._large_at_once} large results are being processed, as many as the limit allows"
         return CallsExhausted(
-            f"{held}; ask for less, or call again in a few seconds. The call may have been carried out"
+            f"{limit}; request less data, or call again in a few seconds. The server may have executed this call"
         )
 
     def _begin(self, caller: str) -> None:
         with self._lock:
-            if self._under_way[caller] >= self._per_caller:
-                reason = f"{caller} has {self._per_caller} calls under way, as many as a caller may have"
-                raise CallsExhausted(f"{reason}; wait until one has ended, or call again in a second")
-            self._under_way[caller] += 1
+            if self._in_flight[caller] >= self._per_caller:
+                limit = f"{caller} has {self._per_caller} calls in flight, as many as the limit per caller allows"
+                raise CallsExhausted(f"{limit}; wait until a call has ended, or call again in a second")
+            self._in_flight[caller] += 1
 
     def _end(self, caller: str) -> None:
         with self._lock:
-            self._under_way[caller] -= 1
-            if not self._under_way[caller]:
-                del self._under_way[caller]
+            self._in_flight[caller] -= 1
+            if not self._in_flight[caller]:
+                del self._in_flight[caller]
 
 
-class Turn:
-    """The right of one to hold something large, taken when it is needed."""
+class ResultSlot:
+    """Permission to keep one large result in memory. Acquired in one event loop, closed in any thread."""
 
-    def __init__(self, turns: LargePayloadSlots) -> None:
-        self.is_awaited = False
-        self._turns = turns
-        self._is_over = False
-        self._ending = threading.Lock()
+    def __init__(self, semaphore: threading.Semaphore) -> None:
+        self.is_waiting = False
+        self._semaphore = semaphore
+        self._is_held = False
+        self._is_closed = False
+        self._lock = threading.Lock()
 
-    def try_take(self) -> bool:
-        """Return whether something large may be held now. After the end it may, since nobody keeps it."""
-        with self._ending:
-            self.is_awaited = not (self._is_over or self._turns.try_acquire(self))
-            return not self.is_awaited
+    def try_acquire(self) -> bool:
+        """Return whether a large result may be read; after `close`, always: its call keeps no result."""
+        with self._lock:
+            if not (self._is_held or self._is_closed):
+                self._is_held = self._semaphore.acquire(blocking=False)
+            self.is_waiting = not (self._is_held or self._is_closed)
+            return not self.is_waiting
 
-    def pass_on(self, to: Turn | None) -> None:
-        """Give the turn, if it was taken, to the one whose what came is, or back where it is nobody's."""
-        if to is None:
-            self._turns.release(self)
-            return
-        with to._ending:  # of its own kind
-            if to._is_over:
-                self._turns.release(self)
-            else:
-                self._turns.transfer(self, to)
+    def release(self) -> bool:
+        """Return the slot to the semaphore, and whether it was held."""
+        with self._lock:
+            was_held, self._is_held = self._is_held, False
+            if was_held:
+                self._semaphore.release()
+            return was_held
 
-    def end(self) -> None:
-        """Give the turn back for good."""
-        with self._ending:
-            self._is_over = True
-            self._turns.release(self)
+    def close(self) -> None:
+        """Release the slot and never hold it again."""
+        with self._lock:
+            self._is_closed = True
+        self.release()

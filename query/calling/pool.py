@@ -12,7 +12,7 @@ from mcp_types import CallToolResult, InputRequiredResult
 
 from query.calling.connection import CallLimits, Connection, NothingSent, ToolCall
 from query.calling.endpoints import TargetResolver
-from query.calling.limits import Admission, Turn
+from query.calling.limits import Admission, ResultSlot
 from query.calling.progress import ProgressRelay
 from shared.errors import CallsExhausted, ServerTimeout, ServerUnreachable, ToolscaleError
 
@@ -27,10 +27,10 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class CallResources:
-    """What a call has of its caller: the way back for progress, and the turn for a large result."""
+    """The caller's side of a call: where progress goes, and the slot for a large result."""
 
     progress: ProgressRelay
-    turn: Turn
+    slot: ResultSlot
 
 
 class Pool:
@@ -61,15 +61,15 @@ class Pool:
             result = await self._call(call, target, resources)
             await resources.progress.drain()
             return result
-        raise self._out_of_time(call.server_id, began, target, resources.turn)
+        raise self._out_of_time(call.server_id, began, target, resources.slot)
 
-    def _out_of_time(self, server_id: str, began: float, target: Target | None, turn: Turn) -> ToolscaleError:
+    def _out_of_time(self, server_id: str, began: float, target: Target | None, slot: ResultSlot) -> ToolscaleError:
         limit = f"within {self._limits.timeout_s:g} s"
         if target is None:
             return ServerTimeout(server_id, f"its host name was not looked up {limit}")
         used = self._connections.get(server_id)
-        if turn.is_awaited or (used and used.awaits_a_turn):
-            return self._admission.no_turn()
+        if slot.is_waiting or (used and used.waits_for_slot):
+            return self._admission.no_slot()
         if used:
             used.retire_if_silent_since(began)
         return ServerTimeout(server_id, f"no answer {limit}")
@@ -78,7 +78,7 @@ class Pool:
         for _ in range(2):
             connection = await self._connection(call, target)
             try:
-                return await connection.call(call, resources.progress, resources.turn)
+                return await connection.call(call, resources.progress, resources.slot)
             except NothingSent:
                 connection.retire()
         raise ServerUnreachable(call.server_id, "the connection broke twice before the call was sent")
@@ -95,7 +95,7 @@ class Pool:
             await self._make_room()
 
     def _open(self, call: ToolCall, target: Target) -> Connection:
-        connection = Connection(call.server_id, target, self._limits, self._admission.turn(), call.protocol_version)
+        connection = Connection(call.server_id, target, self._limits, self._admission.slot(), call.protocol_version)
         self._connections[call.server_id] = connection
         self._not_ended.add(connection)
         self._tasks.start_soon(self._keep, call.server_id, connection)

@@ -1,56 +1,32 @@
-"""A transport's messages, watched on their way."""
+"""Streams that report each message, and the slots for large ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass
+from typing import Any
 from weakref import WeakValueDictionary
 
 import anyio
+from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest, JSONRPCResponse
+from typing_extensions import override
 
-from query.calling.limits import Turn, current_turn
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-
-class _ObservedStream:
-    """A stream that is closed, entered and left as the one within."""
-
-    def __init__(self, stream: Any, on_message: Callable[[object], None]) -> None:
-        self._stream = stream
-        self._on_message = on_message
-
-    async def aclose(self) -> None:
-        """Close the stream."""
-        await self._stream.aclose()
-
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> bool | None:
-        left: bool | None = await self._stream.__aexit__(exc_type, exc_val, exc_tb)
-        return left
+from query.calling.limits import ResultSlot
+from shared.upstream.transport.session_state import HttpExchange, current_exchange
 
 
-class ObservedReceiveStream(_ObservedStream):
-    """Incoming messages: says what came, and when nothing more can."""
+class ObservedReceiveStream(ObjectReceiveStream[Any]):
+    """Calls `on_message` with each incoming message, and `on_end` when the stream ends."""
 
     def __init__(self, stream: Any, on_message: Callable[[object], None], on_end: Callable[[], None]) -> None:
-        super().__init__(stream, on_message)
+        self._stream = stream
+        self._on_message = on_message
         self._on_end = on_end
 
+    @override
     async def receive(self) -> Any:
-        """Return the next message.
-
-        Raises:
-            anyio.EndOfStream, anyio.ClosedResourceError: as the stream itself.
-        """
         try:
             message = await self._stream.receive()
         except (anyio.EndOfStream, anyio.ClosedResourceError):
@@ -59,53 +35,65 @@ class ObservedReceiveStream(_ObservedStream):
         self._on_message(message)
         return message
 
-    def __aiter__(self) -> ObservedReceiveStream:
-        return self
-
-    async def __anext__(self) -> Any:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
+    @override
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
-class ObservedSendStream(_ObservedStream):
-    """Outgoing messages: says what is sent, in the context of who sends it."""
+class ObservedSendStream(ObjectSendStream[Any]):
+    """Calls `on_message` with each outgoing message, in the sender's context."""
 
-    async def send(self, message: Any) -> None:
-        """Send a message, as the stream itself."""
-        self._on_message(message)
-        await self._stream.send(message)
+    def __init__(self, stream: Any, on_message: Callable[[object], None]) -> None:
+        self._stream = stream
+        self._on_message = on_message
+
+    @override
+    async def send(self, item: Any) -> None:
+        self._on_message(item)
+        await self._stream.send(item)
+
+    @override
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
-class Unclaimed:
-    """The turn that a connection's stream takes for what it reads, and passes on to the call that it is for."""
+@dataclass(slots=True, kw_only=True)
+class CallExchange(HttpExchange):
+    """The exchange of one call, with the slot for its result."""
 
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
-        # a call that has ended, answered or not, is nobody's any more
-        self._of_requests: WeakValueDictionary[str | int, Turn] = WeakValueDictionary()
+    slot: ResultSlot
 
-    @property
-    def awaits_a_turn(self) -> bool:
-        """Return whether the stream waits, and with it all that comes after."""
-        return self._turn.is_awaited
 
-    def may_hold_much(self) -> bool:
-        """Return whether what comes now may be large; asked in the context of what receives it."""
-        return (current_turn.get() or self._turn).try_take()
+class MessageSlots:
+    """The slots for the large messages of one connection; all methods run in its event loop.
 
-    def note_sent(self, message: object) -> None:
-        """Note whose request this is; called in the context of who sends it."""
-        turn = current_turn.get()
-        if turn and isinstance(message, SessionMessage) and isinstance(message.message, JSONRPCRequest):
-            self._of_requests[message.message.id] = turn
+    An HTTP response belongs to one call and acquires that call's slot. A stream that calls share acquires the
+    connection's own slot; after parsing, the answered call acquires its slot instead.
+    """
 
-    def claim(self, message: object) -> None:
-        """Give what the stream took to the call that this message answers."""
-        self._turn.pass_on(self._claimant(message))
+    def __init__(self, own: ResultSlot) -> None:
+        self.own = own
+        self._by_request: WeakValueDictionary[str | int, ResultSlot] = WeakValueDictionary()
 
-    def _claimant(self, message: object) -> Turn | None:
-        if isinstance(message, SessionMessage) and isinstance(message.message, JSONRPCResponse):
-            return self._of_requests.pop(message.message.id, None)
-        return None
+    def try_acquire(self) -> bool:
+        """Return whether the message that is being read may be large."""
+        return (_slot_of_call() or self.own).try_acquire()
+
+    def on_sent(self, message: object) -> None:
+        """Remember the slot of the call that sends this request."""
+        slot = _slot_of_call()
+        if slot and isinstance(message, SessionMessage) and isinstance(message.message, JSONRPCRequest):
+            self._by_request[message.message.id] = slot
+
+    def on_received(self, message: object) -> None:
+        """Move a large message from the connection's own slot to that of the call it answers."""
+        # slots are acquired in this event loop only: no other call can acquire in between
+        if self.own.release() and isinstance(message, SessionMessage) and isinstance(message.message, JSONRPCResponse):
+            slot = self._by_request.get(message.message.id)
+            if slot:
+                slot.try_acquire()
+
+
+def _slot_of_call() -> ResultSlot | None:
+    exchange = current_exchange.get()
+    return exchange.slot if isinstance(exchange, CallExchange) else None

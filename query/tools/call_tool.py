@@ -62,9 +62,9 @@ def call_tool_handler(catalogue: Catalogue, upstreams: Upstreams) -> ToolHandler
             audit.set_tool(resolved)
             # to a caller that did not ask for progress, nothing is reported
             progress = ProgressRelay(context.mcp_context.session.report_progress)
-            turn = context.exit_stack.enter_context(upstreams.admission.admitted(context.caller.name))
+            slot = context.exit_stack.enter_context(upstreams.admission.admitted(context.caller.name))
             result = await call_tool(
-                request, resolved, upstreams, CallResources(progress, turn), context.mcp_context.meta
+                request, resolved, upstreams, CallResources(progress, slot), context.mcp_context.meta
             )
         except ArgumentsInvalid as error:
             audit.outcome = type(error).__name__

@@ -22,6 +22,7 @@ from query.web.charts import Chart, chart
 from query.web.page import Page, PageRequest, message_page
 from query.web.servers import ServerRow, ServerTable, servers_for
 from shared.errors import BudgetTooSmall, CursorInvalid, CursorsUnavailable, HistoryUnavailable
+from shared.index.contract import EMBEDDED_MAX_ADVISED_TOOLS
 
 if TYPE_CHECKING:
     from query.reports.savings import SavingsReport
@@ -41,7 +42,9 @@ def overview(request: PageRequest) -> Page:
     servers = servers_for(request.caller, request.catalogue)
     report = _report(request, OVERVIEW_DAYS)
     largest = sorted(servers.rows, key=_by_tokens)[:LARGEST]
-    values = {"servers": servers, "largest": [row for row in largest if row.tokens], "report": report}
+    values: dict[str, Any] = {"servers": servers, "largest": [row for row in largest if row.tokens], "report": report}
+    exceeds_advice = request.catalogue.index_is_embedded and servers.tools > EMBEDDED_MAX_ADVISED_TOOLS
+    values["advised_tools"] = EMBEDDED_MAX_ADVISED_TOOLS if exceeds_advice else None
     attention = [row for row in servers.rows if row.needs_attention][:LARGEST]
     return Page("overview.html", values | _charts(report) | {"attention": attention, "today": _today(report)})
 

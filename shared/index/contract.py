@@ -32,6 +32,7 @@ TOOLSETS_COLLECTION = "toolsets"
 TOOLS_PREFIX = "tools__"
 
 EMBEDDED_MAX_ADVISED_TOOLS = 20_000
+"""Above this, use a Qdrant server: the embedded index compares every query with every tool."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,7 @@ async def test_a_caller_with_as_many_calls_as_it_may_have_is_told_to_wait() -> N
                 await anyio.to_thread.run_sync(eventually, lambda: server.held == 2)
                 refused = await text_of_call(client, "s:one")
                 server.released.set()
-                assert refused.startswith("anyone has 2 calls under way, as many as a caller may have")
+                assert refused.startswith("anyone has 2 calls in flight, as many as the limit per caller allows")
             answered = await text_of_call(client, "s:one")
 
     assert answered == "fine"
@@ -125,14 +125,14 @@ async def test_a_large_result_waits_while_as_many_are_in_hand_as_may_be(kind: An
 
     with served(kind) as target, closing(Upstreams(dial, limits)) as upstreams:
         async with client_of(upstreams, *tools) as client:
-            with upstreams.admission.admitted("someone") as turn:
-                assert turn.try_take()
+            with upstreams.admission.admitted("someone") as slot:
+                assert slot.try_acquire()
                 small = await text_of_call(client, "other:huge", size_bytes=1_000)
                 waited = await text_of_call(client, "s:huge", size_bytes=LARGE_BYTES)
             answered = [await text_of_call(client, f"{name}:huge", size_bytes=LARGE_BYTES) for name in ("s", "other")]
 
     assert small.startswith("aaa")
-    assert waited.startswith("1 large results are in hand, as many as may be at a time")
+    assert waited.startswith("1 large results are being processed, as many as the limit allows")
     assert [text[:3] for text in answered] == ["aaa", "aaa"]
 
 
@@ -146,6 +146,19 @@ async def test_large_results_come_one_after_the_other_where_one_may_be_in_hand(k
             said = await together(*[functools.partial(text_of_call, client, "s:huge", size_bytes=LARGE_BYTES)] * 10)
 
     assert [text[:3] for text in said] == ["aaa"] * 10
+
+
+async def test_a_server_that_ends_in_a_large_message_leaves_room_for_the_results_of_others() -> None:
+    noisy = StdioTarget(sys.executable, ("-c", f"print('x' * {LARGE_BYTES})"))
+    targets: dict[str, Target] = {"noisy": noisy, "s": callable_stdio()}
+    limits = CallLimits(timeout_s=30, large_at_once=1)
+
+    async with calling(targets, tool_of("noisy", "one"), tool_of("s", "huge"), limits=limits) as client:
+        failed = await text_of_call(client, "noisy:one")
+        answered = await text_of_call(client, "s:huge", size_bytes=LARGE_BYTES)
+
+    assert failed.startswith("noisy: ")
+    assert answered.startswith("aaa")
 
 
 async def test_a_name_server_that_does_not_answer_holds_up_calls_of_its_server_alone() -> None:

@@ -82,8 +82,8 @@ async def test_a_result_waits_until_all_progress_before_it_was_handed_on() -> No
         told.append("result")
 
     async def result_of(one: ToolCall, upstreams: Upstreams) -> None:
-        with upstreams.admission.admitted("someone") as turn:
-            await upstreams.call(one, Endpoint(), CallResources(ProgressRelay(slowly), turn))
+        with upstreams.admission.admitted("someone") as slot:
+            await upstreams.call(one, Endpoint(), CallResources(ProgressRelay(slowly), slot))
 
     with closing(upstreams_to({"s": callable_stdio()})) as upstreams:
         async with anyio.create_task_group() as tasks:

@@ -1,55 +1,57 @@
-"""Turns for large results: never more than there are, none lost, whatever becomes of the calls."""
+"""Slots for large results: none is lost or multiplied, however calls end."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCRequest, JSONRPCResponse
 
-from query.calling.limits import Admission, Turn
+from query.calling.limits import Admission, ResultSlot
+from query.calling.streams import CallExchange, MessageSlots
 from shared.errors import CallsExhausted
+from shared.upstream.transport.session_state import current_exchange
 
 LIMIT = 2
-one_of = st.integers(min_value=0, max_value=2)
 steps = st.lists(
-    st.tuples(st.sampled_from(["take", "pass on", "give back", "end"]), one_of, one_of), min_size=3, max_size=12
+    st.tuples(st.sampled_from(["acquire", "release", "close"]), st.integers(min_value=0, max_value=2)),
+    min_size=3,
+    max_size=12,
 )
 
 
 def held(admission: Admission) -> int:
-    """Return how many turns are taken: those that nobody else can have."""
-    others = [admission.turn() for _ in range(LIMIT)]
-    free = sum(other.try_take() for other in others)
+    """Return how many slots no other call can acquire."""
+    others = [admission.slot() for _ in range(LIMIT)]
+    free = sum(other.try_acquire() for other in others)
     for other in others:
-        other.end()
+        other.close()
     return LIMIT - free
 
 
 @given(steps)
-def test_turns_are_neither_lost_nor_multiplied(steps: list[tuple[str, int, int]]) -> None:
+def test_slots_are_neither_lost_nor_multiplied(steps: list[tuple[str, int]]) -> None:
     admission = Admission(per_caller=1, large_at_once=LIMIT)
-    turns = [admission.turn() for _ in range(3)]
+    slots = [admission.slot() for _ in range(3)]
     holders: set[int] = set()
-    ended: set[int] = set()
+    closed: set[int] = set()
 
-    for step, this, other in steps:
+    for step, this in steps:
         match step:
-            case "take":
-                assert turns[this].try_take() == (this in holders | ended or len(holders) < LIMIT)
-                holders |= {this} - ended if len(holders) < LIMIT else set()
-            case "pass on" if this != other:
-                turns[this].pass_on(turns[other])
-                holders = (holders - {this}) | ({other} - ended) if this in holders else holders
-            case "end":
-                turns[this].end()
-                holders, ended = holders - {this}, ended | {this}
-            case _:
-                turns[this].pass_on(None)
+            case "acquire":
+                assert slots[this].try_acquire() == (this in holders | closed or len(holders) < LIMIT)
+                holders |= {this} - closed if len(holders) < LIMIT else set()
+            case "release":
+                assert slots[this].release() == (this in holders)
                 holders -= {this}
+            case _:
+                slots[this].close()
+                holders, closed = holders - {this}, closed | {this}
         assert held(admission) == len(holders)
 
-    for turn in turns:
-        turn.end()
+    for slot in slots:
+        slot.close()
     assert held(admission) == 0
 
 
@@ -57,24 +59,41 @@ def test_a_call_that_ended_waits_for_nothing() -> None:
     admission = Admission(per_caller=2, large_at_once=1)
 
     with admission.admitted("ann") as first, admission.admitted("ann") as second:
-        assert first.try_take()
-        assert not second.try_take()
-        assert second.is_awaited
+        assert first.try_acquire()
+        assert not second.try_acquire()
+        assert second.is_waiting
 
-    assert second.try_take()
-    assert not second.is_awaited
+    assert second.try_acquire()
+    assert not second.is_waiting
 
 
-def test_each_caller_has_calls_of_its_own() -> None:
+@pytest.mark.parametrize(("answered", "held_after"), [(7, 1), (8, 0)])
+def test_a_large_message_on_a_shared_stream_counts_for_the_call_it_answers(answered: int, held_after: int) -> None:
+    admission = Admission(per_caller=1, large_at_once=LIMIT)
+    messages = MessageSlots(admission.slot())
+    with admission.admitted("ann") as slot:
+        token = current_exchange.set(CallExchange(slot=slot))
+        messages.on_sent(SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=7, method="tools/call")))
+        current_exchange.reset(token)
+
+        assert messages.try_acquire()
+        messages.on_received(SessionMessage(JSONRPCResponse(jsonrpc="2.0", id=answered, result={})))
+
+        assert held(admission) == held_after
+
+    assert held(admission) == 0
+
+
+def test_the_limit_of_one_caller_does_not_count_calls_of_another() -> None:
     admission = Admission(per_caller=1, large_at_once=1)
 
-    raised = pytest.raises(CallsExhausted, match=r"^ann has 1 calls under way")
+    raised = pytest.raises(CallsExhausted, match=r"^ann has 1 calls in flight")
     with admission.admitted("ann"), admission.admitted("bob"), raised:
         _begin(admission, "ann")
 
-    assert _begin(admission, "ann").try_take()
+    assert _begin(admission, "ann").try_acquire()
 
 
-def _begin(admission: Admission, caller: str) -> Turn:
-    with admission.admitted(caller) as turn:
-        return turn
+def _begin(admission: Admission, caller: str) -> ResultSlot:
+    with admission.admitted(caller) as slot:
+        return slot

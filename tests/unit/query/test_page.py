@@ -13,11 +13,15 @@ import pytest
 import structlog
 
 from query.auth.authentication import Authentication
-from query.caller import Caller
+from query.caller import ANYONE, Caller
+from query.catalogue import Catalogue
 from query.history.periods import today
 from query.history.recorder import UsageRecorder
 from query.history.sqlite_store import SqliteHistory
-from query.web.rendering import CONTENT_SECURITY_POLICY, ago, printable, size
+from query.savings.ledger import Ledger
+from query.web import views
+from query.web.page import PageRequest
+from query.web.rendering import CONTENT_SECURITY_POLICY, ago, printable, render, size
 from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, RejectedTool, ServerRecord
 from shared.errors import KeysUnavailable
 from shared.toolset import Toolset
@@ -147,6 +151,20 @@ async def test_the_overview_says_what_there_is_and_what_it_costs() -> None:
 
     assert " ".join(text.split()).count("Context of all tools 100 tokens") == 1
     assert text.index("files") < text.index("clock")  # the most expensive first
+
+
+@pytest.mark.parametrize(
+    ("tools", "index_is_embedded", "is_advised"), [(20_001, True, True), (20_000, True, False), (20_001, False, False)]
+)
+def test_the_overview_advises_a_qdrant_server_for_a_large_embedded_index(
+    tools: int, index_is_embedded: bool, is_advised: bool
+) -> None:
+    index = catalogue(make_tool("clock", "get_time"), tool_count=tools)
+    large = Catalogue(index, FakeEmbedder(), Ledger(index), index_is_embedded=index_is_embedded)
+
+    shown = render(views.overview(PageRequest(ANYONE, large, {}, {})), page_name="overview", caller=ANYONE).body
+
+    assert (b"more than 20,000 tools: set QDRANT_URL" in shown) is is_advised
 
 
 async def test_a_server_that_is_stale_shows_since_when_and_why() -> None:
