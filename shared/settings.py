@@ -13,7 +13,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from shared.catalog import Encoding
 from shared.errors import ConfigInvalid
-from shared.text.embedding import BUNDLED_MODEL
+from shared.text import BUNDLED_MODEL
 from shared.toolset import TOOLSET_NAME
 
 PREFIX = "TOOLSCALE_"
@@ -29,7 +29,6 @@ CredentialHosts = dict[
     Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,100}$")],
     Annotated[frozenset[Annotated[str, StringConstraints(pattern=r"^[^\s=]+$")]], Field(min_length=1)],
 ]
-ClaimName = Annotated[str, StringConstraints(min_length=1)]
 # Signatures by key pairs alone: whoever can check a token must not be able to make one.
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 
@@ -69,8 +68,6 @@ class Settings(BaseSettings):
     # --- The model and the counts ---
     embedding_model: str = BUNDLED_MODEL
     """The bundled model, or any that fastembed supports; another one takes over when all tools are embedded by it."""
-    embedding_threads: Annotated[int, Field(ge=1, le=64)] = 1
-    """Threads that ONNX Runtime splits one text over; short texts gain nothing from more, and cost twice as much."""
     embedding_concurrency: Annotated[int, Field(ge=1, le=64)] = 1
     """Looks of one worker that count and embed at the same time; a worker with cores to itself takes one for each."""
     token_encoding: Encoding = "cl100k_base"
@@ -86,8 +83,6 @@ class Settings(BaseSettings):
     """Secret that cursors are sealed with, the same for all replicas; `new,old` exchanges it. Unset: made by itself."""
     cursor_ttl_s: Annotated[float, Field(ge=1, le=86_400)] = 900.0
     """Seconds for which a cursor is good, and for which the rest of an answer is kept after it was last read."""
-    cursor_max_bytes: Annotated[int, Field(ge=65_536, le=1 << 36)] = 64 << 20
-    """Bytes of all rests of answers that are kept, in Redis or in this process; the oldest make room."""
 
     savings_keep_days: Annotated[int, Field(ge=1, le=400)] = 30
     """Days for which savings, calls and the catalogue's size are kept, today included; in Redis or in `data_dir`."""
@@ -100,18 +95,8 @@ class Settings(BaseSettings):
     """Hosts (`*.example.org` too) and networks (10.0.0.0/8) that events may point to, separated by commas; `*`: any."""
     listing_timeout_s: Annotated[float, Field(gt=0, le=600)] = 30.0
     """Seconds for the whole walk over a server's pages, connecting included."""
-    listing_max_tools: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
-    """Tools a server may offer."""
-    listing_max_pages: Annotated[int, Field(ge=1, le=100_000)] = 1_000
-    """Pages a server may spread them over."""
-    listing_max_message_bytes: Annotated[int, Field(ge=65_536, le=1 << 30)] = 4 << 20
-    """Bytes of one response, event or line, refused before it is parsed."""
-    listing_max_total_bytes: Annotated[int, Field(ge=65_536, le=1 << 32)] = 64 << 20
-    """Bytes of all of a server's definitions together."""
     listing_max_large: Annotated[int, Field(ge=1, le=256)] = 2
     """Lists beyond 256 KiB, or beyond 10,000 values in a response, that one worker holds at a time; others wait."""
-    tool_max_bytes: Annotated[int, Field(ge=1_024, le=1 << 26)] = 2 << 20
-    """Bytes of one tool's definition; a larger tool is left out, its siblings are kept."""
 
     # --- The workers ---
     worker_concurrency: Annotated[int, Field(ge=1, le=256)] = 64
@@ -124,18 +109,12 @@ class Settings(BaseSettings):
     """The longest wait between two looks at a server that keeps failing, in seconds."""
     resync_interval_s: Annotated[float, Field(ge=0, le=86_400)] = 300.0
     """Every running server is listed again within this many seconds, asked or not; 0: only when asked."""
-    look_spacing_s: Annotated[float, Field(ge=0, le=60)] = 10.0
-    """Seconds between looks at a server of which events say nothing new; two may follow at once. A storm costs few."""
     quarantine_after: Annotated[int, Field(ge=1, le=1_000)] = 5
     """Looks in a row that fail, or that kill their worker, before a server's tools are hidden."""
-    give_up_after_s: Annotated[float, Field(ge=60, le=31_536_000)] = 86_400.0
-    """Seconds without a good list after which a server counts as stopped, until it is announced again."""
     shutdown_grace_s: Annotated[float, Field(ge=0, le=600)] = 30.0
     """Seconds that a worker which was asked to end leaves its listings; what is being written is finished."""
     lease_s: Annotated[float, Field(ge=1, le=600)] = 10.0
     """Seconds until a dead worker's hold on a server expires; a living one renews it."""
-    dead_letter_limit: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
-    """Refused events that are kept."""
 
     # --- The query service ---
     host: str = "127.0.0.1"
@@ -166,32 +145,16 @@ class Settings(BaseSettings):
     """What a JWT's `aud` must name; unset: `public_url`."""
     jwt_algorithms: Annotated[frozenset[Algorithm], NoDecode] = frozenset({"ES256", "EdDSA", "PS256", "RS256"})
     """Signatures that are accepted, separated by commas: RS, PS or ES with 256, 384 or 512, and EdDSA."""
-    jwt_leeway_s: Annotated[float, Field(ge=0, le=300)] = 30.0
-    """Seconds by which the issuer's clock may differ from ours."""
-    jwt_scope_claim: ClaimName = "scope"
-    """The claim with the caller's permissions: a list, or a text with blanks between them."""
-    jwt_groups_claim: ClaimName = "groups"
-    """The claim with the list of the caller's groups; a JWT without it sees nothing."""
     jwt_admin_group: str | None = None
     """Whoever is in this group sees the tools of all groups, and those of none; unset: nobody does."""
-    jwt_toolset_claim: ClaimName = "toolset"
-    """The claim with the name of the caller's toolset."""
-    jwt_budget_claim: ClaimName = "budget_tokens"
-    """The claim with the tokens that definitions may cost the caller."""
 
     # --- Calls ---
     call_timeout_s: Annotated[float, Field(gt=0, le=3_600)] = 60.0
     """Seconds a call of a tool may take, connecting included; then the server is told that nobody waits any more."""
-    call_max_message_bytes: Annotated[int, Field(ge=65_536, le=1 << 28)] = 4 << 20
-    """Bytes of one message of a server that is called; a larger result is refused before it is parsed."""
     call_max_connections: Annotated[int, Field(ge=1, le=10_000)] = 64
     """Servers that may be connected to for calls at a time; a stdio server is a process."""
-    call_idle_s: Annotated[float, Field(ge=1, le=86_400)] = 300.0
-    """Seconds after its last call until a connection, or the process of a stdio server, is ended."""
     call_max_per_caller: Annotated[int, Field(ge=1, le=100_000)] = 64
     """Calls that one caller may have under way; another one is refused. Without authentication all are one caller."""
-    call_max_large: Annotated[int, Field(ge=1, le=1_000)] = 4
-    """Results beyond 256 KiB, or beyond 10,000 values, in hand at a time, up to 60 MiB each; others wait."""
 
     # --- Sources of events ---
     events_token: Annotated[str, Field(min_length=16, max_length=1_000)] | None = Field(default=None, repr=False)
@@ -200,12 +163,8 @@ class Settings(BaseSettings):
     """Address the door of the scaled composition listens on."""
     events_port: Annotated[int, Field(ge=0, le=65_535)] = 8766
     """Port the door of the scaled composition listens on; 0: any free one."""
-    events_max_body_bytes: Annotated[int, Field(ge=1_024, le=1 << 26)] = 1 << 20
-    """Bytes of one request at the door, a whole batch included."""
     subscribe: Subscribe = "http"
     """Which servers are asked to tell when their tools change: http, all (stdio servers then keep running), or none."""
-    listen_max: Annotated[int, Field(ge=1, le=100_000)] = 1_000
-    """Servers that one process listens to at the same time; changes of the others are found by the resync."""
     watch_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{0,100}$")] = ""
     """What tells a `toolscale watch` from others of its kind on one catalogue: a cluster's or a machine's name."""
     # --- Metrics ---
@@ -215,8 +174,6 @@ class Settings(BaseSettings):
     """Port on which a worker, beat, a watcher or `workers.notifications` shows metrics; 0: any; unset: none."""
     metrics_public: bool = False
     """Let whoever reaches the query service, or the door, read `/metrics`; else it needs a token, as the rest does."""
-    config_poll_s: Annotated[float, Field(ge=0.05, le=3_600)] = 1.0
-    """Seconds between two looks at whether the `mcp.json` changed."""
 
     @field_validator("allowed_hosts", "allowed_http_hosts", "stdio_groups", "jwt_algorithms", mode="before")
     @classmethod

@@ -111,7 +111,7 @@ async def _find(client: Client, system: System, description: str | list[str], k:
 @contextmanager
 def _dependencies(directory: str, listings: dict[str, Listing], embedder: Embedder | None) -> Generator[Dependencies]:
     settings = load_settings(data_dir=Path(directory))
-    embedder = embedder or FastEmbedder(settings.embedding_model, settings.embedding_threads)
+    embedder = embedder or FastEmbedder(settings.embedding_model)
 
     def list_server(intent: Intent) -> Listing:
         return listings[intent.server_id]

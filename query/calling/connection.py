@@ -52,10 +52,13 @@ class CallLimits:
     """
 
     timeout_s: float = 60.0
+    # A larger result would not fit the context window of any client.
     max_message_bytes: int = 4 << 20
     max_connections: int = 64
+    # Longer than a client pauses between two calls; an idle stdio server costs a process.
     idle_s: float = 300.0
     per_caller: int = 64
+    # Each takes up to 60 MiB while it is parsed.
     large_at_once: int = 4
 
 

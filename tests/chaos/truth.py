@@ -12,7 +12,8 @@ from shared.catalog import ENCODINGS, Encoding, IndexedTool, Scope, Status, Tool
 from shared.index import open_index
 from shared.index.contract import ToolIndex
 from shared.settings import load_settings
-from shared.text.embedding import BUNDLED_DIMENSION, BUNDLED_MODEL
+from shared.text import BUNDLED_MODEL
+from shared.text.embedding import BUNDLED_DIMENSION
 from shared.text.tokens import counters
 from tests.chaos.fleet import Fleet, Scripted
 
