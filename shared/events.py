@@ -29,6 +29,7 @@ from pydantic import (
 
 from shared.catalog import Endpoint
 from shared.errors import EventInvalid
+from shared.validation import first_invalid
 
 ServerId = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/@-]*$")]
 Group = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/@-]*$")]
@@ -152,9 +153,8 @@ def parse_event(raw: str | bytes | dict[str, Any]) -> ServerEvent:
     try:
         return _by_type.validate_python(document)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        reason = first["msg"].removeprefix("Value error, ")[:_REASON_CHARACTERS]
-        raise EventInvalid(_field(first["loc"]), reason) from error
+        path, reason = first_invalid(error)
+        raise EventInvalid(_field(path), reason[:_REASON_CHARACTERS]) from error
 
 
 def _refuse_large(raw: str | bytes | dict[str, Any]) -> None:

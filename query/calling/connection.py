@@ -29,9 +29,10 @@ from query.calling.streams import ObservedReceiveStream, ObservedSendStream, Unc
 from shared.errors import ProtocolViolation, ServerError, ServerFailed, ServerTimeout, ServerUnreachable
 from shared.upstream.dial import HttpTarget, Target
 from shared.upstream.secrets import secrets_of
-from shared.upstream.transport.errors import FOREIGN_ERRORS, first_problem, to_answer_error, to_server_error
+from shared.upstream.transport.errors import FOREIGN_ERRORS, to_answer_error, to_server_error
 from shared.upstream.transport.open import open_transport
 from shared.upstream.transport.session_state import HttpExchange, SessionState, current_exchange
+from shared.validation import first_problem
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams as Streams

@@ -23,6 +23,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StringConstrain
 from shared.errors import ConfigInvalid
 from shared.events import Group, Label, ServerAnnouncement, ServerUp
 from shared.upstream.dial import HttpTarget, StdioTarget, Target
+from shared.validation import first_problem
 
 SOURCE = "toolscale/mcp.json"
 
@@ -106,7 +107,7 @@ def read_entry(name: str, raw: object, environ: Mapping[str, str]) -> tuple[Serv
         written = str(_says(raw, "url") or _says(raw, "serverUrl"))
         return _server(server_id(name), entry, _shown(entry.url, written))
     except ValidationError as error:
-        raise ConfigInvalid(f"{name}: {_first(error)}") from error
+        raise ConfigInvalid(f"{name}: {first_problem(error, 'entry')}") from error
 
 
 def is_disabled(raw: object) -> bool:
@@ -215,8 +216,3 @@ def _expand_text(text: str, environ: Mapping[str, str], server: str) -> str:
     if leftover := _LEFTOVER.search(_VARIABLE.sub("", text)):
         raise ConfigInvalid(f"{server}: {leftover.group()} is not supported; use ${{VAR}} and the environment")
     return expanded
-
-
-def _first(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'entry'}: {first['msg']}"
