@@ -22,11 +22,11 @@ from query.find import find_tool
 from query.response.timings import Timings
 from query.search.request import FindRequest
 from shared.catalog import Scope
-from shared.index import open_index
 from shared.index.contract import ToolIndex
 from shared.settings import Settings
 from shared.text import BUNDLED_MODEL
 from shared.text.embedding import BUNDLED_DIMENSION, FastEmbedder
+from tests.support.indexes import open_index
 from tests.support.processes import Composition, Running
 
 # Each query twice: the first embeds it, the second finds its vector remembered.

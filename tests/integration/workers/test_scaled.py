@@ -18,7 +18,6 @@ import redis
 from celery import Celery
 
 from shared.catalog import Scope, point_id
-from shared.index import open_index
 from shared.settings import load_settings
 from shared.text import BUNDLED_MODEL
 from shared.text.embedding import BUNDLED_DIMENSION
@@ -28,6 +27,7 @@ from tests.support.hostile.garbage import GARBAGE
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.processes import good_stdio
 from tests.support.hostile.scripted_http import Exchange, ScriptedServer, scripted_http
+from tests.support.indexes import open_index
 from tests.support.processes import Composition
 from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
