@@ -76,7 +76,7 @@ def serve(settings: Settings, *, stdio: bool) -> None:
 
 @contextmanager
 def _catalogue(settings: Settings) -> Generator[Catalogue]:
-    embedder = FastEmbedder(settings.embedding_model, settings.embedding_threads)
+    embedder = FastEmbedder(settings.embedding_model)
     versions = open_index_versions(settings, embedder)
     with closing(versions.store), live_index(versions) as live, recording(settings) as recorder:
         catalogue = replace(live_catalogue(live, settings), recorder=recorder)

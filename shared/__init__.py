@@ -1,1 +1,1 @@
-"""What the write side and the read side agree on: values, events, tokens, embedding, index."""
+"""Code that the workers, the query service and the command line share."""

@@ -1,6 +1,6 @@
-"""The values both sides speak of: tools, servers, scopes, candidates. No I/O here.
+"""Values of the write side and the read side: tools, servers, scopes, candidates. No I/O here.
 
-Identity and change are decided here too: a point's id and a definition's digest.
+This module also computes the id of a point and the digest of a definition.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ FEATURES_VERSION = "2"
 class ToolDefinition:
     """One tool as its server declares it.
 
-    `wire` is the JSON a client would receive from `tools/list`, which is what tokens are counted over.
-    `read_only` is what the server says (`readOnlyHint`), which nobody has checked.
+    `wire` is the JSON of `tools/list`, over which tokens are counted.
+    `read_only` is the server's unverified `readOnlyHint`.
     """
 
     name: str
@@ -48,14 +48,14 @@ class ToolDefinition:
 
     @classmethod
     def from_wire(cls, wire: str) -> ToolDefinition:
-        """Read the fields that search needs out of a tool's wire JSON.
+        """Return the definition with the fields that search needs.
 
         Raises:
-            ValueError: it is not a JSON object with a string `name`.
+            ValueError: `wire` is not a JSON object with a string `name`.
         """
         tool = _object(json.loads(wire))
         if not isinstance(tool.get("name"), str):
-            raise ValueError("expected a JSON object with a string 'name'")  # one error for bad JSON
+            raise ValueError("expected a JSON object with a string 'name'")  # the same class as for invalid JSON
         return cls(
             name=tool["name"],
             wire=wire,
@@ -65,7 +65,7 @@ class ToolDefinition:
         )
 
     def as_object(self) -> dict[str, Any]:
-        """Return the definition as the JSON object it is on the wire."""
+        """Return the decoded JSON object."""
         decoded: dict[str, Any] = json.loads(self.wire)
         return decoded
 
@@ -75,31 +75,31 @@ def _object(value: object) -> dict[str, Any]:
 
 
 def digest(definition: ToolDefinition, declared_name: str) -> str:
-    """Return 32 hex digits that change when anything counted or embedded of the tool would.
+    """Return 32 hex digits that change whenever the tool's counts or vectors would change.
 
-    The server's declared name is part of it, since it is part of the embedded text; the server's id is not,
-    so that replicas of one server share their digests.
+    The server's declared name is included, since it is embedded.
+    The server's id is not, so that replicas of one server share their digests.
     """
     material = "\x00".join((FEATURES_VERSION, declared_name, definition.wire))
     return hashlib.sha256(material.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def catalog_digest(digests: Mapping[str, str]) -> str:
-    """Return 32 hex digits that stand for a server's whole set of tools, given their digests by name."""
+    """Return 32 hex digits for a server's whole set of tools, given their digests by name."""
     return hashlib.sha256(json.dumps(sorted(digests.items())).encode()).hexdigest()[:32]
 
 
 def point_id(server_id: str, tool_name: str) -> str:
     """Return the tool's point id: the same pair always gives the same UUID, different pairs never share one.
 
-    Nested, because joining the two with any separator would let two pairs collide.
+    The UUIDs are nested: with a separator between the names, two pairs could collide.
     """
     return str(uuid.uuid5(uuid.uuid5(NAMESPACE, server_id), tool_name))
 
 
 @dataclass(frozen=True, slots=True)
 class IndexedTool:
-    """A tool as the index holds it. An encoding absent from `token_counts` could not be counted."""
+    """A tool in the index. `token_counts` has no key for an encoding whose count failed."""
 
     server_id: str
     definition: ToolDefinition
@@ -110,13 +110,13 @@ class IndexedTool:
 
     @property
     def qualified_name(self) -> str:
-        """Return `server:tool`, the name by which agents and people refer to it."""
+        """Return `server:tool`, the name for agents and people."""
         return f"{self.server_id}:{self.definition.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class SparseVector:
-    """Weights of hashed terms: `indices` are distinct, ascending and of 32 bits, `values` are beside them."""
+    """Weights of hashed terms: `indices` are distinct, ascending and of 32 bits; `values` has a weight for each."""
 
     indices: tuple[int, ...]
     values: tuple[float, ...]
@@ -124,7 +124,7 @@ class SparseVector:
 
 @dataclass(frozen=True, slots=True)
 class ToolVectors:
-    """What a tool is found by. The dense ones are float32, unit length, of the collection's dimension.
+    """The vectors of a tool. The dense vectors are float32, unit length, of the collection's dimension.
 
     `name` is embedded from server and tool name, `text` from name, description and parameter names;
     `terms` are the tool's side of BM25.
@@ -137,9 +137,9 @@ class ToolVectors:
 
 @dataclass(frozen=True, slots=True)
 class ToolFeatures:
-    """What was made of a definition. Equal digests stand for equal counts and vectors, whichever server it is of.
+    """Token counts and vectors of a definition. Equal digests have equal features, on any server.
 
-    An encoding absent from `token_counts` could not be counted.
+    `token_counts` has no key for an encoding whose count failed.
     """
 
     token_counts: Mapping[Encoding, int]
@@ -156,7 +156,7 @@ class EmbeddedTool:
 
 @dataclass(frozen=True, slots=True)
 class QueryVectors:
-    """A query as it is searched for: `dense` is float32, unit length; None searches by terms alone."""
+    """The vectors of a query. `dense` is float32, unit length; None searches by terms only."""
 
     dense: NDArray[np.float32] | None
     terms: SparseVector
@@ -164,10 +164,10 @@ class QueryVectors:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The best tools of one query in each of three lists: scores by point id, best first, as long as was asked for.
+    """The best tools of one query in three lists of at most `depth` scores by point id, best first.
 
     `name` and `text` are cosine similarities to the two dense vectors, `terms` are BM25 scores, all above 0.
-    A list shorter than `depth` holds every tool of the scope that it could. `servers` has each candidate's server.
+    A list shorter than `depth` holds every matching tool of the scope. `servers` has each candidate's server.
     """
 
     depth: int
@@ -179,11 +179,11 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a caller may see. Search and baseline take the same scope, so savings never count a hidden tool.
+    """The tools that a caller may see. Search and baseline use the same scope, so savings never count a hidden tool.
 
-    `None` means no restriction; an empty set means nothing matches. `groups` matches a tool that has any of them.
-    `read_only` leaves the tools that declare that they change nothing; `exclude` leaves out tools by their
-    qualified names; `within` leaves the tools of a toolset alone.
+    `None` means no restriction; an empty set matches nothing. `groups` matches a tool with any of these groups.
+    `read_only` restricts the scope to tools with `readOnlyHint`. `exclude` removes tools by their qualified names.
+    `within` restricts the scope to a toolset.
     """
 
     groups: frozenset[str] | None = None
@@ -195,11 +195,11 @@ class Scope:
 
     @property
     def is_of_whole_servers(self) -> bool:
-        """Return whether each server's tools are all within the scope or all outside."""
+        """Return whether the scope contains all tools of a server or none, for every server."""
         return not self.read_only and not self.exclude and not (self.within and self.within.tools)
 
     def admits(self, server: ServerRecord) -> bool:
-        """Return whether this server's tools lie within the scope, as far as that is a matter of the server."""
+        """Return whether the scope may contain tools of this server."""
         return (
             server.status == self.status
             and (self.groups is None or not self.groups.isdisjoint(server.groups))
@@ -218,7 +218,7 @@ class TokenSum:
 
 
 class Endpoint(BaseModel):
-    """Where a server listens. A stdio server has no URL: its command comes from the operator's own file."""
+    """The address of a server. A stdio server has no URL: its command is in the operator's file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -228,7 +228,7 @@ class Endpoint(BaseModel):
 
 
 class RejectedTool(BaseModel):
-    """A tool that a server offers and that cannot be indexed, with the reason."""
+    """A server's tool that cannot be indexed, with the reason."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -237,15 +237,14 @@ class RejectedTool(BaseModel):
 
 
 class ServerRecord(BaseModel):
-    """What the index remembers of one server, written in the same reconcile as its tools.
+    """The state of one server, written by the same reconciliation as its tools.
 
-    `tokens` are the sums over its counted tools; `uncounted` names those without a count, per encoding.
-    `recipe` is the one the tools were counted and embedded by: sums by another do not speak of the tools held now.
-    `catalog_digest` stands for the very set of definitions that the sums were taken over; while it is empty, the
-    record does not speak for its tools, since a change of all of them is under way.
-    `revision` is the number of the reconcile that wrote it, ever increasing over all servers.
-    `source` announced the server last. `failures` counts the looks in a row without a list. Times are seconds since
-    the epoch.
+    `tokens` are the sums over its counted tools; `uncounted` names the others, per encoding.
+    `features_version` is the version of the features that the sums were computed from.
+    `catalog_digest` is the digest of the definitions behind the sums; it is empty while the tools are being changed.
+    `revision` is the number of the reconciliation that wrote the record, increasing over all servers.
+    `source` announced the server last. `failures` counts consecutive reconciliations without a list.
+    Times are seconds since the epoch.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -274,13 +273,13 @@ class ServerRecord(BaseModel):
 
     @property
     def is_listed(self) -> bool:
-        """Return whether the sums speak of tools that the index holds now."""
+        """Return whether the sums belong to the tools in the index."""
         return self.last_listed_at is not None and self.features_version == FEATURES_VERSION
 
 
 @dataclass(frozen=True, slots=True)
 class ToolPage:
-    """A page of tools in a stable order; `next_after` is the point id it ends with, None at the end."""
+    """A page of tools in a stable order; `next_after` is the last point id, None on the last page."""
 
     tools: Sequence[IndexedTool]
     next_after: str | None = None
@@ -288,7 +287,7 @@ class ToolPage:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All tools a server offered in one complete walk over its pages, and those that had to be left out."""
+    """All tools on the pages of one complete list of a server, and the rejected tools."""
 
     declared_name: str
     protocol_version: str

@@ -1,41 +1,41 @@
-"""Every error Toolscale raises on purpose, split by what a caller does about it.
+"""All errors of Toolscale, divided into those to retry and those to report.
 
     ToolscaleError
     ├── Retryable                 the same attempt may succeed later
     │   ├── ServerUnreachable     no connection, or it broke
     │   ├── ServerTimeout         no complete answer before the deadline
-    │   ├── ServerFailed          the server answered with an error of its own (5xx, 429, -32603)
+    │   ├── ServerFailed          the server answered with an error (5xx, 429, -32603)
     │   ├── ServerNotRunning      the server is stopped or quarantined, so it is not called
-    │   ├── CallsExhausted        as many calls, connections or large results as there may be
+    │   ├── CallsExhausted        a limit on calls, connections or large results is reached
     │   ├── IndexUnavailable      Qdrant did not answer
-    │   ├── IndexLost             an IndexUnavailable: Qdrant did, and a collection is gone
+    │   ├── IndexLost             an IndexUnavailable: Qdrant has lost a collection
     │   ├── ModelUnavailable      the embedding model cannot be loaded
     │   ├── IntentsUnavailable    the intent store (Redis or the data directory) did not answer
-    │   ├── ServiceUnreachable    a running service that the command line asks did not answer
-    │   ├── KeysUnavailable       the keys that tokens are checked with could not be fetched
-    │   ├── CursorsUnavailable    what a cursor goes on with cannot be kept or read now
+    │   ├── ServiceUnreachable    a running service did not answer the command line
+    │   ├── KeysUnavailable       the keys for JWTs could not be fetched
+    │   ├── CursorsUnavailable    the store of cursors did not answer
     │   ├── HistoryUnavailable    the history of savings (Redis or the data directory) did not answer
-    │   └── LeaseHeld             another run is looking at this server right now
-    └── Permanent                 it needs a change by someone
-        ├── EventInvalid          an event that does not follow the contract; names the field
-        ├── ServerAuthRequired         401 or 403: credentials are missing or wrong
-        ├── ProtocolViolation      not MCP: broken JSON, a repeated cursor, no common protocol version
-        ├── NotificationsUnsupported       the server does not tell when its tools change
-        ├── ListingTooLarge       a guard on bytes, pages or tools was hit
-        ├── AddressForbidden      the endpoint is outside what the operator allows
-        ├── ToolNotFound          no tool, or several, of that name lie within the caller's scope
-        ├── ArgumentsInvalid      arguments that a tool's input schema refuses; names the field
-        ├── AuthenticationFailed         a caller's token opens nothing: unknown, expired, or for someone else
-        ├── BudgetTooSmall        not even the shortest answer fits into the tokens that were asked for
-        ├── CursorInvalid         a cursor that was changed, is another's, or has expired
-        ├── ServiceRejected        a running service refuses what the command line asks
-        ├── ServerUnknown         no server of the name that was given was ever announced
-        ├── ConfigInvalid         a setting or an mcp.json that cannot be used
+    │   └── LeaseHeld             another reconciliation of this server is running
+    └── Permanent                 a person has to change something first
+        ├── EventInvalid          an event violates the contract; names the field
+        ├── ServerAuthRequired    401 or 403: credentials are missing or wrong
+        ├── ProtocolViolation     not MCP: broken JSON, a repeated cursor, no common protocol version
+        ├── NotificationsUnsupported  the server does not notify of changes
+        ├── ListingTooLarge       a limit on bytes, pages or tools was exceeded
+        ├── AddressForbidden      the operator does not allow the endpoint
+        ├── ToolNotFound          the caller's scope has no tool of that name, or several
+        ├── ArgumentsInvalid      the tool's input schema rejects the arguments; names the field
+        ├── AuthenticationFailed  a caller's token is unknown, expired, or for another service
+        ├── BudgetTooSmall        the shortest response exceeds the requested tokens
+        ├── CursorInvalid         a cursor was changed, is another caller's, or has expired
+        ├── ServiceRejected       a running service rejects a request of the command line
+        ├── ServerUnknown         no server of this name was ever announced
+        ├── ConfigInvalid         a setting or an mcp.json is invalid
         ├── IndexHeld             a ConfigInvalid: another process uses the data directory
-        ├── AssetInvalid          a bundled file is missing or is not the one it should be
-        └── CountFailed           a text whose tokens could not be counted
+        ├── AssetInvalid          a bundled file is missing or has another digest
+        └── CountFailed           the tokens of a text could not be counted
 
-Errors about one server carry its `server_id` and begin with it.
+Errors about one server have a `server_id`, and their messages begin with it.
 """
 
 
@@ -48,22 +48,22 @@ class Retryable(ToolscaleError):
 
 
 class Permanent(ToolscaleError):
-    """It needs a change by someone; trying again unchanged cannot help."""
+    """A person has to change something first; an unchanged retry fails again."""
 
 
 class ServiceUnreachable(Retryable):
-    """A running service that the command line asks did not answer."""
+    """A running service did not answer the command line."""
 
 
 class ServiceRejected(Permanent):
-    """A running service refuses what the command line asks."""
+    """A running service rejects a request of the command line."""
 
 
 class ServerError(ToolscaleError):
-    """An error about one server, named in `server_id` and at the front of the message."""
+    """An error about one server, whose id begins the message."""
 
     def __init__(self, server_id: str, reason: str) -> None:
-        super().__init__(server_id, reason)  # as they are, so that a copy from another process can be made of them
+        super().__init__(server_id, reason)  # pickle calls __init__ with these arguments
         self.server_id = server_id
         self.reason = reason
 
@@ -72,7 +72,7 @@ class ServerError(ToolscaleError):
 
     @property
     def kind(self) -> str:
-        """Return the error's class name, the short form that records and logs carry."""
+        """Return the error's class name, for records and logs."""
         return type(self).__name__
 
 
@@ -85,7 +85,7 @@ class ServerTimeout(ServerError, Retryable):
 
 
 class ServerFailed(ServerError, Retryable):
-    """The server answered with an error of its own."""
+    """The server answered with an error."""
 
 
 class ServerNotRunning(ServerError, Retryable):
@@ -93,31 +93,31 @@ class ServerNotRunning(ServerError, Retryable):
 
 
 class CallsExhausted(Retryable):
-    """As many calls are under way, connections open, or large results in hand as may be; says when to try again."""
+    """A limit on calls, connections or large results is reached; the message suggests when to retry."""
 
 
 class ServerAuthRequired(ServerError, Permanent):
-    """The server wants other credentials (401 or 403)."""
+    """The server requires other credentials (401 or 403)."""
 
 
 class ProtocolViolation(ServerError, Permanent):
-    """The server does not speak MCP as it should."""
+    """The server violates the MCP specification."""
 
 
 class NotificationsUnsupported(ServerError, Permanent):
-    """The server does not tell when its tools change."""
+    """The server sends no notifications when its tools change."""
 
 
 class ListingTooLarge(ServerError, Permanent):
-    """The server's list exceeds a guard on bytes, pages or tools."""
+    """The server's list exceeds a limit on bytes, pages or tools."""
 
 
 class AddressForbidden(ServerError, Permanent):
-    """The endpoint is outside what the operator allows."""
+    """The operator does not allow the endpoint."""
 
 
 class ToolNotFound(Permanent):
-    """No tool of this name lies within the caller's scope, or several do; `candidates` are `server:tool` names."""
+    """The caller's scope has no tool of this name, or several; `candidates` are `server:tool` names."""
 
     def __init__(self, name: str, reason: str, candidates: tuple[str, ...]) -> None:
         super().__init__(name, reason, candidates)
@@ -126,12 +126,12 @@ class ToolNotFound(Permanent):
         self.candidates = candidates
 
     def __str__(self) -> str:
-        said = f"{self.name!r} {self.reason}"
-        return f"{said}: {', '.join(self.candidates)}" if self.candidates else said
+        message = f"{self.name!r} {self.reason}"
+        return f"{message}: {', '.join(self.candidates)}" if self.candidates else message
 
 
 class ServerUnknown(Permanent):
-    """No server of this name was ever announced; `candidates` are those that are spelt alike."""
+    """No server of this name was ever announced; `candidates` are similar names."""
 
     def __init__(self, server_id: str, candidates: tuple[str, ...]) -> None:
         super().__init__(server_id, candidates)
@@ -144,7 +144,7 @@ class ServerUnknown(Permanent):
 
 
 class ArgumentsInvalid(Permanent):
-    """Arguments that a tool's input schema refuses; `field` is the path of the first offending one."""
+    """The tool's input schema rejects the arguments; `field` is the path of the first invalid argument."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(field, reason)
@@ -156,7 +156,7 @@ class ArgumentsInvalid(Permanent):
 
 
 class LeaseHeld(ServerError, Retryable):
-    """Another run is looking at this server right now."""
+    """Another reconciliation of this server is running."""
 
 
 class IndexUnavailable(Retryable):
@@ -164,7 +164,7 @@ class IndexUnavailable(Retryable):
 
 
 class IndexLost(IndexUnavailable):
-    """Qdrant answers, and a collection that should be there is gone; the sweep makes it again."""
+    """Qdrant answers, but a collection is missing; the sweep creates it again."""
 
 
 class ModelUnavailable(Retryable):
@@ -176,11 +176,11 @@ class IntentsUnavailable(Retryable):
 
 
 class KeysUnavailable(Retryable):
-    """The keys that tokens are checked with could not be fetched, and none are known from before."""
+    """The keys for JWTs could not be fetched, and none are cached."""
 
 
 class CursorsUnavailable(Retryable):
-    """What a cursor goes on with cannot be kept, or cannot be read now."""
+    """The store of cursors did not answer."""
 
 
 class HistoryUnavailable(Retryable):
@@ -188,7 +188,7 @@ class HistoryUnavailable(Retryable):
 
 
 class BudgetTooSmall(Permanent):
-    """Not even the shortest answer fits into the tokens that were asked for."""
+    """The shortest response exceeds the requested tokens."""
 
 
 class CursorInvalid(Permanent):
@@ -196,7 +196,7 @@ class CursorInvalid(Permanent):
 
 
 class EventInvalid(Permanent):
-    """An event does not follow the contract; `field` is the path of the first offending field."""
+    """An event violates the contract; `field` is the path of the first invalid field."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(field, reason)
@@ -208,7 +208,7 @@ class EventInvalid(Permanent):
 
 
 class AuthenticationFailed(Permanent):
-    """A caller's token opens nothing; the reason never quotes it."""
+    """A caller's token is not accepted; the reason never quotes it."""
 
 
 class ConfigInvalid(Permanent):
@@ -216,12 +216,12 @@ class ConfigInvalid(Permanent):
 
 
 class IndexHeld(ConfigInvalid):
-    """Another process uses the data directory; it is the one to ask."""
+    """Another process uses the data directory."""
 
 
 class AssetInvalid(Permanent):
-    """A bundled file is missing or is not the one it should be."""
+    """A bundled file is missing or has another digest."""
 
 
 class CountFailed(Permanent):
-    """A text whose tokens could not be counted."""
+    """The tokens of a text could not be counted."""

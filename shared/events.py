@@ -1,8 +1,8 @@
 """The event contract: CloudEvents 1.0 in structured JSON mode, three types.
 
-An event says "look at this server", not what it offers: the worker reads the truth from the server itself.
-No event carries a command or a credential. A stdio server is started from the operator's own `mcp.json`,
-and `credential_ref` names a secret that the worker resolves when it dials.
+An event requests a reconciliation of a server and carries no tools: the worker lists them from the server.
+An event carries no command and no credential. The command of a stdio server is in the operator's `mcp.json`,
+and `credential_ref` names a secret that the worker resolves when it connects.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from pydantic import (
 
 from shared.catalog import Endpoint
 from shared.errors import EventInvalid
+from shared.validation import first_invalid
 
 ServerId = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/@-]*$")]
 Group = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/@-]*$")]
 Label = Annotated[str, StringConstraints(max_length=200)]
 CredentialRef = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_-]+$")]
 
-# The whole event as JSON; it names one server, and is kept with that server's intent and record.
+# The whole event as JSON. Its data is stored in the server's intent and record.
 MAX_EVENT_BYTES = 64 << 10
 MAX_GROUPS = MAX_LABELS = 64
 
@@ -45,19 +46,19 @@ EventType = Literal["dev.toolscale.server.up", "dev.toolscale.server.down", "dev
 
 
 class Strict(BaseModel):
-    """Frozen; unknown fields are refused, so that a misspelt one is noticed."""
+    """A frozen model that rejects unknown fields, so that a misspelt field is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class ServerRef(Strict):
-    """The data of `down` and `changed`: the server they speak of."""
+    """The data of `down` and `changed`: the server's id."""
 
     server_id: ServerId
 
 
 class ServerAnnouncement(ServerRef):
-    """The data of `up`: which server, where it listens, and who may see it."""
+    """The data of `up`: a server, its address, and its groups."""
 
     transport: Literal["streamable-http", "sse", "stdio"] = "streamable-http"
     url: Annotated[str, StringConstraints(max_length=2000, pattern=r"^https?://")] | None = None
@@ -80,14 +81,14 @@ class ServerAnnouncement(ServerRef):
 
     @property
     def endpoint(self) -> Endpoint:
-        """Return where the announced server listens."""
+        """Return the address of the announced server."""
         return Endpoint(transport=self.transport, url=self.url, credential_ref=self.credential_ref)
 
 
 class CloudEvent(BaseModel):
-    """The CloudEvents 1.0 attributes. Extension attributes are accepted, and all but `traceparent` ignored.
+    """The CloudEvents 1.0 attributes. Extension attributes except `traceparent` are ignored.
 
-    `traceparent` is of the trace in which the event was made; what is none is ignored as well.
+    `traceparent` identifies the trace of the producer; an invalid value is ignored.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -108,21 +109,21 @@ class CloudEvent(BaseModel):
 
 
 class ServerUp(CloudEvent):
-    """A server runs (again): list its tools and make them findable."""
+    """A server runs: its tools are to be listed and indexed."""
 
     type: Literal["dev.toolscale.server.up"] = "dev.toolscale.server.up"
     data: ServerAnnouncement
 
 
 class ServerDown(CloudEvent):
-    """A server stopped: its tools are no longer found or counted, and are kept for its return."""
+    """A server stopped: its tools are hidden, and kept for its return."""
 
     type: Literal["dev.toolscale.server.down"] = "dev.toolscale.server.down"
     data: ServerRef
 
 
 class ServerChanged(CloudEvent):
-    """A known server may offer other tools now: list them again."""
+    """The tools of a known server may have changed: they are to be listed again."""
 
     type: Literal["dev.toolscale.server.changed"] = "dev.toolscale.server.changed"
     data: ServerRef
@@ -130,7 +131,7 @@ class ServerChanged(CloudEvent):
 
 ServerEvent = ServerUp | ServerDown | ServerChanged
 
-# both may quote the sender at any length
+# field and reason may quote the sender
 _REASON_CHARACTERS = 300
 
 REQUIRED_ATTRIBUTES = ("specversion", "id", "source", "type")
@@ -139,10 +140,10 @@ _by_type: TypeAdapter[ServerEvent] = TypeAdapter(Annotated[ServerEvent, Field(di
 
 
 def parse_event(raw: str | bytes | dict[str, Any]) -> ServerEvent:
-    """Return the event that this JSON text or object is.
+    """Return the event of this JSON text or object.
 
     Raises:
-        EventInvalid: it does not follow the contract; the message names the first offending field.
+        EventInvalid: the event violates the contract; the message names the first invalid field.
     """
     _refuse_large(raw)
     document = raw if isinstance(raw, dict) else _decoded(raw)
@@ -152,9 +153,8 @@ def parse_event(raw: str | bytes | dict[str, Any]) -> ServerEvent:
     try:
         return _by_type.validate_python(document)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        reason = first["msg"].removeprefix("Value error, ")[:_REASON_CHARACTERS]
-        raise EventInvalid(_field(first["loc"]), reason) from error
+        path, reason = first_invalid(error)
+        raise EventInvalid(_field(path), reason[:_REASON_CHARACTERS]) from error
 
 
 def _refuse_large(raw: str | bytes | dict[str, Any]) -> None:
@@ -183,6 +183,6 @@ def _decoded(raw: str | bytes) -> dict[str, Any]:
 
 
 def _field(location: tuple[int | str, ...]) -> str:
-    """Return the dotted path of a field, without the discriminator's tag that pydantic puts in front."""
+    """Return the dotted path of a field, without the discriminator's tag that pydantic adds."""
     parts = [str(part) for part in location if not str(part).startswith(TYPE_PREFIX)]
     return ".".join(parts)[:_REASON_CHARACTERS] or "event"

@@ -1,4 +1,4 @@
-"""The environment variables that are settings, and those that were meant to be."""
+"""The names of all settings, and misspelt names in the environment."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pydantic import AliasChoices
 
 from shared.settings import PREFIX, Settings
 
-# Variables of ours that are read elsewhere: the command line's token, and secrets by their names.
+# Variables that other modules read: the command line's token, and secrets by name.
 _TOKEN = "TOKEN"  # a name
 _SECRETS = "CREDENTIAL_"
-# How alike a name is to that of the setting that is probably meant, 0 to 1: LOGLEVEL is, SERVICE_HOST is not.
+# Minimum similarity of a misspelt name to a setting, 0 to 1: LOGLEVEL has it, SERVICE_HOST has not.
 _ALIKE = 0.8
 
 
@@ -28,7 +28,7 @@ def setting_names() -> set[str]:
 
 
 def misspelt_settings(environment: Iterable[str]) -> dict[str, str | None]:
-    """Return the variables that look like settings of ours and are none, each with the one that is probably meant."""
+    """Return variables with our prefix that are no settings, each with the most similar setting."""
     known = {name.removeprefix(PREFIX): name for name in sorted(setting_names())}
     ours = (name.removeprefix(PREFIX) for name in sorted(environment) if name.startswith(PREFIX))
     unknown = [name for name in ours if name not in known and name != _TOKEN and not name.startswith(_SECRETS)]

@@ -1,6 +1,6 @@
-"""All settings: read once at the edge of a process, then passed on as plain values.
+"""All settings. A process reads them once at its start and passes plain values on.
 
-`make docs` writes `.env.example` from them: each with its default and its docstring, in the sections below.
+`make docs` writes `.env.example` from the defaults and docstrings, in the sections below.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from shared.catalog import Encoding
 from shared.errors import ConfigInvalid
-from shared.text.embedding import BUNDLED_MODEL
+from shared.text import BUNDLED_MODEL
 from shared.toolset import TOOLSET_NAME
 
 PREFIX = "TOOLSCALE_"
@@ -21,26 +21,25 @@ PREFIX = "TOOLSCALE_"
 Subscribe = Literal["http", "all", "none"]
 RedisUrl = Annotated[str, StringConstraints(pattern=r"^(rediss?|unix)://")]
 ResponseMode = Literal["summary", "detailed", "auto"]
-# One secret, or several with commas between, 32 characters or more each.
+# One or more secrets, separated by commas, each of at least 32 characters.
 CursorKey = Annotated[str, StringConstraints(pattern=r"^[^,\s]{32,}(,[^,\s]{32,})*$", max_length=2_000)]
 HttpUrl = Annotated[str, StringConstraints(pattern=r"^https?://")]
-# The hosts and networks that each credential may be sent to, by its name.
+# Hosts and networks that may receive each credential, by its name.
 CredentialHosts = dict[
     Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,100}$")],
     Annotated[frozenset[Annotated[str, StringConstraints(pattern=r"^[^\s=]+$")]], Field(min_length=1)],
 ]
-ClaimName = Annotated[str, StringConstraints(min_length=1)]
-# Signatures by key pairs alone: whoever can check a token must not be able to make one.
+# Signatures by key pairs only: a process that verifies tokens must not be able to sign them.
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 
 
 def _plain(name: str) -> AliasChoices:
-    """Accept a setting by the name the field uses everywhere, as well as by ours."""
+    """Accept a setting by its common name and by the name with our prefix."""
     return AliasChoices(name, f"TOOLSCALE_{name}")
 
 
 class Settings(BaseSettings):
-    """Every setting, its unit and its bounds. Without REDIS_URL and QDRANT_URL everything runs in one process."""
+    """Every setting with its unit and bounds. Without REDIS_URL and QDRANT_URL everything runs in one process."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, frozen=True, extra="ignore", populate_by_name=True, env_ignore_empty=True
@@ -62,161 +61,119 @@ class Settings(BaseSettings):
     mcp_config: Path | None = None
     """The operator's `mcp.json`, the only place stdio servers come from; unset: `serve` takes `data_dir`/mcp.json."""
     credentials_dir: Path | None = None
-    """Directory of secrets named by `credential_ref`; beside it, `TOOLSCALE_CREDENTIAL_<NAME>` is looked up."""
+    """Directory of secrets named by `credential_ref`; the variable `TOOLSCALE_CREDENTIAL_<NAME>` has precedence."""
     credential_hosts: Annotated[CredentialHosts | None, NoDecode] = None
-    """Hosts each may be sent to, `github=*.github.com,10.0.0.0/8 jira=jira.lan`; unset: allowed hosts but for `*`."""
+    """Hosts for each credential, `github=*.github.com,10.0.0.0/8 jira=jira.lan`; unset: allowed hosts but `*`."""
 
     # --- The model and the counts ---
     embedding_model: str = BUNDLED_MODEL
-    """The bundled model, or any that fastembed supports; another one takes over when all tools are embedded by it."""
-    embedding_threads: Annotated[int, Field(ge=1, le=64)] = 1
-    """Threads that ONNX Runtime splits one text over; short texts gain nothing from more, and cost twice as much."""
+    """The bundled model, or any model of fastembed; a new model becomes active when all tools are embedded with it."""
     embedding_concurrency: Annotated[int, Field(ge=1, le=64)] = 1
-    """Looks of one worker that count and embed at the same time; a worker with cores to itself takes one for each."""
+    """Reconciliations per worker that may embed at once; use the number of cores if the worker owns them."""
     token_encoding: Encoding = "cl100k_base"
-    """The encoding of answers: cl100k_base, o200k_base, or heuristic (an estimate)."""
+    """The encoding for token counts in responses: cl100k_base, o200k_base, or heuristic (an estimate)."""
 
     response_mode: ResponseMode = Field(default="auto", validation_alias=_plain("MCP_RESPONSE_MODE"))
-    """Tools in answers: detailed (definitions), summary (a signature and a sentence), auto: detailed where it fits."""
+    """Tools in responses: detailed (definitions), summary (a signature and a sentence), auto: detailed if it fits."""
     max_response_tokens: Annotated[int, Field(ge=200, le=1_000_000)] = Field(
         default=5_000, validation_alias=_plain("MCP_MAX_RESPONSE_TOKENS")
     )
-    """Tokens of one answer, 200 or more; a longer one is summarised, then divided into pages."""
+    """Tokens of one response, 200 or more; a longer response is summarised, then divided into pages."""
     cursor_key: CursorKey | None = Field(default=None, repr=False)
-    """Secret that cursors are sealed with, the same for all replicas; `new,old` exchanges it. Unset: made by itself."""
+    """Secret that seals cursors, the same for all replicas; `new,old` rotates it. Unset: generated."""
     cursor_ttl_s: Annotated[float, Field(ge=1, le=86_400)] = 900.0
-    """Seconds for which a cursor is good, and for which the rest of an answer is kept after it was last read."""
-    cursor_max_bytes: Annotated[int, Field(ge=65_536, le=1 << 36)] = 64 << 20
-    """Bytes of all rests of answers that are kept, in Redis or in this process; the oldest make room."""
+    """Seconds until a cursor expires, and until an unread rest of a response is deleted."""
 
     savings_keep_days: Annotated[int, Field(ge=1, le=400)] = 30
-    """Days for which savings, calls and the catalogue's size are kept, today included; in Redis or in `data_dir`."""
+    """Days to keep savings, calls and the catalogue's size, including today; in Redis or in `data_dir`."""
 
     no_match_threshold: Annotated[float, Field(ge=-1, le=1)] = 0.18
-    """Least cosine of a match, less 0.3 of that of the nearest kinds of tools, -1 (any) to 1; for the bundled model."""
+    """Minimum cosine of a match, less 0.3 times that of the nearest tool categories, -1 (any) to 1."""
 
     # --- Limits of a server ---
     allowed_hosts: Annotated[frozenset[str], NoDecode] = frozenset({"127.0.0.1", "localhost", "::1"})
-    """Hosts (`*.example.org` too) and networks (10.0.0.0/8) that events may point to, separated by commas; `*`: any."""
+    """Hosts (also `*.example.org`) and networks (10.0.0.0/8) allowed in events, separated by commas; `*`: any."""
     listing_timeout_s: Annotated[float, Field(gt=0, le=600)] = 30.0
-    """Seconds for the whole walk over a server's pages, connecting included."""
-    listing_max_tools: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
-    """Tools a server may offer."""
-    listing_max_pages: Annotated[int, Field(ge=1, le=100_000)] = 1_000
-    """Pages a server may spread them over."""
-    listing_max_message_bytes: Annotated[int, Field(ge=65_536, le=1 << 30)] = 4 << 20
-    """Bytes of one response, event or line, refused before it is parsed."""
-    listing_max_total_bytes: Annotated[int, Field(ge=65_536, le=1 << 32)] = 64 << 20
-    """Bytes of all of a server's definitions together."""
+    """Seconds for all pages of a server's list, including the connection."""
     listing_max_large: Annotated[int, Field(ge=1, le=256)] = 2
-    """Lists beyond 256 KiB, or beyond 10,000 values in a response, that one worker holds at a time; others wait."""
-    tool_max_bytes: Annotated[int, Field(ge=1_024, le=1 << 26)] = 2 << 20
-    """Bytes of one tool's definition; a larger tool is left out, its siblings are kept."""
+    """Large lists (256 KiB or 10,000 values in a response) that one worker holds at a time; others wait."""
 
     # --- The workers ---
     worker_concurrency: Annotated[int, Field(ge=1, le=256)] = 64
-    """Servers looked at at the same time by one worker process."""
+    """Servers that one worker process reconciles at the same time."""
     sweep_interval_s: Annotated[float, Field(ge=0.1, le=3600)] = 5.0
-    """Seconds between two sweeps for events that were recorded and not acted upon."""
+    """Seconds between two sweeps for recorded events that are due."""
     redeliver_after_s: Annotated[float, Field(ge=0.1, le=3600)] = 15.0
-    """Seconds after which a recorded event without a run is sent again; doubles with each failed look."""
+    """Seconds until a recorded event without a reconciliation is sent again; doubles with each failure."""
     retry_max_s: Annotated[float, Field(ge=1, le=86_400)] = 900.0
-    """The longest wait between two looks at a server that keeps failing, in seconds."""
+    """The longest wait between two reconciliations of a failing server, in seconds."""
     resync_interval_s: Annotated[float, Field(ge=0, le=86_400)] = 300.0
-    """Every running server is listed again within this many seconds, asked or not; 0: only when asked."""
-    look_spacing_s: Annotated[float, Field(ge=0, le=60)] = 10.0
-    """Seconds between looks at a server of which events say nothing new; two may follow at once. A storm costs few."""
+    """Seconds within which every running server is listed again, also without events; 0: only after events."""
     quarantine_after: Annotated[int, Field(ge=1, le=1_000)] = 5
-    """Looks in a row that fail, or that kill their worker, before a server's tools are hidden."""
-    give_up_after_s: Annotated[float, Field(ge=60, le=31_536_000)] = 86_400.0
-    """Seconds without a good list after which a server counts as stopped, until it is announced again."""
+    """Consecutive reconciliations that fail or kill their worker before a server's tools are hidden."""
     shutdown_grace_s: Annotated[float, Field(ge=0, le=600)] = 30.0
-    """Seconds that a worker which was asked to end leaves its listings; what is being written is finished."""
+    """Seconds that a stopping worker gives its listings; it finishes writes that have begun."""
     lease_s: Annotated[float, Field(ge=1, le=600)] = 10.0
-    """Seconds until a dead worker's hold on a server expires; a living one renews it."""
-    dead_letter_limit: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
-    """Refused events that are kept."""
+    """Seconds until a dead worker's lease on a server expires; a live worker renews its leases."""
 
     # --- The query service ---
     host: str = "127.0.0.1"
-    """Address the query service listens on."""
+    """Address of the query service."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 8765
-    """Port the query service listens on; 0: any free one."""
+    """Port of the query service; 0: any free port."""
     log_level: Annotated[str, StringConstraints(pattern=r"^(?i:debug|info|warning|error)$")] = "INFO"
     """DEBUG, INFO, WARNING or ERROR."""
     allow_unauthenticated_bind: bool = False
-    """Let the query service listen outside loopback, where whoever reaches the port may call any tool."""
+    """Let the query service listen outside loopback without authentication; every client may then call any tool."""
     allowed_http_hosts: Annotated[frozenset[str], NoDecode] = frozenset()
-    """Names clients may reach the query service by, beside loopback's and `host`, separated by commas."""
+    """Additional `Host` names that the query service accepts, separated by commas."""
 
     # --- Callers ---
     public_url: HttpUrl | None = None
-    """The URL that clients reach `/mcp` by; needed with JWTs, which must have been issued for it."""
+    """The public URL of `/mcp`, the audience of JWTs; required with JWTs."""
     tokens_file: Path | None = None
-    """A TOML file of callers and digests of their bearer tokens, as `toolscale token new` prints them."""
+    """A TOML file of callers and digests of their bearer tokens; `toolscale token new` prints an entry."""
     stdio_groups: Annotated[frozenset[str], NoDecode] | None = None
-    """Groups that a client over stdio sees the tools of, separated by commas; unset: all."""
+    """Groups whose tools are visible to a client over stdio, separated by commas; unset: all."""
     stdio_toolset: Annotated[str, StringConstraints(pattern=TOOLSET_NAME)] | None = None
-    """The toolset of a client over stdio; unset: none, it finds every tool it may see."""
+    """The toolset of a client over stdio; unset: it finds every visible tool."""
     jwt_issuer: HttpUrl | None = None
-    """Who issues the JWTs that are accepted, exactly as in their `iss`; unset: none are."""
+    """The issuer of accepted JWTs, equal to their `iss`; unset: JWTs are rejected."""
     jwt_jwks: str | None = None
     """The issuer's public keys, a JWK set: an https URL, or a file."""
     jwt_audience: str | None = None
-    """What a JWT's `aud` must name; unset: `public_url`."""
+    """The audience that a JWT's `aud` must contain; unset: `public_url`."""
     jwt_algorithms: Annotated[frozenset[Algorithm], NoDecode] = frozenset({"ES256", "EdDSA", "PS256", "RS256"})
-    """Signatures that are accepted, separated by commas: RS, PS or ES with 256, 384 or 512, and EdDSA."""
-    jwt_leeway_s: Annotated[float, Field(ge=0, le=300)] = 30.0
-    """Seconds by which the issuer's clock may differ from ours."""
-    jwt_scope_claim: ClaimName = "scope"
-    """The claim with the caller's permissions: a list, or a text with blanks between them."""
-    jwt_groups_claim: ClaimName = "groups"
-    """The claim with the list of the caller's groups; a JWT without it sees nothing."""
+    """Accepted signatures, separated by commas: RS, PS or ES with 256, 384 or 512, and EdDSA."""
     jwt_admin_group: str | None = None
-    """Whoever is in this group sees the tools of all groups, and those of none; unset: nobody does."""
-    jwt_toolset_claim: ClaimName = "toolset"
-    """The claim with the name of the caller's toolset."""
-    jwt_budget_claim: ClaimName = "budget_tokens"
-    """The claim with the tokens that definitions may cost the caller."""
+    """Members of this group see all tools, also those without a group; unset: no such group."""
 
     # --- Calls ---
     call_timeout_s: Annotated[float, Field(gt=0, le=3_600)] = 60.0
-    """Seconds a call of a tool may take, connecting included; then the server is told that nobody waits any more."""
-    call_max_message_bytes: Annotated[int, Field(ge=65_536, le=1 << 28)] = 4 << 20
-    """Bytes of one message of a server that is called; a larger result is refused before it is parsed."""
+    """Seconds for a tool call, including the connection; then the server gets a cancellation."""
     call_max_connections: Annotated[int, Field(ge=1, le=10_000)] = 64
-    """Servers that may be connected to for calls at a time; a stdio server is a process."""
-    call_idle_s: Annotated[float, Field(ge=1, le=86_400)] = 300.0
-    """Seconds after its last call until a connection, or the process of a stdio server, is ended."""
+    """Connections for calls at a time; a stdio server is a process."""
     call_max_per_caller: Annotated[int, Field(ge=1, le=100_000)] = 64
-    """Calls that one caller may have under way; another one is refused. Without authentication all are one caller."""
-    call_max_large: Annotated[int, Field(ge=1, le=1_000)] = 4
-    """Results beyond 256 KiB, or beyond 10,000 values, in hand at a time, up to 60 MiB each; others wait."""
+    """Concurrent calls of one caller; further calls are rejected. Without authentication all clients are one caller."""
 
     # --- Sources of events ---
     events_token: Annotated[str, Field(min_length=16, max_length=1_000)] | None = Field(default=None, repr=False)
-    """The bearer token that producers show at the HTTP door for events, 16 characters or more; unset: no door."""
+    """The bearer token for the events API, 16 characters or more; unset: no events API."""
     events_host: str = "127.0.0.1"
-    """Address the door of the scaled composition listens on."""
+    """Address of the events API in the scaled composition."""
     events_port: Annotated[int, Field(ge=0, le=65_535)] = 8766
-    """Port the door of the scaled composition listens on; 0: any free one."""
-    events_max_body_bytes: Annotated[int, Field(ge=1_024, le=1 << 26)] = 1 << 20
-    """Bytes of one request at the door, a whole batch included."""
+    """Port of the events API in the scaled composition; 0: any free port."""
     subscribe: Subscribe = "http"
-    """Which servers are asked to tell when their tools change: http, all (stdio servers then keep running), or none."""
-    listen_max: Annotated[int, Field(ge=1, le=100_000)] = 1_000
-    """Servers that one process listens to at the same time; changes of the others are found by the resync."""
+    """Servers to subscribe to for changes of their tools: http, all (stdio servers then keep running), or none."""
     watch_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{0,100}$")] = ""
-    """What tells a `toolscale watch` from others of its kind on one catalogue: a cluster's or a machine's name."""
+    """The name of this `toolscale watch` among those with the same kind of source: a cluster or machine."""
     # --- Metrics ---
     metrics_host: str = "127.0.0.1"
-    """Address of a process's own port; whoever reaches it reads its metrics, and can do no more."""
+    """Address of the metrics port of a process; it serves metrics and health only, without authentication."""
     metrics_port: Annotated[int, Field(ge=0, le=65_535)] | None = None
-    """Port on which a worker, beat, a watcher or `workers.notifications` shows metrics; 0: any; unset: none."""
+    """Port for metrics of a worker, beat, a watcher or `workers.notifications`; 0: any free port; unset: no port."""
     metrics_public: bool = False
-    """Let whoever reaches the query service, or the door, read `/metrics`; else it needs a token, as the rest does."""
-    config_poll_s: Annotated[float, Field(ge=0.05, le=3_600)] = 1.0
-    """Seconds between two looks at whether the `mcp.json` changed."""
+    """Serve `/metrics` of the query service and the events API without a token."""
 
     @field_validator("allowed_hosts", "allowed_http_hosts", "stdio_groups", "jwt_algorithms", mode="before")
     @classmethod
@@ -245,7 +202,7 @@ class Settings(BaseSettings):
 
     @property
     def own_url(self) -> str:
-        """Return where the query service of these settings is reached from this machine."""
+        """Return the local URL of the query service."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 
@@ -258,14 +215,14 @@ def load_settings(**overrides: object) -> Settings:
     """
     given = {name: value for name, value in overrides.items() if value is not None}
     try:
-        return Settings(**given)  # type: ignore[arg-type]  # pydantic validates what mypy cannot see
+        return Settings(**given)  # type: ignore[arg-type]  # pydantic validates the values
     except ValidationError as error:
-        # without the values: some are secrets
+        # no values: some are secrets
         wrong = [f"setting {_named(problem['loc'])}: {problem['msg']}" for problem in error.errors(include_url=False)]
         raise ConfigInvalid("; ".join(wrong)) from error
 
 
 def _named(path: tuple[int | str, ...]) -> str:
-    """Return a setting's name, with the variable that it is set by where that is another."""
+    """Return a setting's name and, if it differs, the environment variable."""
     name = ".".join(map(str, path))
     return name if name.isupper() else f"{name} ({PREFIX}{str(path[0]).upper()})"

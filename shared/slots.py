@@ -1,7 +1,7 @@
-"""What is large takes turns, so that memory does not grow with the number of those who might hold it.
+"""Slots for large payloads, which bound the memory of a process.
 
-What a list of tools takes from its first byte to the last tool written can be a hundred times that of a usual one, and
-so can the result of a call. Many hold something small at a time; only a few something large, and the others wait.
+A large list of tools, or a large result of a call, needs a hundred times the memory of a usual one.
+Many small payloads are processed at a time, but only a few large ones; further large ones wait for a slot.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from contextlib import contextmanager
 
 
 class LargePayloadSlots:
-    """Who may hold something large: at most `limit` at a time. Safe to use from several threads.
+    """At most `limit` holders at a time. Safe to use from several threads.
 
-    Who waits for a turn has none, so whoever has one gets to the end and gives it back.
+    A holder never waits for a second slot, so there is no deadlock.
     """
 
     def __init__(self, limit: int) -> None:
@@ -23,20 +23,20 @@ class LargePayloadSlots:
         self._lock = threading.Lock()
 
     def try_acquire(self, holder: Hashable) -> bool:
-        """Return whether it is this holder's turn; once it is, it stays so until it is given back."""
+        """Return whether the holder has a slot, acquired now or before."""
         with self._lock:
             if holder not in self._holders and len(self._holders) < self._limit:
                 self._holders.add(holder)
             return holder in self._holders
 
     def release(self, holder: Hashable) -> None:
-        """Let another have this holder's turn, if it has one."""
+        """Release the holder's slot, if it has one."""
         with self._lock:
             self._holders.discard(holder)
 
     @contextmanager
     def released(self, holder: Hashable) -> Generator[None]:
-        """Give the holder's turn back, if it has one, when the block ends."""
+        """Release the holder's slot, if it has one, when the block ends."""
         try:
             yield
         finally:

@@ -7,18 +7,18 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-# Part of a URL's path as it stands.
+# A name is a part of a URL's path, without escapes.
 TOOLSET_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 MAX_ENTRIES = 1_000
 
 ToolsetName = Annotated[str, StringConstraints(pattern=TOOLSET_NAME)]
-# No server's id holds a colon, so the first one ends it.
+# A server's id contains no colon, so the first colon ends it.
 Entry = Annotated[str, StringConstraints(max_length=400, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/@-]{0,199}(:(?s:.)+)?$")]
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Some tools, by their qualified names, and all tools of some servers."""
+    """Tools by their qualified names, and all tools of some servers."""
 
     servers: frozenset[str] = frozenset()
     tools: frozenset[str] = frozenset()
@@ -33,10 +33,10 @@ class Selection:
 
 
 class Toolset(BaseModel):
-    """A named subset of the catalogue, and what its definitions may cost a context together.
+    """A named subset of the catalogue, and a token budget for its definitions.
 
-    `tools` are `server:tool`, or a server's id for all of its tools. What they name need not exist.
-    `budget_tokens` is only warned about, unless `enforce` is set: then what exceeds it is left out.
+    `tools` are `server:tool`, or a server's id for all of its tools. The tools need not exist.
+    `budget_tokens` only causes a warning, unless `enforce` is set: then tools beyond the budget are excluded.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -49,7 +49,7 @@ class Toolset(BaseModel):
 
     @property
     def selection(self) -> Selection:
-        """Return which tools are meant."""
+        """Return the selected tools and servers."""
         return Selection(
             servers=frozenset(entry for entry in self.tools if ":" not in entry),
             tools=frozenset(entry for entry in self.tools if ":" in entry),

@@ -1,4 +1,4 @@
-"""A file of the operator's that may change while we run: what it says now, read again only when it changed."""
+"""An operator's file that may change at run time; it is parsed again only after a change."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _log = structlog.get_logger()
 
 
 class WatchedFile(Generic[T]):
-    """What `read` makes of the file; cheap to ask, safe from several threads.
+    """The parsed value of a file. Reading it is cheap, and safe from several threads.
 
-    A file that breaks, or goes away, while we run leaves what it said before, and an error in the log.
+    If the file becomes invalid or is deleted, the last value stays and an error is logged.
     """
 
     def __init__(self, path: Path, read: Callable[[Path], T]) -> None:
@@ -29,11 +29,11 @@ class WatchedFile(Generic[T]):
             ConfigInvalid: it cannot be used.
         """
         self._path, self._read, self._lock = path, read, threading.Lock()
-        self._status = _status(path)  # before the file is read: a change in between is seen the next time
+        self._status = _status(path)  # taken before the file is read, so the next call notices a change in between
         self._value = read(path)
 
     def read(self) -> T:
-        """Return what the file says now, the same object as long as it does not change."""
+        """Return the current value: the same object as long as the file does not change."""
         with self._lock:
             status = _status(self._path)
             if status != self._status:
@@ -49,7 +49,7 @@ class WatchedFile(Generic[T]):
 
 
 def _status(path: Path) -> tuple[int, int, int] | None:
-    """Return what is different after every edit; a file that is replaced is another inode."""
+    """Return a value that differs after every edit; a replaced file has another inode."""
     try:
         status = path.stat()
     except OSError:

@@ -188,7 +188,7 @@ def _connect_signals(app: Celery, settings: Settings, lazy: LazyDependencies, me
             reconciler = ConfigReconciler(
                 ConfigFile(settings.mcp_config, os.environ), lazy.intents(), emit_here, sources
             )
-            running.enter_context(config_reconciled(reconciler, settings.config_poll_s))
+            running.enter_context(config_reconciled(reconciler))
 
     def on_init(**_: Any) -> None:
         configure_tracing("toolscale-worker", os.environ)

@@ -28,6 +28,7 @@ class FailurePolicy:
     """When a server that gives no list is given up: hidden after so many `looks`, stopped after so many seconds."""
 
     quarantine_after: int = 5
+    # A day: a server that is down overnight or over a release comes back by itself.
     give_up_after_s: float = 86_400.0
 
 
@@ -94,7 +95,7 @@ def open_dependencies(settings: Settings, intents: IntentStore, metrics: WorkerM
         IndexUnavailable: Qdrant does not answer.
         ConfigInvalid: another process holds the data directory.
     """
-    embedder = FastEmbedder(settings.embedding_model, settings.embedding_threads)
+    embedder = FastEmbedder(settings.embedding_model)
     versions = open_index_versions(settings, embedder)
     with ExitStack() as opened:
         opened.callback(versions.store.close)
@@ -110,7 +111,7 @@ def open_dependencies(settings: Settings, intents: IntentStore, metrics: WorkerM
         counters=counters(),
         list_server=lister(settings, slots),
         slots=slots,
-        failure_policy=FailurePolicy(settings.quarantine_after, settings.give_up_after_s),
+        failure_policy=FailurePolicy(settings.quarantine_after),
         embedding_slots=threading.BoundedSemaphore(settings.embedding_concurrency),
         metrics=metrics or WorkerMetrics(),
     )
@@ -125,14 +126,7 @@ def lister(settings: Settings, slots: LargePayloadSlots) -> Callable[[Intent], L
     from workers.fetch.fetch import Limits, fetch_tools_blocking  # noqa: PLC0415
 
     dialler = dialler_for(settings, os.environ)
-    limits = Limits(
-        timeout_s=settings.listing_timeout_s,
-        max_tools=settings.listing_max_tools,
-        max_pages=settings.listing_max_pages,
-        max_message_bytes=settings.listing_max_message_bytes,
-        max_tool_bytes=settings.tool_max_bytes,
-        max_total_bytes=settings.listing_max_total_bytes,
-    )
+    limits = Limits(timeout_s=settings.listing_timeout_s)
 
     def list_server(intent: Intent) -> Listing:
         target = dialler.target(intent.server_id, intent.announcement.endpoint)

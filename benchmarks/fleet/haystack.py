@@ -33,30 +33,24 @@ class Setting:
     """
 
     workers: int = 1
-    embedding_threads: int = 1
     embedding_concurrency: int = 1
     apart: bool = False
 
     def __str__(self) -> str:
         texts = "1 text" if self.embedding_concurrency == 1 else f"{self.embedding_concurrency} texts"
-        threads = "1 thread" if self.embedding_threads == 1 else f"{self.embedding_threads} threads"
-        embedding = f"{texts} at once in {threads} each"
+        embedding = f"{texts} at once in 1 thread each"
         counted = "1 worker" if self.workers == 1 else f"{self.workers} workers"
         return f"{counted}, {embedding}" + (", each with an index and a queue of its own" if self.apart else "")
 
     @property
     def environment(self) -> dict[str, str]:
         """Return the settings of the worker processes."""
-        return {
-            "TOOLSCALE_EMBEDDING_THREADS": str(self.embedding_threads),
-            "TOOLSCALE_EMBEDDING_CONCURRENCY": str(self.embedding_concurrency),
-        }
+        return {"TOOLSCALE_EMBEDDING_CONCURRENCY": str(self.embedding_concurrency)}
 
 
 def settings_compared() -> tuple[Setting, ...]:
     """Return what is compared: two workers share an index only where that is a server."""
-    of_one = Setting(), Setting(embedding_threads=2), Setting(embedding_concurrency=2)
-    return *of_one, Setting(workers=2, apart=not qdrant_url())
+    return Setting(), Setting(embedding_concurrency=2), Setting(workers=2, apart=not qdrant_url())
 
 
 def measure_haystack(plan: Plan, corpus: Path) -> Haystack:

@@ -21,10 +21,10 @@ from query.tools.registry import builtin_tools
 from shared.catalog import Listing
 from shared.events import ServerAnnouncement, ServerUp
 from shared.index.contract import ToolIndex, collection_name
-from shared.index.edge.engine import open_edge
 from shared.settings import load_settings
 from shared.text.embedding import Embedder, FastEmbedder
 from shared.text.tokens import counters
+from tests.support.indexes import open_edge
 from workers.dependencies import Dependencies
 from workers.ingest import reconcile
 from workers.intents import open_intents
@@ -111,7 +111,7 @@ async def _find(client: Client, system: System, description: str | list[str], k:
 @contextmanager
 def _dependencies(directory: str, listings: dict[str, Listing], embedder: Embedder | None) -> Generator[Dependencies]:
     settings = load_settings(data_dir=Path(directory))
-    embedder = embedder or FastEmbedder(settings.embedding_model, settings.embedding_threads)
+    embedder = embedder or FastEmbedder(settings.embedding_model)
 
     def list_server(intent: Intent) -> Listing:
         return listings[intent.server_id]

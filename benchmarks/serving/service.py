@@ -18,9 +18,10 @@ from benchmarks.serving.scripted import MODULE, WORK, over_http
 from benchmarks.throughput.catalogue import MAX_BYTES, PROTOCOL_VERSION, fill, put_server, unit_vectors
 from benchmarks.throughput.corpus import server_id
 from benchmarks.throughput.embedded import embedded_settings
-from shared.index import open_index
-from shared.text.embedding import BUNDLED_DIMENSION, BUNDLED_MODEL
+from shared.text import BUNDLED_MODEL
+from shared.text.embedding import BUNDLED_DIMENSION
 from shared.toolset import Toolset
+from tests.support.indexes import open_index
 from tests.support.processes import Composition, Running
 from workers.fetch.definitions import read_definition
 

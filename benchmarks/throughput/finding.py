@@ -22,10 +22,11 @@ from query.find import find_tool
 from query.response.timings import Timings
 from query.search.request import FindRequest
 from shared.catalog import Scope
-from shared.index import open_index
 from shared.index.contract import ToolIndex
 from shared.settings import Settings
-from shared.text.embedding import BUNDLED_DIMENSION, BUNDLED_MODEL, FastEmbedder
+from shared.text import BUNDLED_MODEL
+from shared.text.embedding import BUNDLED_DIMENSION, FastEmbedder
+from tests.support.indexes import open_index
 from tests.support.processes import Composition, Running
 
 # Each query twice: the first embeds it, the second finds its vector remembered.
@@ -50,7 +51,7 @@ def _at_size(directory: Path, size: int, plan: Plan) -> Found:
 
 
 def _parts(index: ToolIndex, batches: Sequence[Sequence[str]], settings: Settings) -> list[Twice]:
-    embedder = FastEmbedder(settings.embedding_model, settings.embedding_threads)
+    embedder = FastEmbedder(settings.embedding_model)
     embedder.query("ready")
     catalogue = catalogue_of(index, embedder, settings)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from query.auth.claims import claim_names
 from query.auth.jwks import key_source
 from query.auth.jwts import Expected, JwtTokens, looks_like_jwt
 from query.auth.tokens import StaticTokens
@@ -70,9 +69,8 @@ def _jwts(settings: Settings, resource: Resource) -> JwtTokens:
         issuer=resource.issuer,
         audience=settings.jwt_audience or resource.url,
         algorithms=frozenset(settings.jwt_algorithms),
-        leeway_s=settings.jwt_leeway_s,
     )
-    return JwtTokens(expected, key_source(_needed(settings.jwt_jwks, "jwt_jwks")), claim_names(settings))
+    return JwtTokens(expected, key_source(_needed(settings.jwt_jwks, "jwt_jwks")), settings.jwt_admin_group)
 
 
 def _needed(value: str | None, name: str) -> str:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from query.caller import PERMISSIONS, Caller
 from shared.errors import AuthenticationFailed
-
-if TYPE_CHECKING:
-    from shared.settings import Settings
 
 T = TypeVar("T")
 
@@ -22,29 +18,12 @@ _WORDS = TypeAdapter(list[str] | str)
 _COUNT = TypeAdapter(int)
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimNames:
-    """Where an issuer writes what we need; `unrestricted_group` is the one whose members see everything."""
-
-    scope: str = "scope"
-    groups: str = "groups"
-    toolset: str = "toolset"
-    budget: str = "budget_tokens"
-    unrestricted_group: str | None = None
+# RFC 8693 names the scope; identity providers write groups under this name or can be configured to.
+SCOPE, GROUPS = "scope", "groups"
+TOOLSET, BUDGET = "toolset", "budget_tokens"
 
 
-def claim_names(settings: Settings) -> ClaimNames:
-    """Return the names that the settings give."""
-    return ClaimNames(
-        scope=settings.jwt_scope_claim,
-        groups=settings.jwt_groups_claim,
-        toolset=settings.jwt_toolset_claim,
-        budget=settings.jwt_budget_claim,
-        unrestricted_group=settings.jwt_admin_group,
-    )
-
-
-def caller_of_claims(claims: Mapping[str, Any], names: ClaimNames) -> Caller:
+def caller_of_claims(claims: Mapping[str, Any], admin_group: str | None = None) -> Caller:
     """Return the caller; one whose claims say nothing of groups or permissions has none.
 
     Its name begins with `jwt:`, which no static token's caller can be called.
@@ -53,15 +32,15 @@ def caller_of_claims(claims: Mapping[str, Any], names: ClaimNames) -> Caller:
         AuthenticationFailed: a claim is of the wrong type; it is named, and not quoted.
     """
     subject = _claim(claims, "sub", _STRING)
-    groups = frozenset(_claim(claims, names.groups, _STRINGS) or ())
-    scope = _claim(claims, names.scope, _WORDS) or ()
+    groups = frozenset(_claim(claims, GROUPS, _STRINGS) or ())
+    scope = _claim(claims, SCOPE, _WORDS) or ()
     granted = scope.split() if isinstance(scope, str) else scope
     return Caller(
         name=f"jwt:{subject}",
-        groups=None if names.unrestricted_group in groups else groups,
+        groups=None if admin_group in groups else groups,
         permissions=frozenset(permission for permission in PERMISSIONS if permission in granted),
-        toolset=_claim(claims, names.toolset, _STRING),
-        budget_tokens=_claim(claims, names.budget, _COUNT),
+        toolset=_claim(claims, TOOLSET, _STRING),
+        budget_tokens=_claim(claims, BUDGET, _COUNT),
     )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import jwt
 
-from query.auth.claims import ClaimNames, caller_of_claims
+from query.auth.claims import caller_of_claims
 from query.auth.jwks import KeySource
 from query.caller import Caller
 from shared.errors import AuthenticationFailed
@@ -25,7 +25,7 @@ class Expected:
     issuer: str
     audience: str
     algorithms: frozenset[str]
-    leeway_s: float = 30.0
+    leeway_s: float = 30.0  # the issuer's clock may differ from ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class JwtTokens:
 
     expected: Expected
     keys: KeySource
-    names: ClaimNames = field(default_factory=ClaimNames)
+    admin_group: str | None = None
 
     async def caller(self, token: str) -> Caller:
         """Return the caller that this token was issued to.
@@ -44,7 +44,7 @@ class JwtTokens:
             KeysUnavailable: the issuer's keys cannot be fetched.
         """
         try:
-            return caller_of_claims(await self._verified(token), self.names)
+            return caller_of_claims(await self._verified(token), self.admin_group)
         except jwt.PyJWTError as error:
             raise AuthenticationFailed(f"the JWT was not accepted: {type(error).__name__}") from None
 

@@ -20,6 +20,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstrai
 
 from query.caller import Caller, Permission
 from shared.errors import AuthenticationFailed, ConfigInvalid
+from shared.validation import first_problem
 from shared.watched_file import WatchedFile
 
 # Marks a token as ours, for people and for programs that search repositories for leaked ones.
@@ -93,9 +94,7 @@ def read_tokens(path: Path) -> Mapping[str, TokenEntry]:
     except OSError as error:
         raise ConfigInvalid(f"{path}: cannot be read: {error.strerror}") from error
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ConfigInvalid(f"{path}: {where}: {first['msg']}") from None  # the cause would quote the file
+        raise ConfigInvalid(f"{path}: {first_problem(error)}") from None  # the cause would quote the file
     except ValueError:  # a TOML error quotes no more than its place, but a token may be what is misplaced
         raise ConfigInvalid(f"{path}: expected TOML in UTF-8") from None
     _refuse_doubles(path, entries)

@@ -29,9 +29,10 @@ from query.calling.streams import CallExchange, MessageSlots, ObservedReceiveStr
 from shared.errors import ProtocolViolation, ServerError, ServerFailed, ServerTimeout, ServerUnreachable
 from shared.upstream.dial import HttpTarget, Target
 from shared.upstream.secrets import secrets_of
-from shared.upstream.transport.errors import FOREIGN_ERRORS, first_problem, to_answer_error, to_server_error
+from shared.upstream.transport.errors import FOREIGN_ERRORS, to_answer_error, to_server_error
 from shared.upstream.transport.open import open_transport
 from shared.upstream.transport.session_state import HttpExchange, SessionState, current_exchange
+from shared.validation import first_problem
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams as Streams
@@ -52,10 +53,13 @@ class CallLimits:
     """
 
     timeout_s: float = 60.0
+    # A larger result would not fit the context window of any client.
     max_message_bytes: int = 4 << 20
     max_connections: int = 64
+    # Longer than a client pauses between two calls; an idle stdio server costs a process.
     idle_s: float = 300.0
     per_caller: int = 64
+    # Each takes up to 60 MiB while it is parsed.
     large_at_once: int = 4
 
 

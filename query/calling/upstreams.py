@@ -80,10 +80,7 @@ def upstreams_of(settings: Settings) -> Upstreams:
     """Return the way to call tools within the operator's guards."""
     limits = CallLimits(
         timeout_s=settings.call_timeout_s,
-        max_message_bytes=settings.call_max_message_bytes,
         max_connections=settings.call_max_connections,
-        idle_s=settings.call_idle_s,
         per_caller=settings.call_max_per_caller,
-        large_at_once=settings.call_max_large,
     )
     return Upstreams(dialler_for(settings, os.environ).target, limits)

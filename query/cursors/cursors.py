@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from shared.settings import Settings
 
 TTL_S = 900.0
+# Redis evicts nothing here and also stores the intents; a rest has about 100 KiB, so some hundred fit.
 KEPT_BYTES = 64 << 20
 # A longer state is kept in the store: a client pays about a token for each byte of a cursor.
 INLINE_BYTES = 36
@@ -70,9 +71,8 @@ def own_cursors() -> Cursors:
 
 
 def _store(settings: Settings) -> CursorStore:
-    ttl_s, max_bytes = settings.cursor_ttl_s, settings.cursor_max_bytes
     if settings.redis_url is None:
-        return MemoryStore(ttl_s, max_bytes)
+        return MemoryStore(settings.cursor_ttl_s, KEPT_BYTES)
     from query.cursors.redis_store import RedisStore, connect  # noqa: PLC0415  # only where there is a Redis
 
-    return RedisStore(connect(settings.redis_url), ttl_s, max_bytes)
+    return RedisStore(connect(settings.redis_url), settings.cursor_ttl_s, KEPT_BYTES)

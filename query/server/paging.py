@@ -18,9 +18,9 @@ from query.tools.tool import (
     ToolCallContext,
     ToolHandler,
     error_result,
-    first_problem,
 )
 from shared.errors import CursorsUnavailable
+from shared.validation import first_problem
 
 CALL_TOOL = "call_tool"
 

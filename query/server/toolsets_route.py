@@ -18,9 +18,10 @@ from starlette.routing import Route
 
 from query.auth.http import guarded
 from query.caller import Permission
-from query.tools.tool import CATALOGUE_UNREACHABLE, first_problem
+from query.tools.tool import CATALOGUE_UNREACHABLE
 from shared.errors import IndexUnavailable
 from shared.toolset import Toolset
+from shared.validation import first_problem
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

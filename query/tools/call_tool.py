@@ -20,8 +20,9 @@ from query.calling.progress import ProgressRelay
 from query.calling.request import CallRequest
 from query.history.recorder import call_event
 from query.tools.schema import input_schema
-from query.tools.tool import CATALOGUE_UNREACHABLE, ToolCallContext, ToolHandler, error_result, first_problem
+from query.tools.tool import CATALOGUE_UNREACHABLE, ToolCallContext, ToolHandler, error_result
 from shared.errors import ArgumentsInvalid, CallsExhausted, IndexUnavailable, ServerError, ToolNotFound
+from shared.validation import first_problem
 
 if TYPE_CHECKING:
     from query.calling.upstreams import Upstreams

@@ -18,6 +18,7 @@ from query.paging.budget import PagedRequest, counting, json_text
 from query.tools.schema import input_schema
 from query.tools.threads import run_in_thread
 from shared.errors import BudgetTooSmall, CursorsUnavailable, HistoryUnavailable, IndexUnavailable
+from shared.validation import first_problem
 
 if TYPE_CHECKING:
     from shared.catalog import Encoding
@@ -116,14 +117,6 @@ def result(response: dict[str, Any]) -> CallToolResult:
 def error_result(reason: str) -> CallToolResult:
     """Return a result that is an error, for the model to read."""
     return CallToolResult(content=[TextContent(type="text", text=reason)], is_error=True)
-
-
-def first_problem(error: ValidationError) -> str:
-    """Return `field: reason` for the first field that is wrong, without the caller's value."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    # a model's own validator names the field itself and is introduced by pydantic
-    reason = first["msg"].removeprefix("Value error, ")
-    return f"{first['loc'][0]}: {reason}" if first["loc"] else reason
 
 
 class BuiltinDefinitions:

@@ -17,12 +17,12 @@ from query.response.summary import first_sentence
 from query.savings.savings import context_cost
 from query.search.request import FindRequest
 from query.tools.listing import tools_of
-from query.tools.tool import first_problem
 from query.web.charts import Chart, chart
 from query.web.page import Page, PageRequest, message_page
 from query.web.servers import ServerRow, ServerTable, servers_for
 from shared.errors import BudgetTooSmall, CursorInvalid, CursorsUnavailable, HistoryUnavailable
 from shared.index.contract import EMBEDDED_MAX_ADVISED_TOOLS
+from shared.validation import first_problem
 
 if TYPE_CHECKING:
     from query.reports.savings import SavingsReport

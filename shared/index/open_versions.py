@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from shared.index import open_store
@@ -86,7 +85,7 @@ def open_index_versions(settings: Settings, own: Embedder) -> IndexVersions:
         IndexUnavailable: the server does not answer.
         ConfigInvalid: the index cannot be opened with these settings.
     """
-    return IndexVersions(open_store(settings), own, partial(FastEmbedder, threads=settings.embedding_threads))
+    return IndexVersions(open_store(settings), own, FastEmbedder)
 
 
 def active_index(current: Callable[[], OpenVersion]) -> ToolIndex:

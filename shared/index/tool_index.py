@@ -9,8 +9,10 @@ from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from shared.catalog import NAMESPACE, Candidates, SparseVector, TokenSum, ToolFeatures, ToolPage, ToolVectors, point_id
-from shared.index.contract import ToolState
+from shared.index.contract import ToolIndex, ToolState
 from shared.index.payload import (
     COUNT_KEYS,
     NAME_VECTOR,
@@ -51,7 +53,7 @@ DIGESTS_A_REQUEST = 64
 FACET_LIMIT = 4_096
 
 
-class QdrantIndex:
+class QdrantIndex(ToolIndex):
     """A ToolIndex; see the contract for what its methods promise."""
 
     def __init__(
@@ -70,41 +72,41 @@ class QdrantIndex:
         self._server_ids = ServerIdsOfPoints(tools)
         self._facet_limit = facet_limit
 
+    @override
     def upsert(self, tools: Sequence[EmbeddedTool]) -> None:
-        """Write these tools whole."""
         self._tools.upsert([_tool_point(tool) for tool in tools])
 
+    @override
     def delete(self, server_id: str, tool_names: Collection[str]) -> None:
-        """Remove these tools of a server."""
         points = [point_id(server_id, name) for name in tool_names]
         for collection in self._all_tools:
             collection.delete(points)
 
+    @override
     def features_by_digest(self, digests: Collection[str]) -> dict[str, ToolFeatures]:
-        """Return what was made of these definitions."""
         asked, keys = list(digests), ("digest", *COUNT_KEYS.values())
         found: dict[str, Point] = {}
         for start in range(0, len(asked), DIGESTS_A_REQUEST):
             found |= self._tools.sample_by_value("digest", asked[start : start + DIGESTS_A_REQUEST], keys)
         return {digest: _features(point) for digest, point in found.items()}
 
+    @override
     def tool_states(self, server_id: str) -> dict[str, ToolState]:
-        """Return what must be so of each tool, by its name."""
         rows = walk(self._tools, (AnyOf("server_id", (server_id,)),), ("tool_name", "digest", "status", "groups"))
         return {row["tool_name"]: ToolState(row["digest"], row["status"], frozenset(row["groups"])) for row in rows}
 
+    @override
     def servers_with_tools(self) -> set[str]:
-        """Return the servers that have tools."""
         return {row["server_id"] for row in walk(self._tools, (), ("server_id",))}
 
+    @override
     def set_status_and_groups(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:
-        """Set status and groups of a server's tools."""
         payload = {"status": status, "groups": sorted(groups)}
         for collection in self._all_tools:
             collection.set_payload(payload, (AnyOf("server_id", (server_id,)),))
 
+    @override
     def search(self, queries: Sequence[QueryVectors], scope: Scope, depth: int) -> list[Candidates]:
-        """Return the candidates of each query."""
         by_query = [_query_vectors(query) for query in queries]
         vectors = [question for vectors in by_query for question in vectors]
         if depth < 1 or not vectors or matches_nothing(scope):
@@ -116,17 +118,18 @@ class QdrantIndex:
         )
         return [_candidates(depth, lists, servers) for lists in lists_by_query]
 
+    @override
     def find_by_name(self, name: str, scope: Scope, limit: int) -> list[IndexedTool]:
-        """Return the tools of this name."""
         if limit < 1 or matches_nothing(scope):
             return []
         page, _ = self._tools.scroll([*scope_conditions(scope), named(name)], limit)
         return [tool_from(payload) for payload in page]
 
+    @override
     def get(self, ids: Sequence[str]) -> dict[str, IndexedTool]:
-        """Return the tools of these points."""
         return {point: tool_from(payload) for point, payload in self._tools.retrieve(ids).items()} if ids else {}
 
+    @override
     def token_sum(self, scope: Scope, encoding: Encoding) -> TokenSum:
         """Return the exact sum: Qdrant has none of its own, but counts each value exactly."""
         if matches_nothing(scope):
@@ -139,16 +142,16 @@ class QdrantIndex:
             uncounted=self._tools.count([*where, IsEmpty(key)]),
         )
 
+    @override
     def uncounted(self, scope: Scope, encoding: Encoding, limit: int) -> list[str]:
-        """Return qualified names of tools without a count."""
         if limit < 1 or matches_nothing(scope):
             return []
         where = [*scope_conditions(scope), IsEmpty(COUNT_KEYS[encoding])]
         rows = walk(self._tools, where, ("server_id", "tool_name"))
         return [f"{row['server_id']}:{row['tool_name']}" for row in islice(rows, limit)]
 
+    @override
     def tools(self, scope: Scope, *, limit: int, after: str | None = None) -> ToolPage:
-        """Return a page of tools in the order of their points' ids."""
         if matches_nothing(scope):
             return ToolPage(())
         page, following = self._tools.scroll(scope_conditions(scope), limit, _behind(after))
@@ -156,43 +159,43 @@ class QdrantIndex:
         is_last = following is None or not tools
         return ToolPage(tools, None if is_last else point_id(tools[-1].server_id, tools[-1].definition.name))
 
+    @override
     def put_server(self, record: ServerRecord) -> None:
-        """Write a server's record."""
         self._servers.upsert([Point(_server_point_id(record.server_id), server_payload(record))])
 
+    @override
     def server(self, server_id: str) -> ServerRecord | None:
-        """Return a server's record, or None."""
         found = self._servers.retrieve([_server_point_id(server_id)])
         return next((server_from(payload) for payload in found.values()), None)
 
+    @override
     def servers(self, *, newer_than: int = 0) -> list[ServerRecord]:
-        """Return the records above a revision."""
         return [server_from(payload) for payload in walk(self._servers, (GreaterThan("revision", newer_than),))]
 
+    @override
     def revisions(self, *, newer_than: int = 0) -> dict[str, int]:
-        """Return the revisions above a revision."""
         rows = walk(self._servers, (GreaterThan("revision", newer_than),), ("server_id", "revision"))
         return {row["server_id"]: row["revision"] for row in rows}
 
+    @override
     def put_toolset(self, toolset: Toolset) -> None:
-        """Write a toolset."""
         self._toolsets.upsert([Point(_toolset_point_id(toolset.name), toolset_payload(toolset))])
 
+    @override
     def toolset(self, name: str) -> Toolset | None:
-        """Return a toolset, or None."""
         found = self._toolsets.retrieve([_toolset_point_id(name)])
         return next((toolset_from(payload) for payload in found.values()), None)
 
+    @override
     def toolsets(self) -> list[Toolset]:
-        """Return all toolsets by their names."""
         return sorted((toolset_from(payload) for payload in walk(self._toolsets, ())), key=lambda toolset: toolset.name)
 
+    @override
     def delete_toolset(self, name: str) -> None:
-        """Remove a toolset."""
         self._toolsets.delete([_toolset_point_id(name)])
 
+    @override
     def close(self) -> None:
-        """Release all collections."""
         with closing(self._toolsets), closing(self._servers):
             self._tools.close()
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from shared.errors import ConfigInvalid, ModelUnavailable
+from shared.text import BUNDLED_MODEL
 from shared.text.terms import words
 
 if TYPE_CHECKING:
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 
     from shared.catalog import ToolDefinition
 
-BUNDLED_MODEL = "toolscale/all-MiniLM-L6-v2-int8"
 BUNDLED_DIMENSION = 384
+# Short texts gain nothing from a second ONNX Runtime thread, and cost twice the processor time.
+THREADS = 1
 
 # One text at a time: an int8 model scales its activations over the whole batch, so that a text's vector would depend
 # on its neighbours (cosine 0.975 to itself in the worst case seen), and padding costs what batching gains.
@@ -64,9 +66,8 @@ class Embedder(Protocol):
 class FastEmbedder:
     """An embedder on fastembed; the model is loaded on first use, so after any fork."""
 
-    def __init__(self, model: str = BUNDLED_MODEL, threads: int = 1) -> None:
+    def __init__(self, model: str = BUNDLED_MODEL) -> None:
         self.model = model
-        self._threads = threads
         self._loaded: TextEmbedding | None = None
         self._loading = threading.Lock()
         self._failure: ModelUnavailable | None = None
@@ -109,7 +110,7 @@ class FastEmbedder:
         if self._failure and time.monotonic() - self._failed_at_s < RELOAD_AFTER_S:
             raise self._failure
         try:
-            return _load(self.model, self._threads)
+            return _load(self.model)
         except Exception as error:  # fastembed, its hub and ONNX Runtime share no class of errors
             self._failure = ModelUnavailable(f"the embedding model {self.model} cannot be loaded: {error}")
             self._failed_at_s = time.monotonic()
@@ -163,15 +164,15 @@ def _dimension_of(model: str) -> int:
         raise ConfigInvalid(f"embedding_model: fastembed knows no model {model!r}") from error
 
 
-def _load(model: str, threads: int) -> TextEmbedding:
+def _load(model: str) -> TextEmbedding:
     import onnxruntime  # noqa: PLC0415
     from fastembed import TextEmbedding  # noqa: PLC0415  # 2 s to import
 
     onnxruntime.disable_telemetry_events()  # nothing that is embedded here is anybody else's business
     if model != BUNDLED_MODEL:
-        return TextEmbedding(model, threads=threads)
+        return TextEmbedding(model, threads=THREADS)
     _register_bundled()
-    return TextEmbedding(model, threads=threads, specific_model_path=str(bundled_model()))
+    return TextEmbedding(model, threads=THREADS, specific_model_path=str(bundled_model()))
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,4 @@
-"""How an MCP server is reached: where it may be, by which transport, and what is made of its errors.
+"""Connections to MCP servers: allowed addresses, credentials, transports and translated errors.
 
-The write side lists its tools through this, the read side calls them.
+The write side lists tools through this package, and the read side calls them.
 """

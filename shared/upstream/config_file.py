@@ -1,7 +1,7 @@
-"""The operator's `mcp.json` while it is edited: read again when it changed, and only then.
+"""The operator's `mcp.json`, parsed again only after a change.
 
-It is looked at by its status, not by notifications: those miss changes on network file systems and in containers,
-and a file that an editor replaces by renaming is another file to them.
+Changes are detected by `stat`. File notifications miss changes on network file systems and in containers,
+and lose a file that an editor replaces by renaming.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _Signature = tuple[int, int, int] | None
 
 
 class ConfigFile:
-    """What the file says now. Cheap to ask, since an unchanged file is not read again. Safe from several threads."""
+    """The current servers of the file. Cheap, since an unchanged file is not read. Safe from several threads."""
 
     def __init__(self, path: Path, environ: Mapping[str, str]) -> None:
         self.path = path
@@ -29,10 +29,10 @@ class ConfigFile:
         self._targets: dict[str, Target] = {}
 
     def config(self) -> Config:
-        """Return what the file says; the same object as long as it does not change.
+        """Return the servers of the file: the same object as long as the file does not change.
 
         Raises:
-            ConfigInvalid: it cannot be used now.
+            ConfigInvalid: the file is invalid now.
         """
         with self._lock:
             found = self._current()
@@ -41,16 +41,16 @@ class ConfigFile:
         return found
 
     def get(self, server_id: str, /) -> Target | None:
-        """Return where a server is dialled, None when the file does not name it.
+        """Return the target of a server, None if the file does not name it.
 
-        A server keeps the target it had while its entry, or the whole file, cannot be used.
+        A server keeps its last target while its entry, or the whole file, is invalid.
         """
         with self._lock:
             self._current()
             return self._targets.get(server_id)
 
     def _current(self) -> Config | ConfigInvalid:
-        signature = _signature(self.path)  # before the file is read: a change in between is seen the next time
+        signature = _signature(self.path)  # taken before the file is read, so the next call notices a change in between
         if self._found is None or signature != self._signature:
             self._found, self._signature = self._read(), signature
         return self._found
@@ -66,7 +66,7 @@ class ConfigFile:
 
 
 def _signature(path: Path) -> _Signature:
-    """Return what is different after every edit; a file that is replaced is another inode."""
+    """Return a value that differs after every edit; a replaced file has another inode."""
     try:
         status = path.stat()
     except OSError:

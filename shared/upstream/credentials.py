@@ -1,4 +1,4 @@
-"""Secrets by name, and the hosts that each may be sent to."""
+"""Secrets by name, and the hosts that may receive them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Credentials:
         self._policy = policy
 
     def headers(self, server_id: str, reference: str | None, host: ResolvedHost) -> dict[str, str]:
-        """Return the header that carries the named credential to this place, none without a name.
+        """Return the header with the named credential for this host; no header without a name.
 
         Raises:
-            ServerAuthRequired: no usable credential has that name, or policy forbids sending it; the message never
-                holds its value.
+            ServerAuthRequired: no usable credential has that name, or the host may not receive it; the message never
+                contains its value.
         """
         if reference is None:
             return {}
@@ -46,14 +46,13 @@ class Credentials:
             path = self._directory / reference if self._directory else None
             return path.read_text(encoding="utf-8").strip() if path and path.is_file() else None
         except (OSError, UnicodeDecodeError):
-            return None  # as little a usable credential as none
+            return None  # an unreadable file is no usable credential
 
 
 class CredentialPolicy:
-    """Which hosts credentials are bound to: those of a table, and where there is none, all that are listed as allowed.
+    """The hosts that may receive a credential: those of a table; without a table, all allowed hosts.
 
-    With a table a credential that it does not name is sent nowhere. `*` lists no host: what any host would get, whoever
-    names one would.
+    With a table, other credentials are never sent. `*` allows no host here: any event could then collect credentials.
     """
 
     def __init__(self, allowed: Collection[str], table: Mapping[str, Collection[str]] | None = None) -> None:
@@ -61,6 +60,6 @@ class CredentialPolicy:
         self._table = None if table is None else {name: Hosts(hosts) for name, hosts in table.items()}
 
     def allows(self, reference: str, host: ResolvedHost) -> bool:
-        """Return whether the credential of this name may be sent to this place."""
+        """Return whether this host may receive the credential of this name."""
         hosts = self._unbound if self._table is None else self._table.get(reference)
         return hosts is not None and hosts.contains(host)

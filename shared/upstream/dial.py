@@ -1,7 +1,7 @@
-"""Where a server listens and how to reach it: the only place that decides what may be dialled.
+"""The target of a connection to a server; the only module that decides which addresses are allowed.
 
-What an operator wrote into the configuration is trusted. What an event brought is not: its host must be on the
-allow-list, its addresses are resolved and checked here, once, and the connection goes to those and no others.
+Entries of the operator's configuration are trusted. Endpoints of events are not: the host must be on the
+allow-list. Its addresses are resolved and checked once, and the connection uses only these addresses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shared.upstream.hosts import AllowList, Resolver, resolve
 
 @dataclass(frozen=True, slots=True)
 class StdioTarget:
-    """A server that is a child process. It sees a minimal environment and, on top of it, `env`."""
+    """A server that is a child process, with a minimal environment and `env`."""
 
     command: str
     args: tuple[str, ...] = field(default=(), repr=False)
@@ -29,7 +29,7 @@ class StdioTarget:
 
 @dataclass(frozen=True, slots=True)
 class HttpTarget:
-    """A server behind a URL. `addresses`, when given, are the only ones that are connected to, tried in order."""
+    """A server behind a URL. Connections use only `addresses`, if given, in their order."""
 
     url: str = field(repr=False)
     transport: Literal["streamable-http", "sse"] = "streamable-http"
@@ -41,17 +41,17 @@ Target = StdioTarget | HttpTarget
 
 
 class OperatorServers(Protocol):
-    """The operator's own servers, as they are now: a mapping, or a file that may change."""
+    """The operator's current servers: a mapping, or a file that may change."""
 
     def get(self, server_id: str, /) -> Target | None:
-        """Return how a server is reached, None when it is not the operator's own."""
+        """Return the target of a server, None if it is not the operator's."""
         ...
 
 
 class Dialler:
-    """Turns a server's id and endpoint into a target that may be connected to.
+    """Returns allowed targets for server ids and endpoints.
 
-    `allowed_hosts` are where events may point to, as of `Hosts`; `credential_hosts` is the table of `Bound`.
+    `allowed_hosts` are the hosts allowed in events; `credential_hosts` is the table of `CredentialPolicy`.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class Dialler:
         self._credentials = Credentials(credentials_dir, environ, CredentialPolicy(allowed_hosts, credential_hosts))
 
     def target(self, server_id: str, endpoint: Endpoint) -> Target:
-        """Return where and how to connect, looked up and checked now. Blocks while a host name is resolved.
+        """Return the target, resolved and checked now. Blocks while a host name is resolved.
 
         Raises:
             AddressForbidden: the endpoint is not the operator's own and not on the allow-list.
-            ServerAuthRequired: its `credential_ref` names no credential, or one that may not be sent there.
+            ServerAuthRequired: its `credential_ref` names no credential, or the host may not receive it.
             ServerUnreachable: its host name does not resolve.
         """
         if target := self._operator_servers.get(server_id):

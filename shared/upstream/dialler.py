@@ -1,4 +1,4 @@
-"""How a process reaches servers as its operator allows."""
+"""The dialler of a process, from its settings."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 def dialler_for(
     settings: Settings, environ: Mapping[str, str], operator_servers: OperatorServers | None = None
 ) -> Dialler:
-    """Return the dialler of these settings, with these servers of the operator's own or those of its file.
+    """Return the dialler of these settings, with the operator's servers given here or in `mcp.json`.
 
-    The file is asked each time, so that a changed command or header is used by the next connection.
+    The file is checked at each connection, so that the next connection uses a changed command or header.
     """
     if operator_servers is None:
         operator_servers = ConfigFile(settings.mcp_config, environ) if settings.mcp_config else {}

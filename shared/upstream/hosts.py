@@ -1,4 +1,4 @@
-"""Hosts and networks as an operator lists them, and what an event's URL leads to."""
+"""The operator's lists of hosts and networks, and the resolved host of an event's URL."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from shared.errors import AddressForbidden, ServerUnreachable
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Resolver = Callable[[str, int], list[str]]
-"""Returns the addresses of a host and port; raises OSError when there are none."""
+"""Returns the addresses of a host and port; raises OSError if the name does not resolve."""
 
-# Link-local ranges and the metadata services of clouds: they hand out credentials to whoever asks.
+# Link-local ranges and the metadata services of clouds, which return credentials to any local client.
 FORBIDDEN_NETWORKS: tuple[Network, ...] = tuple(
     ipaddress.ip_network(network)
     for network in (
@@ -35,14 +35,14 @@ _NAT64_LOCAL = ipaddress.IPv6Network("64:ff9b:1::/48")
 
 @dataclass(frozen=True, slots=True)
 class ResolvedHost:
-    """A host, and the addresses that it has now."""
+    """A host and its current addresses."""
 
     host: str
     addresses: tuple[Address, ...]
 
 
 def resolve(host: str, port: int) -> list[str]:
-    """Return the host's addresses as the C library sees them: `127.1` is an address to it.
+    """Return the host's addresses by the rules of the C library, which accepts `127.1`.
 
     Raises:
         OSError: the name does not resolve.
@@ -52,7 +52,7 @@ def resolve(host: str, port: int) -> list[str]:
 
 
 class Hosts:
-    """Host names, `*.example.org`, networks in CIDR notation and addresses, as they are listed; `*` is any host."""
+    """A list of host names, `*.example.org`, networks in CIDR notation and addresses; `*` is any host."""
 
     def __init__(self, listed: Collection[str]) -> None:
         self._any = "*" in listed
@@ -60,28 +60,28 @@ class Hosts:
         self._names = tuple(entry.lower() for entry in listed if entry != "*" and not _network(entry))
 
     def lists_name(self, host: str) -> bool:
-        """Return whether a host is listed, wherever it leads."""
+        """Return whether the host's name is listed; its addresses do not matter."""
         return self._any or any(fnmatch.fnmatchcase(host, name) for name in self._names)
 
     def contains(self, host: ResolvedHost) -> bool:
-        """Return whether the host is listed, or every address that it has."""
+        """Return whether the host's name or each of its addresses is listed."""
         return self.lists_name(host.host) or all(
             _is_in(form, self._networks) for address in host.addresses for form in _forms(address)
         )
 
 
 class AllowList:
-    """The hosts and networks that an event may point to."""
+    """The hosts and networks allowed in events."""
 
     def __init__(self, allowed: Collection[str], resolve: Resolver) -> None:
         self._resolve = resolve
         self._allowed = Hosts(allowed)
 
     def check(self, server_id: str, url: str) -> ResolvedHost:
-        """Return where the URL leads now: to allowed addresses alone.
+        """Return the host of the URL with its current addresses, all of them allowed.
 
         Raises:
-            AddressForbidden: the URL is malformed, carries credentials, or leads outside the list.
+            AddressForbidden: the URL is malformed, contains credentials, or resolves to a forbidden address.
             ServerUnreachable: the name of an allowed host does not resolve.
         """
         host, port = _host_and_port(server_id, url)
@@ -112,7 +112,7 @@ def _network(entry: str) -> Network | None:
 
 
 def _host_and_port(server_id: str, url: str) -> tuple[str, int]:
-    # other parsers read a backslash, white space or a non-ASCII dot differently: no room for two opinions
+    # other parsers treat a backslash, white space or a non-ASCII dot differently
     if not (url.isascii() and url.isprintable()) or any(sign in url for sign in "\\ "):
         raise AddressForbidden(server_id, "the URL holds characters that do not belong into one")
     try:
@@ -132,7 +132,7 @@ def _host(server_id: str, parts: SplitResult) -> str:
 
 
 def _forms(address: Address) -> list[Address]:
-    """Return what a packet to this address may arrive at: itself, or the IPv4 address wrapped in it as well."""
+    """Return the address and, for an IPv6 address that embeds an IPv4 address, that address too."""
     if isinstance(address, ipaddress.IPv4Address):
         return [address]
     if address.ipv4_mapped:
@@ -150,7 +150,7 @@ def _is_in(address: Address, networks: tuple[Network, ...]) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether this is a loopback address, or the name of one; other names are not looked up."""
+    """Return whether this is a loopback address or `localhost`; other names are not resolved."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

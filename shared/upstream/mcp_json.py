@@ -3,9 +3,9 @@
     {"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]},
                     "docs": {"url": "https://example.org/mcp", "headers": {"Authorization": "Bearer ${DOCS_TOKEN}"}}}}
 
-VS Code writes `servers` for `mcpServers`, and comments. `${VAR}`, `${VAR:-default}` and `${env:VAR}` are replaced from
-the environment. An entry may carry `groups` and `labels` of ours; `disabled: true` leaves it out.
-It is the only place that a command comes from: no event can carry one.
+VS Code uses `servers` instead of `mcpServers`, and comments. `${VAR}`, `${VAR:-default}` and `${env:VAR}` are replaced
+from the environment. An entry may have `groups` and `labels` for Toolscale; `disabled: true` skips it.
+This file is the only source of commands: an event cannot contain a command.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StringConstrain
 from shared.errors import ConfigInvalid
 from shared.events import Group, Label, ServerAnnouncement, ServerUp
 from shared.upstream.dial import HttpTarget, StdioTarget, Target
+from shared.validation import first_problem
 
 SOURCE = "toolscale/mcp.json"
 
 SERVERS_KEYS = ("mcpServers", "servers")
-"""What the object of servers is called: by Claude and Cursor, and by VS Code."""
+"""The key of the servers: for Claude and Cursor, and for VS Code."""
 
 _VARIABLE = re.compile(r"\$\{(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
 _ANY_LIST = TypeAdapter(list[Any])
@@ -37,9 +38,9 @@ _LEFTOVER = re.compile(r"\$\{[^}]*\}")
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The usable servers of a file, where to dial them, and what is wrong with the others.
+    """The valid servers of a file with their targets, and the problems of the others.
 
-    `named` holds the ids of all servers that should run, those with a problem too.
+    `named` contains the ids of all servers that should run, also those with a problem.
     """
 
     announcements: tuple[ServerAnnouncement, ...] = ()
@@ -53,7 +54,7 @@ class Config:
 
 
 class Entry(BaseModel):
-    """One server as the file describes it; keys that only a client understands are ignored."""
+    """One server of the file; keys for clients only are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -71,7 +72,7 @@ class Entry(BaseModel):
 
 
 def read_config(path: Path, environ: Mapping[str, str]) -> Config:
-    """Return the servers of an `mcp.json`; one bad entry is listed in `problems` and does not cost the others.
+    """Return the servers of an `mcp.json`; an invalid entry is listed in `problems` and does not affect the others.
 
     Raises:
         ConfigInvalid: the file cannot be read, is not JSON, or has neither `mcpServers` nor `servers`.
@@ -81,7 +82,7 @@ def read_config(path: Path, environ: Mapping[str, str]) -> Config:
     problems: list[str] = []
     named: set[str] = set()
     for name, raw in _entries(path).items():
-        if is_disabled(raw):  # before anything is expanded: what is not set does not matter then
+        if is_disabled(raw):  # checked before variables are expanded, since a disabled entry may lack them
             continue
         named.add(server_id(name))
         try:
@@ -96,26 +97,26 @@ def read_config(path: Path, environ: Mapping[str, str]) -> Config:
 
 
 def read_entry(name: str, raw: object, environ: Mapping[str, str]) -> tuple[ServerAnnouncement, Target]:
-    """Return what a server is announced with and where it is dialled.
+    """Return the announcement and the target of a server.
 
     Raises:
-        ConfigInvalid: the entry cannot be used; the message begins with the server and quotes no value.
+        ConfigInvalid: the entry is invalid; the message begins with the server and quotes no value.
     """
     try:
         entry = Entry.model_validate(_expand(raw, environ, name))
-        written = str(_says(raw, "url") or _says(raw, "serverUrl"))
+        written = str(_value_of(raw, "url") or _value_of(raw, "serverUrl"))
         return _server(server_id(name), entry, _shown(entry.url, written))
     except ValidationError as error:
-        raise ConfigInvalid(f"{name}: {_first(error)}") from error
+        raise ConfigInvalid(f"{name}: {first_problem(error, 'entry')}") from error
 
 
 def is_disabled(raw: object) -> bool:
-    """Return whether an entry says of itself that it is not to be used."""
-    return _says(raw, "disabled") is True
+    """Return whether an entry has `disabled: true`."""
+    return _value_of(raw, "disabled") is True
 
 
 def variables_of(raw: object) -> frozenset[str]:
-    """Return the environment variables without which an entry cannot be used: those that have no default in it."""
+    """Return the environment variables that an entry requires: those without a default."""
     if isinstance(raw, str):
         return frozenset(match["name"] for match in _VARIABLE.finditer(raw) if match["default"] is None)
     if isinstance(raw, list):
@@ -126,7 +127,7 @@ def variables_of(raw: object) -> frozenset[str]:
 
 
 def server_id(name: str) -> str:
-    """Return the id of a configured server: its name, with `-` for what an id cannot hold."""
+    """Return the id of a configured server: its name, with `-` for characters that are invalid in an id."""
     return re.sub(r"[^A-Za-z0-9._/@-]+", "-", name).strip("-._/@") or "server"
 
 
@@ -157,12 +158,12 @@ def read_document(path: Path) -> dict[str, Any]:
 
 def _parse(text: str) -> object:
     try:
-        return json.loads(text)  # json5 took 3 s for 129 KB, and the state of a client may have megabytes
+        return json.loads(text)  # json5 took 3 s for 129 KB, and a client's file may have megabytes
     except ValueError:
         return json5.loads(text)
 
 
-def _says(raw: object, key: str) -> object:
+def _value_of(raw: object, key: str) -> object:
     return cast("dict[str, object]", raw).get(key) if isinstance(raw, dict) else None
 
 
@@ -181,9 +182,9 @@ def _server(server_id: str, entry: Entry, shown: str | None) -> tuple[ServerAnno
 
 
 def _shown(url: str | None, written: str) -> str | None:
-    """Return what events and records may show of a URL: no user, password or query, for they may hold secrets.
+    """Return a URL for events and records, without user, password and query, which may contain secrets.
 
-    Nor a path with a variable in it, as it is `written` in the file.
+    A path with a variable, as `written` in the file, is removed too.
     """
     if url is None:
         return None
@@ -215,8 +216,3 @@ def _expand_text(text: str, environ: Mapping[str, str], server: str) -> str:
     if leftover := _LEFTOVER.search(_VARIABLE.sub("", text)):
         raise ConfigInvalid(f"{server}: {leftover.group()} is not supported; use ${{VAR}} and the environment")
     return expanded
-
-
-def _first(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'entry'}: {first['msg']}"

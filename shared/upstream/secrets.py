@@ -1,4 +1,4 @@
-"""What no message about a server may hold: the credentials it was given, wherever they were put."""
+"""The credentials of a target, which messages about the server must not contain."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 from shared.upstream.dial import HttpTarget, StdioTarget, Target
 
 SHORTEST = 8
-"""Characters below which a value is no credential; hiding it would only make messages unreadable."""
+"""Minimum characters of a credential; hiding shorter values would make messages unreadable."""
 
 _PATH = re.compile(r"(~|\.{1,2})?/[^\s:]*")
 _PLAIN_NAME = re.compile(r"@?[a-z]+([-_./@][a-z]+)*")
@@ -19,7 +19,7 @@ _PLAIN_NAME = re.compile(r"@?[a-z]+([-_./@][a-z]+)*")
 def secrets_of(target: Target) -> tuple[str, ...]:
     """Return the credentials among the target's headers, variables, arguments and URLs, the longest first."""
     values = _in_http(target) if isinstance(target, HttpTarget) else _in_stdio(target)
-    parts = {part for value in values for part in (value, value.rpartition(" ")[2])}  # with and without its `Bearer`
+    parts = {part for value in values for part in (value, value.rpartition(" ")[2])}  # with and without `Bearer`
     return tuple(sorted((part for part in parts if len(part) >= SHORTEST), key=len, reverse=True))
 
 
@@ -37,7 +37,7 @@ def _in_stdio(target: StdioTarget) -> Iterator[str]:
 
 
 def _in_words(words: Iterable[str]) -> Iterator[str]:
-    """Yield what may be a credential: what a long option is given, and whatever is not a plain name."""
+    """Yield possible credentials: the values of long options, and words that are not plain names."""
     for before, word in pairwise(("", *words)):
         if word.startswith("-"):
             yield word.partition("=")[2]
@@ -49,7 +49,7 @@ def _in_url(text: str) -> Iterator[str]:
     try:
         parts = urlsplit(text)
     except ValueError:
-        return  # it is none
+        return  # not a URL
     if parts.scheme and parts.netloc:
         yield from (value for _, value in parse_qsl(parts.query))
         yield from (parts.username or "", parts.password or "")

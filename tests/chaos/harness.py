@@ -108,7 +108,6 @@ class Chaos:
             "TOOLSCALE_LISTING_TIMEOUT_S": "2",
             "TOOLSCALE_RESYNC_INTERVAL_S": str(self._plan.resync_s),
             "TOOLSCALE_WORKER_CONCURRENCY": "16",
-            "TOOLSCALE_EMBEDDING_THREADS": "1",
             "TOOLSCALE_PORT": str(self._port),
         }
 

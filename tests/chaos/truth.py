@@ -9,12 +9,13 @@ from pathlib import Path
 from mcp_types import Tool
 
 from shared.catalog import ENCODINGS, Encoding, IndexedTool, Scope, Status, ToolDefinition, digest, point_id
-from shared.index import open_index
 from shared.index.contract import ToolIndex
 from shared.settings import load_settings
-from shared.text.embedding import BUNDLED_DIMENSION, BUNDLED_MODEL
+from shared.text import BUNDLED_MODEL
+from shared.text.embedding import BUNDLED_DIMENSION
 from shared.text.tokens import counters
 from tests.chaos.fleet import Fleet, Scripted
+from tests.support.indexes import open_index
 
 DECLARED_NAME = "scripted"
 STATUSES: tuple[Status, ...] = ("running", "stopped", "quarantined")

@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shared.catalog import ENCODINGS, Encoding, IndexedTool, Scope, Status, TokenSum
-from shared.index.edge.engine import open_edge
 from shared.index.tool_index import QdrantIndex
 from tests.support.fakes import DIMENSION, asking, closest, embedded, make_tool
+from tests.support.indexes import open_edge
 from tests.support.profiles import examples
 
 SERVERS, GROUPS = ("a", "b", "c"), ("x", "y", "z")

@@ -66,7 +66,7 @@ class Producer:
 def open_events_api(recorder: EventRecorder, metrics: WorkerMetrics | None = None) -> Generator[Producer]:
     """Serve the door until the block ends, with these metrics."""
     port = free_port()
-    app = events_api_app(recorder, TOKEN, LIMIT, metrics or WorkerMetrics())
+    app = events_api_app(recorder, TOKEN, metrics or WorkerMetrics(), max_body_bytes=LIMIT)
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None, access_log=False))
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from shared.index.contract import SERVERS_COLLECTION, TOOLSETS_COLLECTION, ToolIndex
 from tests.support.fakes import DIMENSION, FakeIndex
+from tests.support.indexes import index_on, open_edge
 
 QDRANT_URL = os.environ.get("QDRANT_URL")
 ENGINES = ("fake", "edge", "local", *(["server"] if QDRANT_URL else []))
@@ -31,17 +32,15 @@ def _fake(_directory: Path) -> ToolIndex:
 
 
 def _edge(directory: Path) -> ToolIndex:
-    from shared.index.edge.engine import open_edge
-
     return open_edge(directory, "tools", DIMENSION)
 
 
 def _local(_directory: Path) -> ToolIndex:
     from qdrant_client import QdrantClient  # noqa: TID251  # the adapter under test takes a client
 
-    from shared.index.server.engine import index_on
+    from shared.index.server.engine import ServerEngine
 
-    return index_on(QdrantClient(":memory:"), "tools", DIMENSION)
+    return index_on(ServerEngine(QdrantClient(":memory:")), "tools", DIMENSION)
 
 
 _MADE = {"fake": _fake, "edge": _edge, "local": _local}
@@ -51,12 +50,12 @@ _MADE = {"fake": _fake, "edge": _edge, "local": _local}
 def _on_server() -> Generator[ToolIndex]:
     from qdrant_client import QdrantClient  # noqa: TID251  # the adapter under test takes a client
 
-    from shared.index.server.engine import index_on
+    from shared.index.server.engine import ServerEngine
 
     client = QdrantClient(url=QDRANT_URL, api_key=os.environ.get("QDRANT_API_KEY"), check_compatibility=False)
     prefix = f"test-{uuid.uuid4().hex[:12]}-"
     try:
-        yield index_on(client, "tools", DIMENSION, prefix)
+        yield index_on(ServerEngine(client, prefix), "tools", DIMENSION)
     finally:
         for name in ("tools", SERVERS_COLLECTION, TOOLSETS_COLLECTION):
             client.delete_collection(prefix + name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,14 +10,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def quick_run(benchmark: str, output: Path, *options: str) -> None:
-    """Run `python -m benchmarks.<benchmark> --quick`, which leaves its record in `output`; fail where it fails.
-
-    Looks at one server follow each other at once: how far apart they are otherwise is the product's, and long.
-    """
+    """Run `python -m benchmarks.<benchmark> --quick`, which leaves its record in `output`; fail where it fails."""
     ran = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{benchmark}", "--quick", "--output", str(output), *options],
         cwd=ROOT,
-        env={**os.environ, "TOOLSCALE_LOOK_SPACING_S": "0"},
         capture_output=True,
         text=True,
         timeout=280,

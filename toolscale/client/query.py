@@ -67,7 +67,7 @@ def open_query_client(settings: Settings, url: str | None = None, token: str | N
 @contextmanager
 def _own_service(settings: Settings) -> Generator[Server[Any]]:
     """Open the index and yield the service over it; the first query that needs the model loads it."""
-    versions = open_index_versions(settings, FastEmbedder(settings.embedding_model, settings.embedding_threads))
+    versions = open_index_versions(settings, FastEmbedder(settings.embedding_model))
     with closing(versions.store):
         versions.ensure_own_version()
         active, _ = versions.current()

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from shared.settings import Settings
 from toolscale.client.emit import EmitResult
-from workers.intents import open_intents
+from workers.intents import MIN_INTERVAL_S, open_intents
 from workers.intents.store import Intent, IntentStore
 
 Result = Literal["listed", "stopped", "failed", "waiting"]
@@ -50,7 +50,7 @@ class ReconcileResult(BaseModel):
 
 def patience_s(settings: Settings) -> float:
     """Return the timeout without any result, in seconds: it covers a slow server and one redelivery."""
-    return settings.listing_timeout_s + settings.redeliver_after_s + settings.look_spacing_s + WORK_S
+    return settings.listing_timeout_s + settings.redeliver_after_s + MIN_INTERVAL_S + WORK_S
 
 
 def wait(settings: Settings, emitted: Sequence[EmitResult]) -> Iterator[ReconcileResult]:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from shared.catalog import ENCODINGS
 from shared.errors import AssetInvalid, ConfigInvalid, CountFailed, ModelUnavailable
 from shared.settings import Settings
-from shared.text.embedding import BUNDLED_MODEL, FastEmbedder
+from shared.text import BUNDLED_MODEL
+from shared.text.embedding import FastEmbedder
 from shared.text.tokens import counter
 from toolscale.doctor.finding import Finding, ok, problem
 
@@ -18,7 +19,7 @@ def check_model(settings: Settings) -> Iterator[Finding]:
     """Check that the model embeds a text."""
     model = settings.embedding_model
     try:
-        dimension = len(FastEmbedder(model, settings.embedding_threads).query("ready"))
+        dimension = len(FastEmbedder(model).query("ready"))
     except (ModelUnavailable, ConfigInvalid) as error:
         fetched = "check the connection to the model hub, or set TOOLSCALE_EMBEDDING_MODEL to another model"
         yield problem("model", str(error), _INSTALL_AGAIN if model == BUNDLED_MODEL else fetched)

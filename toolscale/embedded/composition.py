@@ -89,7 +89,7 @@ class Embedded:
         """
         announce_again(self.deps.intents, self.emit)
         follower = ConfigReconciler(ConfigFile(path, os.environ), self.deps.intents, self.emit, self.sources)
-        return config_reconciled(follower, self.settings.config_poll_s)
+        return config_reconciled(follower)
 
 
 @contextmanager

@@ -147,10 +147,10 @@ def _events_routes(embedded: Embedded) -> Generator[list[Route]]:
     if settings.events_token is None:
         yield []
         return
-    token, limit, metrics = settings.events_token, settings.events_max_body_bytes, embedded.deps.metrics
+    token, metrics = settings.events_token, embedded.deps.metrics
     enqueue, due_in_s = embedded.enqueue, settings.redeliver_after_s
     with closing(EventRecorder(embedded.deps.intents, enqueue, due_in_s=due_in_s, count=metrics.event)) as recorder:
-        yield [events_route(recorder, token=token, max_body_bytes=limit, on_response=metrics.events_response)]
+        yield [events_route(recorder, token=token, on_response=metrics.events_response)]
 
 
 def connection_help(url: str, settings: Settings) -> str:

@@ -18,6 +18,8 @@ from kombu.exceptions import DecodeError
 from kombu.serialization import loads
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
 
+from shared.validation import first_invalid
+
 MAX_DEPTH = 100
 _YEARS = range(1970, 2101)
 
@@ -181,9 +183,9 @@ def _validated(model: type[M], raw: object, at: str = "") -> M:
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        field = ".".join(filter(None, (at, *map(str, first["loc"]))))
-        raise MessageRefused(f"{field or 'message'}: {first['msg'].removeprefix('Value error, ')}") from error
+        path, reason = first_invalid(error)
+        field = ".".join(filter(None, (at, *map(str, path))))
+        raise MessageRefused(f"{field or 'message'}: {reason}") from error
 
 
 def _refuse_depth(value: object, field: str) -> None:

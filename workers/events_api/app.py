@@ -19,7 +19,7 @@ from shared.observability.logging import configure_logging
 from shared.observability.tracing import configure_tracing
 from workers.enqueue import broker_enqueue, enqueue_in_background
 from workers.events_api.recorder import EventRecorder
-from workers.events_api.routes import EVENTS_PATH, events_route, metrics_route
+from workers.events_api.routes import EVENTS_PATH, MAX_BODY_BYTES, events_route, metrics_route
 from workers.intents import open_intents
 from workers.metrics import BacklogGauges, WorkerMetrics
 
@@ -48,9 +48,8 @@ def serve(settings: Settings) -> None:
         _bind(settings.events_host, settings.events_port) as listener,
         recording(settings, metrics) as recorder,
     ):
-        limit, is_open = settings.events_max_body_bytes, settings.metrics_public
         config = uvicorn.Config(
-            events_api_app(recorder, token, limit, metrics, metrics_public=is_open),
+            events_api_app(recorder, token, metrics, metrics_public=settings.metrics_public),
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=GRACE_S,
@@ -74,7 +73,12 @@ def required_token(settings: Settings) -> str:
 
 
 def events_api_app(
-    recorder: EventRecorder, token: str, max_body_bytes: int, metrics: WorkerMetrics, *, metrics_public: bool = False
+    recorder: EventRecorder,
+    token: str,
+    metrics: WorkerMetrics,
+    *,
+    metrics_public: bool = False,
+    max_body_bytes: int = MAX_BODY_BYTES,
 ) -> Starlette:
     """Return `/events` with `/healthz`, `/readyz` that tells whether the intent store answers, and `/metrics`.
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from workers.events_api.recorder import EventRecorder
 
 EVENTS_PATH = "/events"
+# A batch of about 2,000 events; more would delay the events of other producers.
+MAX_BODY_BYTES = 1 << 20
 # A producer that sends its body more slowly than this is cut off.
 BODY_WITHIN_S = 10.0
 
@@ -32,7 +34,11 @@ MIXED = 207
 
 
 def events_route(
-    recorder: EventRecorder, *, token: str, max_body_bytes: int, on_response: Callable[[int], None] = lambda _: None
+    recorder: EventRecorder,
+    *,
+    token: str,
+    max_body_bytes: int = MAX_BODY_BYTES,
+    on_response: Callable[[int], None] = lambda _: None,
 ) -> Route:
     """Return the route that records events for whoever holds the token; `answered` is told each answer's status."""
 

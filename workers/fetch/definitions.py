@@ -14,8 +14,8 @@ from pydantic_core import to_json
 
 from shared.catalog import RejectedTool, ToolDefinition
 from shared.errors import ListingTooLarge
-from shared.upstream.transport.errors import first_problem
 from shared.upstream.transport.json_size import MAX_TOOL_NODES, holds_more_values
+from shared.validation import first_problem
 
 if TYPE_CHECKING:
     from workers.fetch.fetch import Limits

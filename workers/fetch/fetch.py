@@ -34,6 +34,7 @@ class Limits:
     """
 
     timeout_s: float = 30.0
+    # The largest servers seen offer hundreds of tools in pages of tens, a tool of some KiB; a hostile one has no end.
     max_tools: int = 10_000
     max_pages: int = 1_000
     max_message_bytes: int = 4 << 20

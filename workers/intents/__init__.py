@@ -10,16 +10,17 @@ from workers.intents.transitions import RetryPolicy
 if TYPE_CHECKING:
     from shared.settings import Settings
 
+# A server that reports changes all the time costs at most six reconciliations a minute.
+MIN_INTERVAL_S = 10.0
+
 
 def open_intents(settings: Settings) -> IntentStore:
     """Open the intent store: Redis where REDIS_URL is set, else a file in the data directory."""
-    policy = RetryPolicy(
-        settings.redeliver_after_s, settings.retry_max_s, settings.resync_interval_s, settings.look_spacing_s
-    )
+    policy = RetryPolicy(settings.redeliver_after_s, settings.retry_max_s, settings.resync_interval_s, MIN_INTERVAL_S)
     if settings.redis_url:
         from workers.intents.redis_store import RedisIntents, connect  # noqa: PLC0415
 
-        return RedisIntents(connect(settings.redis_url), policy, settings.lease_s, settings.dead_letter_limit)
+        return RedisIntents(connect(settings.redis_url), policy, settings.lease_s)
     from workers.intents.sqlite_store import SqliteIntents  # noqa: PLC0415
 
-    return SqliteIntents(settings.data_dir / "intents.sqlite3", policy, settings.dead_letter_limit)
+    return SqliteIntents(settings.data_dir / "intents.sqlite3", policy)

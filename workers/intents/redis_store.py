@@ -14,7 +14,7 @@ from redis.lock import Lock
 from shared.errors import IntentsUnavailable, LeaseHeld
 from workers.intents.base import Change, StoredIntents, readable
 from workers.intents.redis_claims import RedisClaims
-from workers.intents.store import LETTER_CHARACTERS, Backlog, DeadLetter, Intent, Lease
+from workers.intents.store import DEAD_LETTER_LIMIT, LETTER_CHARACTERS, Backlog, DeadLetter, Intent, Lease
 from workers.intents.transitions import RetryPolicy
 
 SERVERS = "toolscale:servers"
@@ -59,7 +59,11 @@ class RedisIntents(StoredIntents):
     """An IntentStore shared by any number of producers and workers."""
 
     def __init__(
-        self, client: redis.Redis, policy: RetryPolicy, lease_s: float = 10.0, dead_letter_limit: int = 10_000
+        self,
+        client: redis.Redis,
+        policy: RetryPolicy,
+        lease_s: float = 10.0,
+        dead_letter_limit: int = DEAD_LETTER_LIMIT,
     ) -> None:
         super().__init__(policy)
         self._redis = client

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from shared.errors import IntentsUnavailable, LeaseHeld
 from workers.intents.base import Change, StoredIntents, readable
-from workers.intents.store import LETTER_CHARACTERS, Backlog, DeadLetter, Intent, Lease
+from workers.intents.store import DEAD_LETTER_LIMIT, LETTER_CHARACTERS, Backlog, DeadLetter, Intent, Lease
 from workers.intents.transitions import RetryPolicy
 
 _SCHEMA = """
@@ -31,7 +31,11 @@ class SqliteIntents(StoredIntents):
     """An IntentStore in one file. Leases hold within this process, the only one that reconciles."""
 
     def __init__(
-        self, path: Path, policy: RetryPolicy, dead_letter_limit: int = 10_000, clock: Callable[[], float] = time.time
+        self,
+        path: Path,
+        policy: RetryPolicy,
+        dead_letter_limit: int = DEAD_LETTER_LIMIT,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(policy)
         self._clock = clock

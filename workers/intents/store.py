@@ -85,6 +85,8 @@ class DeadLetter(BaseModel):
     body: str
 
 
+# At most 100 MB: enough to see a pattern, too few to fill a disk or Redis.
+DEAD_LETTER_LIMIT = 10_000
 LETTER_CHARACTERS = 10_000
 
 

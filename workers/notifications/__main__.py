@@ -12,6 +12,7 @@ import structlog
 from shared.errors import ToolscaleError
 from shared.observability.logging import configure_logging
 from shared.settings import Settings, load_settings
+from workers.notifications.supervisor import MAX_CONNECTIONS
 from workers.notifications.thread import SOURCE, listeners_running
 from workers.sources.process import source_process
 
@@ -44,7 +45,7 @@ def _listen(settings: Settings) -> None:
             settings, process.intents, process.emit, process.registry, beat=partial(process.beat, SOURCE)
         ),
     ):
-        _log.info("notifications_started", listen=settings.subscribe, most=settings.listen_max)
+        _log.info("notifications_started", listen=settings.subscribe, most=MAX_CONNECTIONS)
         threading.Event().wait()
 
 

@@ -30,6 +30,8 @@ from workers.notifications.metrics import NotificationMetrics
 from workers.sources.reconcile import Emit
 
 POLL_S = 2.0
+# Each connection takes a file descriptor and some memory; the resync finds changes of the other servers.
+MAX_CONNECTIONS = 1_000
 
 _log = structlog.get_logger()
 
@@ -54,7 +56,7 @@ class SubscriptionPolicy:
     configured: OperatorServers
     dialler: Dialler
     listen: Subscribe
-    max_connections: int
+    max_connections: int = MAX_CONNECTIONS
 
 
 class ListenerSupervisor:

@@ -57,4 +57,4 @@ def _subscription_policy(settings: Settings) -> SubscriptionPolicy:
 
     configured: OperatorServers = ConfigFile(settings.mcp_config, os.environ) if settings.mcp_config else {}
     dialler = dialler_for(settings, os.environ, configured)
-    return SubscriptionPolicy(configured, dialler, settings.subscribe, settings.listen_max)
+    return SubscriptionPolicy(configured, dialler, settings.subscribe)

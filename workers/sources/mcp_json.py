@@ -17,6 +17,8 @@ from workers.sources.metrics import SourceMetrics
 from workers.sources.reconcile import Emit, SourceReconciler, running
 
 RECHECK_S = 30.0
+# A poll reads the file's status only, and an edit should show while its author still watches.
+POLL_S = 1.0
 
 
 class ConfigReconciler:
@@ -74,7 +76,7 @@ class ConfigReconciler:
 
 
 @contextmanager
-def config_reconciled(reconciler: ConfigReconciler, interval_s: float) -> Generator[None]:
+def config_reconciled(reconciler: ConfigReconciler, interval_s: float = POLL_S) -> Generator[None]:
     """Follow the file until the block ends, in a thread; its first look is done when the block begins."""
     stopped = threading.Event()
 

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from shared.errors import EventInvalid, IntentsUnavailable, Retryable
 from shared.events import ServerAnnouncement
+from shared.validation import first_problem
 from workers.sources.metrics import SourceMetrics
 from workers.sources.reconcile import Running, SourceReconciler
 
@@ -164,8 +165,7 @@ class Announcements:
 
     def refuse(self, origin: str, error: ValidationError) -> None:
         """Report once that this makes no server."""
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        reason = f"{'.'.join(map(str, first['loc'])) or 'server'}: {first['msg']}"
+        reason = first_problem(error, "server")
         if (origin, reason) not in self._reported:
             self._reported.add((origin, reason))
             _log.warning("server_not_announced", origin=origin, reason=reason)

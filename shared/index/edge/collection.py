@@ -28,6 +28,7 @@ from qdrant_edge import (
 )
 from qdrant_edge import Point as EdgePoint
 from qdrant_edge import SparseVector as EdgeSparseVector
+from typing_extensions import override
 
 from shared.catalog import SparseVector
 from shared.index.edge.shard import Shard
@@ -42,6 +43,7 @@ from shared.index.points import (
     NoneOf,
     Payload,
     Point,
+    PointCollection,
     PointFilter,
     Scores,
     Vector,
@@ -50,7 +52,7 @@ from shared.index.points import (
 _SCHEMA = {"keyword": PayloadSchemaType.Keyword, "integer": PayloadSchemaType.Integer}
 
 
-class EdgeCollection:
+class EdgeCollection(PointCollection):
     """A PointCollection in one shard on disk. What a call has confirmed is there after a kill."""
 
     def __init__(self, path: Path, spec: CollectionSpec) -> None:
@@ -65,27 +67,27 @@ class EdgeCollection:
         with self._shard.opened() as shard:
             shard.optimize()  # frees the space of deleted points before the first search
 
+    @override
     def upsert(self, points: Sequence[Point]) -> None:
-        """Write these points."""
         self._update(UpdateOperation.upsert_points([_edge_point(point) for point in points]), len(points))
 
+    @override
     def delete(self, ids: Sequence[str]) -> None:
-        """Remove these points."""
         self._update(UpdateOperation.delete_points(list(ids)), len(ids))
 
+    @override
     def set_payload(self, payload: Payload, where: PointFilter) -> None:
-        """Set keys on matching points."""
         self._update(UpdateOperation.set_payload_by_filter(_filter(where), payload), 1)
 
+    @override
     def retrieve(self, ids: Sequence[str], keys: Sequence[str] | None = None) -> dict[str, Payload]:
-        """Return the points' payloads."""
         wanted = True if keys is None else list(keys)
         with self._shard.opened() as shard:
             found = shard.retrieve(list(ids), with_payload=wanted, with_vector=False)
         return {str(point.id): point.payload or {} for point in found}
 
+    @override
     def sample_by_value(self, key: str, values: Sequence[str], keys: Sequence[str]) -> dict[str, Point]:
-        """Return for each keyword one point that has it."""
         requests = [
             QueryRequest(1, filter=_filter((AnyOf(key, (value,)),)), with_payload=list(keys), with_vector=True)
             for value in values
@@ -94,37 +96,37 @@ class EdgeCollection:
             answers = shard.query_batch(QueryBatchRequest(requests))
         return {value: _point(found[0]) for value, found in zip(values, answers, strict=True) if found}
 
+    @override
     def query(self, vectors: Sequence[NamedVector], where: PointFilter, limit: int) -> list[Scores]:
-        """Return the closest matching points for each question."""
         only = _filter(where)
         requests = [QueryRequest(limit, query=_query(query), filter=only) for query in vectors]
         with self._shard.opened() as shard:
             answers = shard.query_batch(QueryBatchRequest(requests))
         return [{_id_of(cast("UUID", point.id).int): point.score for point in found} for found in answers]
 
+    @override
     def facet(self, key: str, where: PointFilter, limit: int) -> dict[int, int]:
-        """Return how many points have each value."""
         with self._shard.opened() as shard:
             response = shard.facet(FacetRequest(key, limit, exact=True, filter=_filter(where)))
         return {int(hit.value): hit.count for hit in response.hits}
 
+    @override
     def count(self, where: PointFilter) -> int:
-        """Return the number of matching points."""
         with self._shard.opened() as shard:
             return shard.count(CountRequest(exact=True, filter=_filter(where)))
 
+    @override
     def scroll(
         self, where: PointFilter, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
     ) -> tuple[list[Payload], str | None]:
-        """Return a page of points."""
         wanted = True if keys is None else list(keys)
         request = ScrollRequest(offset=offset, limit=limit, filter=_filter(where), with_payload=wanted)
         with self._shard.opened() as shard:
             records, following = shard.scroll(request)
         return [record.payload or {} for record in records], None if following is None else str(following)
 
+    @override
     def close(self) -> None:
-        """Flush and release the shard."""
         self._shard.close()
 
     def _update(self, operation: UpdateOperation, points: int) -> None:

@@ -8,33 +8,14 @@ import threading
 from contextlib import ExitStack
 from pathlib import Path
 
+from typing_extensions import override
+
 from shared.errors import ConfigInvalid, IndexLost
 from shared.index.edge.collection import EdgeCollection
-from shared.index.engine import SERVERS_SPEC, TOOLSETS_SPEC, CollectionSpec
-from shared.index.payload import TOOL_INDEXES, tool_vector_schema
-from shared.index.tool_index import FACET_LIMIT, QdrantIndex
+from shared.index.engine import CollectionSpec, Engine
 
 
-def open_edge(directory: Path, collection: str, dimension: int, facet_limit: int = FACET_LIMIT) -> QdrantIndex:
-    """Return the index kept below `directory`, created on first use.
-
-    Raises:
-        ConfigInvalid: another process uses the directory, or it cannot be created.
-    """
-    engine = EdgeEngine(directory)
-    with ExitStack() as opened:
-        opened.callback(engine.close)
-        # this one has the same name for every model, so two processes always meet here
-        engine.ensure(SERVERS_SPEC)
-        spec = CollectionSpec(collection, tool_vector_schema(dimension), TOOL_INDEXES)
-        engine.ensure(spec)
-        engine.ensure(TOOLSETS_SPEC)
-        opened.pop_all()
-    servers, toolsets = engine.collection(SERVERS_SPEC), engine.collection(TOOLSETS_SPEC)
-    return QdrantIndex(engine.collection(spec), servers, toolsets, facet_limit)
-
-
-class EdgeEngine:
+class EdgeEngine(Engine):
     """The collections below a directory; each is opened once, since only one holder can have it."""
 
     def __init__(self, directory: Path) -> None:
@@ -48,27 +29,28 @@ class EdgeEngine:
         self._open: dict[str, EdgeCollection] = {}
         self._opening = threading.Lock()
 
+    @override
     def ensure(self, spec: CollectionSpec) -> None:
-        """Open the collection, created on first use."""
         with self._opening:
             if spec.name not in self._open:
                 self._open[spec.name] = EdgeCollection(self._directory / spec.name, spec)
 
+    @override
     def collection(self, spec: CollectionSpec) -> EdgeCollection:
-        """Return the collection."""
         if not self.exists(spec.name):
             raise IndexLost(f"{self._directory / spec.name} is gone")
         self.ensure(spec)
         return self._open[spec.name]
 
+    @override
     def exists(self, name: str) -> bool:
-        """Return whether the collection is on disk."""
         return (self._directory / name).is_dir()
 
+    @override
     def names(self) -> list[str]:
-        """Return the collections on disk."""
         return sorted(path.name for path in self._directory.iterdir() if path.is_dir() and path.name[0] != ".")
 
+    @override
     def drop(self, name: str) -> None:
         """Remove the collection; renamed first, so that a crash leaves no half of it under its name."""
         with self._opening:
@@ -79,8 +61,8 @@ class EdgeEngine:
                 (self._directory / name).rename(doomed / name)
                 shutil.rmtree(doomed)
 
+    @override
     def close(self) -> None:
-        """Release every collection, also those after one that cannot be."""
         with self._opening, ExitStack() as closing:
             for opened in self._open.values():
                 closing.callback(opened.close)

@@ -11,13 +11,22 @@ from http import HTTPStatus
 from qdrant_client import QdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
+from typing_extensions import override
 
 from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
-from shared.index.engine import SERVERS_SPEC, TOOLSETS_SPEC, CollectionSpec
-from shared.index.payload import TOOL_INDEXES, tool_vector_schema
-from shared.index.points import AnyOf, Indexes, NamedVector, Payload, Point, PointFilter, Scores, VectorSchema
+from shared.index.engine import CollectionSpec, Engine
+from shared.index.points import (
+    AnyOf,
+    Indexes,
+    NamedVector,
+    Payload,
+    Point,
+    PointCollection,
+    PointFilter,
+    Scores,
+    VectorSchema,
+)
 from shared.index.server.points import filter_of, point_from, struct, struct_vector
-from shared.index.tool_index import QdrantIndex
 
 TIMEOUT_S = 30
 
@@ -31,36 +40,13 @@ _LOCALLY_GONE = re.compile(r"^Collection .* not found")
 _SCHEMA = {"keyword": models.PayloadSchemaType.KEYWORD, "integer": models.PayloadSchemaType.INTEGER}
 
 
-def open_server(url: str, api_key: str | None, collection: str, dimension: int) -> QdrantIndex:
-    """Return the index on the server at `url`; what is missing of its collections is created.
-
-    Raises:
-        IndexUnavailable: the server does not answer.
-        ConfigInvalid: the server refuses the key.
-    """
-    return index_on(connect(url, api_key), collection, dimension)
-
-
 def connect(url: str, api_key: str | None) -> QdrantClient:
     """Return a client of the server at `url`, which has not been asked anything yet."""
     # comparing versions would cost a request and only warn
     return QdrantClient(url=url, api_key=api_key, timeout=TIMEOUT_S, check_compatibility=False)
 
 
-def index_on(client: QdrantClient, collection: str, dimension: int, prefix: str = "") -> QdrantIndex:
-    """Return the index reached through this client; `prefix` begins the names of its collections.
-
-    A client in local mode, which is not thread-safe, is called by one thread at a time.
-    """
-    engine = ServerEngine(client, prefix)
-    spec = CollectionSpec(collection, tool_vector_schema(dimension), TOOL_INDEXES)
-    engine.ensure(spec)
-    engine.ensure(SERVERS_SPEC)
-    engine.ensure(TOOLSETS_SPEC)
-    return QdrantIndex(engine.collection(spec), engine.collection(SERVERS_SPEC), engine.collection(TOOLSETS_SPEC))
-
-
-class ServerEngine:
+class ServerEngine(Engine):
     """The collections of a server; `prefix` begins the names of all that are ours.
 
     A client in local mode, which is not thread-safe, is called by one thread at a time.
@@ -72,33 +58,34 @@ class ServerEngine:
         self._is_local = client.init_options["location"] == ":memory:"
         self._guard = threading.RLock() if self._is_local else nullcontext()
 
+    @override
     def ensure(self, spec: CollectionSpec) -> None:
-        """Create the collection and its payload indexes as far as they are missing."""
         indexes: Indexes = {} if self._is_local else spec.indexes  # local mode has none and warns of each
         self.collection(spec).ensure(spec.vectors, indexes)
 
+    @override
     def collection(self, spec: CollectionSpec) -> ServerCollection:
-        """Return the collection; nothing is asked of the server."""
         return ServerCollection(self._client, self._prefix + spec.name, self._guard)
 
+    @override
     def exists(self, name: str) -> bool:
-        """Return whether the server has the collection."""
         with _asking(self._guard, self._prefix + name):
             return self._client.collection_exists(self._prefix + name)
 
+    @override
     def names(self) -> list[str]:
         """Return the names of the server's collections that are ours, without the prefix."""
         with _asking(self._guard, "names"):
             found = [collection.name for collection in self._client.get_collections().collections]
         return sorted(name.removeprefix(self._prefix) for name in found if name.startswith(self._prefix))
 
+    @override
     def drop(self, name: str) -> None:
-        """Remove the collection."""
         with _asking(self._guard, self._prefix + name):
             self._client.delete_collection(self._prefix + name)
 
+    @override
     def close(self) -> None:
-        """Close the client."""
         with _asking(self._guard, "client"):
             self._client.close()
 
@@ -107,7 +94,7 @@ class ServerEngine:
 _IN_ORDER = models.WriteOrdering.STRONG
 
 
-class ServerCollection:
+class ServerCollection(PointCollection):
     """One collection of a server. `guard` is held around every call of the client."""
 
     def __init__(self, client: QdrantClient, name: str, guard: AbstractContextManager[object]) -> None:
@@ -124,6 +111,7 @@ class ServerCollection:
             for key in indexes.keys() - existing.keys():
                 self._client.create_payload_index(self._name, key, _SCHEMA[indexes[key]], wait=True)
 
+    @override
     def upsert(self, points: Sequence[Point]) -> None:
         """Write these points, a bounded batch at a time."""
         for batch in batches(points):
@@ -131,28 +119,28 @@ class ServerCollection:
                 structs = [struct(point) for point in batch]
                 _assert_done(self._client.upsert(self._name, structs, wait=True, ordering=_IN_ORDER))
 
+    @override
     def delete(self, ids: Sequence[str]) -> None:
-        """Remove these points."""
         if ids:
             with self._asking():
                 selected = models.PointIdsList(points=list(ids))
                 _assert_done(self._client.delete(self._name, selected, wait=True, ordering=_IN_ORDER))
 
+    @override
     def set_payload(self, payload: Payload, where: PointFilter) -> None:
-        """Set keys on matching points."""
         with self._asking():
             selected = filter_of(where)
             _assert_done(self._client.set_payload(self._name, payload, selected, wait=True, ordering=_IN_ORDER))
 
+    @override
     def retrieve(self, ids: Sequence[str], keys: Sequence[str] | None = None) -> dict[str, Payload]:
-        """Return the points' payloads."""
         wanted = True if keys is None else list(keys)
         with self._asking():
             found = self._client.retrieve(self._name, list(ids), with_payload=wanted)
         return {str(point.id): point.payload or {} for point in found}
 
+    @override
     def sample_by_value(self, key: str, values: Sequence[str], keys: Sequence[str]) -> dict[str, Point]:
-        """Return for each keyword one point that has it."""
         requests = [
             models.QueryRequest(
                 filter=filter_of((AnyOf(key, (value,)),)), limit=1, with_payload=list(keys), with_vector=True
@@ -164,8 +152,8 @@ class ServerCollection:
         found = {value: answer.points for value, answer in zip(values, answers, strict=True)}
         return {value: point_from(points[0]) for value, points in found.items() if points}
 
+    @override
     def query(self, vectors: Sequence[NamedVector], where: PointFilter, limit: int) -> list[Scores]:
-        """Return the closest matching points for each question."""
         only = filter_of(where)
         requests = [
             models.QueryRequest(query=struct_vector(query.vector), using=query.name, filter=only, limit=limit)
@@ -175,21 +163,21 @@ class ServerCollection:
             answers = self._client.query_batch_points(self._name, requests)
         return [{str(point.id): point.score for point in found.points} for found in answers]
 
+    @override
     def facet(self, key: str, where: PointFilter, limit: int) -> dict[int, int]:
-        """Return how many points have each value."""
         with self._asking():
             response = self._client.facet(self._name, key, filter_of(where), limit, exact=True)
         return {int(hit.value): hit.count for hit in response.hits}
 
+    @override
     def count(self, where: PointFilter) -> int:
-        """Return the number of matching points."""
         with self._asking():
             return self._client.count(self._name, filter_of(where), exact=True).count
 
+    @override
     def scroll(
         self, where: PointFilter, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
     ) -> tuple[list[Payload], str | None]:
-        """Return a page of points."""
         wanted = True if keys is None else list(keys)
         with self._asking():
             records, following = self._client.scroll(
@@ -197,6 +185,7 @@ class ServerCollection:
             )
         return [record.payload or {} for record in records], None if following is None else str(following)
 
+    @override
     def close(self) -> None:
         """Close the client, which both collections share."""
         with self._asking():

@@ -31,6 +31,7 @@ from shared.errors import (
 )
 from shared.upstream.transport.json_size import MAX_MESSAGE_NODES
 from shared.upstream.transport.session_state import SessionState
+from shared.validation import first_problem
 
 FOREIGN_ERRORS = (
     ExceptionGroup,
@@ -146,12 +147,6 @@ def _http_error(state: SessionState, error: httpx2.HTTPError | httpx2.InvalidURL
             return ProtocolViolation(server_id, words)
         case _:
             return ServerUnreachable(server_id, f"the connection broke: {words}")
-
-
-def first_problem(error: ValidationError) -> str:
-    """Return where and what the first thing wrong is, without the offending value."""
-    problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return ": ".join(filter(None, (".".join(map(str, problem["loc"])), problem["msg"])))
 
 
 def _stderr_tail(state: SessionState) -> str:

@@ -19,13 +19,13 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from shared.catalog import Endpoint, ServerRecord
-from shared.index import open_index
 from shared.settings import load_settings
 from shared.text.embedding import FastEmbedder
 from tests.integration.query.test_query_process import ROOT, environment, query_process, url_of
 from tests.support.calling import text_of, tool_of
 from tests.support.fakes import ingested
 from tests.support.hostile.processes import callable_stdio
+from tests.support.indexes import open_index
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]

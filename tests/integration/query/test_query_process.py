@@ -24,10 +24,10 @@ from query.server.listener import open_listener
 from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
 from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord
-from shared.index import open_index
 from shared.settings import load_settings
 from shared.text.embedding import FastEmbedder
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+from tests.support.indexes import open_index
 
 ROOT = Path(__file__).parents[3]
 QUESTION = {"tool_description": "what time is it in Tokyo?", "limit": 1}

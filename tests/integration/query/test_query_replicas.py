@@ -16,11 +16,11 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult, TextContent
 
-from shared.index import open_index
 from shared.settings import load_settings
 from shared.text.embedding import FastEmbedder
 from tests.integration.query.test_query_process import query_process, url_of
 from tests.support.fakes import ingested, make_tool
+from tests.support.indexes import open_index
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.redis]

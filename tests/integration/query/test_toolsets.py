@@ -21,11 +21,11 @@ from query.server.http import HttpServer
 from query.server.listener import open_listener
 from query.server.mcp import service_of
 from shared.catalog import Endpoint, ServerRecord
-from shared.index import open_index
 from shared.settings import load_settings
 from tests.support.calling import text_of, tool_of, upstreams_to
 from tests.support.fakes import DIMENSION, FakeEmbedder, ingested
 from tests.support.hostile.processes import callable_stdio
+from tests.support.indexes import open_index
 from tests.support.warm import run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]

@@ -14,13 +14,12 @@ import pytest
 
 from shared.catalog import Endpoint, Scope, ServerRecord, TokenSum
 from shared.errors import ConfigInvalid, IndexUnavailable
-from shared.index import open_index
 from shared.index.contract import SERVERS_COLLECTION, TOOLSETS_COLLECTION, collection_name
-from shared.index.edge.engine import open_edge
 from shared.index.edge.shard import FLUSH_EVERY
 from shared.index.tool_index import QdrantIndex
 from shared.settings import load_settings
 from tests.support.fakes import DIMENSION, asking, closest, embedded, make_tool, unit_vector
+from tests.support.indexes import open_edge, open_index
 
 ROOT = Path(__file__).parents[3]
 
@@ -29,7 +28,7 @@ import sys
 from itertools import count
 from pathlib import Path
 from shared.catalog import Endpoint, ServerRecord
-from shared.index.edge.engine import open_edge
+from tests.support.indexes import open_edge
 from tests.support.fakes import DIMENSION, embedded, make_tool
 
 index = open_edge(Path(sys.argv[1]), "tools", DIMENSION)
@@ -42,7 +41,7 @@ for i in count(1):
 HOLD_UNTIL_TOLD = """
 import sys
 from pathlib import Path
-from shared.index.edge.engine import open_edge
+from tests.support.indexes import open_edge
 
 index = open_edge(Path(sys.argv[1]), "tools", int(sys.argv[2]))
 print("open", flush=True)

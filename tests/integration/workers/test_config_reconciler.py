@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.support.hostile.scripted_http import Exchange, scripted_http
 from tests.support.processes import Composition
 from tests.support.waiting import eventually
 from toolscale.embedded.composition import Embedded, run_embedded
+from workers.sources.mcp_json import config_reconciled
 
 
 def replace(path: Path, **servers: dict[str, Any]) -> None:
@@ -37,8 +39,9 @@ def offers_its_key(exchange: Exchange) -> None:
 @pytest.mark.timeout(90)
 def test_servers_come_change_and_go_as_the_file_is_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDIS_URL", "")
+    monkeypatch.setattr("toolscale.embedded.composition.config_reconciled", partial(config_reconciled, interval_s=0.05))
     path = tmp_path / "mcp.json"
-    settings = load_settings(data_dir=tmp_path, mcp_config=path, config_poll_s=0.05, redeliver_after_s=0.5)
+    settings = load_settings(data_dir=tmp_path, mcp_config=path, redeliver_after_s=0.5)
     with scripted_http(offers_its_key) as server, run_embedded(settings) as embedded:
         entry = {"url": server.url, "headers": {"X-Key": "old"}}
         replace(path, a=entry)
@@ -61,7 +64,7 @@ def test_servers_come_change_and_go_as_the_file_is_edited(tmp_path: Path, monkey
 @pytest.mark.redis
 def test_a_running_worker_uses_a_changed_header_and_acts_on_a_new_entry(own_redis_url: str, tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
-    environment = {"TOOLSCALE_MCP_CONFIG": str(path), "TOOLSCALE_CONFIG_POLL_S": "0.1"}
+    environment = {"TOOLSCALE_MCP_CONFIG": str(path)}
     with scripted_http(offers_its_key) as server:
         entry = {"url": server.url, "headers": {"X-Key": "old"}}
         replace(path, a=entry)

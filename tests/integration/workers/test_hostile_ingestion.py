@@ -20,13 +20,13 @@ from shared.errors import (
     ServerTimeout,
     ServerUnreachable,
 )
-from shared.index.edge.engine import open_edge
 from shared.upstream.dial import HttpTarget
 from tests.support.builders import changed, up, write_path
 from tests.support.fakes import DIMENSION
 from tests.support.hostile import scripts
 from tests.support.hostile.messages import circular, crowded, endless, one_page, tool
 from tests.support.hostile.scripted_http import Exchange, ScriptedServer, scripted_http
+from tests.support.indexes import open_edge
 from workers.dependencies import Dependencies
 from workers.fetch.fetch import Limits, fetch_tools_blocking
 from workers.ingest import reconcile

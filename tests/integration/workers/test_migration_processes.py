@@ -15,7 +15,8 @@ from query.search.live_index import live_index
 from query.search.request import FindRequest
 from shared.catalog import Scope
 from shared.settings import Settings, load_settings
-from shared.text.embedding import BUNDLED_MODEL, bundled_model
+from shared.text import BUNDLED_MODEL
+from shared.text.embedding import bundled_model
 from shared.upstream.mcp_json import Config
 from tests.support.builders import definition, listing, up
 from tests.support.hostile.messages import one_page, tool

@@ -216,7 +216,7 @@ def test_a_worker_shows_how_it_follows_the_operators_file(monitored: Monitored, 
     followed, failed = (
         f'toolscale_source_lists_total{{result="{result}",source="toolscale/mcp.json"}}' for result in _RESULTS
     )
-    with monitored.worker(TOOLSCALE_MCP_CONFIG=str(config), TOOLSCALE_CONFIG_POLL_S="0.1") as worker:
+    with monitored.worker(TOOLSCALE_MCP_CONFIG=str(config)) as worker:
         eventually(lambda: scraped(monitored.url("/metrics")).get(followed), 20, what=worker.output())
         config.write_text("no JSON", encoding="utf-8")
         eventually(lambda: scraped(monitored.url("/metrics")).get(failed), 20, what=worker.output())

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shared.catalog import ENCODINGS, Encoding, Scope
-from shared.index.edge.engine import open_edge
 from shared.text.embedding import FastEmbedder
 from shared.text.tokens import Counter, counters
 from tests.support.builders import definition, listing, up
+from tests.support.indexes import open_edge
 from workers.dependencies import Dependencies
 from workers.ingest import reconcile
 from workers.intents.redis_store import RedisIntents, connect

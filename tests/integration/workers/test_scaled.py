@@ -18,19 +18,21 @@ import redis
 from celery import Celery
 
 from shared.catalog import Scope, point_id
-from shared.index import open_index
 from shared.settings import load_settings
-from shared.text.embedding import BUNDLED_DIMENSION, BUNDLED_MODEL
+from shared.text import BUNDLED_MODEL
+from shared.text.embedding import BUNDLED_DIMENSION
 from shared.text.tokens import counter
 from tests.support.builders import changed, up
 from tests.support.hostile.garbage import GARBAGE
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.processes import good_stdio
 from tests.support.hostile.scripted_http import Exchange, ScriptedServer, scripted_http
+from tests.support.indexes import open_index
 from tests.support.processes import Composition
 from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from tests.support.warm import run
+from workers.intents import MIN_INTERVAL_S
 from workers.intents.redis_store import RedisIntents, connect
 from workers.intents.transitions import RetryPolicy
 from workers.tasks import ACCEPT_EVENT
@@ -132,8 +134,6 @@ def test_tools_are_there_in_the_end_when_the_worker_is_killed_in_mid_task(
 def test_a_storm_costs_two_looks_at_once_and_the_third_comes_by_itself_in_its_time(
     composition: Composition, intents: RedisIntents, producer: Celery
 ) -> None:
-    spacing_s = 2
-    composition.extra_environment["TOOLSCALE_LOOK_SPACING_S"] = f"{spacing_s}"
     with gated("read_file") as (server, _, gate), composition.worker() as worker:  # no beat, so no sweep either
         gate.set()
         started = time.monotonic()
@@ -146,7 +146,7 @@ def test_a_storm_costs_two_looks_at_once_and_the_third_comes_by_itself_in_its_ti
 
         took_s = time.monotonic() - started
 
-    assert 2 <= server.methods.count("tools/list") <= 3 + took_s / spacing_s
+    assert 2 <= server.methods.count("tools/list") <= 3 + took_s / MIN_INTERVAL_S
 
 
 @pytest.mark.slow

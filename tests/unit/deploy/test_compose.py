@@ -28,6 +28,7 @@ from shared.settings import Settings
 from shared.upstream.mcp_json import read_config
 from tests.support.composed import COMPOSE, OURS, ROOT, SERVICES, filled_in, path
 from toolscale.app import app
+from workers.notifications.supervisor import MAX_CONNECTIONS
 
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 
@@ -142,7 +143,7 @@ def test_a_service_runs_as_the_images_user_or_as_who_may_read_the_operators_file
 def test_a_service_may_open_the_files_that_its_settings_ask_for(name: str) -> None:
     settings = Settings()
 
-    assert SERVICES[name]["ulimits"]["nofile"] > 4 * (settings.worker_concurrency + settings.listen_max)
+    assert SERVICES[name]["ulimits"]["nofile"] > 4 * (settings.worker_concurrency + MAX_CONNECTIONS)
 
 
 @each_service

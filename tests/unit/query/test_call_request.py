@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from query.calling.request import CallRequest
 from query.tools.call_tool import CALL_TOOL
-from query.tools.tool import first_problem
 from shared.text.tokens import counter
+from shared.validation import first_problem
 
 ARGUMENTS = {"timezone": "UTC"}
 

@@ -12,7 +12,6 @@ from cryptography.hazmat.primitives import serialization
 from jwt.utils import base64url_encode
 
 from query.auth.authentication import authentication_of
-from query.auth.claims import ClaimNames
 from query.auth.jwks import KEEP_FOR_S, MAX_BYTES, REFRESH_AFTER_S, RETRY_AFTER_S, RemoteKeys, key_source
 from query.auth.jwts import Expected, JwtTokens
 from query.caller import Caller
@@ -41,8 +40,8 @@ def written(path: Path, by: Issuer) -> Path:
     return path
 
 
-def accepting(jwks: Path, leeway_s: float = 30.0, **names: Any) -> JwtTokens:
-    return JwtTokens(Expected(ISSUER, AUDIENCE, ES256, leeway_s), key_source(str(jwks)), ClaimNames(**names))
+def accepting(jwks: Path, leeway_s: float = 30.0, admin_group: str | None = None) -> JwtTokens:
+    return JwtTokens(Expected(ISSUER, AUDIENCE, ES256, leeway_s), key_source(str(jwks)), admin_group)
 
 
 async def test_a_token_of_the_issuer_is_a_caller_with_what_its_claims_say(jwks: Path) -> None:
@@ -59,21 +58,13 @@ async def test_a_token_that_says_nothing_of_groups_or_permissions_gives_none(jwk
     assert (caller.groups, caller.permissions) == (frozenset(), frozenset())
 
 
-async def test_claims_are_read_by_the_names_of_the_settings(jwks: Path) -> None:
-    token = BY.token("first", **{"scp": ["catalog:read"], "https://example.org/teams": ["a"]})
-
-    caller = await accepting(jwks, scope="scp", groups="https://example.org/teams").caller(token)
-
-    assert (caller.groups, caller.permissions) == (frozenset("a"), frozenset({"catalog:read"}))
-
-
-@pytest.mark.parametrize(("unrestricted_group", "groups"), [("admins", None), (None, frozenset({"admins", "*"}))])
+@pytest.mark.parametrize(("admin_group", "groups"), [("admins", None), (None, frozenset({"admins", "*"}))])
 async def test_only_the_group_that_the_operator_named_sees_everything(
-    jwks: Path, unrestricted_group: str | None, groups: frozenset[str] | None
+    jwks: Path, admin_group: str | None, groups: frozenset[str] | None
 ) -> None:
     token = BY.token("first", groups=["admins", "*"])
 
-    caller = await accepting(jwks, unrestricted_group=unrestricted_group).caller(token)
+    caller = await accepting(jwks, admin_group=admin_group).caller(token)
 
     assert caller.groups == groups
 

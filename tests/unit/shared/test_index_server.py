@@ -14,7 +14,8 @@ import pytest
 from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
 from shared.index.engine import SERVERS_SPEC
 from shared.index.points import Point
-from shared.index.server.engine import BATCH_CHARACTERS, BATCH_POINTS, ServerEngine, batches, connect, open_server
+from shared.index.server.engine import BATCH_CHARACTERS, BATCH_POINTS, ServerEngine, batches, connect
+from tests.support.indexes import open_server
 
 Answer = Callable[[str, str], tuple[int, object]]
 """From method and path to status and result."""
@@ -53,20 +54,20 @@ def scripted_qdrant(answer: Answer, asked: list[str] | None = None) -> Generator
 
 
 def test_a_server_that_is_not_there_is_unavailable() -> None:
-    with pytest.raises(IndexUnavailable, match="tools"):
-        open_server("http://127.0.0.1:1", None, "tools", 4)
+    with pytest.raises(IndexUnavailable, match="servers"):
+        open_server("http://127.0.0.1:1", "tools", 4)
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_server_in_trouble_is_unavailable(status: int) -> None:
     with scripted_qdrant(lambda _method, _path: (status, None)) as url, pytest.raises(IndexUnavailable):
-        open_server(url, None, "tools", 4)
+        open_server(url, "tools", 4)
 
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_refused_key_needs_the_operator(status: int) -> None:
     with scripted_qdrant(lambda _method, _path: (status, None)) as url, pytest.raises(ConfigInvalid, match="API_KEY"):
-        open_server(url, None, "tools", 4)
+        open_server(url, "tools", 4)
 
 
 def test_a_collection_that_is_gone_is_lost_and_not_merely_unavailable() -> None:
@@ -93,7 +94,7 @@ def test_a_collection_that_another_worker_made_in_the_same_moment_is_used() -> N
         return 200, COLLECTION
 
     with scripted_qdrant(answer) as url:
-        open_server(url, None, "tools", 4).close()
+        open_server(url, "tools", 4).close()
 
     assert refused == {"/collections/tools", "/collections/servers", "/collections/toolsets"}
     assert indexed.count("/collections/tools/index") == 9
@@ -120,7 +121,7 @@ def test_a_collection_that_cannot_be_made_is_an_error() -> None:
         return (400, None) if method == "PUT" else (200, {"exists": False})
 
     with scripted_qdrant(answer) as url, pytest.raises(IndexUnavailable, match="400"):
-        open_server(url, None, "tools", 4)
+        open_server(url, "tools", 4)
 
 
 def test_a_request_is_bounded_in_points_and_in_characters() -> None:
