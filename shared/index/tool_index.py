@@ -60,11 +60,8 @@ class QdrantIndex:
         servers: PointCollection,
         toolsets: PointCollection,
         facet_limit: int = FACET_LIMIT,
-        mirrors: Sequence[PointCollection] = (),
     ) -> None:
-        """Read from and write to `tools`; what needs no vectors is written to `beside` as well, and there first."""
         self._tools = tools
-        self._all_tools = (*mirrors, tools)
         self._servers = servers
         self._toolsets = toolsets
         self._server_ids = ServerIdsOfPoints(tools)
@@ -76,9 +73,7 @@ class QdrantIndex:
 
     def delete(self, server_id: str, tool_names: Collection[str]) -> None:
         """Remove these tools of a server."""
-        points = [point_id(server_id, name) for name in tool_names]
-        for collection in self._all_tools:
-            collection.delete(points)
+        self._tools.delete([point_id(server_id, name) for name in tool_names])
 
     def features_by_digest(self, digests: Collection[str]) -> dict[str, ToolFeatures]:
         """Return what was made of these definitions."""
@@ -100,8 +95,7 @@ class QdrantIndex:
     def set_status_and_groups(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:
         """Set status and groups of a server's tools."""
         payload = {"status": status, "groups": sorted(groups)}
-        for collection in self._all_tools:
-            collection.set_payload(payload, (AnyOf("server_id", (server_id,)),))
+        self._tools.set_payload(payload, (AnyOf("server_id", (server_id,)),))
 
     def search(self, queries: Sequence[QueryVectors], scope: Scope, depth: int) -> list[Candidates]:
         """Return the candidates of each query."""
