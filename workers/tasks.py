@@ -85,7 +85,8 @@ class Tasks:
     def reconcile_server(self, server_id: str) -> None:
         """Look at one server and make the index equal to what it offers."""
         try:
-            self._metrics.reconcile(lambda: reconcile(server_id, self._dependencies()))
+            with self._metrics.reconcile() as done:
+                done(reconcile(server_id, self._dependencies()))
         except LeaseHeld:
             return  # the run that holds it looks again when it ends
         except ServerError:
