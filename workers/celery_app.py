@@ -77,7 +77,8 @@ class LazyDependencies:
             if self._opened is None:
                 self._opened = open_dependencies(self._settings, self.intents(), self._metrics)
                 with suppress(IndexUnavailable):  # the sweep does it too; here, before any look, it asks for fewer
-                    rebuild_if_lost(self._opened)
+                    if self._opened.versions:
+                        rebuild_if_lost(self._opened.versions, self._opened.intents)
             opened = self._opened
         if opened.rollout:
             opened.rollout.request_once()

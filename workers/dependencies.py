@@ -1,4 +1,4 @@
-"""What a look at a server works with, opened once per process and passed on as arguments."""
+"""The neighbours of the write path, opened once per process and passed as arguments."""
 
 from __future__ import annotations
 
@@ -6,39 +6,28 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
-import structlog
-
 from shared.catalog import Encoding, Listing
-from shared.errors import IndexUnavailable, ModelUnavailable
-from shared.index.contract import ToolIndex
+from shared.index.contract import IndexVersion, ToolIndex
 from shared.index.open_versions import IndexVersions, OpenVersion, active_index, open_index_versions
 from shared.settings import Settings
 from shared.slots import LargePayloadSlots
 from shared.text.embedding import Embedder, FastEmbedder, known_models
 from shared.text.tokens import Counter, counters
+from workers.indexing.failures import FailurePolicy
 from workers.intents.store import Intent, IntentStore
+from workers.maintenance.rollout import ModelRollout
 from workers.metrics import WorkerMetrics
-
-
-@dataclass(frozen=True, slots=True)
-class FailurePolicy:
-    """When a server that gives no list is given up: hidden after so many `looks`, stopped after so many seconds."""
-
-    quarantine_after: int = 5
-    # A day: a server that is down overnight or over a release comes back by itself.
-    give_up_after_s: float = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
     """The neighbours of the write path; `list_server` returns a complete listing or raises a ServerError.
 
-    `index` and `embedder` are of the edition in service. While `coming` is made to take over, it is written to as well.
-    `computing` is held while a look counts and embeds, so that those who list get the processor in between.
-    `turns` are for looks at large lists, from the first page to the last tool written.
+    `index` reads the active index version. `embedding_slots` is held while a reconciliation counts and embeds, so
+    that listings get the processor in between. `slots` are for large listings, from the first page to the last write.
     """
 
     intents: IntentStore
@@ -46,42 +35,34 @@ class Dependencies:
     embedder: Embedder
     counters: Mapping[Encoding, Counter]
     list_server: Callable[[Intent], Listing]
-    failure_policy: FailurePolicy = FailurePolicy()
+    failure_policy: FailurePolicy = field(default_factory=FailurePolicy)
     versions: IndexVersions | None = None
     rollout: ModelRollout | None = None
-    next_version: OpenVersion | None = None
     slots: LargePayloadSlots = field(default_factory=lambda: LargePayloadSlots(1))
     embedding_slots: AbstractContextManager[object] = field(default_factory=nullcontext)
     metrics: WorkerMetrics = field(default_factory=WorkerMetrics)
 
-    def pinned(self) -> Dependencies:
-        """Return the same with the editions as of now: for one look, asked for when it holds its lease.
-
-        The coming edition is complete only if no look that began before it was wanted still writes.
+    def active(self) -> OpenVersion:
+        """Return the active index version; without `versions`, the one of `index` and `embedder`.
 
         Raises:
             IndexUnavailable: the index does not answer.
         """
         if self.versions is None:
-            return self
-        active, next_version = self.versions.current()
-        return replace(self, index=active.index, embedder=active.embedder, next_version=next_version)
+            own = IndexVersion(self.embedder.model, self.embedder.dimension)
+            return OpenVersion(own, self.index, self.embedder)
+        return self.versions.current()[0]
 
-    @property
-    def targets(self) -> list[Dependencies]:
-        """Return the neighbours for each edition that a look writes tools to.
+    def is_active(self, version: IndexVersion) -> bool:
+        """Return whether this version is still active.
 
-        The one in service is the last: what it lacks is compared, so an interrupted look is repeated for both.
+        Raises:
+            IndexUnavailable: the index does not answer.
         """
-        if self.next_version is None:
-            return [self]
-        return [
-            replace(self, index=self.next_version.index, embedder=self.next_version.embedder, next_version=None),
-            self,
-        ]
+        return self.versions is None or self.versions.is_active(version)
 
     def close(self) -> None:
-        """Release the index; the intents belong to who opened them."""
+        """Close the index; the caller closes the intents."""
         if self.versions:
             self.versions.store.close()
         else:
@@ -89,7 +70,7 @@ class Dependencies:
 
 
 def open_dependencies(settings: Settings, intents: IntentStore, metrics: WorkerMetrics | None = None) -> Dependencies:
-    """Open what a look needs beside the intents; the model is loaded when the first text is embedded.
+    """Open the neighbours other than the intents; the first embedded text loads the model.
 
     Raises:
         IndexUnavailable: Qdrant does not answer.
@@ -118,9 +99,9 @@ def open_dependencies(settings: Settings, intents: IntentStore, metrics: WorkerM
 
 
 def lister(settings: Settings, slots: LargePayloadSlots) -> Callable[[Intent], Listing]:
-    """Return the function that dials a server and lists its tools, within the operator's guards.
+    """Return the function that connects to a server and lists its tools, within the limits of the settings.
 
-    A large list waits for the server's turn, which is the caller's to give back.
+    A large list waits for a slot, which the caller releases.
     """
     from shared.upstream.dialler import dialler_for  # noqa: PLC0415  # the SDK takes half a second to import
     from workers.fetch.fetch import Limits, fetch_tools_blocking  # noqa: PLC0415
@@ -133,45 +114,3 @@ def lister(settings: Settings, slots: LargePayloadSlots) -> Callable[[Intent], L
         return fetch_tools_blocking(intent.server_id, target, limits, partial(slots.try_acquire, intent.server_id))
 
     return list_server
-
-
-_log = structlog.get_logger()
-
-
-class ModelRollout:
-    """Asks for the edition of the settings to be made and put into service. Safe to call from several threads."""
-
-    def __init__(self, versions: IndexVersions) -> None:
-        self._versions = versions
-        self._requesting = threading.Lock()
-        self._requested = False
-        self._last_reason = ""
-
-    def request_once(self) -> None:
-        """Ask unless this process did; a model that cannot be loaded is not asked for, and tried again later.
-
-        Returns at once while another thread is asking, since loading may mean to download.
-        """
-        if self._requested or not self._requesting.acquire(blocking=False):
-            return
-        try:
-            self._request()
-        except (IndexUnavailable, ModelUnavailable) as error:
-            self._warn_once(str(error))
-        finally:
-            self._requesting.release()
-
-    def _request(self) -> None:
-        own, store = self._versions.own, self._versions.store
-        service = store.versions()
-        if service.active and service.requested != own:
-            if service.active != own:
-                self._versions.embedder(own.model).query("ready")
-            store.request_version(own)
-            _log.info("index_version_requested", model=own.model, collection=own.name, active=service.active.name)
-        self._requested = service.active is not None
-
-    def _warn_once(self, reason: str) -> None:
-        if reason != self._last_reason:
-            _log.warning("index_version_request_failed", model=self._versions.own.model, reason=reason)
-            self._last_reason = reason

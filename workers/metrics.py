@@ -1,4 +1,4 @@
-"""What the write side counts and times, and what it says of its queue."""
+"""The metrics of the write side, and the gauges of its backlog."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from prometheus_client import CollectorRegistry
 
@@ -17,7 +17,6 @@ from shared.observability.tracing import span
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import GaugeMetricFamily
 
-    from workers.ingest import Ingested
     from workers.intents.store import Backlog
 
 Stage = Literal["fetch", "count", "embed", "upsert"]
@@ -106,15 +105,26 @@ METRICS = (
 )
 
 
+class ReconcileCounts(Protocol):
+    """The tools that a reconciliation wrote (of those, added) and removed."""
+
+    @property
+    def added(self) -> int: ...  # noqa: D102
+    @property
+    def written(self) -> int: ...  # noqa: D102
+    @property
+    def removed(self) -> int: ...  # noqa: D102
+
+
 class WorkerMetrics:
     """The counters and timers of one process of the write side. Safe to use from any thread."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        """Begin at 0, in a registry of its own where none is given."""
+        """Start at 0, in a new registry by default."""
         self.registry = CollectorRegistry() if registry is None else registry
         self.last_reconcile_at: float | None = None
         self.steps = 0
-        """Stages of looks that have ended, give or take those that ended in the same moment: does anything move?"""
+        """Ended stages of reconciliations, roughly: monitoring compares it to see that work goes on."""
         self._events = counter(EVENTS, self.registry)
         self._events_api_requests = counter(EVENTS_API_REQUESTS, self.registry)
         self._reconciles = counter(RECONCILES, self.registry)
@@ -130,23 +140,25 @@ class WorkerMetrics:
         self._events.labels(kind, outcome).inc()
 
     def events_response(self, status: int) -> None:
-        """Count a request at the door by the status of its answer."""
+        """Count a request at the events API by the status of its response."""
         self._events_api_requests.labels(str(status)).inc()
 
     @contextmanager
     def stage(self, stage: Stage) -> Generator[None]:
-        """Time a stage of a look, one that fails included, and record it in the look's trace."""
+        """Time a stage of a reconciliation, also one that fails, and add it to the trace."""
         try:
             with span(stage), self._stage_seconds.labels(stage).time():
                 yield
         finally:
             self.steps += 1
 
-    def reconcile(self, run: Callable[[], Ingested | None]) -> None:
-        """Carry out a look, and count it by how it ends; whatever it raises is raised again."""
+    @contextmanager
+    def reconcile(self) -> Generator[Callable[[ReconcileCounts | None], None]]:
+        """Count a reconciliation by its result; the block passes its counts, or None if none was due, to `done`."""
         started = time.monotonic()
+        results: list[ReconcileCounts | None] = []
         try:
-            ingested = run()
+            yield results.append
         except LeaseHeld:
             self._reconciles.labels("held").inc()
             raise
@@ -156,24 +168,25 @@ class WorkerMetrics:
         except BaseException:  # an interruption counts too
             self._reconciles.labels("failed").inc()
             raise
-        self._ended(ingested, time.monotonic() - started)
+        for result in results:
+            self._count_result(result, time.monotonic() - started)
 
     def swept(self, servers: int) -> None:
-        """Count a sweep, and the servers that it asked looks at."""
+        """Count a sweep, and the reconciliations that it sent."""
         self._sweeps.inc()
         self._swept.inc(servers)
 
     def waited(self, task: str, seconds: float) -> None:
-        """Note how long a task waited; less than nothing, where clocks differ, is nothing."""
+        """Record the wait of a task; a negative one, from clocks that differ, counts as 0."""
         self._task_wait_seconds.labels(task).observe(max(seconds, 0.0))
 
-    def _ended(self, ingested: Ingested | None, seconds: float) -> None:
-        if ingested is None:
+    def _count_result(self, result: ReconcileCounts | None, seconds: float) -> None:
+        if result is None:
             self._reconciles.labels("not_due").inc()
             return
         self.last_reconcile_at = time.monotonic()
         self._reconcile_seconds.observe(seconds)
-        changes = {"added": ingested.added, "changed": ingested.written - ingested.added, "removed": ingested.removed}
+        changes = {"added": result.added, "changed": result.written - result.added, "removed": result.removed}
         self._reconciles.labels("changed" if any(changes.values()) else "unchanged").inc()
         for change, tools in changes.items():
             self._tool_changes.labels(change).inc(tools)
@@ -181,12 +194,12 @@ class WorkerMetrics:
 
 @dataclass(frozen=True, slots=True)
 class BacklogGauges:
-    """A collector of what the intents say is to be done, read each time that it is asked."""
+    """A collector of the backlog in the intent store, read at each scrape."""
 
     backlog: Callable[[], Backlog]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the gauges as of now; of a store that does not answer, only that."""
+        """Yield the current gauges; if the store does not answer, only `toolscale_intents_up`."""
         try:
             backlog = self.backlog()
         except IntentsUnavailable:

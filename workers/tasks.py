@@ -85,7 +85,8 @@ class Tasks:
     def reconcile_server(self, server_id: str) -> None:
         """Look at one server and make the index equal to what it offers."""
         try:
-            self._metrics.reconcile(lambda: reconcile(server_id, self._dependencies()))
+            with self._metrics.reconcile() as done:
+                done(reconcile(server_id, self._dependencies()))
         except LeaseHeld:
             return  # the run that holds it looks again when it ends
         except ServerError:
@@ -104,18 +105,22 @@ class Tasks:
         if due:
             structlog.get_logger().info("intents_swept", servers=len(due))
         with suppress(IndexUnavailable):
-            maintain_index(self._dependencies(), self._enqueue_migration)
+            deps = self._dependencies()
+            if deps.versions:
+                maintain_index(deps.versions, deps.intents, self._enqueue_migration)
 
     def migrate_tools(self) -> None:
         """Work for some seconds on the edition that is to take over; without one there is nothing to do."""
-        migrate(self._dependencies(), self._reconcile_again_if_due)
+        deps = self._dependencies()
+        if deps.versions:
+            migrate(deps.versions, deps.intents, self._reconcile_again_if_due)
 
     def _accept(self, event: dict[str, Any] | str) -> None:
         accept(event, self._intents(), self._enqueue, due_in_s=self._message_time_s, count=self._metrics.event)
 
     def _restore_if_lost(self) -> None:
         if not self._intents().is_complete():
-            restore_if_lost(self._dependencies())
+            restore_if_lost(self._intents(), self._dependencies().index)
 
     def _reconcile_again_if_due(self, server_id: str) -> None:
         """Send the message again that came too soon, or while a look was under way and found its lease held."""

@@ -52,7 +52,9 @@ def main() -> None:
 
     signals.setup_logging.connect(on_logging, weak=False)
     with closing(open_intents(settings)) as intents, closing(open_dependencies(settings, intents)) as deps:
-        watched = replace(deps.pinned(), versions=None)  # a look would open its own, unwatched
+        active = deps.active()
+        # a reconciliation would open its own index, unwatched
+        watched = replace(deps, index=active.index, embedder=active.embedder, versions=None)
         app = build_app(settings, timed_dependencies(watched, stages))
         with suppress(SystemExit):
             app.worker_main(["worker", "--hostname", "watched@localhost"])

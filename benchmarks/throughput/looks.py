@@ -48,7 +48,10 @@ def _new_then_unchanged(directory: Path, servers: Sequence[FleetServer]) -> tupl
 
 def _look_at_each(deps: Dependencies, events: Sequence[ServerEvent]) -> Round:
     stages = Stages()
-    timed = timed_dependencies(replace(deps.pinned(), versions=None), stages)  # a look would open its own, untimed
+    active = deps.active()
+    # a reconciliation would open its own index, untimed
+    pinned = replace(deps, index=active.index, embedder=active.embedder, versions=None)
+    timed = timed_dependencies(pinned, stages)
     started = time.perf_counter()
     for event in events:
         timed.intents.record(event, due_in_s=60)

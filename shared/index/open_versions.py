@@ -1,4 +1,4 @@
-"""Editions at hand: each with the index over it and the model it was made with."""
+"""Open index versions: each with its index and the embedder of its model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OpenVersion:
-    """An edition with its index and its model: what was embedded by the one is searched in the other."""
+    """An index version with its index and the embedder of its model."""
 
     version: IndexVersion
     index: ToolIndex
@@ -28,10 +28,10 @@ class OpenVersion:
 
 
 class IndexVersions:
-    """Opens the editions of a store. Safe to call from several threads.
+    """Opens the versions of a store. Safe to call from several threads.
 
-    `own` is the edition of this process's settings, which is searched while none is in service. An embedder is made
-    once for each model, and let go when neither the edition in service nor the coming one needs it.
+    `own` is the version of this process's settings; it is used while no version is active. Each model has one
+    embedder, which is dropped when neither the active nor the next version needs it.
     """
 
     def __init__(self, store: IndexStore, own: Embedder, make_embedder: Callable[[str], Embedder]) -> None:
@@ -42,20 +42,26 @@ class IndexVersions:
         self._changing = threading.Lock()
 
     def current(self) -> tuple[OpenVersion, OpenVersion | None]:
-        """Return the edition in service and the one that is coming, as of one moment; no model is loaded yet.
-
-        What is deleted, or changes its status, through the first one's index does so in the second one too.
+        """Return the active version and the next one, read at the same moment; loads no model.
 
         Raises:
             IndexUnavailable: the index does not answer.
         """
-        service = self.store.versions()
-        active, next_version = service.active or self.own, service.next_version
+        stored = self.store.versions()
+        active, next_version = stored.active or self.own, stored.next_version
         self._keep_embedders({version.model for version in (active, next_version) if version})
-        return self._open(active, next_version), self._open(next_version) if next_version else None
+        return self._open(active), self._open(next_version) if next_version else None
+
+    def is_active(self, version: IndexVersion) -> bool:
+        """Return whether this version is still the active one.
+
+        Raises:
+            IndexUnavailable: the index does not answer.
+        """
+        return (self.store.versions().active or self.own) == version
 
     def ensure_own_version(self) -> None:
-        """Create our own edition, empty, where none is in service: an index that nobody has written to answers too.
+        """Create this process's version, empty, if none is active, so that a new index can be searched.
 
         Raises:
             IndexUnavailable: the index does not answer.
@@ -70,8 +76,8 @@ class IndexVersions:
                 self._embedders[model] = self._make_embedder(model)
             return self._embedders[model]
 
-    def _open(self, version: IndexVersion, mirror: IndexVersion | None = None) -> OpenVersion:
-        return OpenVersion(version, self.store.index(version, mirror), self.embedder(version.model))
+    def _open(self, version: IndexVersion) -> OpenVersion:
+        return OpenVersion(version, self.store.index(version), self.embedder(version.model))
 
     def _keep_embedders(self, models: set[str]) -> None:
         with self._changing:
@@ -79,7 +85,7 @@ class IndexVersions:
 
 
 def open_index_versions(settings: Settings, own: Embedder) -> IndexVersions:
-    """Return the editions of the index that the settings name; `own` is the embedder of their model.
+    """Return the versions of the index in the settings; `own` is the embedder of the model in the settings.
 
     Raises:
         IndexUnavailable: the server does not answer.
@@ -89,16 +95,16 @@ def open_index_versions(settings: Settings, own: Embedder) -> IndexVersions:
 
 
 def active_index(current: Callable[[], OpenVersion]) -> ToolIndex:
-    """Return an index that is, at each call, the one over the edition in service then.
+    """Return an index whose every call uses the version that is active at that moment.
 
-    For readers of tools and records. Whoever searches needs index and embedder of the same moment.
+    It serves readers of tools and records. A search needs the index and the embedder of one moment.
     """
     return cast("ToolIndex", _ActiveIndex(current))
 
 
 class _ActiveIndex:
-    def __init__(self, now: Callable[[], OpenVersion]) -> None:
-        self._now = now
+    def __init__(self, current: Callable[[], OpenVersion]) -> None:
+        self._current = current
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._now().index, name)
+        return getattr(self._current().index, name)

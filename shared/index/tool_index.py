@@ -62,11 +62,8 @@ class QdrantIndex(ToolIndex):
         servers: PointCollection,
         toolsets: PointCollection,
         facet_limit: int = FACET_LIMIT,
-        mirrors: Sequence[PointCollection] = (),
     ) -> None:
-        """Read from and write to `tools`; what needs no vectors is written to `beside` as well, and there first."""
         self._tools = tools
-        self._all_tools = (*mirrors, tools)
         self._servers = servers
         self._toolsets = toolsets
         self._server_ids = ServerIdsOfPoints(tools)
@@ -78,9 +75,7 @@ class QdrantIndex(ToolIndex):
 
     @override
     def delete(self, server_id: str, tool_names: Collection[str]) -> None:
-        points = [point_id(server_id, name) for name in tool_names]
-        for collection in self._all_tools:
-            collection.delete(points)
+        self._tools.delete([point_id(server_id, name) for name in tool_names])
 
     @override
     def features_by_digest(self, digests: Collection[str]) -> dict[str, ToolFeatures]:
@@ -102,8 +97,7 @@ class QdrantIndex(ToolIndex):
     @override
     def set_status_and_groups(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:
         payload = {"status": status, "groups": sorted(groups)}
-        for collection in self._all_tools:
-            collection.set_payload(payload, (AnyOf("server_id", (server_id,)),))
+        self._tools.set_payload(payload, (AnyOf("server_id", (server_id,)),))
 
     @override
     def search(self, queries: Sequence[QueryVectors], scope: Scope, depth: int) -> list[Candidates]:

@@ -1,8 +1,7 @@
-"""Every edition of the tools in one Qdrant, and which of them is in service.
+"""All index versions in one Qdrant, and the pointers to the active and the requested version.
 
-The pointer is a point in the servers' collection, beside the server records: replaced by one write, the same in both
-engines, and read together with the name of the model that the edition was made with. An alias of Qdrant's could not
-say that, and a search through it could meet another edition than the query was embedded for.
+The pointers are points in the collection of the server records. One write replaces a pointer, in both engines, and a
+reader gets the version's model with it. A Qdrant alias has no model: a query could be embedded for another version.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ActiveVersions:
-    """Which edition is searched, and which one should be; `since` is the later change of the two, in seconds.
+    """The active and the requested index version; `since` is the later of the two changes, in epoch seconds.
 
-    `edition` is None in an index that no worker has opened yet.
+    `active` is None until a worker has opened the index.
     """
 
     active: IndexVersion | None = None
@@ -37,28 +36,30 @@ class ActiveVersions:
 
     @property
     def next_version(self) -> IndexVersion | None:
-        """Return the edition that is being made to take over; None: there is nothing to do."""
+        """Return the version that the migration fills; None without a migration."""
         return self.requested if self.active and self.requested != self.active else None
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the making of an edition is: all servers up to the id `after` were visited, but for those `left`.
+    """State of a pass over all servers: those up to the id `after` were compared, except the `skipped` ones.
 
-    `clean`: no visit of this pass found a difference.
+    `differing` counts the tools of this pass that differed. `since` is the revision at which the pass began; 0 before
+    the first server.
     """
 
     after: str = ""
     skipped: tuple[str, ...] = ()
-    clean: bool = True
+    differing: int = 0
+    since: int = 0
 
     def remaining(self, servers: Sequence[str]) -> int:
-        """Return how many of these servers this pass has still to visit."""
+        """Return the number of these servers that this pass has still to compare."""
         return sum(server_id > self.after for server_id in servers) + len(self.skipped)
 
 
 class IndexStore:
-    """The index with its editions. Safe to call from several threads and, on a server, from several processes.
+    """The index with all its versions. Safe to call from several threads and, on a server, from several processes.
 
     Every method raises IndexUnavailable when Qdrant does not answer, and IndexLost when a collection is gone.
     """
@@ -69,15 +70,15 @@ class IndexStore:
         engine.ensure(TOOLSETS_SPEC)
 
     def versions(self) -> ActiveVersions:
-        """Return which edition is in service now, and which one is wanted."""
+        """Return the active and the requested version."""
         payloads = self._servers.retrieve([_ACTIVE, _REQUESTED])
         since = max((payload["since"] for payload in payloads.values()), default=0.0)
         return ActiveVersions(_version(payloads.get(_ACTIVE)), _version(payloads.get(_REQUESTED)), since)
 
     def ensure_active_version(self, own: IndexVersion, models: Callable[[], Iterable[str]] = tuple) -> None:
-        """Put an edition into service where none is: `own`, unless tools of another one are there already.
+        """Activate a version if none is active: `own`, unless only other versions have tools.
 
-        Those were written before editions were told apart; `models` are the names their model may have.
+        `models` returns the names that the model of such a version may have.
         """
         active = self.versions().active
         if active is None:
@@ -89,37 +90,36 @@ class IndexStore:
         self.ensure(active)
 
     def ensure(self, version: IndexVersion) -> None:
-        """Create what is missing of an edition's collection."""
+        """Create the missing parts of a version's collection."""
         self._engine.ensure(tools_spec(version))
 
-    def index(self, version: IndexVersion, mirror: IndexVersion | None = None) -> QdrantIndex:
-        """Return the index over an edition; what needs no vectors is written to the one `beside` it as well."""
-        others = [] if mirror is None else [self._tools(mirror)]
-        toolsets = self._engine.collection(TOOLSETS_SPEC)
-        return QdrantIndex(self._tools(version), self._servers, toolsets, mirrors=others)
+    def index(self, version: IndexVersion) -> QdrantIndex:
+        """Return the index over a version."""
+        return QdrantIndex(self._tools(version), self._servers, self._engine.collection(TOOLSETS_SPEC))
 
     def request_version(self, version: IndexVersion) -> None:
-        """Ask for this edition to be made and put into service."""
+        """Request that the migration fills this version and activates it; progress of earlier requests is deleted."""
         self.ensure(version)
+        self._servers.delete([_PROGRESS])
         self._put(_REQUESTED, _payload(version))
 
     def activate(self, version: IndexVersion) -> None:
-        """Make this the edition that is searched, for every process, in one write."""
+        """Make searches and reconciliations of every process use this version, in one write."""
         self._put(_ACTIVE, _payload(version))
 
     def progress(self, version: IndexVersion) -> Progress:
-        """Return how far the making of this edition is."""
+        """Return the progress of this version's migration."""
         stored = self._servers.retrieve([_PROGRESS]).get(_PROGRESS, {})
         if stored.get("version") != version.name:
             return Progress()
-        return Progress(stored["after"], tuple(stored["skipped"]), stored["clean"])
+        return Progress(stored["after"], tuple(stored["skipped"]), stored["differing"], stored["since"])
 
     def store_progress(self, version: IndexVersion, progress: Progress) -> None:
-        """Remember how far the making of this edition is, for whichever process goes on with it."""
+        """Store the progress, so that any process can continue the migration."""
         self._put(_PROGRESS, {"version": version.name, **asdict(progress)})
 
     def drop_retired(self, older_than_s: float) -> list[str]:
-        """Remove all editions but the one in service, once it has been that for so long; return their names."""
+        """Delete all versions except one that has been active for so long; return the names of the deleted."""
         versions = self.versions()
         if versions.active is None or versions.next_version or time.time() - versions.since < older_than_s:
             return []
@@ -129,7 +129,7 @@ class IndexStore:
         return retired
 
     def is_complete(self) -> bool:
-        """Return whether nothing was lost since the index was marked: neither the records nor the tools in service."""
+        """Return whether the index has lost neither records nor active tools since it was marked complete."""
         try:
             payloads = self._servers.retrieve([_COMPLETE, _ACTIVE])
         except IndexLost:
@@ -138,17 +138,17 @@ class IndexStore:
         return _COMPLETE in payloads and active is not None and self._engine.exists(active.name)
 
     def repair(self, own: IndexVersion, models: Callable[[], Iterable[str]] = tuple) -> None:
-        """Create the collections that are gone, empty, and an edition in service."""
+        """Create the missing collections, empty, and activate a version."""
         self._engine.ensure(SERVERS_SPEC)
         self._engine.ensure(TOOLSETS_SPEC)
         self.ensure_active_version(own, models)
 
     def mark_complete(self) -> None:
-        """Note that a look at every server was asked for since the index was made."""
+        """Record that every server's reconciliation was requested since the index was created."""
         self._put(_COMPLETE, {"since": time.time()})
 
     def check_writable(self) -> None:
-        """Write something that nobody reads, to learn whether the index takes writes."""
+        """Write a point without readers, to find out whether the index accepts writes."""
         self._put(_TOUCHED, {"at": time.time()})
 
     def close(self) -> None:
@@ -166,7 +166,7 @@ class IndexStore:
         return [name for name in self._engine.names() if name.startswith(TOOLS_PREFIX)]
 
     def _version_with_most_tools(self, own: IndexVersion, models: Callable[[], Iterable[str]]) -> IndexVersion:
-        """Return ours if it holds tools, or else the one that holds the most."""
+        """Return `own` if it has tools, otherwise the version with the most."""
         others = [name for name in self._collections() if name != own.name]
         if self._size(own) or not others:
             return own
@@ -183,7 +183,7 @@ class IndexStore:
 
 
 def _id(role: str) -> str:
-    # nested, so that no server's id gives the same; without a revision, so that no one takes it for a record
+    # nested, so that it differs from every server's id; without a revision, so that no reader takes it for a record
     return str(uuid.uuid5(uuid.uuid5(NAMESPACE, "versions"), role))
 
 
@@ -200,8 +200,8 @@ def _version(payload: Payload | None) -> IndexVersion | None:
 
 
 def _version_named(name: str, models: dict[str, str]) -> IndexVersion | None:
-    """Return the edition of a collection's name; a model that nobody knows keeps the form it has there."""
+    """Return the version of a collection's name; an unknown model keeps the spelling of that name."""
     _, model, dimension, schema = name.split("__")
     if schema != f"v{SCHEMA_VERSION}":
-        return None  # its points look different: they can neither be searched nor carried over
+        return None  # points of another schema can be neither searched nor migrated
     return IndexVersion(models.get(model, model), int(dimension))

@@ -22,7 +22,8 @@ from tests.chaos.interrupted import Crash, InterruptedIndex, Leases, Outbox, Ste
 from tests.chaos.tally import Tallied, Tally
 from tests.support.builders import World, changed, definition, down, listing, up
 from tests.support.fakes import FakeEmbedder
-from workers.dependencies import Dependencies, FailurePolicy
+from workers.dependencies import Dependencies
+from workers.indexing.failures import FailurePolicy
 from workers.intents.store import Intent, IntentStore
 from workers.intents.transitions import RetryPolicy
 from workers.tasks import Tasks

@@ -21,10 +21,13 @@ from shared.text.embedding import Embedder
 from shared.text.tokens import estimate
 from tests.support.builders import World
 from tests.support.fakes import DIMENSION, SaltedEmbedder
-from workers.dependencies import Dependencies, ModelRollout
+from workers.dependencies import Dependencies
 from workers.ingest import reconcile
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.transitions import RetryPolicy
+from workers.maintenance import migrate as migration
+from workers.maintenance import rebuild
+from workers.maintenance.rollout import ModelRollout
 
 QDRANT_URL = os.environ.get("QDRANT_URL")
 ENGINES = ("edge", "local", *(["server"] if QDRANT_URL else []))
@@ -80,6 +83,26 @@ def reconcile_all(deps: Dependencies) -> None:
             reconcile(intent.server_id, deps)
         except LeaseHeld:
             continue
+
+
+def migrate(deps: Dependencies, released: Callable[[str], None], slice_s: float = migration.SLICE_S) -> None:
+    """Run a slice of the migration with this worker's dependencies."""
+    assert deps.versions
+    migration.migrate(deps.versions, deps.intents, released, slice_s)
+
+
+def maintain_index(deps: Dependencies, enqueue_migration: Callable[[], None]) -> None:
+    """Maintain the index as this worker's sweep does."""
+    assert deps.rollout
+    assert deps.versions
+    deps.rollout.request_once()
+    rebuild.maintain_index(deps.versions, deps.intents, enqueue_migration)
+
+
+def rebuild_if_lost(deps: Dependencies) -> None:
+    """Rebuild a lost index with this worker's dependencies."""
+    assert deps.versions
+    rebuild.rebuild_if_lost(deps.versions, deps.intents)
 
 
 def forget_versions(shop: Catalogue) -> None:

@@ -104,7 +104,8 @@ def run_embedded(settings: Settings) -> Generator[Embedded]:
     """
     with closing(open_intents(settings)) as intents, closing(open_dependencies(settings, intents)) as deps:
         intents.clear_pending_messages()
-        rebuild_if_lost(deps)
+        assert deps.versions  # open_dependencies opens them
+        rebuild_if_lost(deps.versions, intents)
         registry, sources = deps.metrics.registry, SourceMetrics(deps.metrics.registry)
         for collector in (BacklogGauges(intents.backlog), sources):
             registry.register(collector)
@@ -154,12 +155,15 @@ def _sweeper(app: Celery, deps: Dependencies, interval_s: float) -> Generator[De
     def sweep() -> None:
         while not stopped.wait(interval_s):
             try:
-                restore_if_lost(deps)
+                restore_if_lost(deps.intents, deps.index)
                 due = deps.intents.claim_due(SWEEP_LIMIT)
                 deps.metrics.swept(len(due))
                 for server_id in due:
                     send_reconcile(app, server_id)
-                maintain_index(deps, partial(send_migrate, app))
+                if deps.rollout:
+                    deps.rollout.request_once()
+                if deps.versions:
+                    maintain_index(deps.versions, deps.intents, partial(send_migrate, app))
                 swept.touch()
             except (IndexUnavailable, IntentsUnavailable) as error:
                 structlog.get_logger().warning("sweep_failed", reason=str(error))

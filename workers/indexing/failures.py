@@ -1,9 +1,9 @@
-"""What becomes of a server whose looks fail: stale, then quarantined, then stopped; the others never notice.
+"""The states of a server whose reconciliations fail; other servers are not affected.
 
-stale         its last good tools are still found, and marked
-quarantined   they are hidden; looks go on, ever more seldom, and the first good list brings them back
-parked        the same for one whose looks kill their workers: it is tried once in the longest wait
-stopped       no more looks until it is announced again
+stale         its last tools are still found, and marked
+quarantined   its tools are hidden; retries continue with growing pauses until a listing succeeds
+parked        quarantined because its reconciliations killed workers; it is retried once per longest pause
+stopped       no more retries until it is announced again
 """
 
 from __future__ import annotations
@@ -14,16 +14,24 @@ import structlog
 
 from shared.catalog import ServerRecord, Status
 from shared.errors import ServerError
-from workers.dependencies import Dependencies
+from workers.indexing.fenced import FencedIndex
 from workers.indexing.records import invalidate_record, known_record
-from workers.intents.store import Intent, Lease
+from workers.intents.store import Intent, IntentStore
 
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
+class FailurePolicy:
+    """Failed reconciliations until a server is quarantined, and seconds without a listing until it is stopped."""
+
+    quarantine_after: int = 5
+    give_up_after_s: float = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
 class FailureOutcome:
-    """A look without a list: why, and what the server is from now on."""
+    """The reason of a failed reconciliation, and the state of the server after it."""
 
     reason: str
     status: Status
@@ -31,24 +39,25 @@ class FailureOutcome:
     next_reconcile_at: float | None
 
 
-def record_failure(error: ServerError, intent: Intent, lease: Lease, deps: Dependencies) -> None:
-    """Note a failed look: mark the server stale, hide it after too many, stop it after too long.
+def record_failure(
+    error: ServerError, intent: Intent, index: FencedIndex, intents: IntentStore, policy: FailurePolicy
+) -> None:
+    """Record a failed listing: mark the server stale, quarantine it after several failures, stop it after a day.
 
     Raises:
-        LeaseHeld: another run may have looked meanwhile; nothing more is written.
+        LeaseHeld: the lease was lost; nothing more is written.
     """
-    lease.assert_held()
-    before = known_record(intent, deps)
-    if _silent_for_s(before, intent, deps) >= deps.failure_policy.give_up_after_s:
+    index.assert_held()
+    before = known_record(intent, index, intents.next_revision)
+    if _silent_for_s(before, intent, intents.now()) >= policy.give_up_after_s:
         outcome = FailureOutcome(str(error), "stopped", intent.failures + 1, None)
-        _write(outcome, before, intent, lease, deps)
-        lease.assert_held()
-        deps.intents.stop_retrying(intent.server_id, intent.desired, str(error))  # last: then nobody comes back
+        _write(outcome, before, intent, index, intents)
+        intents.stop_retrying(intent.server_id, intent.desired, str(error))  # last: it ends the retries
     else:
-        after = deps.intents.fail(intent.server_id, intent.desired, str(error))
-        outcome = FailureOutcome(str(error), _status(before, after, deps), after.failures, after.due_at)
-        _write(outcome, before, intent, lease, deps)
-        lease.assert_held()  # or what was written may have come after another run's
+        after = intents.fail(intent.server_id, intent.desired, str(error))
+        status: Status = "quarantined" if after.failures >= policy.quarantine_after else before.status
+        outcome = FailureOutcome(str(error), status, after.failures, after.due_at)
+        _write(outcome, before, intent, index, intents)
     _log.warning(
         "server_listing_failed",
         server=intent.server_id,
@@ -59,50 +68,43 @@ def record_failure(error: ServerError, intent: Intent, lease: Lease, deps: Depen
     )
 
 
-def park(intent: Intent, lease: Lease, deps: Dependencies) -> None:
-    """Quarantine a server whose looks keep killing their workers, and have it tried only once in the longest wait.
+def park(intent: Intent, index: FencedIndex, intents: IntentStore, attempts: int) -> None:
+    """Quarantine a server whose last `attempts` reconciliations killed their workers, and retry it rarely.
 
     Raises:
-        LeaseHeld: another run may have looked meanwhile; nothing more is written.
+        LeaseHeld: the lease was lost; nothing more is written.
     """
-    attempts = deps.failure_policy.quarantine_after
-    reason = f"{intent.server_id}: {attempts} looks in a row did not end; parked, and tried again now and then"
-    _write(FailureOutcome(reason, "quarantined", attempts, None), known_record(intent, deps), intent, lease, deps)
-    lease.assert_held()
-    deps.intents.park(intent.server_id, intent.desired, reason)  # last: until it is written, the sweep comes back
+    reason = f"{intent.server_id}: {attempts} reconciliations in a row did not end; parked, and retried rarely"
+    outcome = FailureOutcome(reason, "quarantined", attempts, None)
+    _write(outcome, known_record(intent, index, intents.next_revision), intent, index, intents)
+    intents.park(intent.server_id, intent.desired, reason)  # last: until then, the sweep retries it
     _log.error("server_parked", server=intent.server_id, attempts=attempts)
 
 
-def _write(outcome: FailureOutcome, before: ServerRecord, intent: Intent, lease: Lease, deps: Dependencies) -> None:
+def _write(
+    outcome: FailureOutcome, before: ServerRecord, intent: Intent, index: FencedIndex, intents: IntentStore
+) -> None:
     groups = intent.announcement.groups
-    if outcome.status != before.status or groups != before.groups:
-        lease.assert_held()
-        invalidate_record(before, deps)
-        lease.assert_held()
-        deps.index.set_status_and_groups(intent.server_id, status=outcome.status, groups=groups)
+    # compared with the tools, not the record: after a model change, tools may have an older status
+    states = index.tool_states(intent.server_id).values()
+    if any(state.status != outcome.status or state.groups != groups for state in states):
+        invalidate_record(before, index)
+        index.set_status_and_groups(intent.server_id, status=outcome.status, groups=groups)
     changes = {
         "endpoint": intent.announcement.endpoint,
         "status": outcome.status,
         "groups": groups,
         "source": intent.source,
         "generation": intent.desired,
-        "revision": deps.intents.next_revision(),
-        "stale_since": before.stale_since or deps.intents.now(),
+        "revision": intents.next_revision(),
+        "stale_since": before.stale_since or intents.now(),
         "last_error": outcome.reason,
         "failures": outcome.failures,
         "next_reconcile_at": outcome.next_reconcile_at,
     }
-    lease.assert_held()
-    deps.index.put_server(before.model_copy(update=changes))
+    index.put_server(before.model_copy(update=changes))
 
 
-def _status(before: ServerRecord, after: Intent, deps: Dependencies) -> Status:
-    return "quarantined" if after.failures >= deps.failure_policy.quarantine_after else before.status
-
-
-def _silent_for_s(record: ServerRecord, intent: Intent, deps: Dependencies) -> float:
-    """Return how long the server gave no list, counted from its last announcement at the earliest.
-
-    By the store's clock: whoever noted the beginning may have had another than this worker.
-    """
-    return deps.intents.now() - max(record.stale_since, intent.announced_at) if record.stale_since else 0.0
+def _silent_for_s(record: ServerRecord, intent: Intent, now: float) -> float:
+    """Return the seconds without a listing, from the last announcement at the earliest, by the store's clock."""
+    return now - max(record.stale_since, intent.announced_at) if record.stale_since else 0.0

@@ -1,23 +1,27 @@
-"""Counts and vectors for tools: found in the index, or made by one look at a time.
+"""Token counts and vectors of tools: read from the index, or computed by one run at a time.
 
-Replicas of a server declare the same tools, often at the same moment. What one of them has counted and embedded is in
-the index for the others, so a look makes only what is missing there and what no other look is making; for the rest
-it waits. It writes what it made before it waits, and holds nothing while it waits: no two looks wait for each other.
+Replicas of a server declare the same tools, often at the same moment. A run computes the digests that neither the
+index has nor another run is computing, and waits for the others. It hands over its own results before it waits, and
+claims nothing while it waits, so two runs never wait for each other.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Generator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Collection, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 
 from shared.catalog import Encoding, ToolDefinition, ToolFeatures
+from shared.index.contract import ToolIndex
+from shared.text.embedding import Embedder
 from shared.text.tokens import Counter, count_all
 from shared.text.vectors import tool_vectors
-from workers.dependencies import Dependencies
+from workers.indexing.fenced import FencedIndex
+from workers.intents.store import IntentStore
+from workers.metrics import WorkerMetrics
 
-# A living holder needs seconds, and a dead one's claim expires sooner. Beyond this, working twice is the lesser evil.
+# A running holder needs seconds, and the claim of a dead one expires sooner. After this, the work is done twice.
 WAIT_AT_MOST_S = 60.0
 
 _FIRST_PAUSE_S = 0.02
@@ -26,16 +30,29 @@ _LONGEST_PAUSE_S = 0.25
 Definitions = Mapping[str, ToolDefinition]
 """Definitions by digest."""
 
-Write = Callable[[Mapping[str, ToolFeatures]], None]
-"""Put what belongs to these digests into the index, where other looks find it."""
+
+@dataclass(frozen=True, slots=True)
+class FeatureDependencies:
+    """The neighbours that compute features for one index version.
+
+    `embedding_slots` is held while counting and embedding, so that listings get the processor in between.
+    """
+
+    index: ToolIndex | FencedIndex
+    embedder: Embedder
+    counters: Mapping[Encoding, Counter]
+    intents: IntentStore
+    embedding_slots: AbstractContextManager[object]
+    metrics: WorkerMetrics
 
 
 def compute_features(
-    wanted: Definitions, declared_name: str, deps: Dependencies, write: Write, wait_at_most_s: float = WAIT_AT_MOST_S
-) -> None:
-    """Call `write` with what belongs to these digests, part by part as it becomes known, until all were written.
+    wanted: Definitions, declared_name: str, deps: FeatureDependencies, wait_at_most_s: float = WAIT_AT_MOST_S
+) -> Generator[dict[str, ToolFeatures]]:
+    """Yield the features of these digests in parts, as they become available.
 
-    What the index holds is not made again, and what another look is making is waited for.
+    The caller writes each part to the index before it asks for the next, where other runs find it. Claims are held
+    until then.
 
     Raises:
         ModelUnavailable: the model cannot be loaded.
@@ -48,10 +65,10 @@ def compute_features(
         with claim_digests(remaining.keys() - stored, deps) as claimed:
             ready = stored | _compute_claimed(_subset(remaining, claimed), declared_name, deps)
             if ready:
-                write(ready)
+                yield ready
         remaining = _subset(remaining, remaining.keys() - ready)
         if remaining and time.monotonic() > deadline:
-            write(_compute(remaining, declared_name, deps))
+            yield _compute(remaining, declared_name, deps)
             return
         if remaining:
             time.sleep(pause_s)
@@ -59,8 +76,8 @@ def compute_features(
 
 
 @contextmanager
-def claim_digests(digests: Collection[str], deps: Dependencies) -> Generator[frozenset[str]]:
-    """Hold, until the block ends, what nobody else is making of these for the same model: for another it is other work.
+def claim_digests(digests: Collection[str], deps: FeatureDependencies) -> Generator[frozenset[str]]:
+    """Claim, until the block ends, the digests without a claim for the same model; yields those.
 
     Raises:
         IntentsUnavailable: the store does not answer.
@@ -70,15 +87,20 @@ def claim_digests(digests: Collection[str], deps: Dependencies) -> Generator[fro
         yield frozenset(by_claim[claim] for claim in held)
 
 
-def _stored_features(definitions: Definitions, deps: Dependencies) -> dict[str, ToolFeatures]:
+def _stored_features(definitions: Definitions, deps: FeatureDependencies) -> dict[str, ToolFeatures]:
     stored = deps.index.features_by_digest(definitions.keys())
-    return {each: _with_missing_counts(features, definitions[each], deps) for each, features in stored.items()}
+    return {
+        digest: _with_missing_counts(features, definitions[digest], deps.counters)
+        for digest, features in stored.items()
+    }
 
 
-def _with_missing_counts(features: ToolFeatures, definition: ToolDefinition, deps: Dependencies) -> ToolFeatures:
-    """Count again what could not be counted then: the reason, as a missing vocabulary, may be gone."""
+def _with_missing_counts(
+    features: ToolFeatures, definition: ToolDefinition, counters: Mapping[Encoding, Counter]
+) -> ToolFeatures:
+    """Count again for the encodings that failed before, for example without a vocabulary."""
     missing: dict[Encoding, Counter] = {
-        encoding: count for encoding, count in deps.counters.items() if encoding not in features.token_counts
+        encoding: count for encoding, count in counters.items() if encoding not in features.token_counts
     }
     if not missing:
         return features
@@ -86,13 +108,13 @@ def _with_missing_counts(features: ToolFeatures, definition: ToolDefinition, dep
     return replace(features, token_counts={**features.token_counts, **counts})
 
 
-def _compute_claimed(claimed: Definitions, declared_name: str, deps: Dependencies) -> dict[str, ToolFeatures]:
-    """Make what nobody else can be making, except what another look had written just before it was claimed."""
+def _compute_claimed(claimed: Definitions, declared_name: str, deps: FeatureDependencies) -> dict[str, ToolFeatures]:
+    """Compute the claimed digests, except those that another run wrote just before the claim."""
     stored = _stored_features(claimed, deps)
     return stored | _compute(_subset(claimed, claimed.keys() - stored), declared_name, deps)
 
 
-def _compute(definitions: Definitions, declared_name: str, deps: Dependencies) -> dict[str, ToolFeatures]:
+def _compute(definitions: Definitions, declared_name: str, deps: FeatureDependencies) -> dict[str, ToolFeatures]:
     if not definitions:
         return {}
     with deps.embedding_slots:
@@ -105,4 +127,4 @@ def _compute(definitions: Definitions, declared_name: str, deps: Dependencies) -
 
 
 def _subset(definitions: Definitions, digests: Collection[str]) -> dict[str, ToolDefinition]:
-    return {each: tool for each, tool in definitions.items() if each in digests}
+    return {digest: tool for digest, tool in definitions.items() if digest in digests}

@@ -1,28 +1,34 @@
-"""What the index remembers of a server after each kind of look."""
+"""The server record that follows each outcome of a reconciliation."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from shared.catalog import ENCODINGS, FEATURES_VERSION, Encoding, Listing, Scope, ServerRecord, catalog_digest
-from shared.index.contract import ToolIndex
-from workers.dependencies import Dependencies
+from workers.indexing.fenced import FencedIndex
 from workers.intents.store import Intent
+
+NextRevision = Callable[[], int]
 
 
 def listed_record(
-    listing: Listing, digests: Mapping[str, str], intent: Intent, before: ServerRecord | None, deps: Dependencies
+    listing: Listing,
+    digests: Mapping[str, str],
+    intent: Intent,
+    before: ServerRecord | None,
+    index: FencedIndex,
+    next_revision: NextRevision,
 ) -> ServerRecord:
-    """Return the record after a complete listing whose tools the index already holds.
+    """Return the record after a complete listing whose tools are in the index.
 
-    Sums are taken from the index again unless the record before was taken over this very set of definitions,
-    so a run that was killed between writing tools and writing the record leaves no wrong sum behind.
+    The token sums come from the previous record if it has the same catalog digest, otherwise from the index. A run
+    that was killed between its tools and its record therefore leaves no wrong sum.
     """
-    now_held = catalog_digest(digests)
-    known = before if before and before.is_listed and before.catalog_digest == now_held else None
-    tokens, uncounted = (known.tokens, known.uncounted) if known else _sums(deps.index, intent.server_id)
-    record = _new_record(intent, known.revision if known else 0).model_copy(
+    current_digest = catalog_digest(digests)
+    known = before if before and before.is_listed and before.catalog_digest == current_digest else None
+    tokens, uncounted = (known.tokens, known.uncounted) if known else _sums(index, intent.server_id)
+    record = unlisted_record(intent, known.revision if known else 0).model_copy(
         update={
             "declared_name": listing.declared_name,
             "protocol_version": listing.protocol_version,
@@ -31,68 +37,17 @@ def listed_record(
             "uncounted": uncounted,
             "rejected": listing.rejected,
             "features_version": FEATURES_VERSION,
-            "catalog_digest": now_held,
+            "catalog_digest": current_digest,
             "last_listed_at": time.time(),
         }
     )
     if known and _visible_to_readers(record) == _visible_to_readers(known):
-        return record  # with the revision before: no reader has to read it again
-    return record.model_copy(update={"revision": deps.intents.next_revision()})
+        return record  # with the previous revision, so that readers do not read it again
+    return record.model_copy(update={"revision": next_revision()})
 
 
-def unlisted_record(intent: Intent, deps: Dependencies) -> ServerRecord:
-    """Return the record of a server that was announced and not listed yet."""
-    return _new_record(intent, deps.intents.next_revision())
-
-
-def stopped_record(intent: Intent, deps: Dependencies) -> ServerRecord:
-    """Return the record of a server that is down: what was known, and that it is not counted."""
-    return known_record(intent, deps).model_copy(
-        update={
-            "status": "stopped",
-            "next_reconcile_at": None,
-            "groups": intent.announcement.groups,
-            "source": intent.source,
-            "generation": intent.desired,
-            "revision": deps.intents.next_revision(),
-        }
-    )
-
-
-def is_current(record: ServerRecord | None, groups: frozenset[str], declared_name: str) -> bool:
-    """Return whether all tools of the server are known to be running, in these groups and under this name."""
-    return bool(
-        record
-        and record.catalog_digest
-        and record.status == "running"
-        and record.groups == groups
-        and record.declared_name == declared_name
-    )
-
-
-def invalidate_record(record: ServerRecord | None, deps: Dependencies, declared_name: str | None = None) -> None:
-    """Note, before status, groups or declared name of tools change, that the record no longer speaks for them.
-
-    A run that is killed after some of its writes then leaves a record that the next look does not trust. Another
-    `declared_name` is noted with it: tools that are embedded anew from the index are embedded under that one.
-    """
-    if record and (record.catalog_digest or record.declared_name != (declared_name or record.declared_name)):
-        renamed = {} if declared_name is None else {"declared_name": declared_name}
-        deps.index.put_server(record.model_copy(update={"catalog_digest": "", **renamed}))
-
-
-def known_record(intent: Intent, deps: Dependencies) -> ServerRecord:
-    """Return what the index remembers of the server, or what its announcement says of one never listed."""
-    return deps.index.server(intent.server_id) or unlisted_record(intent, deps)
-
-
-def _visible_to_readers(record: ServerRecord) -> ServerRecord:
-    """Return what readers take from a record: all but when and at which generation it was confirmed."""
-    return record.model_copy(update={"generation": 0, "last_listed_at": None})
-
-
-def _new_record(intent: Intent, revision: int) -> ServerRecord:
-    """Return a record of what the event said."""
+def unlisted_record(intent: Intent, revision: int) -> ServerRecord:
+    """Return the record of an announced server without a listing."""
     return ServerRecord(
         server_id=intent.server_id,
         endpoint=intent.announcement.endpoint,
@@ -104,7 +59,53 @@ def _new_record(intent: Intent, revision: int) -> ServerRecord:
     )
 
 
-def _sums(index: ToolIndex, server_id: str) -> tuple[dict[Encoding, int], dict[Encoding, tuple[str, ...]]]:
+def stopped_record(before: ServerRecord, intent: Intent, revision: int) -> ServerRecord:
+    """Return the record of a stopped server: its last listing, not counted."""
+    return before.model_copy(
+        update={
+            "status": "stopped",
+            "next_reconcile_at": None,
+            "groups": intent.announcement.groups,
+            "source": intent.source,
+            "generation": intent.desired,
+            "revision": revision,
+        }
+    )
+
+
+def is_current(record: ServerRecord | None, groups: frozenset[str], declared_name: str) -> bool:
+    """Return whether the record confirms that all tools are running, in these groups and under this name."""
+    return bool(
+        record
+        and record.catalog_digest
+        and record.status == "running"
+        and record.groups == groups
+        and record.declared_name == declared_name
+    )
+
+
+def invalidate_record(record: ServerRecord | None, index: FencedIndex, declared_name: str | None = None) -> None:
+    """Clear the record's catalog digest before status, groups or declared name of the tools change.
+
+    If the run is killed between its writes, the next run does not trust the record. The new `declared_name` is
+    stored too, since a migration embeds the tools with the name of the record.
+    """
+    if record and (record.catalog_digest or record.declared_name != (declared_name or record.declared_name)):
+        renamed = {} if declared_name is None else {"declared_name": declared_name}
+        index.put_server(record.model_copy(update={"catalog_digest": "", **renamed}))
+
+
+def known_record(intent: Intent, index: FencedIndex, next_revision: NextRevision) -> ServerRecord:
+    """Return the stored record, or a new one from the announcement."""
+    return index.server(intent.server_id) or unlisted_record(intent, next_revision())
+
+
+def _visible_to_readers(record: ServerRecord) -> ServerRecord:
+    """Return the record without the time and the generation of its confirmation, which readers ignore."""
+    return record.model_copy(update={"generation": 0, "last_listed_at": None})
+
+
+def _sums(index: FencedIndex, server_id: str) -> tuple[dict[Encoding, int], dict[Encoding, tuple[str, ...]]]:
     scope = Scope(servers=frozenset({server_id}))
     tokens: dict[Encoding, int] = {}
     uncounted: dict[Encoding, tuple[str, ...]] = {}

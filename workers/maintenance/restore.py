@@ -1,7 +1,6 @@
-"""Write the intents down again when their store lost them, from what the index remembers of each server.
+"""Restores lost intents from the server records of the index.
 
-Restored is what the index reflects. An event that was recorded and not yet acted upon is lost with the store,
-and comes back when it is announced again.
+An event without a reconciliation is lost with the intent store, until the server is announced again.
 """
 
 from __future__ import annotations
@@ -10,32 +9,31 @@ import structlog
 
 from shared.catalog import ServerRecord
 from shared.events import ServerAnnouncement
-from workers.dependencies import Dependencies
-from workers.intents.store import Intent
+from shared.index.contract import ToolIndex
+from workers.intents.store import Intent, IntentStore
 
 SOURCE = "toolscale/restore"
-"""Said to have announced a server whose record does not tell who did."""
+"""Source of an intent whose record names none."""
 
-# Long ago by any clock.
+# In the past by any clock.
 DUE_AT_ONCE = 0.0
 
 
-def restore_if_lost(deps: Dependencies) -> None:
-    """Make a store that lost its intents, or is new, know every server of the index; one that did not is left alone.
+def restore_if_lost(intents: IntentStore, index: ToolIndex) -> None:
+    """Insert an intent for every server of the index into a store that is new or lost its data; else do nothing.
 
-    Safe to repeat and to interrupt: what events have said since stays, and the store is marked last.
+    Safe to repeat and to interrupt: existing intents stay, and the store is marked complete last.
     """
-    if deps.intents.is_complete():
+    if intents.is_complete():
         return
-    records = deps.index.servers()
-    restored = sum(deps.intents.insert_if_absent(_intent(record)) for record in records)
-    deps.intents.mark_complete()
+    restored = sum(intents.insert_if_absent(_intent(record)) for record in index.servers())
+    intents.mark_complete()
     if restored:
         structlog.get_logger().warning("intents_restored", servers=restored)
 
 
 def _intent(record: ServerRecord) -> Intent:
-    """Return an intent whose next look is due, above every generation that the index has seen."""
+    """Return an intent with a due reconciliation, above every generation in the index."""
     is_down = record.status == "stopped"
     return Intent(
         server_id=record.server_id,

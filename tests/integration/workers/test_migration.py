@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -18,8 +19,9 @@ from query.catalogue import live_catalogue
 from query.find import find_tool
 from query.search.live_index import LiveIndex
 from query.search.request import FindRequest
-from shared.catalog import QueryVectors, Scope
-from shared.errors import LeaseHeld
+from shared.catalog import Listing, QueryVectors, Scope
+from shared.errors import LeaseHeld, ServerTimeout
+from shared.events import ServerEvent
 from shared.index.contract import ToolState
 from shared.index.engine import SERVERS_SPEC, TOOLSETS_SPEC, Engine, tools_spec
 from shared.index.open_versions import IndexVersions, OpenVersion
@@ -40,15 +42,18 @@ from tests.support.index_versions import (
     catalogue,
     forget_versions,
     index_version,
+    maintain_index,
+    migrate,
     reconcile_all,
     running,
     tools_found,
 )
 from tests.support.waiting import eventually
 from workers.dependencies import Dependencies
-from workers.intents.store import IntentStore
-from workers.maintenance.migrate import BATCH, MIGRATION_LEASE, migrate
-from workers.maintenance.rebuild import maintain_index
+from workers.indexing.failures import FailurePolicy
+from workers.ingest import reconcile
+from workers.intents.store import Intent, IntentStore
+from workers.maintenance.migrate import BATCH, MIGRATION_LEASE, SOURCE, Released
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -170,13 +175,6 @@ class Killed(BaseException):
     """The process dies: nothing of ours catches it."""
 
 
-class Dying(SaltedEmbedder):
-    """A model whose process dies while it embeds."""
-
-    def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        raise Killed
-
-
 def test_the_first_workers_model_is_in_service_at_once(shop: Catalogue) -> None:
     service = IndexStore(shop.engine).versions()
 
@@ -237,41 +235,98 @@ def test_what_changes_meanwhile_is_found_at_once_and_after_the_switch(shop: Cata
     assert closest_name(deps, "scripted: copy file") == pytest.approx(1, abs=1e-3)
 
 
-def test_a_look_after_a_servers_visit_reaches_the_coming_edition_too(shop: Catalogue) -> None:
+def change_once(shop: Catalogue, deps: Dependencies, *, after: str, events: Sequence[ServerEvent]) -> Released:
+    """Return a `released` that reconciles these events once, after the migration has left this server."""
+    remaining = list(events)
+
+    def released(server_id: str) -> None:
+        if server_id == after and remaining:
+            for event in remaining:
+                shop.intents.record(event, due_in_s=0)
+            remaining.clear()
+            reconcile_all(deps)
+
+    return released
+
+
+def test_a_server_that_changed_after_its_comparison_is_reconciled_after_the_switch(shop: Catalogue) -> None:
     deps = wanting(shop)
-    seen: list[str] = []
+    shop.world.servers["fresh"] = shop.world.servers["clock"] = listing(definition("stop_watch"))
+    released = change_once(shop, deps, after="gone", events=[changed("clock"), up("fresh"), down("files")])
 
-    def change_what_was_visited(server_id: str) -> None:
-        if server_id == "clock" and not seen:
-            shop.world.servers["clock"] = listing(definition("get_time"), definition("stop_watch"))
-            shop.intents.record(changed("clock"), due_in_s=0)
-            reconcile_all(deps)
-        seen.append(server_id)
-
-    migrate(deps, change_what_was_visited)
-    finish(deps)
-
-    assert tools_found(deps) == {"files:read_file", "files:write_file", "clock:get_time", "clock:stop_watch"}
-
-
-def test_what_changes_between_the_last_comparison_and_the_switch_is_not_missing_after_it(shop: Catalogue) -> None:
-    deps, numbers = wanting(shop), itertools.count(1)
-
-    def change_what_was_visited(server_id: str) -> None:
-        if server_id == "gone":  # the last one of each pass
-            number = next(numbers)
-            shop.world.servers["files"] = listing(definition("read_file"), definition(f"tool_{number}"))
-            shop.intents.record(changed("files"), due_in_s=0)
-            shop.intents.record(up("clock") if number % 2 == 0 else down("clock"), due_in_s=0)
-            reconcile_all(deps)
-
-    for _ in range(5):
-        migrate(deps, change_what_was_visited)
-
-    last = next(numbers) - 1
+    migrate(deps, released)
     assert active_version(deps).version == index_version(NEW)
-    clock = set[str]() if last % 2 else {"clock:get_time", "clock:set_alarm"}
-    assert tools_found(deps) == {"files:read_file", f"files:tool_{last}"} | clock
+    lagging = {intent.server_id for intent in shop.intents.intents() if intent.is_lagging}
+    reconcile_all(deps)
+
+    assert lagging == {"clock", "fresh", "files"}
+    assert tools_found(deps) == {"clock:stop_watch", "fresh:stop_watch"}
+    assert tools_found(deps, "stopped") == {"gone:old_tool", "files:read_file", "files:write_file"}
+
+
+def test_a_server_quarantined_after_its_comparison_is_hidden_after_the_switch(shop: Catalogue) -> None:
+    deps = replace(wanting(shop), failure_policy=FailurePolicy(quarantine_after=1))
+    shop.world.servers["clock"] = ServerTimeout("clock", "no answer")
+
+    def fail(server_id: str) -> None:
+        if server_id == "gone":
+            shop.intents.record(changed("clock"), due_in_s=0)
+            with suppress(ServerTimeout):
+                reconcile("clock", deps)
+
+    migrate(deps, fail)
+    assert active_version(deps).version == index_version(NEW)
+    assert "clock:get_time" in tools_found(deps)
+    with suppress(ServerTimeout):
+        reconcile("clock", deps)
+
+    assert tools_found(deps, "quarantined") == {"clock:get_time", "clock:set_alarm"}
+
+
+def test_a_reconciliation_that_the_switch_overtook_is_repeated_with_the_new_version(shop: Catalogue) -> None:
+    deps = wanting(shop)
+
+    def switch_then_list(intent: Intent) -> Listing:
+        finish(deps)
+        return shop.world.list_server(intent)
+
+    shop.world.servers["clock"] = listing(definition("get_time"), definition("stop_watch"))
+    shop.intents.record(changed("clock"), due_in_s=0)
+
+    # leases that exclude no other run, as of a process that was suspended
+    frozen = cast("IntentStore", WithLeases(shop.intents, Leases()))
+    reconcile("clock", replace(deps, list_server=switch_then_list, intents=frozen))
+    assert "clock:stop_watch" not in tools_found(deps)
+    reconcile_all(deps)
+
+    assert "clock:stop_watch" in tools_found(deps)
+
+
+@pytest.mark.parametrize("requests", [0, 1])
+def test_a_process_that_dies_at_the_switch_leaves_its_requests_to_the_next_sweep(
+    shop: Catalogue, requests: int
+) -> None:
+    deps, numbers = wanting(shop), itertools.count()
+    released = change_once(shop, deps, after="gone", events=[down("files"), down("clock")])
+
+    class Dying:
+        def record(self, event: ServerEvent, *, due_in_s: float) -> object:
+            if event.source == SOURCE and next(numbers) == requests:
+                raise Killed
+            return shop.intents.record(event, due_in_s=due_in_s)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(shop.intents, name)
+
+    with pytest.raises(Killed):
+        migrate(replace(deps, intents=cast("IntentStore", Dying())), released)
+    assert active_version(deps).version == index_version(NEW)
+    maintain_index(deps, lambda: None)
+    reconcile_all(deps)
+    maintain_index(deps, lambda: None)
+
+    assert tools_found(deps) == set()
+    assert not any(intent.is_lagging for intent in shop.intents.intents())
 
 
 def test_what_is_left_of_an_abandoned_migration_does_not_come_back(shop: Catalogue) -> None:
@@ -306,23 +361,6 @@ def test_a_migration_that_was_killed_is_continued(shop: Catalogue, visits: int) 
 
     assert active_version(deps).version == index_version(NEW)
     assert states(deps) == before
-
-
-def test_a_look_killed_between_both_editions_is_repeated_for_both(shop: Catalogue) -> None:
-    deps = wanting(shop)
-    shop.world.servers["files"] = listing(definition("read_file"), definition("copy_file"))
-    shop.intents.record(changed("files"), due_in_s=0)
-    dying = shop.worker(OLD, lambda model: Dying(model) if model == NEW else SaltedEmbedder(model))
-
-    with pytest.raises(Killed):
-        reconcile_all(dying)
-    reconcile_all(deps)
-    assert deps.versions
-    coming = deps.versions.current()[1]
-
-    assert coming
-    assert coming.index.tool_states("files").keys() >= {"copy_file"}
-    assert "files:copy_file" in tools_found(deps)
 
 
 def test_replicas_are_embedded_once(shop: Catalogue) -> None:
@@ -392,17 +430,33 @@ def test_a_model_that_cannot_be_loaded_is_not_asked_for(shop: Catalogue) -> None
     assert deps.versions.store.versions().next_version is None
 
 
-def test_a_coming_model_that_breaks_is_given_up_and_tools_still_change(shop: Catalogue) -> None:
+def test_a_next_model_that_cannot_be_loaded_is_abandoned_and_tools_still_change(shop: Catalogue) -> None:
     wanting(shop)
     deps = shop.worker(OLD, lambda model: WithoutModel(model) if model == NEW else SaltedEmbedder(model))
     shop.world.servers["clock"] = listing(definition("get_time"), definition("stop_watch"))
     shop.intents.record(changed("clock"), due_in_s=0)
 
     reconcile_all(deps)
+    migrate(deps, lambda _: None)
 
     assert tools_found(deps) >= {"clock:get_time", "clock:stop_watch"}
     assert deps.versions
     assert deps.versions.store.versions().next_version is None
+
+
+def test_a_reconciliation_writes_to_the_active_version_only(shop: Catalogue) -> None:
+    deps = wanting(shop)
+    assert deps.versions
+    shop.world.servers["clock"] = listing(definition("stop_watch"))
+    shop.intents.record(changed("clock"), due_in_s=0)
+
+    reconcile_all(deps)
+
+    _, next_version = deps.versions.current()
+    assert next_version
+    assert isinstance(next_version.embedder, SaltedEmbedder)
+    assert "scripted: stop watch" not in next_version.embedder.embedded_texts
+    assert next_version.index.tool_states("clock") == {}
 
 
 def test_an_old_model_that_is_gone_is_replaced_and_meanwhile_keywords_find(shop: Catalogue) -> None:
@@ -521,16 +575,22 @@ def test_a_migration_goes_on_where_asking_who_has_tools_takes_longer_than_a_slic
 
 def test_how_far_it_is_can_be_read_beside_the_index_until_it_is_in_service(on_edge: Catalogue) -> None:
     deps = wanting(on_edge)
-    told: list[tuple[int, int]] = []
-    for slice_s in (0.0, 60.0, 0.0):
-        migrate(deps, lambda _: None, slice_s)
+    visits, shown = itertools.count(1), list[tuple[int, int]]()
+
+    def end_the_slice_after_a_server(_: str) -> None:
+        if next(visits) == 2:  # it was migrated, and compared once more
+            until = time.monotonic() + SHORT_SLICE_S
+            eventually(lambda: time.monotonic() > until)
+
+    for slice_s in (0.0, SHORT_SLICE_S):
+        migrate(deps, end_the_slice_after_a_server, slice_s)
         progress = on_edge.intents.migration()
         assert progress is not None
         assert progress.model == NEW
-        told.append((progress.done, progress.servers))
+        shown.append((progress.done, progress.servers))
     finish(deps)
 
-    assert told == [(0, 3), (3, 3), (3, 3)]
+    assert shown == [(0, 3), (1, 3)]
     assert on_edge.intents.migration() is None
 
 

@@ -21,10 +21,18 @@ from shared.upstream.mcp_json import Config
 from tests.support.builders import definition, listing, up
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import scripted_http
-from tests.support.index_versions import NEW, OLD, active_version, catalogue, index_version, reconcile_all, tools_found
+from tests.support.index_versions import (
+    NEW,
+    OLD,
+    active_version,
+    catalogue,
+    index_version,
+    migrate,
+    reconcile_all,
+    tools_found,
+)
 from tests.support.waiting import eventually
 from toolscale.embedded.composition import Embedded, run_embedded
-from workers.maintenance.migrate import migrate
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -38,8 +46,7 @@ OTHER_REPOSITORY = "models--Qdrant--bge-small-en-v1.5-onnx-Q"
 MIGRATE = """
 import sys
 from pathlib import Path
-from tests.support.index_versions import NEW, catalogue
-from workers.maintenance.migrate import migrate
+from tests.support.index_versions import NEW, catalogue, migrate
 
 with catalogue("edge", Path(sys.argv[1])) as shop:
     deps = shop.worker(NEW)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -31,14 +32,17 @@ from tests.support.index_versions import (
     catalogue,
     forget_versions,
     index_version,
+    maintain_index,
+    migrate,
+    rebuild_if_lost,
     reconcile_all,
     tools_found,
 )
+from tests.support.waiting import eventually
 from workers.dependencies import Dependencies
 from workers.ingest import reconcile
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.store import Intent
-from workers.maintenance.rebuild import maintain_index, rebuild_if_lost
 from workers.maintenance.restore import restore_if_lost
 
 TRUTH = {"files:read_file", "clock:get_time"}
@@ -110,7 +114,7 @@ def test_every_server_is_known_in_two_places_again_before_any_is_looked_at(shop:
     rebuild_if_lost(shop.worker(OLD))
 
     with closing(SqliteIntents(tmp_path / "wiped.sqlite3", RETRY_POLICY)) as wiped:
-        restore_if_lost(replace(shop.worker(OLD), intents=wiped))
+        restore_if_lost(wiped, shop.worker(OLD).index)
 
         known = {intent.server_id: intent.status for intent in wiped.intents()}
     assert known == {"clock": "running", "files": "running", "gone": "stopped"}
@@ -257,13 +261,12 @@ def test_an_index_from_before_editions_keeps_its_counts_while_its_servers_are_lo
 
 
 def test_a_coming_edition_that_vanishes_is_made_again(shop: Catalogue) -> None:
-    from workers.maintenance.migrate import migrate
-
     deps = shop.worker(NEW)
     assert deps.versions
     assert deps.rollout
     deps.rollout.request_once()
-    migrate(deps, lambda _: None, slice_s=0.05)
+    until = time.monotonic() + 0.2
+    migrate(deps, lambda _: eventually(lambda: time.monotonic() > until), slice_s=0.1)
     shop.engine.drop(index_version(NEW).name)
 
     for _ in range(5):

@@ -10,8 +10,8 @@ from shared.catalog import Listing, Scope
 from shared.errors import ConfigInvalid, IndexUnavailable, ServerTimeout
 from shared.events import ServerEvent
 from tests.support.builders import RETRY_POLICY, WritePath, changed, definition, down, listing, up, write_path
-from workers.dependencies import FailurePolicy
 from workers.fetch.fetch import FetchInterrupted
+from workers.indexing.failures import FailurePolicy
 from workers.ingest import reconcile
 from workers.intents.store import Intent
 
@@ -250,7 +250,7 @@ def test_a_server_whose_looks_kill_their_workers_is_hidden_and_not_looked_at(par
     assert record is not None
     assert intent is not None
     assert (record.status, intent.parked, parked.world.listed) == ("quarantined", True, [])
-    assert record.last_error == "s: 3 looks in a row did not end; parked, and tried again now and then"
+    assert record.last_error == "s: 3 reconciliations in a row did not end; parked, and retried rarely"
 
 
 def test_a_parked_server_that_killed_nobody_comes_back_by_itself(parked: WritePath) -> None:

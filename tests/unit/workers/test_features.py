@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -12,13 +12,14 @@ from typing import cast
 
 import pytest
 
-from shared.catalog import Encoding, ToolDefinition, ToolFeatures, digest
-from shared.errors import ModelUnavailable
+from shared.catalog import Encoding, ToolDefinition, digest
+from shared.errors import IndexUnavailable, ModelUnavailable
 from shared.text.tokens import Counter, estimate
 from tests.support.builders import WritePath, definition, down, listing, up, write_path
 from tests.support.fakes import FakeEmbedder, WithoutModel, embedded, make_tool
 from tests.support.waiting import eventually
-from workers.indexing.features import claim_digests, compute_features
+from workers.dependencies import Dependencies
+from workers.indexing.features import FeatureDependencies, claim_digests, compute_features
 from workers.ingest import reconcile
 from workers.intents.store import IntentStore
 
@@ -34,6 +35,12 @@ def bring_up(path: WritePath, server_id: str, *tools: ToolDefinition, declared_n
     path.world.servers[server_id] = listing(*tools, declared_name=declared_name)
     path.deps.intents.record(up(server_id), due_in_s=60)
     reconcile(server_id, path.deps)
+
+
+def feature_dependencies(deps: Dependencies) -> FeatureDependencies:
+    return FeatureDependencies(
+        deps.index, deps.embedder, deps.counters, deps.intents, deps.embedding_slots, deps.metrics
+    )
 
 
 def by_digest(*tools: ToolDefinition) -> dict[str, ToolDefinition]:
@@ -132,12 +139,12 @@ def test_what_another_look_wrote_just_before_it_was_claimed_is_not_made_again(pa
             bring_up(path, "faster", *TOOLS)
             return path.deps.intents.claim(keys)
 
-    written: dict[str, ToolFeatures] = {}
     wanted = by_digest(*TOOLS)
+    deps = replace(feature_dependencies(path.deps), intents=cast("IntentStore", Overtaken()))
 
-    compute_features(wanted, "scripted", replace(path.deps, intents=cast("IntentStore", Overtaken())), written.update)
+    (computed,) = compute_features(wanted, "scripted", deps)
 
-    assert written.keys() == wanted.keys()
+    assert computed.keys() == wanted.keys()
     assert len(path.counted.texts) == 2
 
 
@@ -177,40 +184,54 @@ def test_when_the_one_that_embeds_fails_another_does_it(path: WritePath) -> None
 
 
 def test_what_is_claimed_for_too_long_is_made_all_the_same(path: WritePath) -> None:
-    written: dict[str, ToolFeatures] = {}
-    wanted = by_digest(*TOOLS)
+    wanted, deps = by_digest(*TOOLS), feature_dependencies(path.deps)
 
-    with claim_digests(wanted, path.deps) as held:
+    with claim_digests(wanted, deps) as held:
         assert held == wanted.keys()
-        compute_features(wanted, "scripted", path.deps, written.update, wait_at_most_s=0)
+        (computed,) = compute_features(wanted, "scripted", deps, wait_at_most_s=0)
 
-    assert written.keys() == wanted.keys()
+    assert computed.keys() == wanted.keys()
 
 
 def test_a_look_writes_what_it_made_before_it_waits(path: WritePath) -> None:
     mine, theirs = by_digest(TOOLS[0]), by_digest(TOOLS[1])
-    written: list[str] = []
+    written, deps = list[str](), feature_dependencies(path.deps)
 
-    def write(ready: Mapping[str, ToolFeatures]) -> None:
-        written.extend(ready)
+    def write_all() -> None:
+        for features in compute_features(mine | theirs, "scripted", deps):
+            written.extend(features)
 
     with ThreadPoolExecutor(1) as pool:
-        with claim_digests(theirs, path.deps):
-            look = pool.submit(compute_features, mine | theirs, "scripted", path.deps, write)
+        with claim_digests(theirs, deps):
+            look = pool.submit(write_all)
             eventually(lambda: written == list(mine), what="its own part")
-            with claim_digests(mine, path.deps) as free:
+            with claim_digests(mine, deps) as free:
                 assert free == mine.keys()
         look.result(timeout=60)
 
     assert written == [*mine, *theirs]
 
 
-def test_what_is_made_for_one_edition_is_not_waited_for_by_another(path: WritePath) -> None:
-    coming = replace(path.deps, embedder=FakeEmbedder("fake/coming"))
-    written: dict[str, ToolFeatures] = {}
+def test_a_write_that_fails_frees_the_claims_at_once(path: WritePath, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(_: object) -> None:
+        raise IndexUnavailable("killed here")
+
     wanted = by_digest(*TOOLS)
+    monkeypatch.setattr(path.index, "upsert", failing)
 
-    with claim_digests(wanted, path.deps), ThreadPoolExecutor(1) as pool:
-        pool.submit(compute_features, wanted, "scripted", coming, written.update).result(timeout=60)
+    with pytest.raises(IndexUnavailable) as kept:  # with its traceback, which holds the frames
+        bring_up(path, "s", *TOOLS)
 
-    assert written.keys() == wanted.keys()
+    with claim_digests(wanted, feature_dependencies(path.deps)) as free:
+        assert free == wanted.keys()
+    assert kept.value.__traceback__
+
+
+def test_what_is_computed_for_one_model_is_not_waited_for_by_another(path: WritePath) -> None:
+    deps, wanted = feature_dependencies(path.deps), by_digest(*TOOLS)
+    other = replace(deps, embedder=FakeEmbedder("fake/other"))
+
+    with claim_digests(wanted, deps), ThreadPoolExecutor(1) as pool:
+        computed = pool.submit(lambda: list(compute_features(wanted, "scripted", other))).result(timeout=60)
+
+    assert [features.keys() for features in computed] == [wanted.keys()]

@@ -12,23 +12,24 @@ import pytest
 from shared.errors import ServerTimeout
 from tests.chaos.interrupted import InterruptedIndex, Steps
 from tests.support.builders import RETRY_POLICY, WritePath, changed, definition, down, listing, up, write_path
-from workers.dependencies import FailurePolicy
+from workers.indexing.failures import FailurePolicy
 from workers.ingest import reconcile
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.store import Lease
 
 
 class Fence(Steps):
-    """A lease, and the writes to an index: each of them needs a check of its own."""
+    """A lease, and the writes to an index: each needs a check before it and another one after it."""
 
-    is_checked = False
+    # one may remain from the write before
+    checks = 1
 
     def assert_held(self) -> None:
-        self.is_checked = True
+        self.checks += 1
 
     def next(self) -> None:
-        assert self.is_checked, "a write without a check of the lease before it"
-        self.is_checked = False
+        assert self.checks >= 2, "a write without a check of the lease before it, or after the one before"
+        self.checks = 0
 
 
 class FencedIntents(SqliteIntents):
@@ -39,8 +40,9 @@ class FencedIntents(SqliteIntents):
     @contextmanager
     def lease(self, server_id: str) -> Generator[Lease]:
         with super().lease(server_id):
-            self.fence.is_checked = False
+            self.fence.checks = 1
             yield self.fence
+            assert self.fence.checks, "no check of the lease after the last write"
 
 
 @pytest.fixture

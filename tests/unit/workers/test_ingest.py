@@ -10,7 +10,10 @@ from shared.catalog import EmbeddedTool, Scope
 from shared.errors import IndexUnavailable, LeaseHeld, ServerTimeout
 from tests.support.builders import WritePath, changed, definition, down, listing, up, write_path
 from tests.support.fakes import asking, closest
-from workers.ingest import BATCH, ingest, reconcile
+from workers.indexing.features import FeatureDependencies
+from workers.indexing.fenced import FencedIndex
+from workers.ingest import BATCH, Run, ingest, reconcile
+from workers.intents.store import Intent
 
 EVERYTHING = Scope()
 
@@ -27,6 +30,14 @@ def look(path: WritePath, server_id: str = "s") -> None:
 def ask(path: WritePath, *events: object) -> None:
     for event in events:
         path.deps.intents.record(event, due_in_s=60)  # type: ignore[arg-type]
+
+
+def run_without_lease(path: WritePath, intent: Intent) -> Run:
+    deps = path.deps
+    features = FeatureDependencies(
+        deps.index, deps.embedder, deps.counters, deps.intents, deps.embedding_slots, deps.metrics
+    )
+    return Run(intent, FencedIndex(deps.index, _LostLease()), features, deps)
 
 
 def findable(path: WritePath) -> set[str]:
@@ -281,7 +292,7 @@ def test_a_run_whose_lease_was_lost_writes_nothing(path: WritePath) -> None:
     intent = path.deps.intents.intent("s")
     assert intent is not None
     with pytest.raises(LeaseHeld):
-        ingest(listing(definition("a")), intent, _LostLease(), path.deps)
+        ingest(listing(definition("a")), run_without_lease(path, intent))
 
     assert path.tool_names() == set()
 
@@ -294,7 +305,7 @@ def test_a_run_whose_lease_was_lost_removes_nothing(path: WritePath) -> None:
     assert intent is not None
 
     with pytest.raises(LeaseHeld):
-        ingest(listing(), intent, _LostLease(), path.deps)
+        ingest(listing(), run_without_lease(path, intent))
 
     assert path.tool_names() == {"a"}
 

@@ -34,7 +34,7 @@ def intent(path: WritePath, server_id: str) -> Intent:
 
 
 def test_every_server_of_the_index_is_known_again_as_it_was(path: WritePath) -> None:
-    restore_if_lost(path.deps)
+    restore_if_lost(path.deps.intents, path.deps.index)
 
     assert {recorded.server_id: recorded.status for recorded in path.deps.intents.intents()} == {
         "runs": "running", "stopped": "stopped", "fails": "running",
@@ -45,7 +45,7 @@ def test_every_server_of_the_index_is_known_again_as_it_was(path: WritePath) -> 
 
 def test_who_announced_a_server_is_known_again_and_so_takes_down_what_is_gone(path: WritePath) -> None:
     (announced,) = {up("any").source}
-    restore_if_lost(path.deps)
+    restore_if_lost(path.deps.intents, path.deps.index)
     follower = SourceReconciler(
         announced, path.deps.intents, lambda event: path.deps.intents.record(event, due_in_s=1).intent
     )
@@ -58,7 +58,7 @@ def test_who_announced_a_server_is_known_again_and_so_takes_down_what_is_gone(pa
 
 
 def test_running_servers_are_looked_at_at_once_and_stopped_ones_are_not(path: WritePath) -> None:
-    restore_if_lost(path.deps)
+    restore_if_lost(path.deps.intents, path.deps.index)
 
     assert sorted(path.deps.intents.claim_due(10)) == ["fails", "runs"]
 
@@ -66,7 +66,7 @@ def test_running_servers_are_looked_at_at_once_and_stopped_ones_are_not(path: Wr
 def test_an_event_since_the_loss_is_not_overwritten(path: WritePath) -> None:
     path.deps.intents.record(up("stopped", ["back"]), due_in_s=60)
 
-    restore_if_lost(path.deps)
+    restore_if_lost(path.deps.intents, path.deps.index)
 
     found = intent(path, "stopped")
     assert (found.status, found.announcement.groups) == ("running", frozenset({"back"}))
@@ -75,6 +75,6 @@ def test_an_event_since_the_loss_is_not_overwritten(path: WritePath) -> None:
 def test_a_store_that_lost_nothing_is_left_alone(path: WritePath) -> None:
     path.deps.intents.mark_complete()
 
-    restore_if_lost(path.deps)
+    restore_if_lost(path.deps.intents, path.deps.index)
 
     assert list(path.deps.intents.intents()) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,10 +20,15 @@ def path(tmp_path: Path) -> WritePath:
     return write_path(tmp_path)
 
 
+def counted_reconcile(path: WritePath, server_id: str) -> None:
+    with path.deps.metrics.reconcile() as done:
+        done(reconcile(server_id, path.deps))
+
+
 def look(path: WritePath, *offered: str) -> None:
     path.world.servers["s"] = listing(*(definition(*name.split("=")) for name in offered))
     path.deps.intents.record(up(), due_in_s=60)
-    path.deps.metrics.reconcile(partial(reconcile, "s", path.deps))
+    counted_reconcile(path, "s")
 
 
 def metrics(path: WritePath) -> dict[str, float]:
@@ -56,22 +60,18 @@ def test_a_look_that_ends_otherwise_is_counted_by_why(path: WritePath) -> None:
     path.deps.intents.record(up(), due_in_s=60)
 
     with pytest.raises(ServerTimeout):
-        path.deps.metrics.reconcile(partial(reconcile, "s", path.deps))
+        counted_reconcile(path, "s")
     with path.deps.intents.lease("s"), pytest.raises(LeaseHeld):
-        path.deps.metrics.reconcile(partial(reconcile, "s", path.deps))
-    with pytest.raises(IndexUnavailable):
-        path.deps.metrics.reconcile(_unavailable)
-    path.deps.metrics.reconcile(partial(reconcile, "nobody", path.deps))
+        counted_reconcile(path, "s")
+    with pytest.raises(IndexUnavailable), path.deps.metrics.reconcile():
+        raise IndexUnavailable("away")
+    counted_reconcile(path, "nobody")
 
     found = metrics(path)
     results = ("listing_failed", "held", "failed", "not_due")
     assert [found[f'toolscale_reconciles_total{{result="{result}"}}'] for result in results] == [1, 1, 1, 1]
     assert found['toolscale_stage_seconds_count{stage="fetch"}'] == 1
     assert found["toolscale_reconcile_seconds_count"] == 0
-
-
-def _unavailable() -> None:
-    raise IndexUnavailable("away")
 
 
 def test_events_are_counted_by_type_and_by_what_became_of_them(path: WritePath) -> None:

@@ -1,0 +1,59 @@
+"""Writes to the index that check the lease of their server before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shared.catalog import EmbeddedTool, ServerRecord, Status
+    from shared.index.contract import ToolIndex
+    from workers.intents.store import Lease
+
+
+class FencedIndex:
+    """The index as one run sees it: reads are those of `index`, and every write needs the lease.
+
+    A process can be suspended between check and write, so a write that returns was checked once more. Every write
+    raises LeaseHeld if the lease was lost; the last one may then have come after a write of another run.
+    """
+
+    def __init__(self, index: ToolIndex, lease: Lease) -> None:
+        self._index = index
+        self._lease = lease
+        self.features_by_digest = index.features_by_digest
+        self.tool_states = index.tool_states
+        self.server = index.server
+        self.token_sum = index.token_sum
+        self.uncounted = index.uncounted
+
+    def upsert(self, tools: Sequence[EmbeddedTool]) -> None:
+        """Write these tools."""
+        with self._fenced():
+            self._index.upsert(tools)
+
+    def delete(self, server_id: str, tool_names: Collection[str]) -> None:
+        """Remove these tools."""
+        with self._fenced():
+            self._index.delete(server_id, tool_names)
+
+    def set_status_and_groups(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:
+        """Set status and groups of the server's tools."""
+        with self._fenced():
+            self._index.set_status_and_groups(server_id, status=status, groups=groups)
+
+    def put_server(self, record: ServerRecord) -> None:
+        """Write the server's record."""
+        with self._fenced():
+            self._index.put_server(record)
+
+    def assert_held(self) -> None:
+        """Raise LeaseHeld if the lease was lost, for a write to another store."""
+        self._lease.assert_held()
+
+    @contextmanager
+    def _fenced(self) -> Generator[None]:
+        self.assert_held()
+        yield
+        self.assert_held()
