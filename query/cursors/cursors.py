@@ -73,6 +73,7 @@ def _store(settings: Settings) -> CursorStore:
     ttl_s, max_bytes = settings.cursor_ttl_s, settings.cursor_max_bytes
     if settings.redis_url is None:
         return MemoryStore(ttl_s, max_bytes)
-    from query.cursors.redis_store import RedisStore, connect  # noqa: PLC0415  # only where there is a Redis
+    from query.cursors.redis_store import RedisStore  # noqa: PLC0415  # only where there is a Redis
+    from shared.service.redis import connect  # noqa: PLC0415
 
-    return RedisStore(connect(settings.redis_url), ttl_s, max_bytes)
+    return RedisStore(connect(settings.redis_url, decode=False), ttl_s, max_bytes)

@@ -13,11 +13,11 @@ from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissi
 
 from shared.errors import ConfigInvalid, IndexHeld, IndexUnavailable, IntentsUnavailable
 from shared.index.open_versions import open_index_versions
+from shared.service.redis import connect
 from shared.settings import Settings
 from shared.text.embedding import FastEmbedder
 from toolscale.doctor.finding import Finding, ok, problem, warning
 from workers.intents import open_intents
-from workers.intents.redis_store import connect
 
 SKEW_S = 2.0
 OVERDUE_S = 60.0

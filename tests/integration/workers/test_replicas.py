@@ -14,12 +14,13 @@ import pytest
 
 from shared.catalog import ENCODINGS, Encoding, Scope
 from shared.index.edge.engine import open_edge
+from shared.service.redis import connect
 from shared.text.embedding import FastEmbedder
 from shared.text.tokens import Counter, counters
 from tests.support.builders import definition, listing, up
 from workers.dependencies import Dependencies
 from workers.ingest import reconcile
-from workers.intents.redis_store import RedisIntents, connect
+from workers.intents.redis_store import RedisIntents
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.store import IntentStore
 from workers.intents.transitions import RetryPolicy

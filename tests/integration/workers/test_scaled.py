@@ -19,6 +19,7 @@ from celery import Celery
 
 from shared.catalog import Scope, point_id
 from shared.index import open_index
+from shared.service.redis import connect
 from shared.settings import load_settings
 from shared.text.embedding import BUNDLED_DIMENSION, BUNDLED_MODEL
 from shared.text.tokens import counter
@@ -31,7 +32,7 @@ from tests.support.processes import Composition
 from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from tests.support.warm import run
-from workers.intents.redis_store import RedisIntents, connect
+from workers.intents.redis_store import RedisIntents
 from workers.intents.transitions import RetryPolicy
 from workers.tasks import ACCEPT_EVENT
 
