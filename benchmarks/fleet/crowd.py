@@ -20,7 +20,8 @@ from benchmarks.throughput.embedded import PATIENCE_S, up, wait_until_committed
 from benchmarks.throughput.isolation import in_fresh_process
 from benchmarks.throughput.memory import MIB
 from shared.catalog import ENCODINGS
-from workers.intents.redis_store import RedisIntents, connect
+from shared.service.redis import connect
+from workers.intents.redis_store import RedisIntents
 from workers.intents.transitions import RetryPolicy
 
 PROTOCOLS: dict[Era, str] = {"handshake": "2025-11-25", "modern": MODERN}

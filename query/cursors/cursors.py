@@ -73,6 +73,7 @@ def own_cursors() -> Cursors:
 def _store(settings: Settings) -> CursorStore:
     if settings.redis_url is None:
         return MemoryStore(settings.cursor_ttl_s, KEPT_BYTES)
-    from query.cursors.redis_store import RedisStore, connect  # noqa: PLC0415  # only where there is a Redis
+    from query.cursors.redis_store import RedisStore  # noqa: PLC0415  # only where there is a Redis
+    from shared.service.redis import connect  # noqa: PLC0415
 
-    return RedisStore(connect(settings.redis_url), settings.cursor_ttl_s, KEPT_BYTES)
+    return RedisStore(connect(settings.redis_url, decode=False), settings.cursor_ttl_s, KEPT_BYTES)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
-
-import redis
-from redis.exceptions import RedisError
+from typing import TYPE_CHECKING
 
 from query.cursors.sealing import EXPIRED
 from query.cursors.store import check_size, new_key
 from shared.errors import CursorInvalid, CursorsUnavailable
+from shared.service.redis import redis_errors
+
+if TYPE_CHECKING:
+    import redis
 
 # An index of `key:size` scored by expiry, in microseconds, so that no two are equally old; the sum of the sizes; and a
 # value for each key.
@@ -64,27 +64,14 @@ class RedisStore:
         """Keep these bytes, in the place of the oldest where there is no room."""
         check_size(kept, self._max_bytes)
         key = new_key()
-        with _translated():
+        with redis_errors(CursorsUnavailable):
             self._put(keys=[INDEX, SIZE], args=[key.hex(), kept, self._ttl_ms, self._max_bytes])
         return key
 
     def get(self, key: bytes) -> bytes:
         """Return what is kept under a key, and keep it for longer."""
-        with _translated():
+        with redis_errors(CursorsUnavailable):
             kept = self._get(keys=[INDEX], args=[key.hex(), self._ttl_ms])
         if not isinstance(kept, bytes):
             raise CursorInvalid(EXPIRED)
         return kept
-
-
-def connect(url: str) -> redis.Redis:
-    """Return a client that gives up on a silent Redis within seconds instead of hanging."""
-    return redis.Redis.from_url(url, socket_timeout=5, socket_connect_timeout=3, health_check_interval=10)
-
-
-@contextmanager
-def _translated() -> Generator[None]:
-    try:
-        yield
-    except RedisError as error:
-        raise CursorsUnavailable(f"Redis at REDIS_URL: {error}") from error

@@ -22,9 +22,11 @@ def open_history(settings: Settings) -> SavingsHistory:
         HistoryUnavailable: the file cannot be opened.
     """
     if settings.redis_url:
-        from query.history.redis_store import RedisHistory, connect  # noqa: PLC0415
+        from query.history.redis_store import TIMEOUT_S, RedisHistory  # noqa: PLC0415
+        from shared.service.redis import connect  # noqa: PLC0415
 
-        return RedisHistory(connect(settings.redis_url), settings.savings_keep_days)
+        client = connect(settings.redis_url, timeout_s=TIMEOUT_S, connect_timeout_s=TIMEOUT_S)
+        return RedisHistory(client, settings.savings_keep_days)
     from query.history.sqlite_store import SqliteHistory  # noqa: PLC0415
 
     return SqliteHistory(settings.data_dir / FILE, settings.savings_keep_days)

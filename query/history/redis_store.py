@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
+from functools import partial
 from itertools import groupby
-from typing import Any, cast
-
-import redis
-from redis.exceptions import RedisError
+from typing import TYPE_CHECKING, Any, cast
 
 from query.history.store import (
     MAX_COUNTERS_A_DAY,
@@ -23,11 +20,17 @@ from query.history.store import (
     Sizes,
 )
 from shared.errors import HistoryUnavailable
+from shared.service.redis import redis_errors
+
+if TYPE_CHECKING:
+    import redis
 
 PREFIX = "toolscale:savings:"
 SIZES_PREFIX = "toolscale:sizes:"
 TIMEOUT_S = 2.0
 _DAY_S = 86_400
+
+_redis_errors = partial(redis_errors, HistoryUnavailable, "the history of savings cannot be used")
 
 # A field is the JSON of a row with its counter's name behind it. Redis evicts nothing, so the bound is kept here.
 _ADD = """
@@ -111,11 +114,6 @@ class RedisHistory(CountedHistory):
                 self._script(keys=[_key(day)], args=added)
 
 
-def connect(url: str) -> redis.Redis:
-    """Return a client that gives up soon; it connects on first use."""
-    return redis.Redis.from_url(url, decode_responses=True, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S)
-
-
 def _key(day: date) -> str:
     return PREFIX + day.isoformat()
 
@@ -127,11 +125,3 @@ def _last_key(caller: str) -> str:
 
 def _row(key: RowKey) -> str:
     return json.dumps([key.caller, key.server, key.tool], separators=(",", ":"))
-
-
-@contextmanager
-def _redis_errors() -> Generator[None]:
-    try:
-        yield
-    except RedisError as error:
-        raise HistoryUnavailable(f"the history of savings cannot be used: {error}") from error

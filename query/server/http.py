@@ -20,6 +20,7 @@ from query.auth.http import guarded, metadata_routes
 from query.server.streaming import CallsStreamed
 from query.server.toolsets_route import toolset_routes
 from shared.errors import IndexUnavailable
+from shared.service.routes import liveness_route
 
 if TYPE_CHECKING:
     from mcp.server import Server
@@ -72,7 +73,7 @@ def http_app(
     checked = _checked(app, listener)
     mcp = [Route(path, checked, methods=["POST"]) for path in (MCP_PATH, f"{MCP_PATH}/{{toolset}}")]
     toolsets = toolset_routes(index, listener.authentication, security_of(listener))
-    beside = [Route("/healthz", _healthz), Route("/readyz", readyz), *_metadata(listener), *toolsets, *routes]
+    beside = [liveness_route(), Route("/readyz", readyz), *_metadata(listener), *toolsets, *routes]
 
     @asynccontextmanager
     async def running(_: Starlette) -> AsyncGenerator[None]:
@@ -134,10 +135,6 @@ def _checked(app: ASGIApp, listener: HttpListener) -> ASGIApp:
 def _metadata(listener: HttpListener) -> list[Route]:
     resource = listener.authentication and listener.authentication.resource
     return metadata_routes(resource) if resource else []
-
-
-async def _healthz(_: Request) -> JSONResponse:
-    return JSONResponse({"status": "alive"})
 
 
 def _readiness(index: ToolIndex, checks: Checks) -> JSONResponse:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from query.auth.http import caller_of_request
 from query.server.mcp import anonymous
 from shared.errors import ConfigInvalid
+from shared.service.sockets import bind
 from shared.upstream.hosts import is_loopback
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def open_listener(settings: Settings, authentication: Authentication | None = No
     """
     if authentication is None:
         _refuse_public_bind(settings)
-    return HttpListener(_bind(settings.host, settings.port), authentication, _http_hosts(settings))
+    return HttpListener(bind(settings.host, settings.port, "host and port"), authentication, _http_hosts(settings))
 
 
 def _http_hosts(settings: Settings) -> tuple[str, ...]:
@@ -73,17 +74,6 @@ def _refuse_public_bind(settings: Settings) -> None:
         "set TOOLSCALE_TOKENS_FILE or TOOLSCALE_JWT_ISSUER, or TOOLSCALE_ALLOW_UNAUTHENTICATED_BIND=true "
         "where only trusted clients reach the port"
     )
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        server_socket = socket.create_server((host, port), family=family, reuse_port=False)
-    except OSError as error:
-        raise ConfigInvalid(f"settings host and port: cannot listen on {host}:{port}: {error.strerror}") from error
-    # connections inherit it; without it the end of each answer waits 40 ms for an acknowledgement
-    server_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return server_socket
 
 
 def _bracketed(host: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import anyio
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.transport_security import TransportSecurityMiddleware
 from starlette.requests import Request
@@ -15,7 +14,7 @@ from query.auth.http import CallerToken, guarded
 from query.metrics import CatalogueGauges
 from query.server.http import security_of
 from shared.catalog import Scope as Catalogued
-from shared.observability.metrics import exposition
+from shared.service.routes import metrics_response
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -65,9 +64,7 @@ class _Metrics:
         return None if _is_unrestricted(user) else JSONResponse(refused, 403)
 
     async def _exposition(self, request: Request) -> Response:
-        accept = request.headers.get("accept", "")
-        body, content_type = await anyio.to_thread.run_sync(exposition, self._registry, accept)
-        return Response(body, headers={"content-type": content_type})
+        return await metrics_response(request, self._registry)
 
 
 def _is_unrestricted(user: AuthenticatedUser) -> bool:

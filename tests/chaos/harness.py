@@ -17,6 +17,7 @@ from celery import Celery
 
 from benchmarks.throughput.machine import this_machine
 from shared.errors import IntentsUnavailable
+from shared.service.redis import connect
 from tests.chaos.asking import asking
 from tests.chaos.fleet import Fleet, serve
 from tests.chaos.judging import Judge
@@ -28,7 +29,7 @@ from tests.chaos.truth import differences
 from tests.support.processes import APP, Composition, Running
 from tests.support.qdrant_server import emptied_qdrant, qdrant_url
 from tests.support.redis_server import free_port
-from workers.intents.redis_store import RedisIntents, connect
+from workers.intents.redis_store import RedisIntents
 from workers.intents.store import Intent
 from workers.intents.transitions import RetryPolicy
 

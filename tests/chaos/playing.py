@@ -15,12 +15,13 @@ from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from benchmarks.throughput.machine import this_machine
+from shared.service.redis import connect
 from tests.chaos.fates import Fates
 from tests.chaos.results import Played, Schedules
 from tests.chaos.schedules import NO_WAIT, Chaos, ChaosWithoutRetries, OpenStore
 from tests.chaos.tally import Tallied, Tally
 from tests.support.redis_server import redis_server
-from workers.intents.redis_store import RedisIntents, connect
+from workers.intents.redis_store import RedisIntents
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.store import IntentStore
 

@@ -7,15 +7,15 @@ and after each death a worker in its place, which announces all servers again an
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.builders import up
 from tests.support.profiles import examples
-from workers.intents.base import Change, StoredIntents
+from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.store import Intent
 from workers.intents.transitions import RetryPolicy
 
@@ -28,49 +28,19 @@ CULPRIT = "culprit"
 FEW = 3
 
 
-class RememberedIntents(StoredIntents):
-    """The intents in a dictionary, by a clock that stands until it is set."""
-
-    def __init__(self, pace: RetryPolicy) -> None:
-        super().__init__(pace)
-        self.now = 0.0
-        self.kept: dict[str, Intent] = {}
-
-    def intent(self, server_id: str) -> Intent | None:
-        return self.kept.get(server_id)
-
-    def intents(self) -> Iterator[Intent]:
-        return iter(list(self.kept.values()))
-
-    def _update(self, server_id: str, change: Change) -> Intent:
-        self.kept[server_id] = change(self.kept.get(server_id), self.now)
-        return self.kept[server_id]
-
-    def _drop_due(self, server_id: str) -> None:
-        raise NotImplementedError  # no intent here is unreadable
-
-    def _put_migration(self, note: str | None) -> None:
-        raise NotImplementedError  # no model changes here
-
-    def _get_migration(self) -> str | None:
-        raise NotImplementedError
-
-    def _due(self, limit: int) -> list[str]:
-        return [
-            intent.server_id for intent in self.kept.values() if intent.due_at is not None and intent.due_at <= self.now
-        ]
-
-
 @dataclass
 class Site:
     """One worker that looks at `side_by_side` servers at the same time, and the one of them that kills it."""
 
     side_by_side: int
-    intents: RememberedIntents = field(default_factory=lambda: RememberedIntents(PACE))
+    now: float = 0.0
     messages: list[str] = field(default_factory=list[str])
     died_at: list[float] = field(default_factory=list[float])
     ever_parked: set[str] = field(default_factory=set[str])
     listed_at: dict[str, float] = field(default_factory=dict[str, float])
+
+    def __post_init__(self) -> None:
+        self.intents = SqliteIntents(Path(":memory:"), PACE, clock=lambda: self.now)
 
     def announce(self, server_ids: list[str]) -> None:
         self.messages += [
@@ -78,7 +48,7 @@ class Site:
         ]
 
     def tick(self) -> None:
-        self.intents.now += SWEEP_S
+        self.now += SWEEP_S
         self.messages += self.intents.claim_due(500)
         under_way = self.messages
         self.messages = []
@@ -89,13 +59,13 @@ class Site:
     def _work(self, taken: list[str]) -> None:
         begun = [intent for server_id in taken if (intent := self.intents.begin(server_id)) and not self._parks(intent)]
         if CULPRIT in {intent.server_id for intent in begun}:
-            self.died_at.append(self.intents.now)
+            self.died_at.append(self.now)
             self.messages += taken
-            self.announce(list(self.intents.kept))
+            self.announce([intent.server_id for intent in self.intents.intents()])
             return
         for intent in begun:
             self.intents.commit(intent.server_id, intent.desired)
-            self.listed_at[intent.server_id] = self.intents.now
+            self.listed_at[intent.server_id] = self.now
 
     def _parks(self, intent: Intent) -> bool:
         if intent.parked or intent.attempts <= LOOKS:
@@ -114,7 +84,7 @@ def test_a_server_that_kills_its_worker_costs_few_deaths_and_hides_no_other(
     site = Site(side_by_side)
     site.announce([CULPRIT, *(f"s{number}" for number in range(innocent))])
 
-    while site.intents.now < HOURS_S:
+    while site.now < HOURS_S:
         site.tick()
 
     assert len(site.listed_at) == innocent

@@ -15,10 +15,10 @@ from shared.errors import ConfigInvalid, IndexHeld, IndexUnavailable, IntentsUna
 from shared.index import open_store
 from shared.index.contract import EMBEDDED_MAX_ADVISED_TOOLS, IndexVersion
 from shared.index.versions import IndexStore
+from shared.service.redis import connect
 from shared.settings import Settings
 from toolscale.doctor.finding import Finding, ok, problem, warning
 from workers.intents import open_intents
-from workers.intents.redis_store import connect
 
 SKEW_S = 2.0
 OVERDUE_S = 60.0

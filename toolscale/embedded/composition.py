@@ -34,9 +34,8 @@ from workers.intents.store import Intent
 from workers.maintenance.rebuild import maintain_index, rebuild_if_lost
 from workers.maintenance.restore import restore_if_lost
 from workers.metrics import BacklogGauges
-from workers.monitoring.checks import Deadline
+from workers.monitoring.checks import Deadline, HealthCheck
 from workers.monitoring.embedded import progress_checked
-from workers.monitoring.server import HealthCheck
 from workers.sources.mcp_json import ConfigReconciler, config_reconciled
 from workers.sources.metrics import SourceMetrics
 from workers.sources.reconcile import announce_again, reconcile_config

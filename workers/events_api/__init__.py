@@ -1,1 +1,1 @@
-"""The HTTP door for events: `POST /events`, CloudEvents 1.0 from whoever holds the token."""
+"""The HTTP API for events: `POST /events` accepts CloudEvents 1.0 with a bearer token."""

@@ -1,4 +1,4 @@
-"""Run the door by itself, for the scaled composition: `python -m workers.events_api`."""
+"""The events API as a process, for the scaled composition: `python -m workers.events_api`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _log = structlog.get_logger()
 
 
 def main() -> int:
-    """Serve until a signal ends it; return the exit code, 1 when it could not start."""
+    """Serve until a signal; return the exit code, 1 when the API could not start."""
     configure_logging("INFO")
-    # SIGTERM unwinds as Ctrl-C does, so that what was opened is closed
+    # SIGTERM unwinds as Ctrl-C does, so that every context manager closes
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         serve(load_settings())

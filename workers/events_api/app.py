@@ -1,4 +1,4 @@
-"""The door as a process of its own: it records in the intent store and wakes workers through the broker."""
+"""The events API as a process: it records events in the intent store and sends messages to workers."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from starlette.routing import Route
 from shared.errors import ConfigInvalid
 from shared.observability.logging import configure_logging
 from shared.observability.tracing import configure_tracing
+from shared.service.routes import liveness_route
+from shared.service.sockets import bind
 from workers.enqueue import broker_enqueue, enqueue_in_background
 from workers.events_api.recorder import EventRecorder
 from workers.events_api.routes import EVENTS_PATH, MAX_BODY_BYTES, events_route, metrics_route
@@ -28,24 +30,24 @@ if TYPE_CHECKING:
 
     from shared.settings import Settings
 
-# Requests that are still running at shutdown get this long.
+# Seconds that running requests have at shutdown.
 GRACE_S = 5
 
 _log = structlog.get_logger()
 
 
 def serve(settings: Settings) -> None:
-    """Take events until a signal.
+    """Accept events until a signal.
 
     Raises:
-        ConfigInvalid: there is no token, or the address cannot be bound.
+        ConfigInvalid: no token is set, or the address cannot be bound.
         IntentsUnavailable: the intents cannot be opened.
     """
     configure_logging(settings.log_level)
     configure_tracing("toolscale-events-api", os.environ)
     token, metrics = required_token(settings), WorkerMetrics()
     with (
-        _bind(settings.events_host, settings.events_port) as listener,
+        bind(settings.events_host, settings.events_port, "events_host and events_port") as listener,
         recording(settings, metrics) as recorder,
     ):
         config = uvicorn.Config(
@@ -62,13 +64,13 @@ def serve(settings: Settings) -> None:
 
 
 def required_token(settings: Settings) -> str:
-    """Return the token that producers show.
+    """Return the token that producers must send.
 
     Raises:
-        ConfigInvalid: there is none, and without one the door stays shut.
+        ConfigInvalid: no token is set.
     """
     if settings.events_token is None:
-        raise ConfigInvalid("setting events_token: the door for events does not open without TOOLSCALE_EVENTS_TOKEN")
+        raise ConfigInvalid("setting events_token: the events API does not start without TOOLSCALE_EVENTS_TOKEN")
     return settings.events_token
 
 
@@ -80,9 +82,9 @@ def events_api_app(
     metrics_public: bool = False,
     max_body_bytes: int = MAX_BODY_BYTES,
 ) -> Starlette:
-    """Return `/events` with `/healthz`, `/readyz` that tells whether the intent store answers, and `/metrics`.
+    """Return `/events`, `/healthz`, `/readyz`, which checks the intent store, and `/metrics`.
 
-    The last needs the token as well, unless it is open.
+    `/metrics` also requires the token, unless it is public.
     """
 
     async def readyz(_: Request) -> JSONResponse:
@@ -91,18 +93,14 @@ def events_api_app(
         return JSONResponse({"status": "intents unavailable"}, status_code=503)
 
     events = events_route(recorder, token=token, max_body_bytes=max_body_bytes, on_response=metrics.events_response)
-    shown = metrics_route(metrics.registry, token=None if metrics_public else token)
-    return Starlette(routes=[events, shown, Route("/healthz", _healthz), Route("/readyz", readyz)])
-
-
-async def _healthz(_: Request) -> JSONResponse:
-    return JSONResponse({"status": "alive"})
+    scraped = metrics_route(metrics.registry, token=None if metrics_public else token)
+    return Starlette(routes=[events, scraped, liveness_route(), Route("/readyz", readyz)])
 
 
 @contextmanager
 def recording(settings: Settings, metrics: WorkerMetrics) -> Generator[EventRecorder]:
-    """Open the intents, and a way to the broker that cannot hold up a producer; events are counted in `metrics`."""
-    # without a broker that another process reads, an event is due at once for that process's sweep
+    """Open the intents, and send messages in the background so that the broker cannot delay a producer."""
+    # without a shared broker, an event is due at once for the sweep of the process that reconciles
     due_in_s = 0.0 if settings.is_embedded else settings.redeliver_after_s
     with (
         closing(open_intents(settings)) as intents,
@@ -111,19 +109,6 @@ def recording(settings: Settings, metrics: WorkerMetrics) -> Generator[EventReco
     ):
         metrics.registry.register(BacklogGauges(intents.backlog))
         yield recorder
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listener = socket.create_server((host, port), family=family)
-    except OSError as error:
-        raise ConfigInvalid(
-            f"settings events_host and events_port: cannot listen on {host}:{port}: {error.strerror}"
-        ) from error
-    # connections inherit it; without it the end of each answer waits 40 ms for an acknowledgement
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
 
 
 def _url(listener: socket.socket) -> str:

@@ -1,4 +1,4 @@
-"""The HTTP binding of CloudEvents 1.0: which events a request carries, in each of its three modes."""
+"""The HTTP binding of CloudEvents 1.0: parses the events of a request, in each of its three content modes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PREFIX = "ce-"
 _ANY_LIST = TypeAdapter(list[Any])
 
 Document = dict[str, Any] | str
-"""What should be an event: an object, or the text that was sent for one."""
+"""An unvalidated event: a JSON object, or the text of the request if it is none."""
 
 
 def media_type(content_type: str) -> str:
@@ -28,10 +28,9 @@ def media_type(content_type: str) -> str:
 
 
 def documents(headers: Mapping[str, str], body: bytes) -> list[Document]:
-    """Return what a request of one of MEDIA_TYPES carries, in order: one document, or those of a batch.
+    """Return the documents of a request of one of MEDIA_TYPES, in order: one, or those of a batch.
 
-    Nothing is judged here: what is no event is refused where every event is, and kept as it came.
-    `headers` have lower-case names.
+    The recorder validates them, and stores invalid ones as dead letters. `headers` have lower-case names.
     """
     content_mode = media_type(headers.get("content-type", ""))
     if content_mode == BINARY:
@@ -43,7 +42,7 @@ def documents(headers: Mapping[str, str], body: bytes) -> list[Document]:
 
 
 def _attributes(headers: Mapping[str, str]) -> dict[str, Any]:
-    """Return the `ce-*` headers; the binding writes what is not printable ASCII as %XX."""
+    """Return the `ce-*` headers; the binding escapes characters outside printable ASCII as %XX."""
     return {name.removeprefix(_PREFIX): unquote(value) for name, value in headers.items() if name.startswith(_PREFIX)}
 
 
@@ -52,12 +51,12 @@ def _parsed(body: bytes) -> Any:
         return json.loads(body)
     except ValueError:
         return body.decode("utf-8", "replace")
-    except RecursionError:  # the mark in front keeps others from parsing it again
+    except RecursionError:  # the prefix prevents another attempt to parse it
         return "nested too deeply: " + body.decode("utf-8", "replace")
 
 
 def _document(parsed: Any) -> Document:
-    """Return an object as it is, and a text for anything else."""
+    """Return an object unchanged, and any other value as text."""
     if isinstance(parsed, dict):
         return cast("dict[str, Any]", parsed)
     return parsed if isinstance(parsed, str) else reprlib.repr(parsed)

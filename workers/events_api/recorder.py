@@ -1,4 +1,4 @@
-"""Record events within a bounded time, whatever the intent store does."""
+"""Record events within a bounded time, even when the intent store hangs."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from workers.emit import Count, Enqueue, accept, uncounted
 from workers.events_api.cloudevents import Document
 from workers.intents.store import Intent, IntentStore
 
-# Requests that are recorded at the same time; the others wait for their turn within their own time.
+# Requests that are recorded at the same time; the others queue, within their own time limit.
 THREADS = 8
-# A producer is promised an answer within 2 s; the rest is for the request's way through the door.
+# A producer gets a response within 2 s; the difference is for the HTTP layer.
 WITHIN_S = 1.5
 
 RECORDED, REFUSED, NOT_RECORDED = 202, 400, 503
 
 
 class RecordOutcome(BaseModel):
-    """What became of one event.
+    """The result of one event.
 
-    `status` is 202: recorded durably, as this `generation` of its server; 400: refused for this `field`, and among the
-    dead letters; 503: not recorded as far as is known, so it should be sent again.
+    `status` 202: recorded durably, as this `generation` of its server. 400: rejected for this `field`, and stored as
+    a dead letter. 503: probably not recorded; the producer should send it again.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -43,7 +43,7 @@ class RecordOutcome(BaseModel):
 
 
 class EventRecorder:
-    """Accepts events in threads of its own, at most THREADS at a time, each request within `within_s` seconds."""
+    """Records events in at most THREADS threads, each request within `within_s` seconds."""
 
     def __init__(
         self,
@@ -62,9 +62,9 @@ class EventRecorder:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="toolscale events")
 
     async def record(self, documents: Sequence[Document]) -> list[RecordOutcome]:
-        """Return what became of each, in order.
+        """Return the result of each event, in order.
 
-        One that was still being recorded when the time was up may be recorded all the same: sending it again is safe.
+        An event that was unfinished at the time limit may still be recorded; sending it again is safe.
         """
         outcomes = [_not_recorded(document, "the intent store did not answer in time") for document in documents]
         until = time.monotonic() + self._within_s
@@ -86,11 +86,11 @@ class EventRecorder:
             return False
 
     def close(self) -> None:
-        """Begin nothing more; what hangs in the store is not waited for."""
+        """Start no further request, and do not wait for those that hang in the store."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _in_time(self, call: Callable[[], Any]) -> bool:
-        """Return whether the call ended in time; one that has not begun by then never does."""
+        """Return whether the call ended in time; a call that has not begun by then is cancelled."""
         future = self._threads.submit(copy_context().run, call)  # with the trace of the request
         try:
             await asyncio.wait_for(asyncio.wrap_future(future), self._within_s)

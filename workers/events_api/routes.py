@@ -1,4 +1,4 @@
-"""`POST /events`: who may, what is taken, and how the answer sums up what became of each event."""
+"""`POST /events`: authentication, content types, and the response for each event."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from shared.observability.metrics import exposition
 from shared.observability.tracing import use_parent_trace
+from shared.service.routes import metrics_response
 from workers.events_api.cloudevents import BATCH, MEDIA_TYPES, documents, media_type
 from workers.events_api.recorder import NOT_RECORDED, RECORDED, REFUSED, RecordOutcome
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 EVENTS_PATH = "/events"
 # A batch of about 2,000 events; more would delay the events of other producers.
 MAX_BODY_BYTES = 1 << 20
-# A producer that sends its body more slowly than this is cut off.
+# The time limit for a request body.
 BODY_WITHIN_S = 10.0
 
 MIXED = 207
@@ -40,7 +40,7 @@ def events_route(
     max_body_bytes: int = MAX_BODY_BYTES,
     on_response: Callable[[int], None] = lambda _: None,
 ) -> Route:
-    """Return the route that records events for whoever holds the token; `answered` is told each answer's status."""
+    """Return the route that records events of requests with this token; it calls `on_response` with each status."""
 
     async def events(request: Request) -> JSONResponse:
         response = await respond(request)
@@ -51,8 +51,8 @@ def events_route(
         try:
             with use_parent_trace(request.headers.get("traceparent")):
                 return await record(request)
-        except HTTPException as refusal:
-            return _error_response(refusal)
+        except HTTPException as error:
+            return _error_response(error)
 
     async def record(request: Request) -> JSONResponse:
         _check_token(request, token)
@@ -67,17 +67,15 @@ def events_route(
 
 
 def metrics_route(registry: CollectorRegistry, *, token: str | None) -> Route:
-    """Return the route that shows metrics to whoever holds the token; without one, to all."""
+    """Return `/metrics`, which requires the token if one is given."""
 
     async def metrics(request: Request) -> Response:
         try:
             if token is not None:
                 _check_token(request, token)
-        except HTTPException as refusal:
-            return _error_response(refusal)
-        accept = request.headers.get("accept", "")
-        body, content_type = await anyio.to_thread.run_sync(exposition, registry, accept)
-        return Response(body, headers={"content-type": content_type})
+        except HTTPException as error:
+            return _error_response(error)
+        return await metrics_response(request, registry)
 
     return Route("/metrics", metrics, methods=["GET"])
 
@@ -85,8 +83,8 @@ def metrics_route(registry: CollectorRegistry, *, token: str | None) -> Route:
 def overall(outcomes: Sequence[RecordOutcome]) -> int:
     """Return the status of a whole batch.
 
-    202: all are recorded. 503: some are not, so send it again; for those that are recorded that is harmless.
-    400: all are refused. 207: some are recorded, the others refused; sending it again cannot help.
+    202: all are recorded. 503: some are not; sending the batch again is safe for the recorded ones.
+    400: all are rejected. 207: some are recorded, the others rejected; sending the batch again is useless.
     """
     statuses = {outcome.status for outcome in outcomes}
     if NOT_RECORDED in statuses:
@@ -104,9 +102,9 @@ def _event_response(outcome: RecordOutcome) -> JSONResponse:
     return _json(outcome.status, outcome.model_dump(exclude_none=True))
 
 
-def _error_response(refusal: HTTPException) -> JSONResponse:
-    content = {"status": refusal.status_code, "reason": refusal.detail}
-    return JSONResponse(content, refusal.status_code, refusal.headers)
+def _error_response(error: HTTPException) -> JSONResponse:
+    content = {"status": error.status_code, "reason": error.detail}
+    return JSONResponse(content, error.status_code, error.headers)
 
 
 def _json(status: int, content: dict[str, Any]) -> JSONResponse:
@@ -115,7 +113,7 @@ def _json(status: int, content: dict[str, Any]) -> JSONResponse:
 
 def _check_token(request: Request, token: str) -> None:
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
-    # digests have one length, so the comparison tells nothing about the token, not even how long it is
+    # digests have one length, so the comparison does not leak the length of the token
     if scheme.lower() != "bearer" or not hmac.compare_digest(_digest(given.strip()), _digest(token)):
         raise HTTPException(401, "expected the bearer token of TOOLSCALE_EVENTS_TOKEN", {"WWW-Authenticate": "Bearer"})
 
@@ -125,7 +123,7 @@ def _digest(text: str) -> bytes:
 
 
 async def _body(request: Request, limit: int) -> bytes:
-    """Return the whole body, read no further than the limit."""
+    """Return the whole body; read at most the limit."""
     body = bytearray()
     try:
         with anyio.fail_after(BODY_WITHIN_S):

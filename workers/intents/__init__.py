@@ -1,4 +1,4 @@
-"""Durable intents: what every server should be, written down before any message is sent."""
+"""Durable intents: the desired state of every server, stored before any message is sent."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ MIN_INTERVAL_S = 10.0
 
 
 def open_intents(settings: Settings) -> IntentStore:
-    """Open the intent store: Redis where REDIS_URL is set, else a file in the data directory."""
+    """Open the intent store: Redis if REDIS_URL is set, else a file in the data directory."""
     policy = RetryPolicy(settings.redeliver_after_s, settings.retry_max_s, settings.resync_interval_s, MIN_INTERVAL_S)
     if settings.redis_url:
-        from workers.intents.redis_store import RedisIntents, connect  # noqa: PLC0415
+        from shared.service.redis import connect  # noqa: PLC0415
+        from workers.intents.redis_store import RedisIntents  # noqa: PLC0415
 
         return RedisIntents(connect(settings.redis_url), policy, settings.lease_s)
     from workers.intents.sqlite_store import SqliteIntents  # noqa: PLC0415

@@ -1,167 +1,147 @@
-"""What both stores do alike: they differ in how they read, replace and find intents, and in whose clock they follow."""
+"""The transitions of an intent, shared by both stores; a store reads, replaces and finds intents, and has a clock."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import structlog
 from pydantic import ValidationError
+from typing_extensions import override
 
 from shared.errors import IntentsUnavailable
 from shared.events import ServerEvent
 from workers.intents import transitions
-from workers.intents.store import Intent, MigrationProgress, Recorded
+from workers.intents.store import Intent, IntentStore, MigrationProgress, Recorded
 from workers.intents.transitions import RetryPolicy
 
 _log = structlog.get_logger()
 
 Change = Callable[[Intent | None, float], Intent]
-"""What an intent becomes; the second argument is the time by the store's clock."""
+"""Returns the changed intent; the second argument is the time by the store's clock."""
+
+Failure = Callable[..., Intent]
+"""A transition of an intent after a failed reconciliation; takes `now` and `policy` as keywords."""
 
 
-class StoredIntents(ABC):
-    """The life of an intent, on whatever `_update` and `_due` keep it in."""
+class StoredIntents(IntentStore, ABC):
+    """The transitions of an IntentStore, for any storage behind `_update` and `_due`."""
 
     def __init__(self, policy: RetryPolicy) -> None:
         self._policy = policy
 
+    @override
     def record(self, event: ServerEvent, *, due_in_s: float) -> Recorded:
-        """Write down what the event asks and raise the desired generation; durable on return."""
-        had_pending_message = False
+        before, after = self._update(
+            event.data.server_id, lambda intent, now: transitions.recorded(intent, event, now, now + due_in_s)
+        )
+        return Recorded(after, needs_message=_has_message(after) and not _has_message(before))
 
-        def change(before: Intent | None, now: float) -> Intent:
-            nonlocal had_pending_message
-            had_pending_message = before is not None and before.message_pending and not before.is_throttled
-            return transitions.recorded(before, event, now, now + due_in_s)
-
-        intent = self._update(event.data.server_id, change)
-        needs_message = intent.message_pending and not intent.is_throttled
-        return Recorded(intent, needs_message=needs_message and not had_pending_message)
-
+    @override
     def begin(self, server_id: str) -> Intent | None:
-        """Count an attempt and put the next one off; None when no look is asked for."""
         if self.intent(server_id) is None:
             return None
-        is_due = False
+        before, after = self._change(server_id, partial(transitions.begun, policy=self._policy))
+        return after if after.attempts > before.attempts else None
 
-        def change(before: Intent, now: float) -> Intent:
-            nonlocal is_due
-            is_due = transitions.is_due(before) and not transitions.is_throttled_at(before, now)
-            return transitions.begun(before, now, self._policy)
-
-        intent = self._change(server_id, change)
-        return intent if is_due else None
-
+    @override
     def commit(self, server_id: str, generation: int) -> Intent:
-        """Note that the index reflects this generation; never lowers it."""
-        return self._change(server_id, lambda before, now: transitions.committed(before, generation, now, self._policy))
+        change = partial(transitions.committed, generation=generation, policy=self._policy)
+        return self._change(server_id, lambda intent, now: change(intent, now=now))[1]
 
+    @override
     def fail(self, server_id: str, generation: int, reason: str = "") -> Intent:
-        """Note that a look at this generation ended in an error; the next one waits longer each time."""
         return self._record_failure(server_id, reason, partial(transitions.failed, generation=generation))
 
+    @override
     def retry_later(self, server_id: str) -> Intent:
-        """Note that a look ended for a reason that is not the server's; the next one waits longer each time."""
-        return self._change(server_id, lambda before, now: transitions.retried_later(before, now, self._policy))
+        return self._change(server_id, partial(transitions.retried_later, policy=self._policy))[1]
 
+    @override
     def park(self, server_id: str, generation: int, reason: str = "") -> Intent:
-        """Note that the server's looks keep killing their workers; it is looked at once in the longest wait."""
         return self._record_failure(server_id, reason, partial(transitions.parked, generation=generation))
 
+    @override
     def stop_retrying(self, server_id: str, generation: int, reason: str = "") -> Intent:
-        """Plan no further look until an event after this generation asks for one."""
         return self._record_failure(server_id, reason, partial(transitions.retries_stopped, generation=generation))
 
+    @override
     def clear_pending_messages(self) -> None:
-        """Note that no message is under way: for a broker in memory, at the start of its process."""
         for intent in self.intents():
             if intent.message_pending:
                 self._change(intent.server_id, lambda before, _now: transitions.message_lost(before))
 
+    @override
     def insert_if_absent(self, intent: Intent) -> bool:
-        """Write down an intent for a server that has none; return whether it had none."""
-        was_missing = False
+        before, _ = self._update(intent.server_id, lambda before, _now: before or intent)
+        return before is None
 
-        def change(before: Intent | None, _now: float) -> Intent:
-            nonlocal was_missing
-            was_missing = before is None
-            return before or intent
-
-        self._update(intent.server_id, change)
-        return was_missing
-
+    @override
     def note_migration(self, progress: MigrationProgress | None) -> None:
-        """Keep how far the migration is; None: there is none."""
         self._put_migration(None if progress is None else progress.model_dump_json())
 
+    @override
     def migration(self) -> MigrationProgress | None:
-        """Return what was noted last, None when there is no migration or the note cannot be read."""
         stored = self._get_migration()
         try:
             return None if stored is None else MigrationProgress.model_validate_json(stored)
         except ValidationError:
-            return None  # of another release; the next one is not
+            return None  # another release wrote it; the next note replaces it
 
+    @override
     def claim_due(self, limit: int) -> list[str]:
-        """Return servers whose time for a look has come, and plan the one after."""
         return [server_id for server_id in self._due(limit) if self._claim_readable(server_id)]
 
     def _claim_readable(self, server_id: str) -> bool:
-        """Return whether this sweep asks for the server's look; an intent that cannot be read is passed over."""
+        """Claim the server for this sweep; return False for an invalid intent, which later sweeps skip."""
         if self.intent(server_id) is not None:
             return self._claim(server_id)
         self._drop_due(server_id)
         return False
 
     def _claim(self, server_id: str) -> bool:
-        """Return whether this sweep is the one that asks for the server's look."""
-        claimed = False
+        """Return whether this sweep is the first to claim the server."""
 
-        def change(before: Intent, now: float) -> Intent:
-            nonlocal claimed
-            claimed = before.due_at is not None and before.due_at <= now
-            return transitions.claimed(before, now, self._policy) if claimed else before
+        def claimed_if_due(intent: Intent, now: float) -> Intent:
+            is_due = intent.due_at is not None and intent.due_at <= now
+            return transitions.claimed(intent, now, self._policy) if is_due else intent
 
-        self._change(server_id, change)
-        return claimed
+        before, after = self._change(server_id, claimed_if_due)
+        return after != before
 
-    def _record_failure(self, server_id: str, reason: str, change: Callable[..., Intent]) -> Intent:
-        """Make a change after a look that gave no list, and keep the reason."""
+    def _record_failure(self, server_id: str, reason: str, failure: Failure) -> Intent:
+        """Apply the transition of a failed reconciliation, and store the reason."""
 
         def with_reason(before: Intent, now: float) -> Intent:
-            after = change(before, now=now, policy=self._policy)
+            after = failure(before, now=now, policy=self._policy)
             return after.model_copy(update={"last_error": reason or before.last_error})
 
-        return self._change(server_id, with_reason)
+        return self._change(server_id, with_reason)[1]
 
-    def _change(self, server_id: str, change: Callable[[Intent, float], Intent]) -> Intent:
-        return self._update(server_id, lambda before, now: change(_known(before, server_id), now))
-
-    @abstractmethod
-    def intent(self, server_id: str) -> Intent | None:
-        """Return a server's intent, or None when it was never announced."""
+    def _change(self, server_id: str, change: Callable[[Intent, float], Intent]) -> tuple[Intent, Intent]:
+        """Change an existing intent; return it before and after."""
+        before, after = self._update(server_id, lambda intent, now: change(_existing(intent, server_id), now))
+        return _existing(before, server_id), after
 
     @abstractmethod
-    def intents(self) -> Iterator[Intent]:
-        """Return the intents of all announced servers."""
+    def _update(self, server_id: str, change: Change) -> tuple[Intent | None, Intent]:
+        """Replace the intent atomically by the result of `change`; return it before and after.
 
-    @abstractmethod
-    def _update(self, server_id: str, change: Change) -> Intent:
-        """Replace the intent by what `change` makes of it, atomically; `change` may be called more than once."""
+        A store may call `change` more than once.
+        """
 
     @abstractmethod
     def _put_migration(self, note: str | None) -> None:
-        """Keep this text in place of the last one, or none."""
+        """Replace the stored note; None removes it."""
 
     @abstractmethod
     def _get_migration(self) -> str | None:
-        """Return the text that is kept."""
+        """Return the stored note."""
 
     @abstractmethod
     def _drop_due(self, server_id: str) -> None:
-        """Let no sweep find the server until an event speaks of it."""
+        """Hide the server from sweeps until its next event."""
 
     @abstractmethod
     def _due(self, limit: int) -> list[str]:
@@ -169,7 +149,7 @@ class StoredIntents(ABC):
 
 
 def readable(server_id: str, stored: str) -> Intent | None:
-    """Return the intent in this JSON, or None, logged, when it cannot be read: as if it had never been announced."""
+    """Return the intent in this JSON; log an invalid one and return None, as for a server without an intent."""
     try:
         return Intent.model_validate_json(stored)
     except ValidationError as error:
@@ -177,7 +157,11 @@ def readable(server_id: str, stored: str) -> Intent | None:
         return None
 
 
-def _known(intent: Intent | None, server_id: str) -> Intent:
+def _has_message(intent: Intent | None) -> bool:
+    return intent is not None and intent.message_pending and not intent.is_throttled
+
+
+def _existing(intent: Intent | None, server_id: str) -> Intent:
     if intent is None:
         raise IntentsUnavailable(f"{server_id}: its intent is gone")
     return intent

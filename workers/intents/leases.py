@@ -1,4 +1,4 @@
-"""Hold a server while its tools are written, and make good what was written after it was held no more."""
+"""Hold a server's lease while its tools are written, and repair late writes after a lost lease."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from workers.intents.store import IntentStore, Lease
 
 SOURCE = "toolscale/lease"
-"""Said to have asked for a look after a run that lost its lease."""
+"""The source of the event that requests a reconciliation after a lost lease."""
 
 
 @contextmanager
 def held(server_id: str, intents: IntentStore) -> Generator[Lease]:
-    """Hold the server for this run; one that loses it on the way has the next sweep ask for another look.
+    """Hold the server's lease for this run; after a lost lease, the next sweep requests another reconciliation.
 
-    Check and write are two steps, so whoever was suspended between them has written late, and perhaps last.
+    Check and write are two steps. A process that was suspended between them has written late, and perhaps last.
 
     Raises:
-        LeaseHeld: another run holds it, or may have held it meanwhile.
+        LeaseHeld: another run holds the lease, or this run lost it.
     """
     with intents.lease(server_id) as lease:
         try:
             yield lease
         except LeaseHeld:
-            with suppress(EventInvalid):  # nobody knows the server any more
+            with suppress(EventInvalid):  # the server has no intent any more
                 intents.record(ServerChanged(source=SOURCE, data=ServerRef(server_id=server_id)), due_in_s=0)
             structlog.get_logger().warning("lease_lost", server=server_id)
             raise

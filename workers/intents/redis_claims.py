@@ -1,4 +1,4 @@
-"""Claims on keys in Redis: many at once, renewed together, and free again soon after their holder died."""
+"""Claims on keys in Redis: taken together, renewed together, and expired soon after their holder died."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from redis.exceptions import RedisError
 
 from shared.errors import IntentsUnavailable
+from shared.service.redis import redis_errors
 
 if TYPE_CHECKING:
     import redis
 
-# Only the holder's own claims: one that it lost may be another's by now.
+# Both scripts skip a claim that expired and that another holder may have taken.
 _RENEW = """
 for _, key in ipairs(KEYS) do
     if redis.call('GET', key) == ARGV[1] then redis.call('PEXPIRE', key, ARGV[2]) end
@@ -29,7 +30,7 @@ end
 
 
 class RedisClaims:
-    """Who works on what; a claim that is not renewed expires after `expiry_s` seconds."""
+    """Exclusive claims on keys; a claim that is not renewed expires after `expiry_s` seconds."""
 
     def __init__(self, client: redis.Redis, expiry_s: float) -> None:
         self._redis = client
@@ -39,28 +40,25 @@ class RedisClaims:
 
     @contextmanager
     def held(self, keys: Collection[str]) -> Generator[frozenset[str]]:
-        """Hold those of these keys that nobody holds until the block ends.
+        """Claim the free ones of these keys, yield them, and release them when the block ends.
 
         Raises:
-            IntentsUnavailable: Redis does not answer. Once they are held, such trouble lets them expire.
+            IntentsUnavailable: Redis does not answer the claim. A later failure lets the claims expire.
         """
         holder = uuid.uuid4().hex
-        claimed = self._take(list(keys), holder)
+        claimed = self._claim(list(keys), holder)
         if not claimed:
             yield claimed
             return
         with self._renewed(claimed, holder):
             yield claimed
 
-    def _take(self, keys: list[str], holder: str) -> frozenset[str]:
-        try:
-            with self._redis.pipeline(transaction=False) as pipe:
-                for key in keys:
-                    pipe.set(_name(key), holder, nx=True, px=self._expiry_ms)
-                taken = pipe.execute()
-        except RedisError as error:
-            raise IntentsUnavailable(f"Redis at REDIS_URL: {error}") from error
-        return frozenset(key for key, was_free in zip(keys, taken, strict=True) if was_free)
+    def _claim(self, keys: list[str], holder: str) -> frozenset[str]:
+        with redis_errors(IntentsUnavailable), self._redis.pipeline(transaction=False) as pipe:
+            for key in keys:
+                pipe.set(_name(key), holder, nx=True, px=self._expiry_ms)
+            claimed = pipe.execute()
+        return frozenset(key for key, was_free in zip(keys, claimed, strict=True) if was_free)
 
     @contextmanager
     def _renewed(self, keys: frozenset[str], holder: str) -> Generator[None]:
@@ -73,20 +71,20 @@ class RedisClaims:
         finally:
             ended.set()
             renewer.join()
-            self._let_go(names, holder)
+            self._release_all(names, holder)
 
     def _renew_until(self, ended: threading.Event, names: list[str], holder: str) -> None:
         while not ended.wait(self._expiry_ms / 3000):
             try:
                 self._renew(keys=names, args=[holder, self._expiry_ms])
             except RedisError:
-                continue  # Redis may be back before the claims expire
+                continue  # Redis may answer again before the claims expire
 
-    def _let_go(self, names: list[str], holder: str) -> None:
+    def _release_all(self, names: list[str], holder: str) -> None:
         try:
             self._release(keys=names, args=[holder])
         except RedisError:
-            return  # they expire by themselves
+            return  # the claims expire
 
 
 def _name(key: str) -> str:

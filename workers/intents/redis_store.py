@@ -6,16 +6,22 @@ import threading
 import time
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
 
-import redis
 from redis.exceptions import LockError, RedisError
 from redis.lock import Lock
+from typing_extensions import override
 
 from shared.errors import IntentsUnavailable, LeaseHeld
+from shared.service.redis import redis_errors
 from workers.intents.base import Change, StoredIntents, readable
 from workers.intents.redis_claims import RedisClaims
 from workers.intents.store import DEAD_LETTER_LIMIT, LETTER_CHARACTERS, Backlog, DeadLetter, Intent, Lease
 from workers.intents.transitions import RetryPolicy
+
+if TYPE_CHECKING:
+    import redis
 
 SERVERS = "toolscale:servers"
 DUE = "toolscale:due"
@@ -26,11 +32,12 @@ MIGRATION = "toolscale:migration"
 _READ_AT_ONCE = 500
 _LOCKS = 64
 
-# The time and an intent in one round trip; the time is Redis's own, so that workers and producers whose clocks differ
-# agree on what is due.
+_redis_errors = partial(redis_errors, IntentsUnavailable)
+
+# The time and an intent in one round trip. All processes use Redis's clock, so they agree on due times.
 _READ = "return {redis.call('TIME'), redis.call('GET', KEYS[1])}"
 
-# Replace an intent where it still is what was read ('': there was none), and keep what is found by it in step.
+# Replace an intent unless it changed since the read ('': absent), and update the indexes.
 _REPLACE = """
 if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[2])
@@ -39,20 +46,13 @@ if ARGV[4] == '' then redis.call('ZREM', KEYS[3], ARGV[3]) else redis.call('ZADD
 return 1
 """
 
-# Redis's own clock, so that workers whose clocks differ still number upwards, and a wiped Redis starts above the past.
+# Redis's clock, so that revisions of all workers rise, also after Redis lost its data.
 _NEXT_REVISION = """
 local now = redis.call('TIME')
 local revision = math.max(now[1] * 1000000 + now[2], (tonumber(redis.call('GET', KEYS[1])) or 0) + 1)
 redis.call('SET', KEYS[1], string.format('%.0f', revision))
 return revision
 """
-
-
-def connect(url: str) -> redis.Redis:
-    """Return a client that gives up on a silent Redis within seconds instead of hanging."""
-    return redis.Redis.from_url(
-        url, decode_responses=True, socket_timeout=5, socket_connect_timeout=3, health_check_interval=10
-    )
 
 
 class RedisIntents(StoredIntents):
@@ -75,28 +75,28 @@ class RedisIntents(StoredIntents):
         self._replace = client.register_script(_REPLACE)
         self._updating = tuple(threading.Lock() for _ in range(_LOCKS))
 
+    @override
     def intent(self, server_id: str) -> Intent | None:
-        """Return a server's intent, or None when it was never announced."""
-        with translated():
+        with _redis_errors():
             stored = self._redis.get(_key(server_id))
         return _parse(server_id, stored)
 
+    @override
     def intents(self) -> Iterator[Intent]:
-        """Return the intents of all announced servers."""
-        with translated():
+        with _redis_errors():
             server_ids = sorted(str(member) for member in self._redis.smembers(SERVERS))
         for start in range(0, len(server_ids), _READ_AT_ONCE):
             batch = server_ids[start : start + _READ_AT_ONCE]
-            with translated():
+            with _redis_errors():
                 stored = self._redis.mget([_key(server_id) for server_id in batch])
             parsed = (_parse(server_id, fields) for server_id, fields in zip(batch, stored, strict=True))
             yield from (intent for intent in parsed if intent)
 
+    @override
     @contextmanager
     def lease(self, server_id: str) -> Generator[Lease]:
-        """Hold the server for this run, renewing it in the background; it expires when the process dies."""
         lock = Lock(self._redis, f"toolscale:lease:{server_id}", timeout=self._lease_s, thread_local=False)
-        with translated():
+        with _redis_errors():
             if not lock.acquire(blocking=False):
                 raise LeaseHeld(server_id, "another run is looking at it")
         held = _RenewedLease(server_id, lock, self._lease_s / 3)
@@ -105,49 +105,49 @@ class RedisIntents(StoredIntents):
         finally:
             held.release()
 
+    @override
     def claim(self, keys: Collection[str]) -> AbstractContextManager[frozenset[str]]:
-        """Hold those of these keys that nobody holds, renewing them in the background."""
         return self._claims.held(keys)
 
+    @override
     def is_complete(self) -> bool:
-        """Return whether Redis still has the mark, so that it was not wiped since."""
-        with translated():
+        with _redis_errors():
             return bool(self._redis.exists(COMPLETE))
 
+    @override
     def mark_complete(self) -> None:
-        """Mark this Redis as one that holds all servers there are."""
-        with translated():
+        with _redis_errors():
             self._redis.set(COMPLETE, int(time.time()))
 
+    @override
     def now(self) -> float:
-        """Return seconds since the epoch by Redis's clock."""
-        with translated():
+        with _redis_errors():
             return _seconds(self._redis.time())
 
+    @override
     def next_revision(self) -> int:
-        """Return microseconds since the epoch, always more than any revision before."""
-        with translated():
+        with _redis_errors():
             return int(self._next_revision(keys=[REVISION]))
 
+    @override
     def add_dead_letter(self, reason: str, body: str) -> None:
-        """Keep a refused message for people to see; the oldest beyond the limit go."""
         body = body[:LETTER_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
         reason = reason.encode("utf-8", "replace").decode("utf-8")
         letter = DeadLetter(at=time.time(), reason=reason, body=body)
-        with translated(), self._redis.pipeline() as pipe:
+        with _redis_errors(), self._redis.pipeline() as pipe:
             pipe.lpush(DEAD_LETTERS, letter.model_dump_json())
             pipe.ltrim(DEAD_LETTERS, 0, self._dead_letter_limit - 1)
             pipe.execute()
 
+    @override
     def dead_letters(self, limit: int) -> list[DeadLetter]:
-        """Return the latest refused messages, newest first."""
-        with translated():
+        with _redis_errors():
             rows = self._redis.lrange(DEAD_LETTERS, 0, limit - 1)
         return [DeadLetter.model_validate_json(row) for row in rows]
 
+    @override
     def backlog(self) -> Backlog:
-        """Return what is to be done now, by Redis's clock."""
-        with translated():
+        with _redis_errors():
             now = _seconds(self._redis.time())
             with self._redis.pipeline(transaction=False) as pipe:
                 pipe.scard(SERVERS)
@@ -157,39 +157,45 @@ class RedisIntents(StoredIntents):
                 servers, due, first, letters = pipe.execute()
         return Backlog(servers, due, max(0.0, now - first[0][1]) if first else 0.0, letters)
 
+    @override
     def close(self) -> None:
-        """Release the connections."""
         self._redis.close()
 
+    @override
     def _put_migration(self, note: str | None) -> None:
-        with translated():
+        with _redis_errors():
             if note is None:
                 self._redis.delete(MIGRATION)
             else:
                 self._redis.set(MIGRATION, note)
 
+    @override
     def _get_migration(self) -> str | None:
-        with translated():
+        with _redis_errors():
             stored = self._redis.get(MIGRATION)
         return stored if isinstance(stored, str) else None
 
+    @override
     def _drop_due(self, server_id: str) -> None:
-        with translated():
+        with _redis_errors():
             self._redis.zrem(DUE, server_id)
 
+    @override
     def _due(self, limit: int) -> list[str]:
-        with translated():
+        with _redis_errors():
             now = _seconds(self._redis.time())
             return [str(server_id) for server_id in self._redis.zrangebyscore(DUE, "-inf", now, start=0, num=limit)]
 
-    def _update(self, server_id: str, change: Change) -> Intent:
-        """Do it again when another process came between; a storm's threads take turns here instead."""
-        with self._updating[hash(server_id) % _LOCKS], translated():
+    @override
+    def _update(self, server_id: str, change: Change) -> tuple[Intent | None, Intent]:
+        # the lock serialises the threads of this process; the loop retries after a write of another process
+        with self._updating[hash(server_id) % _LOCKS], _redis_errors():
             while True:
                 now, stored = self._read(keys=[_key(server_id)])
-                after = change(_parse(server_id, stored), _seconds(now))
+                before = _parse(server_id, stored)
+                after = change(before, _seconds(now))
                 if self._replaced(stored, after):
-                    return after
+                    return before, after
 
     def _replaced(self, stored: str | None, after: Intent) -> bool:
         due_at = "" if after.due_at is None else repr(after.due_at)
@@ -202,7 +208,7 @@ class RedisIntents(StoredIntents):
 
 
 class _RenewedLease:
-    """A Redis lock that a thread renews until it is released or found lost."""
+    """A Redis lock that a thread renews until it is released or lost."""
 
     def __init__(self, server_id: str, lock: Lock, interval_s: float) -> None:
         self._server_id = server_id
@@ -213,28 +219,28 @@ class _RenewedLease:
         self._renewer.start()
 
     def assert_held(self) -> None:
-        """Raise LeaseHeld when the lease expired and may be another's."""
-        with translated():
+        """Raise LeaseHeld when the lease expired and another run may hold it."""
+        with _redis_errors():
             if not self._lock.owned():
                 raise LeaseHeld(self._server_id, "the lease was lost: this run was suspended for too long")
 
     def release(self) -> None:
-        """Stop renewing and let the next run in; a lease that was lost is left to its new holder."""
+        """Stop renewing and release the lease, unless it expired."""
         self._released.set()
         self._renewer.join()
         try:
             self._lock.release()
         except (LockError, RedisError):
-            return  # it expires by itself
+            return  # the lease expires
 
     def _renew(self) -> None:
         while not self._released.wait(self._interval_s):
             try:
                 self._lock.reacquire()
             except LockError:
-                return  # lost; assert_held tells the run
+                return  # lost; assert_held raises
             except RedisError:
-                continue  # Redis may be back before the lease expires
+                continue  # Redis may answer again before the lease expires
 
 
 def _key(server_id: str) -> str:
@@ -246,14 +252,5 @@ def _parse(server_id: str, stored: object) -> Intent | None:
 
 
 def _seconds(time: Sequence[str | int]) -> float:
-    """Return seconds since the epoch from what Redis's TIME answers: seconds and microseconds."""
+    """Return seconds since the epoch from the reply of TIME: seconds and microseconds."""
     return int(time[0]) + int(time[1]) / 1_000_000
-
-
-@contextmanager
-def translated() -> Generator[None]:
-    """Raise IntentsUnavailable in the place of whatever Redis's client raises."""
-    try:
-        yield
-    except RedisError as error:
-        raise IntentsUnavailable(f"Redis at REDIS_URL: {error}") from error

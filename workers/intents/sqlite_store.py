@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from typing_extensions import override
+
 from shared.errors import IntentsUnavailable, LeaseHeld
 from workers.intents.base import Change, StoredIntents, readable
 from workers.intents.store import DEAD_LETTER_LIMIT, LETTER_CHARACTERS, Backlog, DeadLetter, Intent, Lease
@@ -28,7 +30,7 @@ INSERT OR IGNORE INTO revision VALUES (0, 0);
 
 
 class SqliteIntents(StoredIntents):
-    """An IntentStore in one file. Leases hold within this process, the only one that reconciles."""
+    """An IntentStore in one file. Leases exclude only runs in this process, the only process that reconciles."""
 
     def __init__(
         self,
@@ -46,25 +48,25 @@ class SqliteIntents(StoredIntents):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(path, timeout=10, check_same_thread=False, isolation_level=None)
-            # FULL: an event is acknowledged only once it is on disk
+            # FULL: a transaction returns once it is on disk
             self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;" + _SCHEMA)
         except (sqlite3.Error, OSError) as error:
             raise IntentsUnavailable(f"{path}: {error}") from error
 
+    @override
     def intent(self, server_id: str) -> Intent | None:
-        """Return a server's intent, or None when it was never announced."""
         with self._transaction() as db:
             return _read(db, server_id)
 
+    @override
     def intents(self) -> Iterator[Intent]:
-        """Return the intents of all announced servers."""
         with self._transaction() as db:
             rows = db.execute("SELECT server_id, intent FROM intents ORDER BY server_id").fetchall()
         return (intent for row in rows if (intent := readable(*row)))
 
+    @override
     @contextmanager
     def lease(self, server_id: str) -> Generator[Lease]:
-        """Hold the server for this run; it cannot be lost, since it ends with the process."""
         with self._lock:
             if server_id in self._leased:
                 raise LeaseHeld(server_id, "another run is looking at it")
@@ -75,9 +77,9 @@ class SqliteIntents(StoredIntents):
             with self._lock:
                 self._leased.discard(server_id)
 
+    @override
     @contextmanager
     def claim(self, keys: Collection[str]) -> Generator[frozenset[str]]:
-        """Hold those of these keys that nobody in this process holds."""
         with self._lock:
             claimed = frozenset(keys) - self._claimed
             self._claimed |= claimed
@@ -87,29 +89,29 @@ class SqliteIntents(StoredIntents):
             with self._lock:
                 self._claimed -= claimed
 
+    @override
     def is_complete(self) -> bool:
-        """Return whether the file was marked, so that it is not a new one."""
         with self._transaction() as db:
             return db.execute("SELECT 1 FROM complete").fetchone() is not None
 
+    @override
     def mark_complete(self) -> None:
-        """Mark the file as one that holds all servers there are."""
         with self._transaction() as db:
             db.execute("INSERT OR REPLACE INTO complete VALUES (0, ?)", (time.time(),))
 
+    @override
     def now(self) -> float:
-        """Return seconds since the epoch by the clock that this was opened with."""
         return self._clock()
 
+    @override
     def next_revision(self) -> int:
-        """Return microseconds since the epoch, always more than any revision before."""
         with self._transaction() as db:
             now = int(time.time() * 1_000_000)
             row = db.execute("UPDATE revision SET latest = max(latest + 1, ?) RETURNING latest", (now,)).fetchone()
             return int(row[0])
 
+    @override
     def add_dead_letter(self, reason: str, body: str) -> None:
-        """Keep a refused message for people to see; the oldest beyond the limit go."""
         with self._transaction() as db:
             reason = reason.encode("utf-8", "replace").decode("utf-8")
             body = body[:LETTER_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
@@ -119,16 +121,16 @@ class SqliteIntents(StoredIntents):
                 (self._dead_letter_limit,),
             )
 
+    @override
     def dead_letters(self, limit: int) -> list[DeadLetter]:
-        """Return the latest refused messages, newest first."""
         with self._transaction() as db:
             rows = db.execute(
                 "SELECT at, reason, body FROM dead_letters ORDER BY number DESC LIMIT ?", (limit,)
             ).fetchall()
         return [DeadLetter(at=at, reason=reason, body=body) for at, reason, body in rows]
 
+    @override
     def backlog(self) -> Backlog:
-        """Return what is to be done now."""
         now = self._clock()
         with self._transaction() as db:
             servers, first = db.execute("SELECT count(*), min(due_at) FROM intents").fetchone()
@@ -136,31 +138,37 @@ class SqliteIntents(StoredIntents):
             (letters,) = db.execute("SELECT count(*) FROM dead_letters").fetchone()
         return Backlog(servers, due, max(0.0, now - first) if first else 0.0, letters)
 
+    @override
     def close(self) -> None:
-        """Release the file."""
         with self._lock:
             self._db.close()
 
-    def _update(self, server_id: str, change: Change) -> Intent:
+    @override
+    def _update(self, server_id: str, change: Change) -> tuple[Intent | None, Intent]:
         with self._transaction() as db:
-            after = change(_read(db, server_id), self._clock())
+            before = _read(db, server_id)
+            after = change(before, self._clock())
             row = (after.server_id, after.due_at, after.model_dump_json())
             db.execute("INSERT OR REPLACE INTO intents VALUES (?, ?, ?)", row)
-            return after
+            return before, after
 
+    @override
     def _put_migration(self, note: str | None) -> None:
         with self._transaction() as db:
             db.execute("INSERT OR REPLACE INTO migration VALUES (0, ?)", (note,))
 
+    @override
     def _get_migration(self) -> str | None:
         with self._transaction() as db:
             row = db.execute("SELECT note FROM migration").fetchone()
         return row[0] if row else None
 
+    @override
     def _drop_due(self, server_id: str) -> None:
         with self._transaction() as db:
             db.execute("UPDATE intents SET due_at = NULL WHERE server_id = ?", (server_id,))
 
+    @override
     def _due(self, limit: int) -> list[str]:
         with self._transaction() as db:
             query = "SELECT server_id FROM intents WHERE due_at <= ? ORDER BY due_at LIMIT ?"
@@ -179,7 +187,7 @@ class SqliteIntents(StoredIntents):
 
 class _HeldByProcess:
     def assert_held(self) -> None:
-        """Return: a lease within the process is held until it is released."""
+        """Return: a lease in the process lasts until its release."""
 
 
 def _read(db: sqlite3.Connection, server_id: str) -> Intent | None:

@@ -1,8 +1,8 @@
-"""What an intent store can do; one test suite holds both implementations to it.
+"""The interface of an intent store; one contract test suite covers both implementations.
 
-A Celery message on Redis can be lost, so it is only a wake-up. The intent is the record: per server a *desired*
-generation, raised by every event, and a *committed* one, raised when the index equals what the server offered.
-A server whose committed generation lags is looked at again by the sweep, whatever became of the message.
+A Celery message on Redis can be lost, so a message is only a wake-up and the intent is the record.
+An event raises a server's *desired* generation; a reconciliation that updated the index raises the *committed* one.
+The sweep retries a server whose committed generation lags, even when its message was lost.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from pydantic import BaseModel, ConfigDict
 
 from shared.events import ServerAnnouncement, ServerEvent
 
-# One death says little: a worker looks at several servers at the same time, and at most one of them is the cause.
+# One death proves little: a worker reconciles several servers at the same time, and at most one is the cause.
 SUSPECTED_AFTER = 2
 
 
 class Intent(BaseModel):
-    """What one server should be, and how far the index is. Times are seconds since the epoch by the store's clock.
+    """The desired and the committed state of one server. Times are seconds since the epoch by the store's clock.
 
-    `awaited`: a message was sent and no look has begun since, so another message would add nothing. One that comes
-    during a look finds its lease held; when the look ends, the intent says whether to send another.
-    `attempts` counts looks begun since the last that ended, so those that took their worker with them;
-    `failures` those in a row that ended in an error.
-    `internal_failures` counts looks that ended for a reason of our own, since the last that gave a list.
-    `parked` is said of a server whose looks killed too many workers in a row; see `IntentStore.park`.
-    `early_retry_used`: word of a change brought a suspect a look before its time; it does so once until a look ends.
-    `last_error` is why the last look gave no list; None after one that did.
-    `announced_at` is when the server was last announced, which gives it time to be reached.
-    `listed_at` is when the last look gave a list; None: none has yet.
-    `due_at` is when the sweep asks for the next look.
-    `not_before` is when the next look may begin, unless something new is announced.
-    `traceparent` continues the trace of the event that asks for the next look.
+    `message_pending`: a message was sent and no reconciliation has begun since, so no other message is needed.
+    A message that arrives during a reconciliation finds the lease held and is dropped.
+    `attempts` counts reconciliations that began since the last that ended, so those that killed their worker.
+    `failures` counts reconciliations in a row that ended in an error.
+    `internal_failures` counts those that ended for an internal reason since the last successful listing.
+    `parked`: reconciliations killed too many workers in a row; see `IntentStore.park`.
+    `early_retry_used`: a `changed` event has brought a suspect an early reconciliation; one until one ends.
+    `last_error` is the reason why the last listing failed; None after a successful listing.
+    `announced_at` is the time of the last announcement, from which a server has time to start.
+    `listed_at` is the time of the last successful listing; None before the first.
+    `due_at` is the time at which the sweep requests the next reconciliation.
+    `not_before` is the time at which the next reconciliation may begin; a new announcement resets it.
+    `traceparent` continues the trace of the event that requested the next reconciliation.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -61,22 +61,22 @@ class Intent(BaseModel):
 
     @property
     def is_throttled(self) -> bool:
-        """Return whether a look is asked for that came too soon: a message or the sweep brings it at `not_before`."""
+        """Return whether a requested reconciliation is postponed to `not_before`."""
         return self.message_pending and 0 < self.not_before == self.due_at
 
     @property
     def is_lagging(self) -> bool:
-        """Return whether an event was recorded that the index does not reflect yet."""
+        """Return whether an event is recorded and not yet reflected in the index."""
         return self.desired > self.committed
 
     @property
     def is_suspect(self) -> bool:
-        """Return whether it was looked at when workers died, several times in a row: it may be the cause."""
+        """Return whether workers died several times in a row while they reconciled this server."""
         return self.attempts >= SUSPECTED_AFTER
 
 
 class DeadLetter(BaseModel):
-    """A refused message: when (seconds since the epoch), why, and its first 10,000 characters."""
+    """A rejected message: its time (seconds since the epoch), the reason, and its first 10,000 characters."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -91,9 +91,10 @@ LETTER_CHARACTERS = 10_000
 
 
 class MigrationProgress(BaseModel):
-    """How far the edition of a coming model is: its tools hold for `done` of all `servers`, as of `at`.
+    """Progress of the next index version: it holds the tools of `done` of all `servers`.
 
-    Once all are done it is checked from the beginning, and takes over. `at` is in seconds by the store's clock.
+    Once all are done, the migration checks all again and activates the version.
+    `at` is the time of the note, in seconds by the store's clock.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -106,9 +107,9 @@ class MigrationProgress(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What is to be done: servers that have an intent, looks whose time has come, and refused messages that are kept.
+    """Numbers of servers with an intent, of due reconciliations, and of stored dead letters.
 
-    `overdue_s` is how long the first of those looks has waited for a sweep; 0 where none is due.
+    `overdue_s` is the delay of the first due reconciliation; 0 when none is due.
     """
 
     servers: int
@@ -119,7 +120,7 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The intent after an event, and whether a message must be sent: none is under way yet."""
+    """The intent after an event, and whether the caller must send a message because none is pending."""
 
     intent: Intent
     needs_message: bool
@@ -129,7 +130,7 @@ class Lease(Protocol):
     """The right to write one server's tools, renewed in the background until released."""
 
     def assert_held(self) -> None:
-        """Raise LeaseHeld when the lease was lost, so that a run that was frozen cannot write late."""
+        """Raise LeaseHeld when the lease was lost, so that a suspended run cannot write late."""
         ...
 
 
@@ -140,89 +141,90 @@ class IntentStore(Protocol):
     """
 
     def record(self, event: ServerEvent, *, due_in_s: float) -> Recorded:
-        """Write down what the event asks and raise the desired generation; durable on return.
+        """Store the effect of the event and raise the desired generation; durable on return.
 
-        The sweep leaves it alone for `due_in_s` seconds, the time for its message to be acted upon.
+        The sweep waits `due_in_s` seconds, which leaves the message time to arrive.
 
         Raises:
-            EventInvalid: it speaks of a server that was never announced.
+            EventInvalid: the event refers to a server that was never announced.
         """
         ...
 
     def intent(self, server_id: str) -> Intent | None:
-        """Return a server's intent, or None when it was never announced or what is stored cannot be read."""
+        """Return a server's intent, or None when there is no valid one."""
         ...
 
     def intents(self) -> Iterator[Intent]:
-        """Return the intents of all announced servers that can be read."""
+        """Return the valid intents of all announced servers."""
         ...
 
     def begin(self, server_id: str) -> Intent | None:
-        """Return the intent at the beginning of a look, or None when no look is asked for.
+        """Return the intent at the beginning of a reconciliation, or None when none is requested.
 
-        Counts an attempt and puts the next one off, before the look: a look that kills its worker backs off too.
-        A suspect is looked at only when `claim_due` says so: neither a message that is delivered again nor an
-        announcement with nothing new in it brings it back to a worker that has just started.
+        Counts an attempt and postpones the next one first, so that a reconciliation that kills its worker backs off.
+        A suspect is reconciled only after `claim_due`: a redelivered message or a repeated announcement does not
+        bring it back to a worker that has just started.
         """
         ...
 
     def commit(self, server_id: str, generation: int) -> Intent:
-        """Note that the index reflects this generation; never lowers it. Returns the intent after that."""
+        """Raise the committed generation to this one; never lowers it. Returns the intent after that."""
         ...
 
     def fail(self, server_id: str, generation: int, reason: str = "") -> Intent:
-        """Note that a look at this generation ended in an error. Returns the intent after that.
+        """Record that the reconciliation of this generation ended in an error. Returns the intent after that.
 
-        The next one waits longer each time, unless an event has asked for it meanwhile.
+        The wait before the next one doubles each time. A newer event cancels it.
         """
         ...
 
     def retry_later(self, server_id: str) -> Intent:
-        """Note that a look ended for a reason that is not the server's: it counts as no attempt.
+        """Record that a reconciliation ended for an internal reason, which does not count as an attempt.
 
-        The next one waits longer each time, until a commit.
+        The wait before the next one doubles each time, until a commit.
         """
         ...
 
     def park(self, server_id: str, generation: int, reason: str = "") -> Intent:
-        """Note that the server's looks keep killing their workers. Returns the intent after that.
+        """Record that reconciliations of the server repeatedly killed their workers. Returns the intent after that.
 
-        It is looked at once in the longest wait, until a look ends: a server that kills workers costs one each time,
-        and one that was blamed for another's deaths is back after the first. Word of a change asks for one look at
-        once, and the next word for none; a server that went down or is announced differently starts over.
+        A parked server is retried once per longest wait, until a reconciliation ends.
+        A server that kills workers costs one worker each time; an innocent server returns after the first retry.
+        A `changed` event triggers one immediate reconciliation; later ones wait until it ends.
+        A server that stopped, or whose announcement changed, starts over.
         """
         ...
 
     def stop_retrying(self, server_id: str, generation: int, reason: str = "") -> Intent:
-        """Plan no further look until an event after this generation asks for one. Returns the intent after that."""
+        """Schedule no reconciliation until an event after this generation. Returns the intent after that."""
         ...
 
     def clear_pending_messages(self) -> None:
-        """Note that no message is under way: for a broker in memory, at the start of its process."""
+        """Mark all messages as lost: for a broker in memory, at the start of its process."""
         ...
 
     def claim_due(self, limit: int) -> list[str]:
-        """Return servers whose time for a look has come, at most `limit`, and plan the one after.
+        """Return at most `limit` servers that are due, and schedule the reconciliation after.
 
-        Those that lag, and those last looked at a resync interval ago. Two sweeps never get the same server at the
-        same time.
+        A server is due when it lags, or a resync interval after its last reconciliation.
+        Two concurrent sweeps never get the same server.
         """
         ...
 
     def insert_if_absent(self, intent: Intent) -> bool:
-        """Write down an intent for a server that has none; return whether it had none."""
+        """Store an intent for a server that has none; return whether it had none."""
         ...
 
     def is_complete(self) -> bool:
-        """Return whether the store was marked and has kept it: one that was wiped, or is new, is not."""
+        """Return whether the store has the mark of `mark_complete`; a wiped or new store has none."""
         ...
 
     def mark_complete(self) -> None:
-        """Mark the store as one that holds all servers there are."""
+        """Mark the store as one that has the intents of all servers."""
         ...
 
     def lease(self, server_id: str) -> AbstractContextManager[Lease]:
-        """Hold the server for this run.
+        """Hold the server's lease until the block ends.
 
         Raises:
             LeaseHeld: another run holds it.
@@ -230,38 +232,38 @@ class IntentStore(Protocol):
         ...
 
     def claim(self, keys: Collection[str]) -> AbstractContextManager[frozenset[str]]:
-        """Hold, until the block ends, those of these keys that nobody holds; yields them, and waits for none.
+        """Claim the free ones of these keys until the block ends, and yield them without waiting for the others.
 
-        A dead holder's claims expire as its leases do. One that was suspended for too long may not hold what it thinks.
+        A dead holder's claims expire, as its leases do. A holder that was suspended for too long may have lost them.
         """
         ...
 
     def now(self) -> float:
-        """Return seconds since the epoch by the store's clock, which all who share the store have in common."""
+        """Return seconds since the epoch by the store's clock, which all processes share."""
         ...
 
     def next_revision(self) -> int:
-        """Return microseconds since the epoch, always more than any revision before, also after the store was lost."""
+        """Return microseconds since the epoch, greater than any earlier revision, also after the store was lost."""
         ...
 
     def note_migration(self, progress: MigrationProgress | None) -> None:
-        """Keep how far the migration is, for people to see beside the index; None: there is none."""
+        """Store the progress of the migration for people to read; None: there is no migration."""
         ...
 
     def migration(self) -> MigrationProgress | None:
-        """Return what was noted last, None when there is no migration."""
+        """Return the last progress, None when there is no migration."""
         ...
 
     def add_dead_letter(self, reason: str, body: str) -> None:
-        """Keep a refused message for people to see."""
+        """Store a rejected message for people to read; the oldest beyond the limit are deleted."""
         ...
 
     def dead_letters(self, limit: int) -> list[DeadLetter]:
-        """Return the latest refused messages, newest first."""
+        """Return the latest rejected messages, newest first."""
         ...
 
     def backlog(self) -> Backlog:
-        """Return what is to be done now; it costs no more where there are many servers."""
+        """Return the backlog as of now; its cost does not grow with the number of servers."""
         ...
 
     def close(self) -> None:

@@ -2,10 +2,10 @@
 
 event ──▶ recorded ──▶ begun ──▶ committed ──(resync interval)──▶ claimed ──▶ begun …
                          │└─────▶ failed ────(backoff)───────────▶ claimed ──▶ begun …
-                         └ killed: nothing is noted, the plan made at its beginning holds
+                         └ killed: no transition; the schedule made by `begun` holds
 
-A worker that dies takes all its looks with it, and one of the servers may be the cause. So those that were looked at
-come back at times of chance: whoever is innocent soon gets a look without the guilty one beside it.
+A worker that dies ends all its reconciliations, and one of the servers may be the cause. Those servers return at
+random times, so that an innocent server is soon reconciled without the guilty one in the same worker.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from shared.errors import EventInvalid
 from shared.events import ServerDown, ServerEvent, ServerUp
 from workers.intents.store import Intent
 
-# A resync comes after this share of its interval at the earliest, so that servers announced together drift apart.
+# A resync comes after at least this share of its interval, so that servers announced together drift apart.
 EARLIEST_SHARE = 0.75
 
-# Looks that died together are planned over this part of their wait, so that they do not die together again.
+# Reconciliations that died together are spread over this part of their wait, so that they do not die together again.
 APART_FROM_SHARE = 0.5
 
 _NOT_SUSPECT = {"attempts": 0, "parked": False, "early_retry_used": False}
 _KEPT_ON_REPEAT = {"attempts", "parked", "early_retry_used", "failures", "internal_failures", "last_error"}
 
-# A parked server is tried after the longest wait, and up to this much later.
+# A parked server is retried after one to this many times the longest wait.
 PARKED_UNTIL_SHARE = 1.25
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Seconds between looks.
+    """Seconds between reconciliations of one server.
 
-    `first_s` after one failure, doubling up to `longest_s`. `resync_s` after a success; 0 means never again unasked.
-    `spacing_s` between looks at a running server of which events say nothing new, after two that followed at once.
+    `first_s` after one failure, doubling up to `longest_s`. `resync_s` after a success; 0 disables the resync.
+    `min_interval_s` between reconciliations of a running server without a new announcement; two may follow at once.
     """
 
     first_s: float
@@ -44,31 +44,31 @@ class RetryPolicy:
     min_interval_s: float = 0.0
 
     def after_failures(self, failures: int) -> float:
-        """Return the wait after this many looks in a row without success."""
+        """Return the wait after this many failures in a row."""
         return min(self.longest_s, self.first_s * 2.0 ** min(max(failures - 1, 0), 30))
 
-    def after_deaths(self, looks: int) -> float:
-        """Return the wait after this many looks in a row without success, of which the last may not end; jittered."""
-        return self.after_failures(looks) * random.uniform(APART_FROM_SHARE, 1.0)  # noqa: S311
+    def after_deaths(self, attempts: int) -> float:
+        """Return the jittered wait after this many attempts without success, of which the last may never end."""
+        return self.after_failures(attempts) * random.uniform(APART_FROM_SHARE, 1.0)  # noqa: S311
 
     def after_parking(self) -> float:
-        """Return the wait before a parked server is tried: the longest, or up to a quarter more."""
+        """Return the wait before a parked server is retried: the longest, plus up to a quarter."""
         return self.longest_s * random.uniform(1.0, PARKED_UNTIL_SHARE)  # noqa: S311
 
     def resync_at(self, now: float) -> float | None:
-        """Return when a server that was just listed is listed again, jittered; None: never."""
+        """Return the jittered time of the next resync of a server that was just listed; None: never."""
         return now + self.resync_s * random.uniform(EARLIEST_SHARE, 1.0) if self.resync_s else None  # noqa: S311
 
 
 def recorded(before: Intent | None, event: ServerEvent, now: float, due_at: float) -> Intent:
-    """Return the intent after an event; the latest recorded one decides.
+    """Return the intent after an event; the latest recorded event wins.
 
-    Attempts start over when a server goes down or is announced differently. Else a suspect keeps its time and needs
-    no message: one that kills every worker is announced again by each that starts. Word of a change brings a suspect
-    one look at once, and the next word none until a look ends.
+    Attempts start over when a server stops or its announcement changes. Otherwise a suspect keeps its scheduled time:
+    every restarting worker announces it again, which must not reset the backoff. A `changed` event triggers one
+    immediate reconciliation of a suspect; later ones wait until it ends.
 
     Raises:
-        EventInvalid: it speaks of a server that was never announced.
+        EventInvalid: the event refers to a server that was never announced.
     """
     if isinstance(event, ServerUp):
         after = _on_announcement(before, event, now)
@@ -91,36 +91,34 @@ def _on_reference(before: Intent, event: ServerEvent) -> Intent:
 
 
 def _schedule_message(after: Intent, before: Intent | None, due_at: float) -> Intent:
-    # a message that is under way keeps its time: a storm of events must not put the sweep off for ever
+    # a pending message keeps its time: a storm of events must not postpone the sweep for ever
     if before and before.message_pending and before.due_at is not None:
         due_at = min(due_at, before.due_at)
     return after.model_copy(update={"message_pending": True, "due_at": due_at})
 
 
 def is_due(intent: Intent) -> bool:
-    """Return whether a look may begin: an event is not reflected yet, and a suspect's time has come."""
+    """Return whether a reconciliation may begin: the intent lags, and a suspect was claimed by a sweep."""
     return intent.is_lagging and (intent.message_pending or not intent.is_suspect)
 
 
 def is_throttled_at(intent: Intent, now: float) -> bool:
-    """Return whether a look is asked for and has to wait for its distance from the one before."""
+    """Return whether a requested reconciliation must wait for the minimum interval."""
     return is_due(intent) and intent.status == "running" and now < intent.not_before
 
 
 def begun(before: Intent, now: float, policy: RetryPolicy) -> Intent:
-    """Return the intent at the beginning of a look, with a plan for the case that it never ends.
+    """Return the intent at the beginning of a reconciliation, scheduled for the case that it never ends.
 
-    One that would follow too soon upon the others waits: in a storm, each look answers many events.
+    Within the minimum interval it is postponed instead: in a storm, each reconciliation covers many events.
     """
     if is_throttled_at(before, now):
         return before.model_copy(update={"message_pending": True, "due_at": before.not_before})
     if not is_due(before):
-        return before.model_copy(
-            update={"message_pending": False}
-        )  # a message that came late: there is nothing to look for
+        return message_lost(before)  # a late message: the index is up to date
     attempts = before.attempts + 1
     wait_s = policy.after_parking() if before.parked else policy.after_deaths(attempts + before.failures)
-    # counted from when this look could have begun, not from when it did: so that two may follow at once
+    # counted from the earliest possible begin, not from the actual one, so that two may follow at once
     not_before = max(now, before.not_before + policy.min_interval_s) if before.status == "running" else 0.0
     return before.model_copy(
         update={"message_pending": False, "attempts": attempts, "due_at": now + wait_s, "not_before": not_before}
@@ -128,20 +126,20 @@ def begun(before: Intent, now: float, policy: RetryPolicy) -> Intent:
 
 
 def committed(before: Intent, generation: int, now: float, policy: RetryPolicy) -> Intent:
-    """Return the intent after a look that succeeded; an older one never lowers the generation."""
+    """Return the intent after a successful reconciliation; an older one never lowers the generation."""
     clean: dict[str, object] = {"failures": 0, "internal_failures": 0, "last_error": None}
     clean |= {"listed_at": now} if before.status == "running" else {}
     after = _commit(before, generation).model_copy(update=clean)
     if after.is_lagging:
         return _retry_soon(after, now, policy)
-    # the next look is a resync, and no part of what came of the event
+    # the next reconciliation is a resync, and not part of the event's trace
     return _schedule(after.model_copy(update={"traceparent": None}), _next_resync(after, now, policy))
 
 
 def failed(before: Intent, generation: int, now: float, policy: RetryPolicy) -> Intent:
-    """Return the intent after a look at this generation that ended in an error.
+    """Return the intent after a reconciliation of this generation that ended in an error.
 
-    An event that came meanwhile does not wait for the backoff: it may be the one that mends the server.
+    A newer event does not wait for the backoff: it may report that the server works again.
     """
     after = before.model_copy(update={"failures": before.failures + 1, **_NOT_SUSPECT})
     if before.desired > generation:
@@ -150,13 +148,13 @@ def failed(before: Intent, generation: int, now: float, policy: RetryPolicy) -> 
 
 
 def retries_stopped(before: Intent, generation: int, now: float, policy: RetryPolicy) -> Intent:
-    """Return the intent of a server that is not looked at until an event asks for it; one may have done so already."""
+    """Return the intent of a server that waits for the next event, which may already be recorded."""
     after = _commit(before, generation)
     return _retry_soon(after, now, policy) if after.is_lagging else _schedule(after, None)
 
 
 def parked(before: Intent, generation: int, now: float, policy: RetryPolicy) -> Intent:
-    """Return the intent of a server whose looks never end, unless an event had something new to say meanwhile."""
+    """Return the parked intent of a suspect; a server that a newer event cleared is retried soon."""
     if not before.is_suspect:
         return _retry_soon(before, now, policy)
     after = _commit(before, generation).model_copy(update={"attempts": before.attempts, "parked": True})
@@ -164,19 +162,19 @@ def parked(before: Intent, generation: int, now: float, policy: RetryPolicy) -> 
 
 
 def retried_later(before: Intent, now: float, policy: RetryPolicy) -> Intent:
-    """Return the intent after a look that ended for a reason of our own: as if it had not begun, but for the wait."""
+    """Return the intent after an internal failure: the attempt does not count, and the next one waits."""
     internal_failures = before.internal_failures + 1
     after = before.model_copy(update={"attempts": max(0, before.attempts - 1), "internal_failures": internal_failures})
     return _schedule(after, now + policy.after_deaths(internal_failures))
 
 
 def message_lost(before: Intent) -> Intent:
-    """Return the intent after its message was lost."""
+    """Return the intent without a pending message."""
     return before.model_copy(update={"message_pending": False})
 
 
 def claimed(before: Intent, now: float, policy: RetryPolicy) -> Intent:
-    """Return the intent after a sweep asked for its look, which waits no longer: a resync is an event of our own."""
+    """Return the intent after a sweep requested its reconciliation; a resync raises the desired generation."""
     desired = before.desired if before.is_lagging else before.desired + 1
     wait_s = policy.first_s if before.is_suspect else policy.after_failures(before.failures + before.attempts)
     not_before = min(before.not_before, now)
@@ -186,7 +184,7 @@ def claimed(before: Intent, now: float, policy: RetryPolicy) -> Intent:
 
 
 def _commit(before: Intent, generation: int) -> Intent:
-    # a run from before the store was lost may come with a generation that nobody has asked for yet
+    # a run from before the store was lost may commit a generation that was not requested yet
     committed = max(before.committed, min(generation, before.desired))
     return before.model_copy(update={"committed": committed, **_NOT_SUSPECT})
 
@@ -196,7 +194,7 @@ def _retry_soon(intent: Intent, now: float, policy: RetryPolicy) -> Intent:
 
 
 def _schedule(intent: Intent, due_at: float | None) -> Intent:
-    # a message that came during the look found the lease held and is gone: the next event must send one
+    # a message during the run found the lease held and was dropped: the next event must send one
     return intent.model_copy(update={"message_pending": False, "due_at": due_at})
 
 

@@ -1,1 +1,1 @@
-"""What processes of the write side say of themselves: `/healthz`, `/readyz` and `/metrics`, on ports of their own."""
+"""Health and metrics of the write side's processes: `/healthz`, `/readyz` and `/metrics`, each on its own port."""

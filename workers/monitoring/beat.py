@@ -1,4 +1,4 @@
-"""Celery's beat, watched: does it still send what has the intents swept?"""
+"""The health of Celery's beat, which sends the sweeps."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ LAST_BEAT_TICK = Metric(
 )
 METRICS = (BEAT_TICKS, LAST_BEAT_TICK)
 
-# Beyond two intervals: what Redis may take to come back without anybody having to hear of it.
+# Added to two intervals: Redis may be away for so long without an alert.
 LATE_AT_MOST_S = 15.0
 
 
 class BeatTicks:
-    """Counts the sweeps that beat asks for, and knows when it last did; a collector of the latter."""
+    """Counts the sweeps that beat sends, and collects the seconds since the last."""
 
     def __init__(self, interval_s: float) -> None:
         self.registry = CollectorRegistry()
@@ -43,13 +43,13 @@ class BeatTicks:
         self.registry.register(self)
 
     def on_published(self, sender: str | None = None, **_: Any) -> None:
-        """Note a message that the broker took: a receiver of Celery's `after_task_publish`."""
+        """Count a message that the broker accepted: a receiver of Celery's `after_task_publish`."""
         if sender == SWEEP_INTENTS:
             self._ticks.inc()
             self._last.touch()
 
     def problem(self) -> str | None:
-        """Return what is wrong, in words; None while beat ticks."""
+        """Return a problem if the last sweep is too long ago, else None."""
         return self._last.problem()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
@@ -58,7 +58,7 @@ class BeatTicks:
 
 
 def show_ticks(settings: Settings) -> Callable[..., None]:
-    """Return a receiver of Celery's `beat_init`: beat then says how it is until its process ends."""
+    """Return a receiver of Celery's `beat_init`, which opens the metrics port until the process ends."""
 
     def on_init(**_: Any) -> None:
         ticks = BeatTicks(settings.sweep_interval_s)

@@ -1,78 +1,83 @@
-"""Checks that run again and again in threads of their own, so that whoever asks for readiness never waits."""
+"""Health checks whose result is read without waiting."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 from shared.errors import ToolscaleError
 
-Probe = Callable[[], str | None]
-"""Returns what is wrong, in words, or None; a ToolscaleError that it raises is what is wrong."""
+HealthCheck = Callable[[], str | None]
+"""Returns the problem in words, or None."""
 
 
 class PeriodicCheck:
-    """Runs a probe every `every_s` seconds; a probe that does not come back for `patience_s` counts as trouble."""
+    """Runs a slow check every `every_s` seconds in a thread, and returns its last result.
+
+    A ToolscaleError of the check is its problem, and so is a run that takes longer than `patience_s`.
+    """
 
     def __init__(
-        self, probe: Probe, every_s: float, patience_s: float = 10.0, clock: Callable[[], float] = time.monotonic
+        self, check: HealthCheck, every_s: float, patience_s: float = 10.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._probe = probe
+        self._check = check
         self._every_s = every_s
         self._patience_s = patience_s
         self._clock = clock
         self._problem: str | None = None
         self._answered_at = clock()
-        self._stopped = threading.Event()
 
-    def start(self) -> None:
-        """Begin to run the probe; what hangs in it does not hold up the end of the process."""
-        threading.Thread(target=self._run, name="toolscale check", daemon=True).start()
-
-    def stop(self) -> None:
-        """Begin no further run."""
-        self._stopped.set()
+    @contextmanager
+    def running(self) -> Generator[HealthCheck]:
+        """Run the check until the block ends, and yield `problem`; the end does not wait for a check that hangs."""
+        stopped = threading.Event()
+        threading.Thread(target=self._run_until, args=(stopped,), name="toolscale check", daemon=True).start()
+        try:
+            yield self.problem
+        finally:
+            stopped.set()
 
     def run_once(self) -> None:
-        """Run the probe now, and remember what it found."""
+        """Run the check now, and store its result."""
         try:
-            self._problem = self._probe()
+            self._problem = self._check()
         except ToolscaleError as error:
             self._problem = str(error)
         self._answered_at = self._clock()
 
     def problem(self) -> str | None:
-        """Return what is wrong, as of the last run; None when nothing is."""
+        """Return the problem that the last run found; None if it found none."""
         silent_s = self._clock() - self._answered_at
         if silent_s > self._every_s + self._patience_s:
             return f"no answer for {silent_s:.0f} s"
         return self._problem
 
-    def _run(self) -> None:
+    def _run_until(self, stopped: threading.Event) -> None:
         while True:
             self.run_once()
-            if self._stopped.wait(self._every_s):
+            if stopped.wait(self._every_s):
                 return
 
 
 class Deadline:
-    """Remembers when something was last done; `within_s` is how long it may take until it is done again."""
+    """A limit on the time between two calls of `touch`: `within_s` seconds."""
 
     def __init__(self, within_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._within_s = within_s
         self._clock = clock
-        self._done_at = clock()
+        self._touched_at = clock()
 
     def touch(self) -> None:
-        """Note that it was done now. Safe to call from any thread."""
-        self._done_at = self._clock()
+        """Restart the time. Safe to call from any thread."""
+        self._touched_at = self._clock()
 
     def age_s(self) -> float:
-        """Return the seconds since it was last done or, where it never was, since this was made."""
-        return self._clock() - self._done_at
+        """Return the seconds since the last `touch`, or since the start before the first."""
+        return self._clock() - self._touched_at
 
     def problem(self) -> str | None:
-        """Return what is wrong, in words; None as long as it may take."""
+        """Return a problem once the limit has passed, else None."""
         age_s = self.age_s()
         return f"not done for {age_s:.0f} s" if age_s > self._within_s else None

@@ -1,4 +1,4 @@
-"""A worker in a thread of this process, as the embedded composition has it: does it do what waits for it?"""
+"""The health of a worker that runs in a thread of this process, as in the embedded composition."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from celery import Celery
 
 from shared.settings import Settings
 from workers.metrics import WorkerMetrics
-from workers.monitoring.checks import PeriodicCheck
+from workers.monitoring.checks import HealthCheck, PeriodicCheck
 from workers.monitoring.progress import WorkerProgress
 from workers.monitoring.queue import QUEUE
-from workers.monitoring.server import HealthCheck
 from workers.monitoring.worker import SAMPLE_EVERY_S, sample_worker
 
 
@@ -22,10 +21,10 @@ from workers.monitoring.worker import SAMPLE_EVERY_S, sample_worker
 def progress_checked(
     app: Celery, worker: threading.Thread, settings: Settings, metrics: WorkerMetrics
 ) -> Generator[HealthCheck]:
-    """Watch this worker until the block ends; yields what says whether something is wrong, and what."""
+    """Sample this worker until the block ends, and yield the check of its progress."""
     progress = WorkerProgress(settings.listing_timeout_s)
     with app.connection_for_read() as connection:
-        channel: Any = connection.default_channel  # the stubs know of no queues
+        channel: Any = connection.default_channel  # the stubs have no queues
 
         def sample() -> str | None:
             if not worker.is_alive():
@@ -34,9 +33,5 @@ def progress_checked(
             progress.add_sample(sample_worker(waiting, settings.worker_concurrency, metrics))
             return progress.problem()
 
-        check = PeriodicCheck(sample, SAMPLE_EVERY_S)
-        check.start()
-        try:
-            yield check.problem
-        finally:
-            check.stop()
+        with PeriodicCheck(sample, SAMPLE_EVERY_S).running() as check:
+            yield check

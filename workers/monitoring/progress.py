@@ -1,4 +1,4 @@
-"""Does this worker do what waits for it? By its own steady clock alone, since those of senders may differ."""
+"""The progress of a worker, measured by its own monotonic clock, since the clocks of senders may differ."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# Where a thread is free, what waits is begun within milliseconds, and the quickest tasks end in as many.
+# A free thread starts a waiting task within milliseconds.
 IDLE_AT_MOST_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSample:
-    """A worker at one moment: messages that wait, tasks that it has ended so far, and whether all its threads work."""
+    """A worker at one moment: waiting messages, the number of ended tasks, and whether all its threads are busy."""
 
     waiting: int
     ended: int
@@ -20,17 +20,17 @@ class WorkerSample:
 
 
 class WorkerProgress:
-    """Learns from what is seen of a worker how long nothing has moved although something waits."""
+    """Measures from samples for how long messages wait while no task ends."""
 
     def __init__(self, listing_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Take how long a look may wait for its server: where all threads work, nothing need end any sooner."""
+        """Take the time limit of a listing: a worker with no free thread may end no task for so long."""
         self._listing_s = listing_s
         self._clock = clock
         self._last = WorkerSample(0, 0, is_full=False)
         self._still_since: float | None = None
 
     def add_sample(self, sample: WorkerSample) -> None:
-        """Note what was seen now."""
+        """Add a sample of now."""
         if not sample.waiting:
             self._still_since = None
         elif self._still_since is None or sample.ended != self._last.ended:
@@ -38,7 +38,7 @@ class WorkerProgress:
         self._last = sample
 
     def problem(self) -> str | None:
-        """Return what is wrong, in words; None while the worker does what waits for it."""
+        """Return a problem once messages wait for too long and no task ends, else None."""
         if self._still_since is None:
             return None
         still_s = self._clock() - self._still_since

@@ -1,4 +1,4 @@
-"""The queue of tasks in Redis: how many messages wait, and for how long."""
+"""The task queue in Redis: its number of messages, and the age of the oldest."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 from shared.errors import IntentsUnavailable
 from shared.observability.metrics import Metric, gauge
-from workers.intents.redis_store import translated
+from shared.service.redis import redis_errors
 
 if TYPE_CHECKING:
     import redis
     from prometheus_client.metrics_core import GaugeMetricFamily
 
 QUEUE = "toolscale"
-# Where kombu keeps what a worker took and did not acknowledge yet.
+# The hash in which kombu keeps messages that a worker took and did not acknowledge.
 UNACKED = "unacked"
-# A header of every message of ours: when it was sent, in seconds since the epoch by the sender's clock.
+# A header of our messages: the send time, in seconds since the epoch by the sender's clock.
 SENT_AT = "sent_at"
 
 MESSAGES = Metric(
@@ -40,7 +40,7 @@ METRICS = (MESSAGES, OLDEST)
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """Messages that wait and that are being worked on, and how long the first has waited, in seconds."""
+    """Numbers of waiting and of taken messages, and the age of the oldest waiting one in seconds."""
 
     waiting: int
     taken: int
@@ -48,26 +48,26 @@ class QueueState:
 
 
 def read_queue(client: redis.Redis) -> QueueState:
-    """Return the state of the queue now.
+    """Return the current state of the queue.
 
     Raises:
         IntentsUnavailable: Redis does not answer.
     """
-    with translated(), client.pipeline(transaction=False) as pipe:
+    with redis_errors(IntentsUnavailable), client.pipeline(transaction=False) as pipe:
         pipe.llen(QUEUE)
         pipe.hlen(UNACKED)
-        pipe.lindex(QUEUE, -1)  # workers take from this end
+        pipe.lindex(QUEUE, -1)  # the end from which workers take
         waiting, taken, first = pipe.execute()
     return QueueState(waiting, taken, waited_s(sent_at(first)) if first else 0.0)
 
 
 def waited_s(since: float | None) -> float:
-    """Return the seconds since a message was sent; 0 where nobody knows, or where clocks differ."""
+    """Return the seconds since a message was sent; 0 if the time is unknown or in the future."""
     return 0.0 if since is None else max(0.0, time.time() - since)
 
 
 def sent_at(message: str) -> float | None:
-    """Return when a message was sent, None where it does not say so."""
+    """Return the send time of a message, None if it has none."""
     try:
         document: Any = json.loads(message)
     except (ValueError, RecursionError):
@@ -79,12 +79,12 @@ def sent_at(message: str) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class QueueGauges:
-    """A collector of the queue's state, read each time that it is asked."""
+    """A collector that reads the queue's state on each scrape."""
 
     read: Callable[[], QueueState]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the gauges as of now; nothing where Redis does not answer."""
+        """Yield the current gauges; none if Redis does not answer."""
         try:
             state = self.read()
         except IntentsUnavailable:

@@ -1,4 +1,4 @@
-"""The routes of a process's own port, and a server for them in a thread."""
+"""The routes of the metrics port, and a server for them in a thread."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import anyio
 import uvicorn
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from shared.observability.metrics import exposition
+from shared.service.routes import liveness_route, metrics_response
 
 if TYPE_CHECKING:
     import socket
@@ -21,32 +20,30 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from starlette.requests import Request
 
-    from workers.monitoring.server import HealthCheck
+    from workers.monitoring.checks import HealthCheck
 
 _END_WITHIN_S = 5.0
 
 
 def monitor_app(registry: CollectorRegistry, checks: Mapping[str, HealthCheck]) -> Starlette:
-    """Return `/metrics`, `/healthz`, and `/readyz`: 503 with the reasons where any check finds trouble."""
+    """Return `/metrics`, `/healthz`, and `/readyz`: 503 with the reasons if any check finds a problem."""
 
     async def metrics(request: Request) -> Response:
-        accept = request.headers.get("accept", "")
-        body, content_type = await anyio.to_thread.run_sync(exposition, registry, accept)
-        return Response(body, headers={"content-type": content_type})
+        return await metrics_response(request, registry)
 
     async def readyz(_: Request) -> JSONResponse:
-        problems = {name: problem() for name, problem in checks.items()}
+        problems = {name: check() for name, check in checks.items()}
         is_ready = not any(problems.values())
         content = {"status": "ready" if is_ready else "not ready"}
-        results = {name: trouble or "ok" for name, trouble in problems.items()}
+        results = {name: problem or "ok" for name, problem in problems.items()}
         return JSONResponse({**content, "checks": results}, 200 if is_ready else 503)
 
-    return Starlette(routes=[Route("/metrics", metrics), Route("/healthz", _healthz), Route("/readyz", readyz)])
+    return Starlette(routes=[Route("/metrics", metrics), liveness_route(), Route("/readyz", readyz)])
 
 
 @contextmanager
 def served(app: Starlette, listener: socket.socket) -> Generator[None]:
-    """Serve an application on this socket, from a thread of its own, until the block ends."""
+    """Serve an application on this socket, in a thread, until the block ends."""
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
     thread = threading.Thread(target=server.run, args=([listener],), name="toolscale metrics", daemon=True)
     thread.start()
@@ -55,7 +52,3 @@ def served(app: Starlette, listener: socket.socket) -> Generator[None]:
     finally:
         server.should_exit = True
         thread.join(_END_WITHIN_S)
-
-
-async def _healthz(_: Request) -> JSONResponse:
-    return JSONResponse({"status": "alive"})

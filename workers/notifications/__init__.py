@@ -1,6 +1,6 @@
-"""Hear from the servers themselves that their tools changed, for as long as they run.
+"""Subscribe to running servers, and reconcile a server when it reports changed tools.
 
-One event loop holds a connection with each server that can tell: by `subscriptions/listen` of 2026-07-28, or by the
-notifications of earlier revisions. What is heard becomes a server-changed event, as anyone could send it. All of it
-may be lost at any time, which costs no more than waiting for the next resync.
+One event loop keeps a connection to each server that sends notifications: `subscriptions/listen` of 2026-07-28, or
+the notifications of earlier revisions. A notification becomes a server-changed event, as a producer could send it.
+A lost notification costs no more than the wait for the next resync.
 """

@@ -1,4 +1,4 @@
-"""Listen to the servers by itself, for the scaled composition: `python -m workers.notifications`."""
+"""The notification listeners as a process, for the scaled composition: `python -m workers.notifications`."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from workers.notifications.supervisor import MAX_CONNECTIONS
 from workers.notifications.thread import SOURCE, listeners_running
 from workers.sources.process import source_process
 
-# The intents are read every two seconds.
+# The supervisor reads the intents every two seconds.
 READY_WITHIN_S = 25.0
 
 _log = structlog.get_logger()
 
 
 def main() -> int:
-    """Listen until a signal ends it; return the exit code, 1 when it could not start."""
+    """Listen until a signal; return the exit code, 1 when the listeners could not start."""
     configure_logging("INFO")
-    # SIGTERM unwinds as Ctrl-C does, so that what was opened is closed
+    # SIGTERM unwinds as Ctrl-C does, so that every context manager closes
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         _listen(load_settings())

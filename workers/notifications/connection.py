@@ -1,10 +1,11 @@
-"""One connection with one server, held open to hear when its tools change."""
+"""One open connection to one server, which receives its notifications of changed tools."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 from typing import NoReturn
 
 import anyio
@@ -17,27 +18,37 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from shared.errors import NotificationsUnsupported, ServerTimeout, ServerUnreachable
 from shared.upstream.dial import HttpTarget, Target
 from shared.upstream.secrets import secrets_of
-from shared.upstream.transport.errors import FOREIGN_ERRORS, to_server_error
+from shared.upstream.transport.errors import FOREIGN_ERRORS, status_error, to_server_error
 from shared.upstream.transport.open import open_transport
+from shared.upstream.transport.session_state import SessionState
 from workers.fetch.raw_tools import RawToolInterceptor
-from workers.notifications.rate_limit import NotificationSessionState
 
-# No tools come over this connection, so its messages are small.
+# This connection carries no tools, so its messages are small.
 MAX_MESSAGE_BYTES = 256 << 10
-# Servers say something every 15 s or never; a connection that is silent for longer than this is made anew.
+# A message has a few hundred bytes. At this rate a flood costs almost no CPU and blocks its sender.
+MAX_BYTES_PER_S = 16 << 10
+# Servers send a keep-alive every 15 s or never; a connection that is silent for longer than this is replaced.
 SILENCE_S = 600.0
 
 _STREAM_PATIENCE_S = 5.0
 _FAREWELL_S = 2.0
 _US = Implementation(name="toolscale", version="1")
 _CANNOT_LISTEN = (METHOD_NOT_FOUND, INVALID_REQUEST, INVALID_PARAMS)
+# A later request for the stream may succeed after one of these.
+_TRANSIENT_STATUSES = (
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.REQUEST_TIMEOUT,
+    HTTPStatus.TOO_MANY_REQUESTS,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class NotificationCallbacks:
-    """Whom to tell: `connected` once nothing can be missed any more, `changed` of changes, `noticed` of each notice.
+    """Callbacks that return at once.
 
-    All return at once. Notices are counted; one may be told of as several changes, and the other way round.
+    The session calls `on_connected` when the server can send notifications, and `on_changed` after a change.
+    It calls `on_notification` for each notification; several may make one change, and the other way round.
     """
 
     on_connected: Callable[[], None]
@@ -45,14 +56,44 @@ class NotificationCallbacks:
     on_notification: Callable[[], None]
 
 
-async def listen(server_id: str, target: Target, callbacks: NotificationCallbacks, connect_s: float) -> NoReturn:
-    """Listen until the connection ends; `connect_s` bounds how long it may take to come about.
+@dataclass(slots=True)
+class NotificationSessionState(SessionState):
+    """State of one notification session.
 
-    Cancelled, it still takes its leave of the server, within two seconds or so.
+    `opened` is set once the server grants a stream for its own messages, `ended` when that stream ends.
+    """
+
+    opened: anyio.Event = field(default_factory=anyio.Event)
+    ended: anyio.Event = field(default_factory=anyio.Event)
+
+    async def received(self, size_bytes: int) -> None:
+        """Pause reading, so that a server sends at most MAX_BYTES_PER_S."""
+        await anyio.sleep(size_bytes / MAX_BYTES_PER_S)
+
+    def stream_answered(self, status: int) -> None:
+        """End the session when the server rejects the stream; the SDK ignores the rejection."""
+        if self.ended.is_set():  # the SDK reconnects without a pause while the session closes
+            self.fail(ServerUnreachable(self.server_id, "the connection ended"))
+        elif status < HTTPStatus.BAD_REQUEST:
+            self.opened.set()
+        elif status in _TRANSIENT_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            self.fail(status_error(self, status))
+        else:
+            self.fail(NotificationsUnsupported(self.server_id, f"HTTP {status}: it has no stream for its own messages"))
+
+    def stream_ended(self) -> None:
+        """Set `ended`."""
+        self.ended.set()
+
+
+async def listen(server_id: str, target: Target, callbacks: NotificationCallbacks, connect_s: float) -> NoReturn:
+    """Listen until the connection ends; `connect_s` bounds the time until it is established.
+
+    After a cancellation, the session still closes properly, within about two seconds.
 
     Raises:
-        NotificationsUnsupported: the server does not tell when its tools change.
-        ServerError: why there is no connection, or none any more.
+        NotificationsUnsupported: the server sends no notifications of changed tools.
+        ServerError: the reason why the connection failed or ended.
     """
     scope = anyio.CancelScope(deadline=anyio.current_time() + connect_s)
     state = NotificationSessionState(server_id, scope, secrets_of(target))
@@ -74,7 +115,7 @@ async def _close_when_cancelled(session: _Session) -> None:
 
 
 async def _end_reason(session: _Session, connect_s: float) -> Exception:
-    """Return why there is no connection, or none any more."""
+    """Run the session, and return the reason why it failed or ended."""
     state = session.state
     try:
         with state.scope:
@@ -83,13 +124,13 @@ async def _end_reason(session: _Session, connect_s: float) -> Exception:
         server_error = to_server_error(state, error)
         if server_error is None:
             return error
-        server_error.__cause__ = error  # it is raised where no group of tasks wraps it
+        server_error.__cause__ = error  # the caller raises it outside the task group
         return server_error
     return state.error or ServerTimeout(state.server_id, f"no connection to listen on within {connect_s:g} s")
 
 
 class _Session:
-    """One session with one server, and the way to end it properly."""
+    """One session with one server."""
 
     def __init__(self, target: Target, callbacks: NotificationCallbacks, state: NotificationSessionState) -> None:
         self.state = state
@@ -98,14 +139,14 @@ class _Session:
         self._open_scope: anyio.CancelScope | None = None
 
     def close(self) -> None:
-        """End the session; one that is not established yet is given up."""
+        """End the session, or abandon the attempt to establish it."""
         (self._open_scope or self.state.scope).cancel()
 
     async def run(self) -> None:
-        """Connect, listen for as long as it lasts, and leave.
+        """Connect, listen until the connection ends, and close the session on the server.
 
         Raises:
-            ServerError: the connection ended, or there was none to listen on.
+            ServerError: the connection failed or ended.
         """
         state = self.state
         transport = RawToolInterceptor(open_transport(self._target, MAX_MESSAGE_BYTES, SILENCE_S, state), state)
@@ -114,7 +155,7 @@ class _Session:
         ) as client:
             with anyio.CancelScope() as self._open_scope:
                 await self._listen(client)
-            # a session that is not ended here stays open on its server
+            # without a proper close the session stays open on its server
             state.scope.deadline = anyio.current_time() + _FAREWELL_S
         raise state.fail(ServerUnreachable(state.server_id, "the connection ended"))
 
@@ -127,7 +168,7 @@ class _Session:
             await self.state.ended.wait()
 
     async def _on_message(self, message: IncomingMessage) -> None:
-        if isinstance(message, ToolListChangedNotification):  # those of a subscription come here, too
+        if isinstance(message, ToolListChangedNotification):  # also called for those of a subscription
             self._callbacks.on_notification()
             self._callbacks.on_changed()
 
@@ -137,11 +178,11 @@ class _Session:
 
 
 async def _subscribe(client: Client, callbacks: NotificationCallbacks, state: NotificationSessionState) -> None:
-    """Listen by `subscriptions/listen` until either side ends it."""
+    """Listen by `subscriptions/listen` until client or server ends the subscription."""
     try:
         async with client.listen(tools_list_changed=True) as subscription:
             if not subscription.honored.tools_list_changed:
-                raise state.fail(NotificationsUnsupported(state.server_id, "it does not tell of changed tools"))
+                raise state.fail(NotificationsUnsupported(state.server_id, "it sends no notifications of tools"))
             callbacks.on_connected()
             async for _ in subscription:
                 callbacks.on_changed()
@@ -154,10 +195,10 @@ async def _subscribe(client: Client, callbacks: NotificationCallbacks, state: No
 
 
 async def _await_stream(target: Target, state: NotificationSessionState) -> None:
-    """Wait until a server of an earlier revision can tell; only streamable HTTP needs a stream of its own for that."""
+    """Wait until a server of an earlier revision can send; only streamable HTTP needs a separate stream."""
     if not isinstance(target, HttpTarget) or target.transport != "streamable-http":
         return
     with anyio.move_on_after(_STREAM_PATIENCE_S):
         await state.opened.wait()
-    if not state.opened.is_set():  # the SDK asks for none without a session
-        raise state.fail(NotificationsUnsupported(state.server_id, "it keeps no session that it could tell us in"))
+    if not state.opened.is_set():  # without a session the SDK requests no stream
+        raise state.fail(NotificationsUnsupported(state.server_id, "it keeps no session for notifications"))

@@ -1,4 +1,4 @@
-"""Listens to one server: connects, connects again, and asks for a look when it has to."""
+"""The listener of one server: connects, reconnects, and requests a reconciliation after each change."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class ReconnectPolicy:
-    """Seconds to wait.
+    """Times in seconds.
 
-    Between two events for one server: `least_between_s`, doubling to `most_between_s` for as long as it does not stop
-    telling. Before connecting again: `first_retry_s`, doubling to `longest_retry_s`, shorter by chance by up to half;
-    after a connection that lasted `good_s` from the beginning again. `unsupported_s` after a server that cannot tell.
+    Two events for one server are `least_between_s` apart, doubling to `most_between_s` while its changes continue.
+    A reconnection waits `first_retry_s`, doubling to `longest_retry_s`, with a random reduction of up to half.
+    A connection that lasted `good_s` resets that backoff.
+    `unsupported_s` is the wait after a server that sends no notifications.
     """
 
     connect_s: float = 30.0
@@ -44,7 +45,7 @@ DEFAULT_RECONNECT = ReconnectPolicy()
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """How many connections there may be, and how many may be under way at the same time."""
+    """Limits on open connections, and on connections that are being established."""
 
     connections: anyio.CapacityLimiter
     connecting: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(16))
@@ -52,18 +53,18 @@ class ConnectionLimits:
 
 @dataclass(frozen=True, slots=True)
 class ListenerDependencies:
-    """What a listener needs of others: where its server is now, whether it was just listed, and who asks for a look.
+    """Callables of a listener.
 
-    `target` blocks. `ask` returns whether the event was recorded.
+    `target` returns the server's current target, and may block.
+    `request_reconcile` returns whether the event was recorded.
     """
 
     target: Callable[[], Target]
-    was_just_listed: Callable[[], bool]
     request_reconcile: Callable[[], Awaitable[bool]]
 
 
 class Listener:
-    """Listens to one server until cancelled, whatever that server does."""
+    """Listens to one server until cancelled; no behaviour of the server ends it."""
 
     def __init__(
         self,
@@ -79,7 +80,6 @@ class Listener:
         self._policy = policy
         self._metrics = metrics
         self._changed = anyio.Event()
-        self._was_connected = False
         self._connected_at = math.inf
 
     async def run(self) -> None:
@@ -95,7 +95,7 @@ class Listener:
             await anyio.sleep(wait_s * random.uniform(0.5, 1.0))  # noqa: S311  # spreads load, guards nothing
 
     async def _until_lost(self, backoff: Backoff) -> float:
-        """Listen until the connection ends; return how long to wait before the next one."""
+        """Listen until the connection ends; return the wait before the next connection."""
         self._connected_at = math.inf
         try:
             with self._metrics.connection() as opened:
@@ -125,18 +125,16 @@ class Listener:
                 await listen(self._server_id, target, callbacks, self._policy.connect_s)
 
     def _note_connection(self) -> None:
-        """Take a change for missed that may have come while there was no connection."""
+        """Request a reconciliation: the tools may have changed before the connection was open."""
         _log.debug("subscription_opened", server=self._server_id)
-        if self._was_connected or not self._dependencies.was_just_listed():
-            self._note_change()
-        self._was_connected = True
+        self._note_change()
         self._connected_at = time.monotonic()
 
     def _note_change(self) -> None:
         self._changed.set()
 
     async def _request_reconciles(self) -> None:
-        """Ask for a look after each change, and ever more seldom while they do not end."""
+        """Request a reconciliation after each change; the interval doubles while changes continue."""
         pause = Backoff(self._policy.least_between_s, self._policy.most_between_s)
         while True:
             await self._changed.wait()

@@ -1,4 +1,4 @@
-"""What is counted of the connections on which servers tell that their tools changed."""
+"""Metrics of the notification connections."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ METRICS = (SERVERS, CONNECTIONS, NOTIFICATIONS)
 
 
 class NotificationMetrics:
-    """Counts what one fleet of listeners hears; used from its event loop alone, and read from any thread."""
+    """Metrics of one supervisor. Only its event loop may call the methods; any thread may collect."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        """Begin at 0, in a registry of its own where none is given."""
+        """Register the metrics in `registry`, by default a new one."""
         registry = CollectorRegistry() if registry is None else registry
         self._connections = counter(CONNECTIONS, registry)
         self._notifications = counter(NOTIFICATIONS, registry)
@@ -50,16 +50,16 @@ class NotificationMetrics:
         registry.register(self)
 
     def set_wanted(self, servers: int) -> None:
-        """Note how many servers are to be heard."""
+        """Set the number of servers that need a connection."""
         self._wanted = servers
 
     def count_notification(self) -> None:
-        """Count what a server told."""
+        """Count a notification."""
         self._notifications.inc()
 
     @contextmanager
     def connection(self) -> Generator[Callable[[], None]]:
-        """Count a connection by how it ends, and show it while it is open: from when what is yielded is called."""
+        """Count a connection by its outcome; it counts as open once the yielded function was called."""
         is_open = False
 
         def opened() -> None:
@@ -80,5 +80,5 @@ class NotificationMetrics:
             self._connected -= is_open
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield how many servers are to be heard now, and how many are."""
+        """Yield the numbers of wanted and of connected servers."""
         yield gauge(SERVERS, {"wanted": float(self._wanted), "connected": float(self._connected)})

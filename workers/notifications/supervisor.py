@@ -1,10 +1,8 @@
-"""Listens to every server that should run, as the intents say now."""
+"""Keeps a listener for every server that should run according to the intents."""
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -38,20 +36,20 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class ListenTarget:
-    """Where a server is: another endpoint, command or header means another connection."""
+    """A server's address; a different endpoint, command or header needs a new connection."""
 
     endpoint: Endpoint
     configured: Target | None
 
     @property
     def is_stdio(self) -> bool:
-        """Return whether a connection means that a child process runs."""
+        """Return whether the connection needs a child process."""
         return isinstance(self.configured, StdioTarget) or self.endpoint.transport == "stdio"
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionPolicy:
-    """How servers are dialled, and which of them and how many are listened to."""
+    """How to dial servers, which servers to listen to, and the limit on connections."""
 
     configured: OperatorServers
     dialler: Dialler
@@ -62,7 +60,7 @@ class SubscriptionPolicy:
 class ListenerSupervisor:
     """Keeps a listener for each server that runs, was listed, and does not kill its workers.
 
-    What goes wrong with one server is its listener's affair. `beat` is called after each look at the intents.
+    A failed server affects only its own listener. The supervisor calls `beat` after each read of the intents.
     """
 
     def __init__(
@@ -85,13 +83,12 @@ class ListenerSupervisor:
         self._metrics = metrics or NotificationMetrics()
         self._reconnect = reconnect
         self._poll_s = poll_s
-        self._commits = Commits()
         self._listeners: dict[str, tuple[ListenTarget, anyio.CancelScope]] = {}
         self._reported = ""
         self._is_full = False
 
     async def run(self) -> None:
-        """Follow the intents until cancelled."""
+        """Update the listeners from the intents until cancelled."""
         limits = ConnectionLimits(anyio.CapacityLimiter(self._policy.max_connections))
         async with anyio.create_task_group() as tasks:
             while True:
@@ -101,7 +98,7 @@ class ListenerSupervisor:
     async def _update_listeners(self, tasks: TaskGroup, limits: ConnectionLimits) -> None:
         try:
             wanted = await anyio.to_thread.run_sync(self._wanted, abandon_on_cancel=True)
-        except (IntentsUnavailable, ValidationError) as error:  # the latter: an intent that cannot be read
+        except (IntentsUnavailable, ValidationError) as error:  # ValidationError: an invalid stored intent
             self._report(str(error))
             return
         self._reported = ""
@@ -122,7 +119,6 @@ class ListenerSupervisor:
         self._listeners[server_id] = (listen_target, scope)
         dependencies = ListenerDependencies(
             target=partial(self._policy.dialler.target, server_id, listen_target.endpoint),
-            was_just_listed=partial(self._commits.is_recent, server_id),
             request_reconcile=partial(self._request_reconcile, server_id),
         )
         listener = Listener(server_id, dependencies, limits, self._reconnect, self._metrics)
@@ -133,15 +129,13 @@ class ListenerSupervisor:
             while True:
                 try:
                     await listener.run()
-                except Exception as error:  # noqa: BLE001  # one server must not cost the others
+                except Exception as error:  # noqa: BLE001  # a failed listener must not end the others
                     _log.error("listener_failed", server=server_id, exc_info=error)
                 await anyio.sleep(self._reconnect.unsupported_s)
 
     def _wanted(self) -> dict[str, ListenTarget]:
-        """Return where each server is that is to be listened to."""
-        intents = list(self._intents.intents())
-        self._commits.note(intents)
-        running = [intent for intent in intents if self._is_wanted(intent)]
+        """Return the address of each server that needs a listener."""
+        running = [intent for intent in self._intents.intents() if self._is_wanted(intent)]
         wanted = {
             intent.server_id: ListenTarget(intent.announcement.endpoint, self._policy.configured.get(intent.server_id))
             for intent in running
@@ -155,7 +149,7 @@ class ListenerSupervisor:
     def _is_wanted(self, intent: Intent) -> bool:
         if intent.status != "running" or _kills_workers(intent):
             return False
-        # a server that cannot be listed cannot be listened to either; a connection that there is already is kept
+        # a server without a successful listing gets no new connection; an open connection stays
         return intent.server_id in self._listeners or (intent.committed > 0 and not intent.failures)
 
     def _is_subscribed(self, listen_target: ListenTarget) -> bool:
@@ -165,14 +159,14 @@ class ListenerSupervisor:
         return await anyio.to_thread.run_sync(self._record_change, server_id, abandon_on_cancel=True)
 
     def _record_change(self, server_id: str) -> bool:
-        """Return whether nothing more has to be done about a change."""
+        """Return whether the change is handled, so that the listener need not repeat the request."""
         try:
             intent = self._intents.intent(server_id)
-            # an event may cost a worker before its time where a server kills them; a look that did not end comes anyway
+            # an event would retry a server that kills workers too early; the sweep retries it later anyway
             if intent is not None and not _kills_workers(intent):
                 self._emit(ServerChanged(source=self._source, data=ServerRef(server_id=server_id)))
         except (EventInvalid, ValidationError):
-            return True  # forgotten meanwhile, or of no use to anyone
+            return True  # the server has no valid intent any more
         except IntentsUnavailable as error:
             self._report(str(error))
             return False
@@ -192,32 +186,3 @@ class ListenerSupervisor:
 
 def _kills_workers(intent: Intent) -> bool:
     return intent.parked or intent.is_suspect
-
-
-RECENT_S = 30.0
-
-
-class Commits:
-    """When each server's committed generation was seen to rise. Safe to ask while it is brought up to date."""
-
-    def __init__(self, recent_s: float = RECENT_S) -> None:
-        self._recent_s = recent_s
-        self._seen: dict[str, tuple[int, float]] = {}
-        self._coming: frozenset[str] = frozenset()
-        self._unknown_at = -math.inf  # of what is there at the first time, nobody knows since when
-
-    def note(self, intents: Iterable[Intent]) -> None:
-        """Compare all intents with those of the last time."""
-        now, seen = time.monotonic(), dict[str, tuple[int, float]]()
-        coming: set[str] = set()
-        for intent in intents:
-            committed, at = self._seen.get(intent.server_id, (intent.committed, self._unknown_at))
-            seen[intent.server_id] = (intent.committed, at if committed == intent.committed else now)
-            if intent.is_lagging:
-                coming.add(intent.server_id)
-        self._seen, self._coming, self._unknown_at = seen, frozenset(coming), now
-
-    def is_recent(self, server_id: str) -> bool:
-        """Return whether the server was listed just now, or is about to be."""
-        _, at = self._seen.get(server_id, (0, -math.inf))
-        return server_id in self._coming or time.monotonic() - at < self._recent_s

@@ -1,4 +1,4 @@
-"""Listening in a thread of its own, beside whatever else a process does."""
+"""The notification listeners in a thread of the process."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def listeners_running(
     *,
     beat: Callable[[], None] = lambda: None,
 ) -> Generator[None]:
-    """Listen to the servers that the settings choose until the block ends; then all connections are closed.
+    """Listen to the servers that the settings select, and close all connections when the block ends.
 
-    What is heard is counted in `registry`.
+    The metrics are registered in `registry`.
     """
     from workers.notifications.supervisor import ListenerSupervisor  # noqa: PLC0415  # the SDK takes a second to import
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Generator
 import pytest
 import redis
 
-from query.cursors.redis_store import INDEX, SIZE, RedisStore, connect
+from query.cursors.redis_store import INDEX, SIZE, RedisStore
 from query.cursors.store import KEY_BYTES, CursorStore, MemoryStore
 from shared.errors import CursorInvalid, CursorsUnavailable
+from shared.service.redis import connect
 from tests.support.fake_redis import FakeRedisServer
 from tests.support.waiting import eventually
 
@@ -33,7 +34,7 @@ def _client(request: pytest.FixtureRequest) -> redis.Redis:
     if request.param == "fakeredis":
         fake: FakeRedisServer = request.getfixturevalue("fake_redis")
         return fake.client(decode_responses=False)
-    return connect(request.getfixturevalue("own_redis_url"))
+    return connect(request.getfixturevalue("own_redis_url"), decode=False)
 
 
 @pytest.fixture
@@ -120,7 +121,7 @@ def test_many_threads_keep_and_read_without_disturbing_each_other(store: CursorS
 @pytest.mark.redis
 def test_in_redis_another_replica_reads_what_one_has_kept_and_the_sizes_add_up(own_redis_url: str) -> None:
     looking = redis.Redis.from_url(own_redis_url, decode_responses=True)
-    with connect(own_redis_url) as client, connect(own_redis_url) as other, looking:
+    with connect(own_redis_url, decode=False) as client, connect(own_redis_url, decode=False) as other, looking:
         first, second = (RedisStore(connection, 60, MAX_BYTES) for connection in (client, other))
 
         keys = [first.put(b"x" * size) for size in (200, 300, 400, 250)]
@@ -133,7 +134,7 @@ def test_in_redis_another_replica_reads_what_one_has_kept_and_the_sizes_add_up(o
 
 
 def test_a_redis_that_is_not_there_is_an_error_that_says_so() -> None:
-    store = RedisStore(connect("redis://127.0.0.1:1/0"), 60, MAX_BYTES)
+    store = RedisStore(connect("redis://127.0.0.1:1/0", decode=False), 60, MAX_BYTES)
 
     with pytest.raises(CursorsUnavailable, match="REDIS_URL"):
         store.put(b"kept")

@@ -13,11 +13,12 @@ import redis
 
 from query.history.periods import today
 from query.history.recorder import UsageRecorder
-from query.history.redis_store import PREFIX, SIZES_PREFIX, RedisHistory, connect
+from query.history.redis_store import PREFIX, SIZES_PREFIX, RedisHistory
 from query.history.sqlite_store import SqliteHistory
 from query.history.store import AnswerEvent, CallEvent, RowKey, SavingsHistory, SearchEvent, ServerSize, UsageEvent
 from query.savings.savings import OTHERS
 from shared.errors import HistoryUnavailable
+from shared.service.redis import connect
 from tests.support.fake_redis import FakeRedisServer
 
 TODAY = today()

@@ -15,6 +15,7 @@ import pytest
 from redis import Redis
 
 from shared.events import ServerEvent
+from shared.service.redis import connect
 from tests.support.builders import changed, down, up
 from tests.support.events_api import LIMIT, TOKEN, Answer, Producer, open_events_api
 from tests.support.metrics import scraped
@@ -24,7 +25,7 @@ from tests.support.waiting import eventually
 from workers.enqueue import WAITING_LIMIT, enqueue_in_background
 from workers.events_api.cloudevents import BATCH
 from workers.events_api.recorder import EventRecorder
-from workers.intents.redis_store import RedisIntents, connect
+from workers.intents.redis_store import RedisIntents
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.store import Intent
 from workers.intents.transitions import RetryPolicy

@@ -17,10 +17,11 @@ import redis
 
 from shared.errors import EventInvalid, LeaseHeld
 from shared.events import ServerEvent
+from shared.service.redis import connect
 from tests.support.builders import changed, down, up
 from tests.support.fake_redis import FakeRedisServer
 from tests.support.waiting import eventually
-from workers.intents.redis_store import RedisIntents, connect
+from workers.intents.redis_store import RedisIntents
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.store import Backlog, Intent, IntentStore, MigrationProgress
 from workers.intents.transitions import RetryPolicy
@@ -153,9 +154,10 @@ def test_a_claim_in_redis_outlives_its_expiry_and_is_seen_by_other_processes(red
 def test_the_claims_of_a_process_that_was_killed_expire(redis_url: str) -> None:
     holder = (
         "import sys\n"
-        "from workers.intents.redis_store import RedisIntents, connect\n"
-        "from workers.intents.transitions import Pace\n"
-        "with RedisIntents(connect(sys.argv[1]), Pace(1, 1), lease_s=0.5).claim(['a', 'b']):\n"
+        "from shared.service.redis import connect\n"
+        "from workers.intents.redis_store import RedisIntents\n"
+        "from workers.intents.transitions import RetryPolicy\n"
+        "with RedisIntents(connect(sys.argv[1]), RetryPolicy(1, 1), lease_s=0.5).claim(['a', 'b']):\n"
         "    print('claimed', flush=True)\n"
         "    sys.stdin.read()\n"
     )

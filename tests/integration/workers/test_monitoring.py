@@ -17,6 +17,7 @@ import psutil
 import pytest
 from celery import Celery
 
+from shared.service.redis import connect
 from tests.support.builders import up
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import scripted_http
@@ -24,7 +25,7 @@ from tests.support.metrics import scraped
 from tests.support.processes import Composition, Running
 from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
-from workers.intents.redis_store import RedisIntents, connect
+from workers.intents.redis_store import RedisIntents
 from workers.intents.transitions import RetryPolicy
 from workers.tasks import ACCEPT_EVENT
 

@@ -137,23 +137,6 @@ def test_a_stdio_server_is_not_started_for_listening_unless_asked(heard: Listene
         assert children() == []
 
 
-def test_a_server_that_was_just_listed_is_not_looked_at_again_for_being_connected(
-    heard: ListenedServers, logs: list[Any], tmp_path: Path
-) -> None:
-    with notifying_server("http", tmp_path / "tools", "one") as server:
-        heard.targets["s"] = server.target
-        with listening_to(heard):
-            heard.announce("s", listed=False)
-            beats(heard)
-            heard.intents.commit("s", 1)
-            eventually(lambda: said(logs, "subscription_opened", "s"))
-
-            server.offer("two")
-
-            eventually(lambda: heard.events)
-    assert heard.events == ["s"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["http", "legacy"])
 def test_a_server_killed_while_listened_to_is_looked_at_once_when_it_is_back_and_heard_again(

@@ -19,7 +19,7 @@ from tests.support.builders import definition, listing, up
 from tests.support.indexes import open_edge
 from workers.dependencies import Dependencies
 from workers.ingest import reconcile
-from workers.intents.redis_store import RedisIntents, connect
+from workers.intents.redis_store import RedisIntents
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.store import IntentStore
 from workers.intents.transitions import RetryPolicy

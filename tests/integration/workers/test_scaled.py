@@ -33,7 +33,7 @@ from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from tests.support.warm import run
 from workers.intents import MIN_INTERVAL_S
-from workers.intents.redis_store import RedisIntents, connect
+from workers.intents.redis_store import RedisIntents
 from workers.intents.transitions import RetryPolicy
 from workers.tasks import ACCEPT_EVENT
 

@@ -15,6 +15,7 @@ import pytest
 import redis
 
 from shared.catalog import point_id
+from shared.service.redis import connect
 from tests.chaos.services import RedisProcess
 from tests.integration.workers.test_scaled import held
 from tests.support.builders import up
@@ -25,7 +26,7 @@ from tests.support.processes import Composition, Running
 from tests.support.redis_server import PROGRAM
 from tests.support.waiting import eventually
 from workers.ingest import BATCH
-from workers.intents.redis_store import RedisIntents, connect
+from workers.intents.redis_store import RedisIntents
 from workers.intents.store import Intent
 from workers.intents.transitions import RetryPolicy
 

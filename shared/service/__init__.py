@@ -1,0 +1,1 @@
+"""Parts of every service: Redis clients, listening sockets, common HTTP routes, repeating threads."""

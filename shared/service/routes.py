@@ -1,0 +1,31 @@
+"""The HTTP routes for liveness and metrics of every service."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from shared.observability.metrics import exposition
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from starlette.requests import Request
+
+
+def liveness_route() -> Route:
+    """Return `/healthz`, which answers 200 while the process serves requests."""
+
+    async def healthz(_: Request) -> JSONResponse:
+        return JSONResponse({"status": "alive"})
+
+    return Route("/healthz", healthz)
+
+
+async def metrics_response(request: Request, registry: CollectorRegistry) -> Response:
+    """Return the metrics of `registry`, collected in a thread, in the format that the request accepts."""
+    accept = request.headers.get("accept", "")
+    body, content_type = await anyio.to_thread.run_sync(exposition, registry, accept)
+    return Response(body, headers={"content-type": content_type})
