@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import GaugeHistogramMetricFamily, GaugeMetricFamily
 
     from query.response.find_response import FindResponse
+    from query.response.timings import Timings
     from shared.catalog import ServerRecord
 
     Family = GaugeMetricFamily | GaugeHistogramMetricFamily
@@ -160,9 +161,9 @@ class QueryMetrics:
         self._requests.labels(tool, outcome).inc()
         self._request_seconds.labels(tool).observe(seconds)
 
-    def count_search(self, response: FindResponse, *, is_new: bool) -> None:
+    def count_search(self, response: FindResponse, timings: Timings, *, is_new: bool) -> None:
         """Count what a search gave, and time its parts; a further page of one is not new."""
-        tokens, timings = response.token_metrics, response.timings
+        tokens = response.token_metrics
         self._returned.labels(tokens.encoding).inc(tokens.returned_tokens)
         if is_new:
             self._baseline.labels(tokens.encoding).inc(tokens.baseline_tokens)

@@ -11,6 +11,7 @@ from query.caller import Caller
 from query.find import find_tool
 from query.history.recorder import search_event
 from query.response.find_response import FindResponse
+from query.response.timings import Timings
 from query.search.request import FindRequest
 from query.tools.schema import input_schema, output_schema
 from query.tools.tool import CatalogueTool
@@ -50,17 +51,17 @@ class FindTool(CatalogueTool[FindRequest]):
     def respond(self, request: FindRequest, caller: Caller) -> dict[str, Any]:
         """Return the search response; log, count and record the search."""
         is_new = request.cursor is None
-        response = find_tool(request, caller.scope, self._catalogue, caller)
-        _log_found(response)
-        self._catalogue.metrics.count_search(response, is_new=is_new)
+        response, stats = find_tool(request, caller.scope, self._catalogue, caller)
+        _log_found(response, stats.timings)
+        self._catalogue.metrics.count_search(response, stats.timings, is_new=is_new)
         if self._catalogue.recorder:
             own_tokens = self._builtin.tokens(caller.permissions)
-            self._catalogue.recorder.record(search_event(response, caller, own_tokens, is_new=is_new))
+            self._catalogue.recorder.record(search_event(response, stats, caller, own_tokens, is_new=is_new))
         return response.as_object()
 
 
-def _log_found(response: FindResponse) -> None:
-    metrics, timings = response.token_metrics, response.timings
+def _log_found(response: FindResponse, timings: Timings) -> None:
+    metrics = response.token_metrics
     _log.info(
         "tools_found",
         hits=len(response.tools),
