@@ -1,37 +1,37 @@
-"""Find the tools a task needs, and say what that saved: the read side's main path.
+"""Find the tools that a task needs, and count the tokens saved: the main path of the query service.
 
-request ─▶ steps ─▶ embed ─▶ search, one round trip ─▶ fuse and rank ─▶ merge ─▶ does it fit? ─▶ what it saved
-─▶ within the budget
+request ─▶ steps ─▶ embed ─▶ search, one round trip ─▶ fuse and rank ─▶ merge ─▶ match? ─▶ baseline ─▶ fit the budget
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from query.caller import ANYONE, Caller
 from query.catalogue import Catalogue
-from query.response.find_response import FindResponse
+from query.response.find_response import FindResponse, empty_response
 from query.response.fit import SearchResult, within_budget
 from query.response.pages import SearchPages
+from query.response.stats import SearchStats
 from query.response.timings import Stopwatch, Timings
-from query.savings.savings import saved_by_server
 from query.search.no_match import is_covered, is_similar
 from query.search.request import FindRequest
 from query.search.search import Hit, StepResult, hits, ranking, search
 from query.search.steps import embed_steps
 from query.toolsets.budget import apply_budget
-from shared.catalog import Scope, point_id
+from shared.catalog import IndexedTool, Scope, point_id
 
-# Tools by which it is judged whether any fits, so that one who asks for fewer is not told that none does.
+# The match is decided on at least so many tools, so that a small `limit` does not turn a match into none.
 MATCH_CANDIDATES = 8
 
 
-def find_tool(request: FindRequest, allowed: Scope, catalogue: Catalogue, caller: Caller = ANYONE) -> FindResponse:
-    """Return the allowed tools that fit the request, and the tokens saved against all of the same scope.
+def find_tool(
+    request: FindRequest, allowed: Scope, catalogue: Catalogue, caller: Caller = ANYONE
+) -> tuple[FindResponse, SearchStats]:
+    """Return the allowed tools that fit the request, and the tokens saved against all tools of the same scope.
 
-    Where none fits, none is returned, and the nearest are named. Without a model, keywords alone decide. The answer
-    is within the tokens of the request, and its cursor, good for the same caller and question, leads to further tools.
+    If no tool fits, the response has no tools and names the nearest. Without a model, keywords alone decide. The
+    response stays within the request's tokens. Its cursor belongs to this caller and question and leads to more tools.
 
     Raises:
         IndexUnavailable: the index did not answer; nothing was found or counted.
@@ -49,43 +49,40 @@ def find_tool(request: FindRequest, allowed: Scope, catalogue: Catalogue, caller
     step_results = search(steps, scope, index)
     remaining = pages.remaining(ranking(step_results))
     closest = hits(remaining[: max(request.limit, MATCH_CANDIDATES)], step_results, index)
-    # whether anything fits was decided on the first page
+    # the first page has decided whether any tool fits
     is_match = request.cursor is not None or _has_match(step_results, closest, catalogue)
     nearest = closest[: request.limit]
     budget_result = apply_budget([hit.tool for hit in nearest if is_match], caller, encoding)
-    excluded = [point_id(tool.server_id, tool.definition.name) for tool in budget_result.excluded]
     search_ms = stopwatch.lap_ms("search index")
 
     baseline = ledger.baseline(scope, encoding)
     sum_ms = stopwatch.lap_ms("sum baseline")
 
-    result = SearchResult(
-        hits=[hit for hit in nearest if hit.tool in budget_result.kept],
+    kept = [hit for hit in nearest if hit.tool in budget_result.kept]
+    empty = empty_response(
+        baseline,
+        encoding,
+        has_hits=bool(kept),
         nearest=[] if is_match else [hit.tool.qualified_name for hit in nearest],
-        is_all=len(remaining) <= request.limit,
-        baseline=baseline,
-        encoding=encoding,
         keywords_only=any(step.whole.dense is None for step in steps),
         being_listed=ledger.being_listed(scope),
         being_filled=not remaining and request.cursor is None and not catalogue.is_complete(),
+        budget_warnings=budget_result.warnings,
+    )
+    result = SearchResult(
+        hits=kept,
+        is_all=len(remaining) <= request.limit,
+        empty=empty,
+        baseline=baseline,
+        encoding=encoding,
         stale_since=ledger.stale_since,
-        cursor_after=lambda points: pages.cursor([*points, *excluded]),
+        cursor_after=lambda shown: pages.cursor(_points([*shown, *budget_result.excluded])),
         budget_warnings=budget_result.warnings,
     )
     budget = policy.budget(request.max_tokens, encoding)
-    response = within_budget(result, request.detail or policy.mode, budget, policy.on_truncated)
+    response, shown_tokens = within_budget(result, request.detail or policy.mode, budget, policy.on_truncated)
     timings = Timings(embed_ms, search_ms, sum_ms, stopwatch.lap_ms("fit answer"))
-    saved = saved_by_server(baseline, _shown_by_server(response), response.token_metrics.tokens_saved)
-    extra_fields = {"timings": timings, "baseline_tools": baseline.tools, "saved_by_server": saved}
-    return response.model_copy(update=extra_fields)
-
-
-def _shown_by_server(response: FindResponse) -> dict[str, int]:
-    """Return what each server's tools cost as the answer shows them."""
-    tokens: Counter[str] = Counter()
-    for tool in response.tools:
-        tokens[tool.server] += tool.shown_tokens
-    return tokens
+    return response, SearchStats(timings, baseline, shown_tokens)
 
 
 def _has_match(step_results: Sequence[StepResult], nearest: Sequence[Hit], catalogue: Catalogue) -> bool:
@@ -96,3 +93,7 @@ def _has_match(step_results: Sequence[StepResult], nearest: Sequence[Hit], catal
         or is_covered(step_result.step.whole, [hit.tool for hit in nearest])
         for step_result in step_results
     )
+
+
+def _points(tools: Sequence[IndexedTool]) -> list[str]:
+    return [point_id(tool.server_id, tool.definition.name) for tool in tools]

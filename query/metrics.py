@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Tally
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import GaugeHistogramMetricFamily, GaugeMetricFamily
 
     from query.response.find_response import FindResponse
+    from query.response.timings import Timings
     from shared.catalog import ServerRecord
 
     Family = GaugeMetricFamily | GaugeHistogramMetricFamily
@@ -156,24 +156,14 @@ class QueryMetrics:
         self._call_seconds = histogram(CALL_SECONDS, self.registry)
         self._responses_truncated = counter(RESPONSES_TRUNCATED, self.registry)
 
-    @contextmanager
-    def request(self, tool: str) -> Generator[Callable[[bool], None]]:
-        """Time and count a call of one of our tools; what is yielded is told whether the result is an error."""
-        outcome = "error"
+    def count_request(self, tool: str, outcome: str, seconds: float) -> None:
+        """Count and time a call of a built-in tool, or of a toolset's."""
+        self._requests.labels(tool, outcome).inc()
+        self._request_seconds.labels(tool).observe(seconds)
 
-        def record_outcome(is_error: bool) -> None:
-            nonlocal outcome
-            outcome = "refused" if is_error else "ok"
-
-        try:
-            with self._request_seconds.labels(tool).time():
-                yield record_outcome
-        finally:
-            self._requests.labels(tool, outcome).inc()
-
-    def count_search(self, response: FindResponse, *, is_new: bool) -> None:
+    def count_search(self, response: FindResponse, timings: Timings, *, is_new: bool) -> None:
         """Count what a search gave, and time its parts; a further page of one is not new."""
-        tokens, timings = response.token_metrics, response.timings
+        tokens = response.token_metrics
         self._returned.labels(tokens.encoding).inc(tokens.returned_tokens)
         if is_new:
             self._baseline.labels(tokens.encoding).inc(tokens.baseline_tokens)

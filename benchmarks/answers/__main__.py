@@ -23,6 +23,7 @@ from query.find import find_tool
 from query.paging.budget import counting, json_text
 from query.paging.policy import ResponsePolicy
 from query.response.find_response import FindResponse
+from query.response.stats import SearchStats
 from query.savings.ledger import Ledger
 from query.search.no_match import NO_THRESHOLD
 from query.search.request import FindRequest
@@ -35,6 +36,9 @@ DATA = ROOT.parent / "shared" / "retrieval"
 RESULTS = ROOT / "benchmarks" / "results"
 LIMIT = 8
 NEVER = NO_THRESHOLD  # each question is answered with eight tools, whether they fit or not
+
+
+Answer = tuple[FindResponse, SearchStats]
 
 
 class _Kept(BaseModel):
@@ -84,14 +88,14 @@ def measure(data: Path, corpora: Sequence[str], queries: str) -> Results:
             NEVER,
             response_policy=ResponsePolicy(max_tokens=1_000_000),
         )
-        whole = [_names(answer) for answer in _ask(unbounded, questions, "detailed")]
+        whole = [_names(answer) for answer, _ in _ask(unbounded, questions, "detailed")]
     return Results(
         made_at=f"{datetime.now(UTC):%Y-%m-%d}",
         machine=this_machine(),
         corpora=tuple(corpora),
         tools=sum(len(server.listing.tools) for server in servers),
         questions=len(questions),
-        same_ranking=sum(_names(answer) == names for answer, names in zip(found["summary"], whole, strict=True)),
+        same_ranking=sum(_names(answer) == names for (answer, _), names in zip(found["summary"], whole, strict=True)),
         forms=tuple(_result(mode, answers) for mode, answers in found.items()),
     )
 
@@ -135,7 +139,7 @@ def main() -> None:
     print(f"Wrote {rendered}")
 
 
-def _ask(catalogue: Catalogue, questions: Sequence[Query], mode: ResponseMode) -> list[FindResponse]:
+def _ask(catalogue: Catalogue, questions: Sequence[Query], mode: ResponseMode) -> list[Answer]:
     requests = (FindRequest(tool_description=server.text, limit=LIMIT, detail=mode) for server in questions)
     return [find_tool(request, Scope(), catalogue) for request in requests]
 
@@ -144,10 +148,11 @@ def _names(answer: FindResponse) -> list[tuple[str, str]]:
     return [(tool.server, tool.name) for tool in answer.tools]
 
 
-def _result(form: str, answers: Sequence[FindResponse]) -> FormResult:
+def _result(form: str, answered: Sequence[Answer]) -> FormResult:
     count = counting("cl100k_base")
+    answers = [response for response, _ in answered]
     tokens = [count(json_text(answer.as_object())) for answer in answers]
-    fit_ms = [answer.timings.fit_ms for answer in answers]
+    fit_ms = [stats.timings.fit_ms for _, stats in answered]
     return FormResult(
         form=form,
         median_tokens=statistics.median(tokens),

@@ -12,6 +12,7 @@ from query.caller import Caller
 from query.history.periods import today
 from query.history.store import AnswerEvent, CallEvent, SavingsHistory, SearchEvent, UsageEvent
 from query.response.find_response import FindResponse, FoundTool
+from query.response.stats import SearchStats
 from shared.errors import HistoryUnavailable
 
 MAX_WAITING = 1_000
@@ -82,15 +83,15 @@ class UsageRecorder:
         self._is_failing, self._dropped = False, 0
 
 
-def search_event(response: FindResponse, caller: Caller, own_tokens: int, *, is_new: bool) -> AnswerEvent:
+def search_event(
+    response: FindResponse, stats: SearchStats, caller: Caller, own_tokens: int, *, is_new: bool
+) -> AnswerEvent:
     """Return what `find_tool` gave; a further page is no new search, and is only counted as returned."""
     metrics = response.token_metrics
-    search = SearchEvent(
-        metrics.baseline_tokens, response.baseline_tools, own_tokens, metrics.tokens_saved, response.saved_by_server
-    )
-    shown = {(tool.server, tool.name): tool.shown_tokens for tool in response.tools}
+    saved = stats.saved_by_server(metrics.tokens_saved)
+    search = SearchEvent(metrics.baseline_tokens, stats.baseline.tools, own_tokens, metrics.tokens_saved, saved)
     tools, returned = _tools(response.tools), metrics.returned_tokens
-    return AnswerEvent(today(), caller.name, tools, returned, search if is_new else None, shown)
+    return AnswerEvent(today(), caller.name, tools, returned, search if is_new else None, stats.shown_tokens)
 
 
 def description_event(tools: Iterable[FoundTool], caller: Caller) -> AnswerEvent:

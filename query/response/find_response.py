@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from query.response.summary import summary
-from query.response.timings import Timings
-from query.savings.savings import TokenMetrics
+from query.savings.savings import Baseline, TokenMetrics, token_metrics
 from shared.catalog import Encoding, IndexedTool, ToolDefinition
 
 NOTHING_VISIBLE = "The catalogue holds no tools that you may see."
@@ -41,7 +40,6 @@ class FoundTool(BaseModel):
     """In the place of the definition: what it must be given, and what it does."""
     definition: dict[str, Any] | None = None
     """The tool as its server declares it."""
-    shown_tokens: int = Field(default=0, exclude=True)
 
 
 class FindResponse(BaseModel):
@@ -60,12 +58,9 @@ class FindResponse(BaseModel):
     warnings: list[str]
     next_cursor: str | None = Field(default=None, alias="nextCursor")
     """More tools: ask the same again with it as cursor."""
-    baseline_tools: int = Field(default=0, exclude=True)
-    saved_by_server: Mapping[str, int] = Field(default_factory=dict[str, int], exclude=True)
-    timings: Timings = Field(exclude=True)
 
     def as_object(self) -> dict[str, Any]:
-        """Return the answer as it is sent: without the timings, and without fields that are None."""
+        """Return the JSON object to send, without fields that are None."""
         return self.model_dump(mode="json", exclude_none=True, by_alias=True)
 
 
@@ -89,33 +84,45 @@ def to_found_tool(
     )
 
 
-def warnings(
-    tools: Sequence[FoundTool],
+def empty_response(
+    baseline: Baseline,
+    encoding: Encoding,
     *,
-    no_match: bool,
+    has_hits: bool,
+    nearest: Sequence[str],
     keywords_only: bool,
-    being_listed: int = 0,
-    being_filled: bool = False,
-    truncation: str = "",
-    budget_warnings: Sequence[str] = (),
-) -> list[str]:
-    """Return what the caller should know, in sentences; `being_listed` servers are still to come.
+    being_listed: int,
+    being_filled: bool,
+    budget_warnings: Sequence[str],
+) -> FindResponse:
+    """Return the response of a search before any tool is added, without `budget_warnings`.
 
-    `being_filled` says that the index is new, or was lost, and that workers have not yet said what is to come.
-
-    `bounded` is a sentence on how the answer was kept within its budget, `spent` are those on the caller's.
+    `nearest` are the closest tools of a search without a match. `being_listed` counts announced servers that were
+    never listed. `being_filled` means that the index is new or was lost, and that no worker has completed it yet.
     """
-    stale = sorted({tool.server for tool in tools if tool.stale_since})
+    no_match = bool(nearest)
     conditions = {
         KEYWORDS_ONLY: keywords_only,
         NOTHING_FITS: no_match,
         BEING_FILLED: being_filled and not being_listed,
-        NOTHING_VISIBLE: not (tools or no_match or being_listed or being_filled or budget_warnings),
+        NOTHING_VISIBLE: not (has_hits or no_match or being_listed or being_filled or budget_warnings),
         f"Servers still being listed: {being_listed}. Ask again in a few seconds.": bool(being_listed),
-        f"Tools of {', '.join(stale)} may be out of date: their servers did not answer.": bool(stale),
-        truncation: bool(truncation),
     }
-    return [*(sentence for sentence, applies in conditions.items() if applies), *budget_warnings]
+    metrics = token_metrics(baseline, [], encoding)
+    return FindResponse(
+        tools=[],
+        no_match=no_match or None,
+        nearest=list(nearest) or None,
+        keywords_only=keywords_only or None,
+        token_metrics=metrics.model_copy(update={"uncounted": []}) if no_match else metrics,
+        warnings=[sentence for sentence, applies in conditions.items() if applies],
+    )
+
+
+def stale_warnings(tools: Sequence[FoundTool]) -> list[str]:
+    """Return a warning that names the servers whose tools may be out of date, if there are any."""
+    stale = sorted({tool.server for tool in tools if tool.stale_since})
+    return [f"Tools of {', '.join(stale)} may be out of date: their servers did not answer."] if stale else []
 
 
 def sendable(definition: ToolDefinition) -> dict[str, Any]:

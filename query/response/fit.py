@@ -1,8 +1,8 @@
-"""The answer of `find_tool` within its budget: definitions, else summaries, else names, and as many as fit."""
+"""The response of `find_tool` within its budget: definitions, else summaries, else names, and as many as fit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING
@@ -12,190 +12,163 @@ import structlog
 from query.paging.budget import MAX_TOKEN_CHARACTERS, Budget, json_text
 from query.paging.fitting import most_that_fit
 from query.paging.policy import OnTruncated, ignore_truncation
-from query.response.find_response import DetailLevel, FindResponse, FoundTool, to_found_tool, warnings
+from query.response.find_response import DetailLevel, FindResponse, FoundTool, stale_warnings, to_found_tool
 from query.response.pages import TOOL
-from query.response.timings import Timings
-from query.savings.savings import Baseline, TokenMetrics, token_metrics
+from query.savings.savings import Baseline, token_metrics
 from query.search.search import Hit
-from shared.catalog import Encoding, IndexedTool, point_id
+from shared.catalog import Encoding, IndexedTool
 from shared.errors import BudgetTooSmall
 
 if TYPE_CHECKING:
     from shared.settings import ResponseMode
 
-# As long, and as many tokens, as a cursor commonly has: to measure with, where the true one is not made yet.
+# As long as a common cursor, in characters and tokens: stands in for it while a response is measured.
 _LIKE_A_CURSOR = "q7Zk0XvB3nTfYw9LrD5sHcJ2mPgA8eUo4iKxVb1NtQyRz6WlSdFhGjMpCaEuOvIkB0nXw5T3YZ"
 
-_NOWHERE = Timings(0.0, 0.0, 0.0, 0.0)
+# The levels that a mode tries, in order. With "auto", definitions are shown only if all of them fit.
+_LEVELS: Mapping[ResponseMode, tuple[DetailLevel, ...]] = {
+    "auto": ("detailed", "summary", "name"),
+    "detailed": ("detailed", "summary", "name"),
+    "summary": ("summary", "name"),
+}
 
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What a search found, before it is decided how it is shown.
+    """The result of a search, independent of the detail level.
 
-    `hits` are what fits, else `nearest` names what came closest; `is_all` says that no further tools were found.
-    `spent` are sentences on the caller's own budget, which may have left hits out.
+    `empty` is the response without any tool. `is_all` means that the search found no tools behind the hits.
+    `budget_warnings` come last in a response; they concern the caller's own budget.
     """
 
     hits: Sequence[Hit]
-    nearest: Sequence[str]
     is_all: bool
+    empty: FindResponse
     baseline: Baseline
     encoding: Encoding
-    keywords_only: bool
-    being_listed: int
-    being_filled: bool
     stale_since: Callable[[str], float | None]
-    cursor_after: Callable[[Sequence[str]], str]
+    cursor_after: Callable[[Sequence[IndexedTool]], str]
     budget_warnings: Sequence[str] = ()
 
 
 def within_budget(
     result: SearchResult, mode: ResponseMode, budget: Budget, on_truncated: OnTruncated = ignore_truncation
-) -> FindResponse:
-    """Return the answer as the mode says, in a shorter form or with fewer tools where the budget demands it.
+) -> tuple[FindResponse, dict[tuple[str, str], int]]:
+    """Return the response at the mode's detail level, or shorter where the budget requires it.
+
+    Beside it are the tokens of each tool as shown, by server and name.
 
     Raises:
         BudgetTooSmall: not even one tool's name fits.
         CursorsUnavailable: the cursor to the next page cannot be made now.
     """
-    fitter = _ResponseFitter(result, budget, on_truncated)
     if not result.hits:
-        return fitter.without_tools()
-    for detail, min_tools in _detail_levels(mode, len(result.hits)):
-        response = fitter.fit_most(detail, min_tools, is_requested=detail == mode or detail == "detailed")
+        return _without_tools(result, budget), {}
+    for detail in _LEVELS[mode]:
+        min_tools = len(result.hits) if (mode, detail) == ("auto", "detailed") else 1
+        limit = _affordable_definitions(result, budget) if detail == "detailed" else len(result.hits)
+        if limit < min_tools:
+            continue
+        level = _level(result, detail, limit, budget, is_requested=detail in (mode, "detailed"))
+        response = level.most(min_tools)
         if response is not None:
-            return response
+            shown = len(response.tools)
+            if level.truncation(shown):
+                form = detail if shown == len(result.hits) else "page"
+                _log.warning("response_truncated", tool=TOOL, form=form, max_tokens=budget.max_tokens)
+                on_truncated(TOOL, form)
+            tokens = zip(response.tools, level.shown_tokens, strict=False)
+            return response, {(tool.server, tool.name): count for tool, count in tokens}
     raise BudgetTooSmall(f"max_tokens: {budget.max_tokens} are too few for the next tool; ask for more")
 
 
-def _detail_levels(mode: ResponseMode, hits: int) -> list[tuple[DetailLevel, int]]:
-    """Return the forms to try, each with the number of tools that it must hold to be taken."""
-    shorter: list[tuple[DetailLevel, int]] = [("summary", 1), ("name", 1)]
-    if mode == "summary":
-        return shorter
-    return [("detailed", hits if mode == "auto" else 1), *shorter]
-
-
 @dataclass(frozen=True, slots=True)
-class _ResponseFitter:
-    """The findings, to be shown within a budget."""
+class _Level:
+    """The tools of a result at one detail level, each with its tokens as shown."""
 
     result: SearchResult
     budget: Budget
-    on_truncated: OnTruncated
+    detail: DetailLevel
+    is_requested: bool
+    tools: Sequence[FoundTool]
+    shown_tokens: Sequence[int]
 
-    def fit_most(self, detail: DetailLevel, min_tools: int, *, is_requested: bool) -> FindResponse | None:
-        """Return the answer with the most tools of this form that fits; None where they are too few."""
-        limit = self._limit() if detail == "detailed" else len(self.result.hits)
-        if limit < min_tools:
-            return None
-        response = self._response(detail, limit, is_requested=is_requested)
-        if self._fits(response):
-            return self._counted(response, detail, is_requested=is_requested)
-        # measured with a stand-in: a true cursor may have to be kept
-        count = most_that_fit(
-            limit - 1,
-            lambda n: self._fits(self._response(detail, n, is_requested=is_requested, cursor=_LIKE_A_CURSOR)),
-        )
+    def most(self, min_tools: int) -> FindResponse | None:
+        """Return the response with the most tools that fits; None where fewer than `min_tools` fit."""
+        limit = len(self.tools)
+        response = self.response(limit)
+        if _fits(response, self.budget):
+            return response
+        # measured with a stand-in, since making a true cursor may write to the cursor store
+        count = most_that_fit(limit - 1, lambda n: _fits(self.response(n, cursor=_LIKE_A_CURSOR), self.budget))
         for fewer in range(count, min_tools - 1, -1):
-            response = self._response(detail, fewer, is_requested=is_requested)
-            if self._fits(response):
-                return self._counted(response, detail, is_requested=is_requested)
+            response = self.response(fewer)
+            if _fits(response, self.budget):
+                return response
         return None
 
-    def without_tools(self) -> FindResponse:
-        """Return the answer where nothing fits the question, with as many of the nearest as there is room for."""
-        names = self.result.nearest
-        count = most_that_fit(len(names), lambda n: self._fits(self._nothing(names[:n])))
-        return self._nothing(names[:count])
-
-    def _limit(self) -> int:
-        """Return how many definitions may fit, by their counts alone: nothing of a huge one is read."""
-        sums = accumulate(_min_tokens(hit.tool, self.result.encoding) for hit in self.result.hits)
-        return sum(1 for _ in takewhile(lambda tokens: tokens <= self.budget.max_tokens, sums))
-
-    def _fits(self, response: FindResponse) -> bool:
-        return self.budget.admits(json_text(response.as_object()))
-
-    def _response(
-        self, detail: DetailLevel, count: int, *, is_requested: bool, cursor: str | None = None
-    ) -> FindResponse:
-        result, hits = self.result, self.result.hits[:count]
-        tools = [self._found_tool(hit, detail) for hit in hits]
+    def response(self, count: int, cursor: str | None = None) -> FindResponse:
+        """Return the response with the first `count` tools."""
+        result, tools = self.result, list(self.tools[:count])
+        shown = [hit.tool for hit in result.hits[:count]]
+        metrics = token_metrics(result.baseline, shown, result.encoding, sum(self.shown_tokens[:count]))
+        truncation = self.truncation(count)
+        warnings = [*result.empty.warnings, *stale_warnings(tools), *truncation, *result.budget_warnings]
         is_all = result.is_all and count == len(result.hits)
-        points = [point_id(hit.tool.server_id, hit.tool.definition.name) for hit in hits]
-        return FindResponse(
-            tools=tools,
-            keywords_only=result.keywords_only or None,
-            token_metrics=self._metrics(detail, hits, sum(tool.shown_tokens for tool in tools)),
-            warnings=self._warnings(tools, self._truncation_warning(detail, count, is_requested=is_requested)),
-            nextCursor=None if is_all else cursor or result.cursor_after(points),
-            timings=_NOWHERE,
+        return result.empty.model_copy(
+            update={
+                "tools": tools,
+                "token_metrics": metrics.model_copy(update={"uncounted": []}) if self.detail == "name" else metrics,
+                "warnings": warnings,
+                "next_cursor": None if is_all else cursor or result.cursor_after(shown),
+            }
         )
 
-    def _nothing(self, nearest: Sequence[str]) -> FindResponse:
-        no_match = bool(self.result.nearest)
-        return FindResponse(
-            tools=[],
-            no_match=no_match or None,
-            nearest=list(nearest) if no_match else None,
-            keywords_only=self.result.keywords_only or None,
-            token_metrics=self._metrics("name" if no_match else "detailed", [], 0),
-            warnings=self._warnings([], "", no_match=no_match),
-            nextCursor=self.result.cursor_after([]) if self.result.budget_warnings and not self.result.is_all else None,
-            timings=_NOWHERE,
-        )
+    def truncation(self, count: int) -> list[str]:
+        """Return a warning if a response with `count` tools is shorter than the caller requested."""
+        kept_short, hits = f"to stay within {self.budget.max_tokens} tokens", len(self.result.hits)
+        if self.detail == "name":
+            return [f"Names only, {kept_short}."]
+        if not self.is_requested:
+            return [f"Summaries, {kept_short}; describe_tool has the definitions."]
+        return [f"Only {count} of {hits} tools, {kept_short}."] if count < hits else []
 
-    def _found_tool(self, hit: Hit, detail: DetailLevel) -> FoundTool:
-        """Return a hit in this form, with what that costs."""
-        result, count = self.result, self.budget.count
+
+def _level(result: SearchResult, detail: DetailLevel, limit: int, budget: Budget, *, is_requested: bool) -> _Level:
+    """Return the first `limit` hits at this detail level."""
+    tools: list[FoundTool] = []
+    shown_tokens: list[int] = []
+    for hit in result.hits[:limit]:
         stale_since = result.stale_since(hit.tool.server_id)
         tool = to_found_tool(hit.tool, hit.score, stale_since, result.encoding, detail)
-        if detail == "detailed":
-            return tool.model_copy(update={"shown_tokens": tool.token_count or 0})
         text = hit.tool.qualified_name if detail == "name" else tool.summary or ""
-        return tool.model_copy(update={"shown_tokens": count(text)})
-
-    def _metrics(self, detail: DetailLevel, hits: Sequence[Hit], shown_tokens: int) -> TokenMetrics:
-        result = self.result
-        tokens = None if detail == "detailed" else shown_tokens
-        metrics = token_metrics(result.baseline, [hit.tool for hit in hits], result.encoding, tokens)
-        return metrics.model_copy(update={"uncounted": []}) if detail == "name" else metrics
-
-    def _warnings(self, tools: Sequence[FoundTool], truncation: str, *, no_match: bool = False) -> list[str]:
-        result = self.result
-        return warnings(
-            tools,
-            no_match=no_match,
-            keywords_only=result.keywords_only,
-            being_listed=result.being_listed,
-            being_filled=result.being_filled,
-            truncation=truncation,
-            budget_warnings=result.budget_warnings,
-        )
-
-    def _truncation_warning(self, detail: DetailLevel, count: int, *, is_requested: bool) -> str:
-        """Return what to say of an answer that is shorter than was asked for; nothing, where it is not."""
-        kept_short = f"to stay within {self.budget.max_tokens} tokens"
-        if detail == "name":
-            return f"Names only, {kept_short}."
-        fewer = count < len(self.result.hits)
-        if not is_requested:
-            return f"Summaries, {kept_short}; describe_tool has the definitions."
-        return f"Only {count} of {len(self.result.hits)} tools, {kept_short}." if fewer else ""
-
-    def _counted(self, response: FindResponse, detail: DetailLevel, *, is_requested: bool) -> FindResponse:
-        shown, hits = len(response.tools), len(self.result.hits)
-        if shown < hits or not is_requested or detail == "name":
-            shown_as = detail if shown == hits else "page"
-            _log.warning("response_truncated", tool=TOOL, form=shown_as, max_tokens=self.budget.max_tokens)
-            self.on_truncated(TOOL, shown_as)
-        return response
+        tools.append(tool)
+        shown_tokens.append(tool.token_count or 0 if detail == "detailed" else budget.count(text))
+    return _Level(result, budget, detail, is_requested, tools, shown_tokens)
 
 
-def _min_tokens(tool: IndexedTool, encoding: Encoding) -> int:
-    counted = tool.token_counts.get(encoding)
-    return len(tool.definition.wire) // MAX_TOKEN_CHARACTERS if counted is None else counted
+def _without_tools(result: SearchResult, budget: Budget) -> FindResponse:
+    """Return the response without tools, with as many of the nearest names as fit."""
+    has_more = bool(result.budget_warnings) and not result.is_all
+    update: dict[str, object] = {"next_cursor": result.cursor_after([]) if has_more else None}
+    empty = result.empty.model_copy(update={"warnings": [*result.empty.warnings, *result.budget_warnings], **update})
+    if empty.nearest is None:
+        return empty
+    names = empty.nearest
+    count = most_that_fit(len(names), lambda n: _fits(empty.model_copy(update={"nearest": names[:n]}), budget))
+    return empty.model_copy(update={"nearest": names[:count]})
+
+
+def _affordable_definitions(result: SearchResult, budget: Budget) -> int:
+    """Return how many definitions may fit, by their token counts: no huge definition is parsed."""
+    counts = (
+        hit.tool.token_counts.get(result.encoding, len(hit.tool.definition.wire) // MAX_TOKEN_CHARACTERS)
+        for hit in result.hits
+    )
+    return sum(1 for _ in takewhile(lambda tokens: tokens <= budget.max_tokens, accumulate(counts)))
+
+
+def _fits(response: FindResponse, budget: Budget) -> bool:
+    return budget.admits(json_text(response.as_object()))

@@ -1,4 +1,4 @@
-"""`call_tool`, as MCP clients see it; what it does is in `query.calling.call`."""
+"""The MCP tool `call_tool`; `query.calling.call` implements it."""
 
 from __future__ import annotations
 
@@ -34,39 +34,47 @@ CALL_TOOL = Tool(
     name="call_tool",
     description="Call a tool that find_tool or describe_tool showed you, and return its result.",
     input_schema=input_schema(CallRequest),
-    # of the tools behind it, any of which may be called
+    # the hints describe the tools behind it
     annotations=ToolAnnotations(title="Call a tool", read_only_hint=False, destructive_hint=True, open_world_hint=True),
 )
 
 _log = structlog.get_logger()
 
 
-def call_tool_handler(catalogue: Catalogue, upstreams: Upstreams) -> ToolHandler:
-    """Return the tool that calls the tools of this catalogue."""
+class CallTool(ToolHandler):
+    """Calls the tools of a catalogue on their servers."""
 
-    async def handle(context: ToolCallContext) -> CallToolResult:
+    tool = CALL_TOOL
+    permission = "tools:call"
+
+    def __init__(self, catalogue: Catalogue, upstreams: Upstreams) -> None:
+        self._catalogue = catalogue
+        self._upstreams = upstreams
+
+    async def call(self, context: ToolCallContext) -> CallToolResult:
+        """Return the called tool's result; log, count and record the call."""
         try:
             request = CallRequest.model_validate(context.arguments)
         except ValidationError as error:
             return error_result(first_problem(error))
-        audit = _Audit(context.caller.name, request.name, catalogue.metrics)
+        audit = _Audit(context.caller.name, request.name, self._catalogue.metrics)
         try:
             with audit:
-                return await _outcome(request, context, audit)
+                return await self._result(request, context, audit)
         finally:
-            if catalogue.recorder and audit.server:
-                catalogue.recorder.record(audit.as_event(audit.server))
+            if self._catalogue.recorder and audit.server:
+                self._catalogue.recorder.record(audit.as_event(audit.server))
 
-    async def _outcome(request: CallRequest, context: ToolCallContext, audit: _Audit) -> CallToolResult:
+    async def _result(self, request: CallRequest, context: ToolCallContext, audit: _Audit) -> CallToolResult:
+        mcp_context = context.mcp_context
         try:
-            resolved = await anyio.to_thread.run_sync(resolve_tool, request, context.caller.scope, catalogue)
+            resolved = await anyio.to_thread.run_sync(resolve_tool, request, context.caller.scope, self._catalogue)
             audit.set_tool(resolved)
-            # to a caller that did not ask for progress, nothing is reported
-            progress = ProgressRelay(context.mcp_context.session.report_progress)
-            slot = context.exit_stack.enter_context(upstreams.admission.admitted(context.caller.name))
-            result = await call_tool(
-                request, resolved, upstreams, CallResources(progress, slot), context.mcp_context.meta
-            )
+            # the session drops reports to a caller that did not ask for progress
+            progress = ProgressRelay(mcp_context.session.report_progress)
+            slot = context.exit_stack.enter_context(self._upstreams.admission.admitted(context.caller.name))
+            resources = CallResources(progress, slot)
+            result = await call_tool(request, resolved, self._upstreams, resources, mcp_context.meta)
         except ArgumentsInvalid as error:
             audit.outcome = type(error).__name__
             raise MCPError(INVALID_PARAMS, f"{audit.tool}: {error}", {"field": error.field}) from error
@@ -74,14 +82,12 @@ def call_tool_handler(catalogue: Catalogue, upstreams: Upstreams) -> ToolHandler
             audit.outcome = type(error).__name__
             return error_result(CATALOGUE_UNREACHABLE if isinstance(error, IndexUnavailable) else str(error))
         audit.set_result(result)
-        return _for_protocol(result, context.mcp_context.protocol_version)
-
-    return ToolHandler(CALL_TOOL, "tools:call", handle)
+        return _for_protocol(result, mcp_context.protocol_version)
 
 
 @dataclass(slots=True)
 class _Audit:
-    """What becomes one log line, and is counted: who called which tool, and what came of it; never what was said."""
+    """The log line and metrics of one call: caller, tool and outcome, never arguments or content."""
 
     caller: str
     tool: str
@@ -108,26 +114,26 @@ class _Audit:
         )
 
     def set_tool(self, resolved: ResolvedTool) -> None:
-        """Note the tool that was meant."""
+        """Record the tool that the request names."""
         self.server, self.tool = resolved.tool.server_id, resolved.tool.definition.name
 
     def as_event(self, server: str) -> CallEvent:
-        """Return what the history keeps of the call."""
+        """Return the call as a usage event."""
         return call_event(self.caller, server, self.tool, self.result_bytes, is_failed=self.outcome != "ok")
 
     def set_result(self, result: CallToolResult) -> None:
-        """Note the tool's own result."""
+        """Record the tool's own result."""
         self.outcome = "tool_error" if result.is_error else "ok"
         self.result_bytes = len(result.model_dump_json(by_alias=True, exclude_none=True).encode())
 
 
 def _for_protocol(result: CallToolResult, protocol_version: str) -> CallToolResult:
-    """Return a server's result as one that we may give in this revision of the protocol."""
+    """Return a server's result in the form that this revision of the protocol allows."""
     meta = {key: value for key, value in (result.meta or {}).items() if key != SERVER_INFO_META_KEY}
     update: dict[str, Any] = {"meta": meta or None}
     structured = result.structured_content
     if protocol_version in HANDSHAKE_PROTOCOL_VERSIONS and not isinstance(structured, dict | None):
-        # only an object may be structured content there; the same is said as text
+        # these revisions allow only objects as structured content; the text repeats it
         text = TextContent(type="text", text=json.dumps(structured, ensure_ascii=False))
         update |= {"structured_content": None, "content": result.content or [text]}
     return result.model_copy(update=update)

@@ -15,7 +15,7 @@ from query.history.recorder import description_event
 from query.response.find_response import FoundTool, to_found_tool
 from query.search.request import ToolName
 from query.tools.schema import input_schema, output_schema
-from query.tools.tool import ToolHandler, handler_for
+from query.tools.tool import CatalogueTool
 from shared.catalog import Encoding, Scope
 from shared.errors import ServerNotRunning, ToolNotFound
 from shared.text.tokens import is_estimate
@@ -107,14 +107,19 @@ DESCRIBE_TOOL = Tool(
 )
 
 
-def describe_tool_handler(catalogue: Catalogue) -> ToolHandler:
-    """Return the tool that describes tools of this catalogue."""
+class DescribeTool(CatalogueTool[DescribeRequest]):
+    """Describes tools of a catalogue."""
 
-    def respond(request: DescribeRequest, caller: Caller) -> dict[str, Any]:
-        response = describe_tools(request, caller.scope, catalogue)
+    tool = DESCRIBE_TOOL
+    request_model = DescribeRequest
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+
+    def respond(self, request: DescribeRequest, caller: Caller) -> dict[str, Any]:
+        """Return the definitions; log and record the request."""
+        response = describe_tools(request, caller.scope, self._catalogue)
         _log.info("tools_described", described=len(response.tools), not_found=len(response.not_found or ()))
-        if catalogue.recorder:
-            catalogue.recorder.record(description_event(response.tools, caller))
+        if self._catalogue.recorder:
+            self._catalogue.recorder.record(description_event(response.tools, caller))
         return response.as_object()
-
-    return ToolHandler(DESCRIBE_TOOL, "catalog:read", handler_for(DescribeRequest, respond))

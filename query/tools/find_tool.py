@@ -1,4 +1,4 @@
-"""`find_tool`, as MCP clients see it; what it does is in `query.find`."""
+"""The MCP tool `find_tool`; `query.find` implements it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from query.caller import Caller
 from query.find import find_tool
 from query.history.recorder import search_event
 from query.response.find_response import FindResponse
+from query.response.timings import Timings
 from query.search.request import FindRequest
 from query.tools.schema import input_schema, output_schema
-from query.tools.tool import ToolHandler, handler_for
+from query.tools.tool import CatalogueTool
 
 if TYPE_CHECKING:
     from query.catalogue import Catalogue
@@ -36,23 +37,31 @@ FIND_TOOL = Tool(
 _log = structlog.get_logger()
 
 
-def find_tool_handler(catalogue: Catalogue, own: BuiltinDefinitions) -> ToolHandler:
-    """Return the tool that finds tools in this catalogue, listed beside these definitions of ours."""
+class FindTool(CatalogueTool[FindRequest]):
+    """Finds tools in a catalogue; `builtin` are the definitions that every caller has beside them."""
 
-    def respond(request: FindRequest, caller: Caller) -> dict[str, Any]:
-        response = find_tool(request, caller.scope, catalogue, caller)
-        _log_found(response)
-        catalogue.metrics.count_search(response, is_new=request.cursor is None)
-        if catalogue.recorder:
-            own_tokens = own.tokens(caller.permissions)
-            catalogue.recorder.record(search_event(response, caller, own_tokens, is_new=request.cursor is None))
+    tool = FIND_TOOL
+    paging = "own"
+    request_model = FindRequest
+
+    def __init__(self, catalogue: Catalogue, builtin: BuiltinDefinitions) -> None:
+        self._catalogue = catalogue
+        self._builtin = builtin
+
+    def respond(self, request: FindRequest, caller: Caller) -> dict[str, Any]:
+        """Return the search response; log, count and record the search."""
+        is_new = request.cursor is None
+        response, stats = find_tool(request, caller.scope, self._catalogue, caller)
+        _log_found(response, stats.timings)
+        self._catalogue.metrics.count_search(response, stats.timings, is_new=is_new)
+        if self._catalogue.recorder:
+            own_tokens = self._builtin.tokens(caller.permissions)
+            self._catalogue.recorder.record(search_event(response, stats, caller, own_tokens, is_new=is_new))
         return response.as_object()
 
-    return ToolHandler(FIND_TOOL, "catalog:read", handler_for(FindRequest, respond), paging="own")
 
-
-def _log_found(response: FindResponse) -> None:
-    metrics, timings = response.token_metrics, response.timings
+def _log_found(response: FindResponse, timings: Timings) -> None:
+    metrics = response.token_metrics
     _log.info(
         "tools_found",
         hits=len(response.tools),

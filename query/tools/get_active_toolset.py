@@ -1,4 +1,4 @@
-"""`get_active_toolset`, as MCP clients see it; what it does is in `query.toolsets.report`."""
+"""The MCP tool `get_active_toolset`; `query.toolsets.report` implements it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mcp.types import Tool, ToolAnnotations
 
 from query.caller import Caller
 from query.tools.schema import input_schema
-from query.tools.tool import ToolHandler, handler_for
+from query.tools.tool import CatalogueTool
 from query.toolsets.report import ToolsetRequest, toolset_report
 
 if TYPE_CHECKING:
@@ -25,12 +25,17 @@ GET_ACTIVE_TOOLSET = Tool(
 _log = structlog.get_logger()
 
 
-def get_active_toolset_handler(catalogue: Catalogue) -> ToolHandler:
-    """Return the tool that shows a caller its toolset."""
+class GetActiveToolset(CatalogueTool[ToolsetRequest]):
+    """Shows a caller its toolset."""
 
-    def respond(request: ToolsetRequest, caller: Caller) -> dict[str, Any]:
-        response = toolset_report(request, caller, catalogue)
+    tool = GET_ACTIVE_TOOLSET
+    request_model = ToolsetRequest
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+
+    def respond(self, request: ToolsetRequest, caller: Caller) -> dict[str, Any]:
+        """Return the toolset report; log its size."""
+        response = toolset_report(request, caller, self._catalogue)
         _log.info("toolset_shown", toolset=response["toolset"], tools=len(response["tools"]))
         return response
-
-    return ToolHandler(GET_ACTIVE_TOOLSET, "catalog:read", handler_for(ToolsetRequest, respond))

@@ -1,4 +1,4 @@
-"""`get_savings_report`, as MCP clients see it; what it says is made in `query.reports.savings`."""
+"""The MCP tool `get_savings_report`; `query.reports.savings` computes the report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from query.caller import Caller
 from query.history.periods import days_of, today
 from query.reports.access import report_for
 from query.tools.schema import input_schema
-from query.tools.tool import ToolHandler, handler_for
+from query.tools.tool import CatalogueTool
 
 if TYPE_CHECKING:
     from query.catalogue import Catalogue
@@ -46,12 +46,18 @@ GET_SAVINGS_REPORT = Tool(
 _log = structlog.get_logger()
 
 
-def get_savings_report_handler(catalogue: Catalogue, recorder: UsageRecorder) -> ToolHandler:
-    """Return the tool that reports what this service saved, as far as its caller may know."""
+class GetSavingsReport(CatalogueTool[SavingsRequest]):
+    """Reports the savings that its caller may see."""
 
-    def respond(request: SavingsRequest, caller: Caller) -> dict[str, Any]:
-        report = report_for(caller, request.period, catalogue, recorder.history)
+    tool = GET_SAVINGS_REPORT
+    request_model = SavingsRequest
+
+    def __init__(self, catalogue: Catalogue, recorder: UsageRecorder) -> None:
+        self._catalogue = catalogue
+        self._recorder = recorder
+
+    def respond(self, request: SavingsRequest, caller: Caller) -> dict[str, Any]:
+        """Return the report; log its days."""
+        report = report_for(caller, request.period, self._catalogue, self._recorder.history)
         _log.info("savings_reported", days=(report.last_day - report.first_day).days + 1)
         return report.as_object()
-
-    return ToolHandler(GET_SAVINGS_REPORT, "catalog:read", handler_for(SavingsRequest, respond))

@@ -1,4 +1,4 @@
-"""`list_available_tools`, as MCP clients see it; what it does is in `query.tools.listing`."""
+"""The MCP tool `list_available_tools`; `query.tools.listing` implements it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mcp.types import Tool, ToolAnnotations
 from query.caller import Caller
 from query.tools.listing import TOOL, ListRequest, list_tools
 from query.tools.schema import input_schema
-from query.tools.tool import ToolHandler, handler_for
+from query.tools.tool import CatalogueTool
 
 if TYPE_CHECKING:
     from query.catalogue import Catalogue
@@ -25,12 +25,18 @@ LIST_AVAILABLE_TOOLS = Tool(
 _log = structlog.get_logger()
 
 
-def list_available_tools_handler(catalogue: Catalogue) -> ToolHandler:
-    """Return the tool that lists the tools of this catalogue."""
+class ListAvailableTools(CatalogueTool[ListRequest]):
+    """Lists the tools of a catalogue."""
 
-    def respond(request: ListRequest, caller: Caller) -> dict[str, Any]:
-        response = list_tools(request, caller.scope, catalogue, caller.name)
+    tool = LIST_AVAILABLE_TOOLS
+    paging = "own"
+    request_model = ListRequest
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+
+    def respond(self, request: ListRequest, caller: Caller) -> dict[str, Any]:
+        """Return a page of the listing; log its size."""
+        response = list_tools(request, caller.scope, self._catalogue, caller.name)
         _log.info("tools_listed", listed=sum(len(server["tools"]) for server in response["toolsByServer"]))
         return response
-
-    return ToolHandler(LIST_AVAILABLE_TOOLS, "catalog:read", handler_for(ListRequest, respond), paging="own")

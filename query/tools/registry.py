@@ -1,15 +1,15 @@
-"""The tools that the query service itself offers, a module each."""
+"""The built-in tools of the query service, one module each."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from query.tools.call_tool import call_tool_handler
-from query.tools.describe_tool import describe_tool_handler
-from query.tools.find_tool import find_tool_handler
-from query.tools.get_active_toolset import get_active_toolset_handler
-from query.tools.get_savings_report import get_savings_report_handler
-from query.tools.list_available_tools import list_available_tools_handler
+from query.tools.call_tool import CallTool
+from query.tools.describe_tool import DescribeTool
+from query.tools.find_tool import FindTool
+from query.tools.get_active_toolset import GetActiveToolset
+from query.tools.get_savings_report import GetSavingsReport
+from query.tools.list_available_tools import ListAvailableTools
 from query.tools.tool import BuiltinDefinitions
 
 if TYPE_CHECKING:
@@ -19,18 +19,15 @@ if TYPE_CHECKING:
 
 
 def builtin_tools(catalogue: Catalogue, upstreams: Upstreams | None = None) -> list[ToolHandler]:
-    """Return our tools in the order in which they are listed; without a way to the servers, none that calls.
+    """Return the built-in tools in the order of `tools/list`.
 
-    Where no savings are recorded, there is no report of them.
+    `call_tool` needs upstreams, and `get_savings_report` needs a recorder; without them they are absent.
     """
     handlers: list[ToolHandler] = []
-    handlers += [
-        find_tool_handler(catalogue, BuiltinDefinitions(handlers, catalogue.encoding)),
-        describe_tool_handler(catalogue),
-    ]
+    handlers += [FindTool(catalogue, BuiltinDefinitions(handlers, catalogue.encoding)), DescribeTool(catalogue)]
     if upstreams:
-        handlers.append(call_tool_handler(catalogue, upstreams))
-    handlers += [list_available_tools_handler(catalogue), get_active_toolset_handler(catalogue)]
+        handlers.append(CallTool(catalogue, upstreams))
+    handlers += [ListAvailableTools(catalogue), GetActiveToolset(catalogue)]
     if catalogue.recorder:
-        handlers.append(get_savings_report_handler(catalogue, catalogue.recorder))
+        handlers.append(GetSavingsReport(catalogue, catalogue.recorder))
     return handlers

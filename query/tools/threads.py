@@ -1,4 +1,4 @@
-"""Answers are made in threads, a few at a time."""
+"""Worker threads for tools, a few at a time."""
 
 from __future__ import annotations
 
@@ -9,23 +9,19 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 from anyio.lowlevel import RunVar
 
-# More only take the interpreter from each other: 50 clients got fewer answers a second from 40, and waited longer.
+# More threads compete for the interpreter: with 40, 50 clients waited longer and got fewer responses a second.
 MAX_THREADS = 8
 
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
 
-_limiter: RunVar[CapacityLimiter] = RunVar("toolscale reading")
+# a limiter belongs to one event loop
+_limiter: RunVar[CapacityLimiter | None] = RunVar("toolscale tool threads", None)
 
 
 async def run_in_thread(read: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
-    """Return what `read` returns, called in a thread; who comes first is served first."""
-    return await anyio.to_thread.run_sync(read, *arguments, limiter=_of_this_loop())
-
-
-def _of_this_loop() -> CapacityLimiter:
-    try:
-        return _limiter.get()
-    except LookupError:
-        _limiter.set(made := CapacityLimiter(MAX_THREADS))
-        return made
+    """Return the result of `read`, called in a thread; waiting calls run in their order of arrival."""
+    limiter = _limiter.get()
+    if limiter is None:
+        _limiter.set(limiter := CapacityLimiter(MAX_THREADS))
+    return await anyio.to_thread.run_sync(read, *arguments, limiter=limiter)

@@ -1,14 +1,14 @@
-"""A tool of ours: what is listed of it, and how arguments become a result or an error that says what was wrong."""
+"""The tools of the query service as objects: their definition, permission, paging and `call`."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-import structlog
 from mcp.server.context import ServerRequestContext
 from mcp.types import CallToolResult, TextContent, Tool
 from pydantic import BaseModel, ValidationError
@@ -17,7 +17,6 @@ from query.caller import Caller, Permission
 from query.paging.budget import PagedRequest, counting, json_text
 from query.tools.schema import input_schema
 from query.tools.threads import run_in_thread
-from shared.errors import BudgetTooSmall, CursorsUnavailable, HistoryUnavailable, IndexUnavailable
 from shared.validation import first_problem
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 
 CATALOGUE_UNREACHABLE = "The tool catalogue cannot be reached at the moment. Try again in a few seconds."
-HISTORY_UNREACHABLE = "What was saved cannot be read at the moment. Try again in a few seconds."
 CURSOR_STORE_UNAVAILABLE = "Further pages cannot be kept or read at the moment. Try again in a few seconds."
 
 Paging = Literal["kept", "own", "foreign"]
@@ -34,14 +32,12 @@ PAGING_ARGUMENTS = input_schema(PagedRequest)["properties"]
 
 RequestT = TypeVar("RequestT", bound=BaseModel)
 
-_log = structlog.get_logger()
-
 
 @dataclass(frozen=True, slots=True)
 class ToolCallContext:
-    """One call of a tool of ours: by whom, with what, and the request it came in.
+    """One call of a tool: its caller, its arguments and the request that carried it.
 
-    `until_answered` is closed when the answer has been made, pages cut and all.
+    The server closes `exit_stack` after it has cut the result into pages.
     """
 
     caller: Caller
@@ -50,27 +46,53 @@ class ToolCallContext:
     exit_stack: ExitStack
 
 
-@dataclass(frozen=True, slots=True)
-class ToolHandler:
-    """A tool of ours; `permission` is what a caller needs to use it.
+class ToolHandler(ABC):
+    """A tool that `tools/list` shows and `tools/call` reaches; a caller needs its `permission`.
 
-    `pages` says who divides an answer that is too long. "kept": the server does, keeps the rest, and answers
-    `cursor` itself; the tool declares the arguments of PagedRequest. "own": the tool does, and obeys `max_tokens`.
-    "foreign": the server does; the arguments are another server's, and the rest is read with `call_tool`.
-    `place` is what such tools are listed by: unlike the name, it stays the same while others come and go.
+    `paging` names the part that divides a long result:
+
+    - "kept": the server. It stores the rest and reads `cursor` itself. The tool declares the arguments of PagedRequest.
+    - "own": the tool. It obeys `max_tokens`.
+    - "foreign": the server. The arguments belong to another server's tool, and `call_tool` reads the rest.
+
+    `sort_key` orders "foreign" tools. Unlike a name, it stays the same while other tools come and go.
     """
 
     tool: Tool
-    permission: Permission
-    handle: Callable[[ToolCallContext], Awaitable[CallToolResult]]
+    permission: Permission = "catalog:read"
     paging: Paging = "kept"
     sort_key: str = ""
 
+    @abstractmethod
+    async def call(self, context: ToolCallContext) -> CallToolResult:
+        """Return the tool's result."""
+
+
+class CatalogueTool(ToolHandler, Generic[RequestT]):
+    """A tool that reads the catalogue: `respond` runs in a thread and returns a JSON object."""
+
+    request_model: type[RequestT]
+
+    async def call(self, context: ToolCallContext) -> CallToolResult:
+        """Return the response, or an error result that names the first invalid argument."""
+        try:
+            request = self.request_model.model_validate(context.arguments)
+        except ValidationError as error:
+            return error_result(first_problem(error))
+        response = await run_in_thread(self.respond, request, context.caller)
+        # clients that do not read structured content get the same as text
+        text = TextContent(type="text", text=json_text(response))
+        return CallToolResult(content=[text], structured_content=response)
+
+    @abstractmethod
+    def respond(self, request: RequestT, caller: Caller) -> dict[str, Any]:
+        """Return the response to this caller."""
+
 
 def listed(handler: ToolHandler) -> Tool:
-    """Return a tool as it is listed: one whose rest is kept takes `max_tokens` and `cursor` beside its arguments.
+    """Return a tool as `tools/list` shows it; a "kept" tool also takes `max_tokens` and `cursor`.
 
-    Such a tool promises no schema of its output, since a page of a long answer is a part of its text.
+    A "kept" tool declares no output schema, since a page of a long result is a part of its text.
     """
     if handler.paging != "kept":
         return handler.tool
@@ -79,51 +101,16 @@ def listed(handler: ToolHandler) -> Tool:
     return handler.tool.model_copy(update={"input_schema": schema, "output_schema": None})
 
 
-def handler_for(
-    model: type[RequestT], respond: Callable[[RequestT, Caller], dict[str, Any]]
-) -> Callable[[ToolCallContext], Awaitable[CallToolResult]]:
-    """Return how a tool answers that reads the catalogue: `respond` runs in a thread and returns a JSON object.
-
-    Arguments that are wrong and an index that is down become results that say so.
-    """
-
-    async def handle(context: ToolCallContext) -> CallToolResult:
-        try:
-            request = model.model_validate(context.arguments)
-        except ValidationError as error:
-            return error_result(first_problem(error))
-        try:
-            return result(await run_in_thread(respond, request, context.caller))
-        except IndexUnavailable as error:
-            _log.warning("find_failed", reason=str(error))
-            return error_result(CATALOGUE_UNREACHABLE)
-        except HistoryUnavailable as error:
-            _log.warning("savings_read_failed", reason=str(error))
-            return error_result(HISTORY_UNREACHABLE)
-        except CursorsUnavailable as error:
-            _log.warning("cursor_store_unavailable", reason=str(error))
-            return error_result(CURSOR_STORE_UNAVAILABLE)
-        except BudgetTooSmall as error:
-            return error_result(str(error))
-
-    return handle
-
-
-def result(response: dict[str, Any]) -> CallToolResult:
-    """Return an answer as structured content, and the same once more as text for clients that read no other."""
-    return CallToolResult(content=[TextContent(type="text", text=json_text(response))], structured_content=response)
-
-
 def error_result(reason: str) -> CallToolResult:
-    """Return a result that is an error, for the model to read."""
+    """Return an error result, for the model to read."""
     return CallToolResult(content=[TextContent(type="text", text=reason)], is_error=True)
 
 
 class BuiltinDefinitions:
-    """The tokens of our definitions as `tools/list` sends them, counted once for each set of permissions."""
+    """The tokens of the built-in definitions as `tools/list` sends them, counted once per set of permissions."""
 
     def __init__(self, handlers: Sequence[ToolHandler], encoding: Encoding) -> None:
-        """Take the offers as they are when they are first counted."""
+        """Keep a reference to `handlers`, which may still grow until the first count."""
         self._handlers = handlers
         self._encoding = encoding
         self.tokens = functools.lru_cache(self._tokens)

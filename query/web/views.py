@@ -81,7 +81,7 @@ def find(request: PageRequest) -> Page:
     try:
         cursor = request.query.get("cursor")
         find_request = FindRequest(tool_description=question, limit=FOUND, detail="summary", cursor=cursor)
-        response = find_tool(find_request, request.caller.scope, request.catalogue, request.caller)
+        response, stats = find_tool(find_request, request.caller.scope, request.catalogue, request.caller)
     except ValidationError as error:
         return Page("find.html", values | {"problem": first_problem(error)}, 400)
     except (CursorInvalid, BudgetTooSmall) as error:
@@ -89,7 +89,7 @@ def find(request: PageRequest) -> Page:
     except CursorsUnavailable as error:
         _log.warning("cursor_store_unavailable", reason=str(error))
         return Page("find.html", values | {"problem": "Further tools cannot be shown at the moment."}, 503)
-    return Page("find.html", values | {"answer": response})
+    return Page("find.html", values | {"answer": response, "timings": stats.timings})
 
 
 def history(request: PageRequest) -> Page:

@@ -46,7 +46,7 @@ def ask(index: FakeIndex, *, mode: ResponseMode, limit: int, max_tokens: int, cu
         tool_description="read a file", limit=limit, detail=mode, max_tokens=max_tokens, cursor=cursor
     )
     catalogue = Catalogue(index, EMBEDDER, Ledger(index), ENCODING, no_match_threshold=-1, response_policy=ANSWERS)
-    answer = find_tool(request, Scope(), catalogue)
+    answer, _ = find_tool(request, Scope(), catalogue)
     assert COUNT(json_text(answer.as_object())) <= max_tokens
     return answer
 

@@ -144,7 +144,7 @@ def test_nothing_outside_a_toolset_is_found_listed_described_or_counted(
     inside = {tool: tokens for tool, tokens in fleet.items() if tool[0] in entries or ":".join(tool) in entries}
 
     pages = all_pages(catalogue, allowed=caller.scope)
-    found = find_tool(FindRequest(tool_description=asked, limit=50), caller.scope, catalogue, caller)
+    found, _ = find_tool(FindRequest(tool_description=asked, limit=50), caller.scope, catalogue, caller)
     described = describe_tools(DescribeRequest(names=[":".join(tool) for tool in fleet]), caller.scope, catalogue)
 
     assert set(listed(pages)) == set(inside)

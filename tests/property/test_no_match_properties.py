@@ -44,7 +44,7 @@ def find(fleet: Sequence[IndexedTool], question: str, no_match_threshold: float,
     index = FakeIndex()
     index.upsert([ingested(tool, EMBEDDER) for tool in fleet])
     catalogue = Catalogue(index, EMBEDDER, Ledger(index), no_match_threshold=no_match_threshold)
-    return find_tool(FindRequest(tool_description=question, limit=limit), Scope(), catalogue)
+    return find_tool(FindRequest(tool_description=question, limit=limit), Scope(), catalogue)[0]
 
 
 @settings(deadline=None)

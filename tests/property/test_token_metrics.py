@@ -81,7 +81,8 @@ def write_tools(index: FakeIndex, server_id: str, world: World) -> None:
 
 def find(index: FakeIndex, ledger: Ledger, scope: Scope, limit: int) -> FindResponse:
     request = FindRequest(tool_description="anything", limit=limit)
-    return find_tool(request, scope, Catalogue(index, FakeEmbedder(), ledger, ENCODING, -1, response_policy=UNBOUNDED))
+    catalogue = Catalogue(index, FakeEmbedder(), ledger, ENCODING, -1, response_policy=UNBOUNDED)
+    return find_tool(request, scope, catalogue)[0]
 
 
 def visible(index: FakeIndex, scope: Scope) -> list[IndexedTool]:

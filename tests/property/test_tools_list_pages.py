@@ -14,6 +14,7 @@ from query.savings.ledger import Ledger
 from query.server.tools_list import page_of_tools
 from query.tools.registry import builtin_tools
 from query.tools.toolset_tools import toolsets_of
+from query.toolsets.active import with_toolset_scope
 from shared.toolset import Toolset
 from tests.support.calling import upstreams_to
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
@@ -56,7 +57,7 @@ def pages(index: FakeIndex, between: Sequence[Change]) -> Iterator[list[Tool]]:
         ours = builtin_tools(catalogue, upstreams)
         toolsets = toolsets_of(catalogue, ours)
         while True:
-            direct = toolsets.direct(toolsets.with_toolset_scope(ANN))
+            direct = toolsets.direct(with_toolset_scope(ANN, index))
             page = page_of_tools([*ours, *direct.handlers], cursor, ANN, SMALL)
             shown = [direct.by_name[tool.name] for tool in page.tools if tool.name in direct.by_name]
             yield [(tool.server_id, tool.definition.name) for tool in shown]

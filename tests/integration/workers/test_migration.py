@@ -470,10 +470,10 @@ def test_an_old_model_that_is_gone_is_replaced_and_meanwhile_keywords_find(shop:
     followed = LiveIndex(deps.versions)
     found = live_catalogue(followed, load_settings())
 
-    meanwhile = find_tool(FindRequest(tool_description="get time"), Scope(), found)
+    meanwhile = find_tool(FindRequest(tool_description="get time"), Scope(), found)[0]
     finish(deps)
     followed.refresh()
-    afterwards = find_tool(FindRequest(tool_description="get time"), Scope(), found)
+    afterwards = find_tool(FindRequest(tool_description="get time"), Scope(), found)[0]
 
     assert (meanwhile.tools[0].name, meanwhile.keywords_only) == ("get_time", True)
     assert (afterwards.tools[0].name, afterwards.keywords_only) == ("get_time", None)
@@ -513,7 +513,7 @@ def test_questions_are_answered_from_one_edition_at_every_moment(shop: Catalogue
             [QueryVectors(now.embedder.query("scripted: get time"), query_terms(""))], Scope(), 3
         )
         assert max(near.name.values()) > 0.99, "the query is of another model than what it found"
-        answer = find_tool(asked, Scope(), found)
+        answer = find_tool(asked, Scope(), found)[0]
         assert answer.tools[0].name == "get_time"
         assert answer.token_metrics.baseline_tokens >= answer.token_metrics.returned_tokens
 

@@ -181,9 +181,9 @@ def test_whoever_asks_during_the_rebuilding_hears_that_there_is_more_to_come(
     wipes[lost](shop)
 
     with closing(InBetween(tmp_path / "intents.sqlite3", RETRY_POLICY)) as intents:
-        intents.happens = lambda: answers.append(find_tool(asked, Scope(), found))
+        intents.happens = lambda: answers.append(find_tool(asked, Scope(), found)[0])
         rebuild_if_lost(replace(deps, intents=intents))
-        answers.append(find_tool(asked, Scope(), found))
+        answers.append(find_tool(asked, Scope(), found)[0])
 
     assert [answer.tools for answer in answers] == [[], []]
     assert said in answers[0].warnings[0]
@@ -206,14 +206,14 @@ def test_collections_that_vanished_before_a_worker_started_are_filled_by_its_fir
 def test_a_running_query_service_says_so_and_answers_again(shop: Catalogue, wipe: Callable[[Catalogue], None]) -> None:
     reader = LiveIndex(IndexVersions(IndexStore(shop.engine), SaltedEmbedder(OLD), SaltedEmbedder))
     found, asked = live_catalogue(reader, load_settings()), FindRequest(tool_description="get time")
-    tools = [tool.name for tool in find_tool(asked, Scope(), found).tools]
+    tools = [tool.name for tool in find_tool(asked, Scope(), found)[0].tools]
     wipe(shop)
 
     with pytest.raises(IndexUnavailable):
         find_tool(asked, Scope(), found)
     sweep(shop.worker(OLD))
 
-    assert [tool.name for tool in find_tool(asked, Scope(), found).tools] == tools
+    assert [tool.name for tool in find_tool(asked, Scope(), found)[0].tools] == tools
 
 
 def test_a_look_at_a_vanished_index_says_what_is_gone_and_is_repeated(shop: Catalogue) -> None:

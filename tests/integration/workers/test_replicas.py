@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shared.catalog import ENCODINGS, Encoding, Scope
+from shared.service.redis import connect
 from shared.text.embedding import FastEmbedder
 from shared.text.tokens import Counter, counters
 from tests.support.builders import definition, listing, up

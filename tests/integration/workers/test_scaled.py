@@ -18,6 +18,7 @@ import redis
 from celery import Celery
 
 from shared.catalog import Scope, point_id
+from shared.service.redis import connect
 from shared.settings import load_settings
 from shared.text import BUNDLED_MODEL
 from shared.text.embedding import BUNDLED_DIMENSION

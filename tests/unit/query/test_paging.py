@@ -22,7 +22,7 @@ from query.savings.ledger import Ledger
 from query.server.mcp import build_server
 from query.server.paging import CALL_TOOL
 from query.tools.registry import builtin_tools
-from query.tools.tool import ToolCallContext, ToolHandler
+from query.tools.tool import Paging, ToolCallContext, ToolHandler
 from shared.catalog import IndexedTool, ToolDefinition
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 
@@ -50,17 +50,19 @@ def fleet(size: int = 20, words: int = 5, tokens: int = 60) -> list[IndexedTool]
     return [make_tool("files", f"read_{number}", "Read a file. " + "Well. " * words, tokens) for number in range(size)]
 
 
-class Upstream:
-    """A tool of ours whose answer is someone else's; `calls` counts how often it was asked."""
+class Upstream(ToolHandler):
+    """A tool with the result of another server; `calls` has the arguments of each call."""
 
-    def __init__(self, text: str, name: str = CALL_TOOL, pages: Any = "kept") -> None:
+    permission = "tools:call"
+
+    def __init__(self, text: str, name: str = CALL_TOOL, paging: Paging = "kept") -> None:
+        self.tool = Tool(name=name, input_schema={"type": "object"})
+        self.paging, self.sort_key = paging, name
         self.calls: list[dict[str, Any]] = []
-        self.offer = ToolHandler(
-            Tool(name=name, input_schema={"type": "object"}), "tools:call", self._handle, pages, sort_key=name
-        )
         self._text = text
 
-    async def _handle(self, context: ToolCallContext) -> CallToolResult:
+    async def call(self, context: ToolCallContext) -> CallToolResult:
+        """Return the text."""
         self.calls.append(context.arguments)
         return CallToolResult(content=[TextContent(type="text", text=self._text)])
 
@@ -208,7 +210,7 @@ async def test_a_cursor_of_another_question_is_refused_by_the_protocol(mode: str
 @pytest.mark.parametrize("tool", ["find_tool", CALL_TOOL])
 async def test_another_caller_s_cursor_is_refused(tool: str) -> None:
     answers, upstream = ResponsePolicy(), Upstream(LONG)
-    offered = [*builtin_tools(catalogue_of(*fleet(), policy=answers)), upstream.offer]
+    offered = [*builtin_tools(catalogue_of(*fleet(), policy=answers)), upstream]
     async with client_of(offered, policy=answers, caller="alice") as alice:
         result = await alice.call_tool(tool, QUESTION)
     cursor = json.loads(texts(result)[-1])["nextCursor"]
@@ -224,7 +226,7 @@ async def test_another_caller_s_cursor_is_refused(tool: str) -> None:
 @pytest.mark.parametrize("cursor", ["", "x", "\u00e9", "A" * 76])
 async def test_what_is_no_cursor_is_refused_by_every_tool_and_listing(cursor: str) -> None:
     upstream = Upstream(LONG)
-    async with client_of([*builtin_tools(catalogue_of(*fleet())), upstream.offer]) as client:
+    async with client_of([*builtin_tools(catalogue_of(*fleet())), upstream]) as client:
         for tool in ("find_tool", "describe_tool", CALL_TOOL):
             with pytest.raises(MCPError, match="cursor"):
                 await client.call_tool(tool, {**QUESTION, "cursor": cursor})
@@ -241,7 +243,7 @@ async def test_what_is_no_cursor_is_refused_by_every_tool_and_listing(cursor: st
 async def test_a_long_result_is_read_in_pages_and_called_for_once(mode: str) -> None:
     upstream = Upstream(LONG)
     read, pages = "", 0
-    async with client_of([upstream.offer], mode) as client:
+    async with client_of([upstream], mode) as client:
         result = await client.call_tool(CALL_TOOL, {"parameters": {"path": "x"}, "max_tokens": 500})
         while len(texts(result)) > 1:
             text, notice = texts(result)
@@ -256,7 +258,7 @@ async def test_a_long_result_is_read_in_pages_and_called_for_once(mode: str) -> 
 
 
 async def test_a_page_can_be_read_again() -> None:
-    async with client_of([Upstream(LONG).offer]) as client:
+    async with client_of([Upstream(LONG)]) as client:
         first = await client.call_tool(CALL_TOOL)
         cursor = json.loads(texts(first)[-1])["nextCursor"]
         again = [texts(await client.call_tool(CALL_TOOL, {"cursor": cursor}))[0] for _ in range(2)]
@@ -266,7 +268,7 @@ async def test_a_page_can_be_read_again() -> None:
 
 async def test_the_rest_of_another_server_s_tool_is_read_with_call_tool() -> None:
     foreign, calling = Upstream(LONG, "files__read", "foreign"), Upstream("unused")
-    async with client_of([foreign.offer, calling.offer]) as client:
+    async with client_of([foreign, calling]) as client:
         first = await client.call_tool("files__read", {"max_tokens": 7, "cursor": "its own"})
         cursor = json.loads(texts(first)[-1])["nextCursor"]
         second = await client.call_tool(CALL_TOOL, {"cursor": cursor})
@@ -279,7 +281,7 @@ async def test_the_rest_of_another_server_s_tool_is_read_with_call_tool() -> Non
 async def test_where_the_rest_cannot_be_kept_the_page_says_so() -> None:
     own = own_cursors()
     answers = ResponsePolicy(Cursors(own.sealer, MemoryStore(60, max_bytes=100)))
-    async with client_of([Upstream(LONG).offer], policy=answers) as client:
+    async with client_of([Upstream(LONG)], policy=answers) as client:
         text, notice = texts(await client.call_tool(CALL_TOOL))
 
     assert LONG.startswith(text)
@@ -291,7 +293,7 @@ async def test_where_the_rest_cannot_be_kept_the_page_says_so() -> None:
 @pytest.mark.parametrize("arguments", [{"max_tokens": 199}, {"max_tokens": "many"}, {"cursor": 7}])
 async def test_a_wrong_bound_is_refused_by_name_and_nothing_is_called(arguments: dict[str, Any]) -> None:
     upstream = Upstream(LONG)
-    async with client_of([upstream.offer]) as client:
+    async with client_of([upstream]) as client:
         result = await client.call_tool(CALL_TOOL, arguments)
 
     assert result.is_error
@@ -304,7 +306,7 @@ async def test_a_wrong_bound_is_refused_by_name_and_nothing_is_called(arguments:
 
 @both_eras
 async def test_our_tools_are_listed_first_and_others_follow_in_pages(mode: str) -> None:
-    others = [Upstream("", f"files__{number:03}", "foreign").offer for number in range(200)]
+    others = [Upstream("", f"files__{number:03}", "foreign") for number in range(200)]
     names: list[str] = []
     async with client_of([*others, *builtin_tools(catalogue_of())], mode) as client:
         listed = await client.list_tools()

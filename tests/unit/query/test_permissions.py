@@ -6,7 +6,7 @@ from mcp.types import CallToolResult, TextContent, Tool
 
 from query.caller import PERMISSIONS, Caller, Permission
 from query.server.mcp import build_server
-from query.tools.tool import ToolCallContext, ToolHandler, result
+from query.tools.tool import ToolCallContext, ToolHandler
 
 pytestmark = pytest.mark.anyio
 
@@ -18,16 +18,22 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-def handler(name: str, permission: Permission) -> ToolHandler:
-    async def handle(context: ToolCallContext) -> CallToolResult:
-        return result({"done": name, "for": context.caller.name})
+class Done(ToolHandler):
+    """A tool whose result names itself and its caller."""
 
-    return ToolHandler(Tool(name=name, input_schema={"type": "object"}), permission, handle)
+    def __init__(self, name: str, permission: Permission) -> None:
+        self.tool = Tool(name=name, input_schema={"type": "object"})
+        self.permission = permission
+
+    async def call(self, context: ToolCallContext) -> CallToolResult:
+        """Return both names."""
+        done = {"done": self.tool.name, "for": context.caller.name}
+        return CallToolResult(content=[], structured_content=done)
 
 
 def client_of(caller: Caller, mode: str) -> Client:
-    offers = [handler("read", "catalog:read"), handler("act", "tools:call")]
-    return Client(build_server(offers, lambda _: caller), mode=mode)
+    tools = [Done("read", "catalog:read"), Done("act", "tools:call")]
+    return Client(build_server(tools, lambda _: caller), mode=mode)
 
 
 @both_eras

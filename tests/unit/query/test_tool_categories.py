@@ -118,7 +118,7 @@ def test_what_another_kind_of_tool_would_do_is_no_match_though_tools_here_are_as
     index = index_of_own_tools(bundled)
     catalogue = Catalogue(index, bundled, Ledger(index))
 
-    answers = [find_tool(FindRequest(tool_description=each), Scope(), catalogue) for each in (elsewhere, here)]
+    answers = [find_tool(FindRequest(tool_description=each), Scope(), catalogue)[0] for each in (elsewhere, here)]
 
     assert closest(elsewhere, bundled) == pytest.approx(closest(here, bundled), abs=0.04)
     assert [answer.no_match for answer in answers] == [True, None]
