@@ -1,4 +1,4 @@
-"""What every index can do; one test suite holds all implementations to it."""
+"""The contract of an index; one test suite checks all implementations."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EMBEDDED_MAX_ADVISED_TOOLS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class IndexVersion:
-    """All tools as points made with one model: a collection of its own, since two models' vectors never meet."""
+    """A collection of all tools embedded with one model; vectors of two models are never mixed."""
 
     model: str
     dimension: int
@@ -51,7 +51,7 @@ class IndexVersion:
 
 @dataclass(frozen=True, slots=True)
 class ToolState:
-    """What must be so of a tool, and what two editions must agree on."""
+    """The state of a tool that index versions must have in common."""
 
     digest: str
     status: Status
@@ -59,22 +59,22 @@ class ToolState:
 
 
 def slug(model: str) -> str:
-    """Return a model's name as it occurs in a collection's."""
+    """Return a model's name for use in a collection's name."""
     return re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")
 
 
 def collection_name(model: str, dimension: int) -> str:
-    """Return the name of the tools' collection: another model, dimension or schema never meets this one's points."""
+    """Return the name of the tools' collection for this model, dimension and schema."""
     return IndexVersion(model, dimension).name
 
 
 class ToolIndex(Protocol):
-    """Tools and servers, kept in Qdrant. Safe to call from several threads.
+    """Tools and servers in Qdrant. Safe to call from several threads.
 
-    Every write is visible to the next read, from any process, when the call returns, and survives a crash
-    of the caller; with replicas of a Qdrant server, to a read that meets one which has the write already.
-    Writing the same thing twice changes nothing; deleting what is not there is no error.
-    Every method raises IndexUnavailable when Qdrant does not answer.
+    When a write returns, reads of all processes see it, and it survives a crash of the caller.
+    With replicas of a Qdrant server, a read sees it on each replica that has the write.
+    A repeated write changes nothing; a delete of a missing point is no error.
+    Every method raises IndexUnavailable if Qdrant does not answer.
     """
 
     def upsert(self, tools: Sequence[EmbeddedTool]) -> None:
@@ -86,37 +86,37 @@ class ToolIndex(Protocol):
         ...
 
     def features_by_digest(self, digests: Collection[str]) -> dict[str, ToolFeatures]:
-        """Return what was made of the definitions of these digests, by digest, of those that any server's tool has.
+        """Return the features by digest, for each digest that a tool of any server has, in any status.
 
-        The status of that tool does not matter. What comes back of a digest does not grow with its tools.
+        The size of the result does not depend on the number of tools per digest.
         """
         ...
 
     def tool_states(self, server_id: str) -> dict[str, ToolState]:
-        """Return what the index holds of a server, by tool name, whatever the tools' status."""
+        """Return the states of a server's tools by name, in any status."""
         ...
 
     def servers_with_tools(self) -> set[str]:
-        """Return the ids of all servers that the index holds tools of, whatever their status."""
+        """Return the ids of all servers that have tools in the index, in any status."""
         ...
 
     def set_status_and_groups(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:
-        """Set status and groups of all of a server's tools without touching anything else of them."""
+        """Set status and groups of all of a server's tools, and leave the rest unchanged."""
         ...
 
     def search(self, queries: Sequence[QueryVectors], scope: Scope, depth: int) -> list[Candidates]:
         """Return the candidates of each query, at most `depth` in each of their lists, in one round trip.
 
-        The scope is applied inside the search, so a small scope still fills the lists.
+        The search itself applies the scope, so a small scope still fills the lists.
         """
         ...
 
     def find_by_name(self, name: str, scope: Scope, limit: int) -> list[IndexedTool]:
-        """Return at most `limit` tools of the scope with this very name or, as `server:tool`, qualified name."""
+        """Return at most `limit` tools of the scope with this exact name or qualified name."""
         ...
 
     def get(self, ids: Sequence[str]) -> dict[str, IndexedTool]:
-        """Return the tools of these points by point id; one that is no longer there is left out."""
+        """Return the tools of these points by point id, without missing points."""
         ...
 
     def token_sum(self, scope: Scope, encoding: Encoding) -> TokenSum:
@@ -128,18 +128,18 @@ class ToolIndex(Protocol):
         ...
 
     def tools(self, scope: Scope, *, limit: int, after: str | None = None) -> ToolPage:
-        """Return a page of the scope's tools in an order that stays the same while others are written.
+        """Return a page of the scope's tools, in an order that does not change with writes.
 
-        `after` is the `next_after` of the page before, or the point id of any tool: the page holds those behind it.
+        The page begins after the point id `after`: the `next_after` of the last page, or any tool's.
         """
         ...
 
     def put_server(self, record: ServerRecord) -> None:
-        """Write a server's record, replacing the one before."""
+        """Write a server's record, replacing the last record."""
         ...
 
     def server(self, server_id: str) -> ServerRecord | None:
-        """Return a server's record, or None when it was never written."""
+        """Return a server's record, or None if it was never written."""
         ...
 
     def servers(self, *, newer_than: int = 0) -> list[ServerRecord]:
@@ -147,11 +147,11 @@ class ToolIndex(Protocol):
         ...
 
     def revisions(self, *, newer_than: int = 0) -> dict[str, int]:
-        """Return the revision of every record above `newer_than`, by server; costs far less than the records."""
+        """Return each revision above `newer_than` by server, far cheaper than the records."""
         ...
 
     def put_toolset(self, toolset: Toolset) -> None:
-        """Write a toolset, replacing the one of this name."""
+        """Write a toolset, replacing a toolset of this name."""
         ...
 
     def toolset(self, name: str) -> Toolset | None:
@@ -167,5 +167,5 @@ class ToolIndex(Protocol):
         ...
 
     def close(self) -> None:
-        """Flush what is held in memory and release the store; the index cannot be used afterwards."""
+        """Flush and release the store; the index cannot be used afterwards."""
         ...

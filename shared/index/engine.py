@@ -1,4 +1,4 @@
-"""One Qdrant with its collections: what the store of editions needs of an engine."""
+"""The protocol of an engine: one Qdrant with its collections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CollectionSpec:
-    """A collection's name, the vectors of its points, and the payload keys that are indexed."""
+    """A collection's name, vectors, and indexed payload keys."""
 
     name: str
     vectors: VectorSchema
@@ -27,22 +27,22 @@ TOOLSETS_SPEC = CollectionSpec(TOOLSETS_COLLECTION, VectorSchema(), {})
 
 
 def tools_spec(version: IndexVersion) -> CollectionSpec:
-    """Return the kind of an edition's collection."""
+    """Return the specification of an index version's collection."""
     return CollectionSpec(version.name, tool_vector_schema(version.dimension), TOOL_INDEXES)
 
 
 class Engine(Protocol):
     """Collections by name. Safe to call from several threads.
 
-    Every method raises IndexUnavailable when the engine does not answer.
+    Every method raises IndexUnavailable if the engine does not answer.
     """
 
     def ensure(self, spec: CollectionSpec) -> None:
-        """Create what is missing of this collection; others may do so meanwhile."""
+        """Create the collection and its indexes if missing; safe with concurrent processes."""
         ...
 
     def collection(self, spec: CollectionSpec) -> PointCollection:
-        """Return this collection, which is not created; calls to one that is gone raise IndexLost."""
+        """Return the collection without creating it; calls to a missing collection raise IndexLost."""
         ...
 
     def exists(self, name: str) -> bool:
@@ -54,7 +54,7 @@ class Engine(Protocol):
         ...
 
     def drop(self, name: str) -> None:
-        """Remove a collection with all that it holds; one that is not there is no error."""
+        """Delete a collection with its points; a missing collection is no error."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""How tools and servers look as payloads, and how a scope looks as conditions on them."""
+"""Payloads of tools, servers and toolsets, and the conditions of a scope."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def tool_vector_schema(dimension: int) -> VectorSchema:
-    """Return the vectors that every tool has."""
+    """Return the schema of a tool's vectors."""
     return VectorSchema(dimension, dense=(NAME_VECTOR, TEXT_VECTOR), sparse=(TERMS_VECTOR,))
 
 
 def tool_payload(tool: IndexedTool) -> Payload:
-    """Return what is stored of a tool; an encoding without a count has no key."""
+    """Return the payload of a tool, without keys for failed counts."""
     counts = {COUNT_KEYS[encoding]: count for encoding, count in tool.token_counts.items()}
     return {
         "server_id": tool.server_id,
@@ -56,7 +56,7 @@ def tool_payload(tool: IndexedTool) -> Payload:
         "status": tool.status,
         "tool_name": tool.definition.name,
         "names": [tool.definition.name, tool.qualified_name],
-        "read_only": "yes" if tool.definition.read_only else "no",  # Qdrant Edge matches no bool
+        "read_only": "yes" if tool.definition.read_only else "no",  # Qdrant Edge cannot match a bool
         "digest": tool.digest,
         "definition": _escape_surrogates(tool.definition.wire),
         **counts,
@@ -69,7 +69,7 @@ def counts_from(payload: Payload) -> dict[Encoding, int]:
 
 
 def tool_from(payload: Payload) -> IndexedTool:
-    """Return the tool a payload was made of; lone surrogates come back as escapes in `wire`."""
+    """Return the tool of a payload; lone surrogates are escaped in `wire`."""
     return IndexedTool(
         server_id=payload["server_id"],
         definition=ToolDefinition.from_wire(payload["definition"]),
@@ -81,35 +81,35 @@ def tool_from(payload: Payload) -> IndexedTool:
 
 
 def server_payload(record: ServerRecord) -> Payload:
-    """Return what is stored of a server: its record as JSON, and what is filtered beside it."""
-    # not model_dump_json, which refuses the lone surrogates a server's error text may hold
+    """Return the payload of a server: its record as JSON, and the keys for filters."""
+    # not model_dump_json, which rejects lone surrogates in a server's error text
     stored = json.dumps(record.model_dump(mode="python"), default=list)
     return {"server_id": record.server_id, "revision": record.revision, "record": stored}
 
 
 def server_from(payload: Payload) -> ServerRecord:
-    """Return the record a payload was made of."""
+    """Return the record of a payload."""
     return ServerRecord.model_validate(json.loads(payload["record"]))
 
 
 def toolset_payload(toolset: Toolset) -> Payload:
-    """Return what is stored of a toolset: its JSON."""
+    """Return the payload of a toolset."""
     return {"name": toolset.name, "toolset": json.dumps(toolset.model_dump(mode="python"))}
 
 
 def toolset_from(payload: Payload) -> Toolset:
-    """Return the toolset a payload was made of."""
+    """Return the toolset of a payload."""
     return Toolset.model_validate(json.loads(payload["toolset"]))
 
 
 def matches_nothing(scope: Scope) -> bool:
-    """Return whether a scope admits no tool at all, whatever the index holds."""
+    """Return whether a scope cannot contain any tool."""
     is_none_selected = scope.within is not None and not scope.within.servers and not scope.within.tools
     return scope.groups == frozenset() or scope.servers == frozenset() or is_none_selected
 
 
 def scope_conditions(scope: Scope) -> list[Condition]:
-    """Return the conditions a tool's payload meets when it lies within the scope."""
+    """Return the conditions for a tool in the scope."""
     conditions: list[Condition] = [AnyOf("status", (scope.status,))]
     if scope.groups is not None:
         conditions.append(_any_of("groups", scope.groups))
@@ -125,12 +125,12 @@ def scope_conditions(scope: Scope) -> list[Condition]:
 
 
 def named(name: str) -> AnyOf:
-    """Return the condition that a tool has this name or, as `server:tool`, this qualified name."""
+    """Return the condition for a tool with this name or qualified name."""
     return _any_of("names", (name,))
 
 
 def _among(selection: Selection) -> HasIdOrAny:
-    # by id: a tool of another server's may be named like a qualified name
+    # by id, since another server's tool may have a qualified name as its name
     ids = sorted(point_id(server_id, name) for server_id, _, name in (tool.partition(":") for tool in selection.tools))
     return HasIdOrAny(ids, "server_id", sorted(selection.servers))
 
@@ -140,10 +140,10 @@ def _any_of(key: str, values: Iterable[str]) -> AnyOf:
 
 
 def _storable(values: Iterable[str]) -> list[str]:
-    # a caller may ask for any text; no engine takes a lone surrogate, and no stored name holds one
+    # a caller may send any text, but engines reject lone surrogates; stored names have none
     return sorted({_LONE_SURROGATE.sub("\ufffd", value) for value in values})
 
 
 def _escape_surrogates(wire: str) -> str:
-    """Return the same JSON document in a form that UTF-8 can carry: lone surrogates only occur within strings."""
+    """Return the JSON document with escaped lone surrogates, which UTF-8 cannot encode; they occur only in strings."""
     return _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found.group()):04x}", wire)

@@ -1,4 +1,4 @@
-"""A collection of points: what the index needs of an engine, in words that no engine owns."""
+"""The protocol of a collection of points, independent of the engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Payload = dict[str, Any]
 Vector = NDArray[np.float32] | SparseVector
 IndexKind = Literal["keyword", "integer"]
 
-# Larger pages gain nothing measurable, and a page of definitions stays around a megabyte.
+# Larger pages are not measurably faster, and a page of definitions has about a megabyte.
 PAGE_SIZE = 1_000
 
 
@@ -52,7 +52,7 @@ class NoneOf:
 
 @dataclass(frozen=True, slots=True)
 class HasIdOrAny:
-    """The point itself is one of `ids`, or the keyword under `key` is among `values`; at most one in a `Where`."""
+    """The point is one of `ids`, or the keyword under `key` is among `values`; at most one in a filter."""
 
     ids: Sequence[str]
     key: str
@@ -61,12 +61,12 @@ class HasIdOrAny:
 
 Condition = AnyOf | NoneOf | IsEmpty | GreaterThan | HasIdOrAny
 PointFilter = Sequence[Condition]
-"""All of these hold; empty: every point."""
+"""All conditions hold; empty: every point."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point to be written; `id` is a UUID, `vectors` are those its collection has, by name."""
+    """A point; `id` is a UUID, and `vectors` are by name."""
 
     id: str
     payload: Payload
@@ -75,19 +75,19 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class NamedVector:
-    """A question: which points' vector of this name is closest to this one."""
+    """A query vector for the points' vectors of this name."""
 
     name: str
     vector: Vector
 
 
 Scores = dict[str, float]
-"""Points by id, best first: cosine similarity or, of sparse vectors, the dot product times IDF."""
+"""Scores by point id, best first: the cosine similarity, or for sparse vectors the dot product with IDF."""
 
 
 @dataclass(frozen=True, slots=True)
 class VectorSchema:
-    """The vectors of a collection's points, by name: dense ones of this dimension, sparse ones scored with IDF."""
+    """The names of a collection's vectors: dense vectors of this dimension, and sparse vectors scored with IDF."""
 
     dimension: int = 0
     dense: Sequence[str] = ()
@@ -97,7 +97,7 @@ class VectorSchema:
 class PointCollection(Protocol):
     """One collection in one engine. Safe to call from several threads; writes are visible when they return.
 
-    Every method raises IndexUnavailable when the engine does not answer.
+    Every method raises IndexUnavailable if the engine does not answer.
     """
 
     def upsert(self, points: Sequence[Point]) -> None:
@@ -105,33 +105,33 @@ class PointCollection(Protocol):
         ...
 
     def delete(self, ids: Sequence[str]) -> None:
-        """Remove these points, as far as they are there."""
+        """Delete these points; missing points are no error."""
         ...
 
     def set_payload(self, payload: Payload, where: PointFilter) -> None:
-        """Set these keys on all matching points and leave their other keys alone."""
+        """Set these keys on all matching points; other keys stay unchanged."""
         ...
 
     def retrieve(self, ids: Sequence[str], keys: Sequence[str] | None = None) -> dict[str, Payload]:
-        """Return the payloads, or only `keys` of them, of those of these points that there are, by id."""
+        """Return the payloads of existing points by id, with all keys or only `keys`."""
         ...
 
     def sample_by_value(self, key: str, values: Sequence[str], keys: Sequence[str]) -> dict[str, Point]:
-        """Return for each of these keywords one point that has it under `key`, if there is one, in one round trip.
+        """Return one point per keyword under `key`, if there is a point, in one round trip.
 
-        The points come with their vectors, and with `keys` of their payloads, `key` among them.
+        The points have their vectors and these `keys`, including `key`.
         """
         ...
 
     def query(self, vectors: Sequence[NamedVector], where: PointFilter, limit: int) -> list[Scores]:
-        """Return the closest matching points for each question, in one round trip.
+        """Return the closest matching points for each vector, in one round trip.
 
         A sparse vector finds only points that share an index with it.
         """
         ...
 
     def facet(self, key: str, where: PointFilter, limit: int) -> dict[int, int]:
-        """Return how many matching points have each value of an integer key, exactly, for at most `limit` values."""
+        """Return the exact number of matching points by value of an integer key, for at most `limit` values."""
         ...
 
     def count(self, where: PointFilter) -> int:
@@ -141,19 +141,19 @@ class PointCollection(Protocol):
     def scroll(
         self, where: PointFilter, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
     ) -> tuple[list[Payload], str | None]:
-        """Return a page of matching points in the order of their ids, and where the next one begins.
+        """Return a page of matching points in the order of their ids, and the offset of the next page.
 
-        Only `keys` of their payloads are read; None reads all.
+        `keys` restricts the payloads; None reads all keys.
         """
         ...
 
     def close(self) -> None:
-        """Release the collection. Closing it twice is no error."""
+        """Release the collection; a second call is no error."""
         ...
 
 
 def walk(collection: PointCollection, where: PointFilter, keys: Sequence[str] | None = None) -> Iterator[Payload]:
-    """Yield the payloads of all matching points, a page at a time."""
+    """Yield the payloads of all matching points, read in pages."""
     offset: str | None = None
     while True:
         page, offset = collection.scroll(where, PAGE_SIZE, offset, keys)
@@ -163,4 +163,4 @@ def walk(collection: PointCollection, where: PointFilter, keys: Sequence[str] | 
 
 
 Indexes = Mapping[str, IndexKind]
-"""The payload keys an engine must index: all that is filtered, faceted or compared."""
+"""The payload keys to index: all keys in filters, facets and comparisons."""

@@ -1,4 +1,4 @@
-"""The index over its collections of points, whichever of Qdrant's engines holds them."""
+"""The index over collections of points, on any engine."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from shared.toolset import Toolset
 
 
-# Digests looked up by one request: about 300 KB of vectors, and below what servers in strict mode take for a batch.
+# Digests per request: about 300 KB of vectors, and below the batch limit of servers in strict mode.
 DIGESTS_A_REQUEST = 64
 
 # 100,000 real tools have about 1,500 distinct counts.
@@ -54,7 +54,7 @@ FACET_LIMIT = 4_096
 
 
 class QdrantIndex(ToolIndex):
-    """A ToolIndex; see the contract for what its methods promise."""
+    """A ToolIndex on collections of points."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class QdrantIndex(ToolIndex):
 
     @override
     def token_sum(self, scope: Scope, encoding: Encoding) -> TokenSum:
-        """Return the exact sum: Qdrant has none of its own, but counts each value exactly."""
+        """Return the exact sum from a facet, since Qdrant has no sum but counts each value exactly."""
         if matches_nothing(scope):
             return TokenSum(0, 0, 0)
         where, key = scope_conditions(scope), COUNT_KEYS[encoding]
@@ -197,7 +197,7 @@ class QdrantIndex(ToolIndex):
         found = self._tools.facet(key, where, self._facet_limit)
         if len(found) < self._facet_limit:
             return found
-        # the facet may have left values out: read every count instead
+        # the facet may be incomplete: read every count instead
         return Counter(row[key] for row in walk(self._tools, where, (key,)) if key in row)
 
 
@@ -228,7 +228,7 @@ def _query_vectors(query: QueryVectors) -> list[NamedVector]:
 
 
 def _candidates(depth: int, lists: Mapping[str, Scores], owners: Mapping[str, str]) -> Candidates:
-    """Return the answers to a query's questions as candidates; a list nobody asked for is empty."""
+    """Return the results of a query's vectors as candidates; a list without a vector is empty."""
     return Candidates(
         depth=depth,
         name=lists.get(NAME_VECTOR, {}),
@@ -239,7 +239,7 @@ def _candidates(depth: int, lists: Mapping[str, Scores], owners: Mapping[str, st
 
 
 def _behind(point: str | None) -> str | None:
-    # engines begin a page at an id; the greatest of all is no UUID of the version that ids have
+    # engines begin a page at an id, inclusive; no id is the greatest UUID, so this does not overflow
     return None if point is None else str(uuid.UUID(int=uuid.UUID(point).int + 1))
 
 
@@ -251,22 +251,22 @@ def _toolset_point_id(name: str) -> str:
     return str(uuid.uuid5(NAMESPACE, name))
 
 
-# About 50 MB. More points than this are remembered anew from time to time.
+# About 50 MB. The cache is emptied when it has more points.
 MAX_REMEMBERED = 300_000
 
 
 class ServerIdsOfPoints:
-    """Servers by point. A point's id is derived from its server's, so what was read once stays true."""
+    """A cache of servers by point. It never expires, since a point's id is derived from its server's id."""
 
     def __init__(self, tools: PointCollection) -> None:
         self._tools = tools
         self._known: dict[str, str] = {}
 
     def of(self, points: Iterable[str]) -> dict[str, str]:
-        """Return the server of each of these points; one that is no longer there may be left out.
+        """Return the server of each of these points; missing points may be absent.
 
         Raises:
-            IndexUnavailable: some had to be read, and the engine did not answer.
+            IndexUnavailable: a point was not cached, and the engine did not answer.
         """
         asked = dict.fromkeys(points)
         known = self._known
@@ -279,4 +279,4 @@ class ServerIdsOfPoints:
         rows = self._tools.retrieve(points, ("server_id",))
         known.update({point: str(row["server_id"]) for point, row in rows.items()})
         if len(known) > MAX_REMEMBERED:
-            self._known = {}  # another thread may still be using the old one
+            self._known = {}  # another thread may still use the old cache

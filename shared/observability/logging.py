@@ -1,4 +1,4 @@
-"""Logs on stderr, one format for ours and for every library's: stdout may be carrying MCP."""
+"""Logs on stderr, in one format for Toolscale and libraries; stdout may transport MCP."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from shared.errors import ConfigInvalid
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
-# Libraries that never say less important things than this, whatever the level asked for.
+# The lowest level of a library's lines, even if the configured level is lower.
 LIBRARIES: dict[str, int] = {
-    # they write whole URLs, secrets in them included
+    # they log whole URLs, which may contain secrets
     "httpx2": logging.WARNING,
     "httpcore2": logging.WARNING,
     "urllib3": logging.WARNING,
-    # they narrate each start, stop and request, for which we have a line of our own
+    # they log each start, stop and request, which Toolscale logs too
     "uvicorn": logging.WARNING,
     "mcp": logging.WARNING,
-    # a traceback with the input for each server that misbehaves; the error reaches our log in one line
+    # it logs a traceback with the input for each invalid message; Toolscale logs the error in one line
     "mcp.client": logging.CRITICAL,
 }
 
 
 def configure_logging(level: str) -> None:
-    """Send every log line of this process to stderr, as JSON, or readable when stderr is a terminal.
+    """Send every log line of this process to stderr, as JSON, or as plain text if stderr is a terminal.
 
-    Repeating it replaces the level and the stream.
+    A second call replaces the level and the stream.
 
     Raises:
-        ConfigInvalid: the level is none of LEVELS, whatever its case.
+        ConfigInvalid: the level is not in LEVELS, ignoring case.
     """
     if level.upper() not in LEVELS:
         raise ConfigInvalid(f"setting log_level: expected one of {', '.join(LEVELS)}, got {level!r}")
@@ -52,7 +52,7 @@ def configure_logging(level: str) -> None:
 
 
 def _stamps() -> list[Processor]:
-    """Return what every line gets, whoever wrote it."""
+    """Return the processors for every line, also those of libraries."""
     return [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -69,7 +69,7 @@ def _formatter(*, readable: bool) -> structlog.stdlib.ProcessorFormatter:
 
 
 def _renderers(*, readable: bool) -> list[Processor]:
-    # tracebacks without local variables: those may hold credentials
+    # no local variables in tracebacks, since they may contain credentials
     if readable:
         return [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
     return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]

@@ -1,6 +1,6 @@
-"""How metrics are declared, kept and shown, for Prometheus.
+"""Declaration and exposition of metrics for Prometheus.
 
-Each is declared once, as a `Metric`, in `workers/metrics.py` or `query/metrics.py`; docs/telemetry.md lists them all.
+Each metric is declared once, as a `Metric`; docs/telemetry-reference.md lists all of them.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from prometheus_client.metrics_core import GaugeHistogramMetricFamily, GaugeMetr
 
 MetricType = Literal["counter", "gauge", "histogram", "gaugehistogram"]
 
-# From half a millisecond, what a part of a search takes, to the minutes that a slow server may.
+# From half a millisecond, for a part of a search, to minutes, for a slow server.
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A family of time series under the name that Prometheus knows it by.
+    """A family of time series with its name in Prometheus.
 
-    A counter and a histogram belong to one process and begin at 0 with it. A gauge says what is now; one of
-    kind `gaugehistogram` says of how many things a value lies below each bound.
+    A counter and a histogram belong to one process and start at 0. A gauge is a current value;
+    a `gaugehistogram` counts current values below each bound.
     """
 
     name: str
@@ -46,7 +46,7 @@ def histogram(metric: Metric, registry: CollectorRegistry) -> Histogram:
 
 
 def gauge(metric: Metric, value: float | Mapping[str, float]) -> GaugeMetricFamily:
-    """Return what is now: one value, or one for each value of the metric's only label."""
+    """Return the current value, or one value per value of the metric's only label."""
     family = GaugeMetricFamily(metric.name, metric.description, labels=metric.labels)
     for label, sample in value.items() if isinstance(value, Mapping) else [(None, value)]:
         family.add_metric([] if label is None else [label], sample)
@@ -54,7 +54,7 @@ def gauge(metric: Metric, value: float | Mapping[str, float]) -> GaugeMetricFami
 
 
 def histogram_of(metric: Metric, values: Iterable[float]) -> GaugeHistogramMetricFamily:
-    """Return how many of these values lie at or below each bound of the metric."""
+    """Return the number of values at or below each bound of the metric."""
     counts = list(values)
     buckets = [(str(bound), float(sum(value <= bound for value in counts))) for bound in metric.buckets]
     family = GaugeHistogramMetricFamily(metric.name, metric.description)
@@ -63,9 +63,9 @@ def histogram_of(metric: Metric, values: Iterable[float]) -> GaugeHistogramMetri
 
 
 def exposition(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
-    """Return all metrics of a registry as they are now, and the content type, as an Accept header wishes.
+    """Return all current metrics of a registry, and the content type, negotiated by the Accept header.
 
-    It may take as long as the stores that gauges are read from: not for an event loop.
+    Blocks while the stores behind the gauges are read, so an event loop must not call it.
     """
     encode, content_type = choose_encoder(accept)
     return encode(registry), content_type

@@ -1,8 +1,8 @@
 """Traces by OpenTelemetry, from an event to its points and from a search to the index.
 
-Spans are made through OpenTelemetry's API, which does nothing until `configure_tracing` finds the standard OTEL_*
-variables. A trace goes on from one process to the next by a *traceparent* (W3C Trace Context): of an event, an intent,
-a task, or a request over MCP.
+Spans use OpenTelemetry's API, which does nothing until `configure_tracing` finds the standard OTEL_* variables.
+A *traceparent* (W3C Trace Context) continues a trace in the next process: in an event, an intent, a task, or a
+request over MCP.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ SpanKind = trace.SpanKind
 
 
 def is_configured(environment: Mapping[str, str]) -> bool:
-    """Return whether the standard variables ask for traces, by an endpoint or by the exporter's name.
+    """Return whether the standard variables enable traces, by an endpoint or by the exporter's name.
 
-    The exporter alone sends to its own default, a collector on this machine.
+    Without an endpoint the exporter sends to its default, a collector on this machine.
     """
     if environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return False
@@ -38,12 +38,12 @@ def is_configured(environment: Mapping[str, str]) -> bool:
 
 
 def configure_tracing(service: str, environment: Mapping[str, str]) -> None:
-    """Send this process's spans where the standard OTEL_* variables say; without them nothing is loaded.
+    """Send this process's spans as the standard OTEL_* variables define; without them the SDK is not loaded.
 
-    OTEL_SERVICE_NAME names it, else `service`. What waits is sent when the process ends.
+    The service's name is OTEL_SERVICE_NAME, by default `service`. The process sends waiting spans at its end.
 
     Raises:
-        ConfigInvalid: the extra `otel` is not installed, or another protocol than OTLP over HTTP is asked for.
+        ConfigInvalid: the extra `otel` is not installed, or the protocol is not OTLP over HTTP.
     """
     if not is_configured(environment):
         return
@@ -63,8 +63,8 @@ def configure_tracing(service: str, environment: Mapping[str, str]) -> None:
 
 
 def flush_spans() -> None:
-    """Send the spans that wait: for a process that ends without Python's own farewell, as those of a pool do."""
-    flush = getattr(trace.get_tracer_provider(), "force_flush", None)  # the SDK's, where it is loaded
+    """Send waiting spans, for a process that ends without `atexit`, such as a child of a pool."""
+    flush = getattr(trace.get_tracer_provider(), "force_flush", None)  # only the SDK's provider has it
     if flush is not None:
         flush()
 
@@ -73,9 +73,9 @@ def flush_spans() -> None:
 def span(
     name: str, parent: str | None = None, kind: SpanKind = SpanKind.INTERNAL, **attributes: str | int
 ) -> Generator[None]:
-    """Record what happens in the block, as a part of `parent`, a traceparent, or of what is recorded around it.
+    """Record the block as a span below the traceparent `parent`, or below the current span.
 
-    An attribute `server` is recorded as `toolscale.server`. Of an error, only its class is kept.
+    An attribute `server` is recorded as `toolscale.server`. For an error, only its class is recorded.
     """
     named = {f"toolscale.{key}": value for key, value in attributes.items()}
     with _tracer.start_as_current_span(
@@ -94,12 +94,12 @@ def span(
 
 
 def record_span(name: str, began_ns: int, ended_ns: int) -> None:
-    """Record what has happened between two moments, in nanoseconds since the epoch."""
+    """Record a past span between two times, in nanoseconds since the epoch."""
     _tracer.start_span(name, start_time=began_ns).end(ended_ns)
 
 
 def traceparent() -> str | None:
-    """Return what continues the trace that is recorded now; None where none is."""
+    """Return the traceparent of the current span, None without a span."""
     found: dict[str, str] = {}
     _carrier.inject(found)
     return found.get(_PARENT)
@@ -107,7 +107,7 @@ def traceparent() -> str | None:
 
 @contextmanager
 def use_parent_trace(parent: object) -> Generator[None]:
-    """Let spans of the block be parts of this traceparent; anything else changes nothing."""
+    """Record spans of the block below this traceparent; an invalid value is ignored."""
     found = _extracted(parent)
     if found is None:
         yield

@@ -1,4 +1,4 @@
-"""BM25 as sparse vectors: a tool's side and a query's side. Their dot product, with Qdrant's IDF, is the score.
+"""BM25 as sparse vectors of tools and queries. Their dot product, with Qdrant's IDF, is the score.
 
 Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009. Fields are weighted within
 the term frequency, before saturation, as in BM25F of the same paper.
@@ -20,13 +20,13 @@ PARAMETER_WEIGHT = 0.5
 
 K1 = 1.2
 B = 0.75
-# Weighted terms of a tool of ordinary length. A constant, because a stored vector cannot follow an average;
-# what it is hardly matters (20 to 100 measured).
+# Weighted terms of a tool of usual length. A constant, because a stored vector cannot follow an average.
+# Its value hardly changes the recall (20 to 100 measured).
 AVERAGE_LENGTH = 40.0
 
 
 def tool_terms(tool: ToolDefinition, declared_name: str) -> SparseVector:
-    """Return the weights of a tool's terms, all but their IDF, which the index knows at the time of a query."""
+    """Return the weights of a tool's terms without IDF, which the index applies to a query."""
     frequencies: defaultdict[str, float] = defaultdict(float)
     _add(frequencies, name_terms(declared_name), SERVER_WEIGHT)
     _add(frequencies, name_terms(tool.name), NAME_WEIGHT)
@@ -36,7 +36,7 @@ def tool_terms(tool: ToolDefinition, declared_name: str) -> SparseVector:
 
 
 def query_terms(text: str) -> SparseVector:
-    """Return 1 for each distinct term of a query; empty when it holds stop words alone."""
+    """Return weight 1 for each distinct term of a query; empty if it has only stop words."""
     return _sparse(dict.fromkeys(prose_terms(text), 1.0))
 
 
@@ -52,7 +52,7 @@ def _saturated(frequencies: Mapping[str, float]) -> dict[str, float]:
 
 
 def _sparse(weights: Mapping[str, float]) -> SparseVector:
-    """Key weights by a hash of 32 bits. Two terms that share one count as one: of 50,000 terms, one pair might."""
+    """Return weights by a 32-bit hash. Terms with the same hash count as one; 50,000 terms may have one such pair."""
     hashed: dict[int, float] = {}
     for term, weight in weights.items():
         hashed[zlib.crc32(term.encode("utf-8", "surrogatepass"))] = weight

@@ -1,6 +1,6 @@
-"""Turn texts into vectors; the only module that loads a model.
+"""Embed texts; the only module that loads a model.
 
-The default is the bundled int8 all-MiniLM-L6-v2, so that the first run needs no network and no model hub.
+The default is the bundled int8 all-MiniLM-L6-v2, so the first run needs no network.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ BUNDLED_DIMENSION = 384
 # Short texts gain nothing from a second ONNX Runtime thread, and cost twice the processor time.
 THREADS = 1
 
-# One text at a time: an int8 model scales its activations over the whole batch, so that a text's vector would depend
-# on its neighbours (cosine 0.975 to itself in the worst case seen), and padding costs what batching gains.
+# One text at a time: an int8 model scales its activations over the whole batch, so a text's vector would depend on
+# the other texts (worst cosine to itself: 0.975). Padding costs as much time as batching saves.
 BATCH_SIZE = 1
 QUERY_CACHE_SIZE = 1024
-# A model that could not be loaded is not tried again before: a download that fails may take as long to do so.
+# Seconds until a failed load is retried: a failing download may itself take so long.
 RELOAD_AFTER_S = 60.0
 
 
 class Embedder(Protocol):
-    """What the write side and the read side need of a model. Safe to call from several threads.
+    """A model for the write side and the read side. Safe to call from several threads.
 
-    Both ways to embed raise ModelUnavailable when the model cannot be loaded.
+    `passages` and `query` raise ModelUnavailable if the model cannot be loaded.
     """
 
     @property
@@ -64,7 +64,7 @@ class Embedder(Protocol):
 
 
 class FastEmbedder:
-    """An embedder on fastembed; the model is loaded on first use, so after any fork."""
+    """An embedder on fastembed, which loads the model on first use, after any fork."""
 
     def __init__(self, model: str = BUNDLED_MODEL) -> None:
         self.model = model
@@ -76,12 +76,12 @@ class FastEmbedder:
 
     @property
     def dimension(self) -> int:
-        """Return the length of each vector, known without loading the model."""
+        """Return the length of each vector, without loading the model."""
         return BUNDLED_DIMENSION if self.model == BUNDLED_MODEL else _dimension_of(self.model)
 
     @property
     def is_loaded(self) -> bool:
-        """Return whether anything has been embedded in this process yet."""
+        """Return whether the model is loaded in this process."""
         return self._loaded is not None
 
     def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -92,12 +92,12 @@ class FastEmbedder:
         return np.vstack([_unit(row) for row in rows])
 
     def query(self, text: str) -> NDArray[np.float32]:
-        """Return shape (dimension,), float32, unit length; the last thousand queries are remembered."""
+        """Return shape (dimension,), float32, unit length; the last thousand queries are cached."""
         return self._cached_query(text)
 
     def _embed_query(self, text: str) -> NDArray[np.float32]:
         vector = _unit(next(iter(self._model().query_embed(_clean(text)))))
-        vector.flags.writeable = False  # it is shared by the cache
+        vector.flags.writeable = False  # the cache shares it
         return vector
 
     def _model(self) -> TextEmbedding:
@@ -118,7 +118,7 @@ class FastEmbedder:
 
 
 def known_models() -> list[str]:
-    """Return the names of all models that can be asked for."""
+    """Return the names of all supported models."""
     from fastembed import TextEmbedding  # noqa: PLC0415  # 2 s to import
 
     return [BUNDLED_MODEL, *(str(model["model"]) for model in TextEmbedding.list_supported_models())]
@@ -130,14 +130,14 @@ def bundled_model() -> Path:
 
 
 def name_passage(tool: ToolDefinition, declared_name: str) -> str:
-    """Return the short text a tool is found by: the server's and the tool's name, in words."""
+    """Return the short text of a tool: the words of the server's and the tool's name."""
     return f"{words(declared_name)}: {words(tool.name)}"
 
 
 def text_passage(tool: ToolDefinition) -> str:
-    """Return the long text a tool is found by: name, description, parameter names. It names no server.
+    """Return the long text of a tool: name, description, parameter names.
 
-    What a server says of itself would only make its tools alike, and parameter descriptions add nothing (measured).
+    The server's texts would only make its tools similar, and parameter descriptions did not improve recall.
     """
     parameters = " ".join(words(name) for name in tool.parameters)
     named = f"{words(tool.name)}: {tool.description}"
@@ -145,7 +145,7 @@ def text_passage(tool: ToolDefinition) -> str:
 
 
 def _clean(text: str) -> str:
-    """Replace lone surrogates, which the tokenizer refuses; 20,000 characters exceed what any model reads."""
+    """Return the text without lone surrogates, which the tokenizer rejects; no model reads 20,000 characters."""
     return text[:20_000].encode("utf-8", "replace").decode("utf-8")
 
 
@@ -161,14 +161,14 @@ def _dimension_of(model: str) -> int:
     try:
         return int(TextEmbedding.get_embedding_size(model))
     except ValueError as error:
-        raise ConfigInvalid(f"embedding_model: fastembed knows no model {model!r}") from error
+        raise ConfigInvalid(f"embedding_model: fastembed has no model {model!r}") from error
 
 
 def _load(model: str) -> TextEmbedding:
     import onnxruntime  # noqa: PLC0415
     from fastembed import TextEmbedding  # noqa: PLC0415  # 2 s to import
 
-    onnxruntime.disable_telemetry_events()  # nothing that is embedded here is anybody else's business
+    onnxruntime.disable_telemetry_events()  # embedded texts are private
     if model != BUNDLED_MODEL:
         return TextEmbedding(model, threads=THREADS)
     _register_bundled()
@@ -184,7 +184,7 @@ def _register_bundled() -> None:
         model=BUNDLED_MODEL,
         pooling=PoolingType.MEAN,
         normalization=True,
-        sources=ModelSource(hf=BUNDLED_MODEL),  # never fetched: the files are read from the package
+        sources=ModelSource(hf=BUNDLED_MODEL),  # never downloaded: the package contains the files
         dim=BUNDLED_DIMENSION,
         model_file="model.onnx",
     )

@@ -1,4 +1,4 @@
-"""The words of names and of prose, in any script: what tools are embedded and searched by."""
+"""Words and terms of names and prose, in any script, for embedding and keyword search."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol, cast
 
 from py_rust_stemmers import SnowballStemmer  # type: ignore[import-untyped]  # a compiled module without stubs
 
-# Longer texts than this say nothing more, and cost time.
+# Longer texts do not improve search, and cost time.
 MAX_CHARACTERS = 20_000
 
 STOP_WORDS = frozenset(
@@ -20,7 +20,7 @@ STOP_WORDS = frozenset(
     most my need needs no not of off on once only or other our ours out over own please s same she should so some such
     t than that the their theirs them then there these they this those to too up us use using very want wants was we
     were what when where which while who whom whose why will with would you your yours
-    """.split()  # noqa: SIM905  # as a list of literals nobody would read it
+    """.split()  # noqa: SIM905  # a list of literals is hard to read
 )
 
 _CAMEL_EDGE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -53,7 +53,7 @@ def words(identifier: str) -> str:
 def name_terms(name: str) -> list[str]:
     """Return the terms of an identifier: `getUser` gives those of `getUser`, `get` and `user`.
 
-    The whole is kept beside its parts because a name such as GitHub is written as one word in prose.
+    The whole name is a term too, because prose writes a name such as GitHub as one word.
     """
     return _terms(part for run in _runs(name) for part in _whole_and_parts(run))
 
@@ -61,7 +61,7 @@ def name_terms(name: str) -> list[str]:
 def prose_terms(text: str) -> list[str]:
     """Return the terms of a description or a query, in order, without stop words.
 
-    A capitalised word stays whole, being a name of its own (GitHub is not git); an identifier is split too.
+    A capitalised word stays whole, since it is a name (GitHub is not git); other identifiers are split.
     """
     return _terms(part for run in _runs(text) for part in _whole_and_parts(run, only_identifiers=True))
 
@@ -84,7 +84,7 @@ def _is_unspaced(run: str) -> bool:
 
 
 def _bigrams(run: str) -> list[str]:
-    """Return overlapping pairs of characters, which match words that nobody has cut out; one alone is itself."""
+    """Return overlapping pairs of characters, which match words of unspaced scripts; a single character is a term."""
     return [run[i : i + 2] for i in range(len(run) - 1)] or [run]
 
 

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     import tiktoken
 
 Counter = Callable[[str], int]
-"""Return the number of tokens of a text, whatever it holds. Raises CountFailed where it cannot."""
+"""Returns the number of tokens of any text; raises CountFailed if tiktoken fails."""
 
-# File name (SHA-1 of the address tiktoken knows the file by) and SHA-256, as tiktoken itself pins them.
+# File name (SHA-1 of tiktoken's download address) and SHA-256, as tiktoken pins them.
 VOCABULARIES: Mapping[str, tuple[str, str]] = {
     "cl100k_base": (
         "9b5ad71b2ce5302211f9c61530b329a4922fc6a4",
@@ -60,17 +60,17 @@ def counter(encoding: Encoding, vocabularies: Path | None = None) -> Counter:
 
 
 def count_all(texts: Iterable[str], counters: Mapping[Encoding, Counter]) -> list[dict[Encoding, int]]:
-    """Return for each text its count per encoding; a count that failed is absent from its mapping, never 0.
+    """Return for each text its count per encoding; a failed count is absent, never 0.
 
-    A plain loop on purpose: for texts of a tool's size tiktoken's own batch threads are slower.
+    A plain loop: for texts of a tool's size tiktoken's batch threads are slower.
     """
     return [_counts(text, counters) for text in texts]
 
 
 def counters(vocabularies: Path | None = None) -> dict[Encoding, Counter]:
-    """Return a counter for every encoding, each of which loads its vocabulary when it counts the first text.
+    """Return a counter for every encoding; each loads its vocabulary for its first text.
 
-    One whose vocabulary is unusable fails each count instead.
+    A counter with an invalid vocabulary fails each count.
     """
     return {encoding: _LateCounter(encoding, vocabularies) for encoding in ENCODINGS}
 
@@ -89,7 +89,7 @@ def is_estimate(encoding: Encoding) -> bool:
 
 
 def _word_tokens(length: int) -> int:
-    if length <= 3:  # noqa: PLR2004  # the bounds are the definition
+    if length <= 3:  # noqa: PLR2004  # the definition's bounds
         return 1
     return -(-length // 5) if length <= 7 else -(-length // 4)  # noqa: PLR2004
 
@@ -105,7 +105,7 @@ def _counts(text: str, available: Mapping[Encoding, Counter]) -> dict[Encoding, 
 
 
 def _count(encoding: tiktoken.Encoding, text: str) -> int:
-    # encode() raises on text such as <|endoftext|>; a tool's description is plain text, whatever it says
+    # encode() raises on text such as <|endoftext|>, which is plain text in a description
     try:
         return len(encoding.encode_ordinary(text))
     except Exception as error:  # tiktoken raises ValueError, OverflowError and others; a panic of its Rust side passes
@@ -113,7 +113,7 @@ def _count(encoding: tiktoken.Encoding, text: str) -> int:
 
 
 class _LateCounter:
-    """Counts as the counter of its encoding: a worker that finds nothing changed never needs the vocabulary."""
+    """A counter that loads its vocabulary late: a worker without changed tools never loads it."""
 
     def __init__(self, encoding: Encoding, vocabularies: Path | None) -> None:
         self._open = functools.partial(_counter_or_failing, encoding, vocabularies)
@@ -145,13 +145,13 @@ def _load(name: str, directory: Path) -> tiktoken.Encoding:
 
     _check(name, directory)
     with _loading:
-        # tiktoken reads its cache directory from the environment alone
+        # tiktoken reads its cache directory from the environment only
         os.environ["TIKTOKEN_CACHE_DIR"] = str(directory)
         return tiktoken.get_encoding(name)
 
 
 def _check(name: str, directory: Path) -> None:
-    """Refuse a wrong file before tiktoken would delete it and fetch another from the network."""
+    """Raise on a wrong file, before tiktoken would delete it and download another."""
     file_name, expected = VOCABULARIES[name]
     path = directory / file_name
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""Tools and queries as vectors: the one place where the write side and the read side must agree."""
+"""Vectors of tools and queries; the write side and the read side must use the same version."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def tool_vectors(tools: Sequence[ToolDefinition], declared_name: str, embedder: Embedder) -> list[ToolVectors]:
-    """Return the vectors of a server's tools, in their order; a text that occurs twice is embedded once.
+    """Return the vectors of a server's tools, in their order; equal texts are embedded once.
 
     Raises:
         ModelUnavailable: the model cannot be loaded.
@@ -34,11 +34,11 @@ def query_vectors(text: str, embedder: Embedder) -> QueryVectors:
     """Return a query's vectors.
 
     Raises:
-        ModelUnavailable: the model cannot be loaded; `keyword_vectors` need none.
+        ModelUnavailable: the model cannot be loaded; `keyword_vectors` needs no model.
     """
     return QueryVectors(embedder.query(text), query_terms(text))
 
 
 def keyword_vectors(text: str) -> QueryVectors:
-    """Return what of a query's vectors needs no model: its terms."""
+    """Return the vectors of a query without a model: its terms."""
     return QueryVectors(None, query_terms(text))

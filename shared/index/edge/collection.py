@@ -1,4 +1,4 @@
-"""A collection of points on Qdrant Edge, and our words for points and conditions in its own."""
+"""A collection of points on Qdrant Edge, and the conversion of points and conditions."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ _SCHEMA = {"keyword": PayloadSchemaType.Keyword, "integer": PayloadSchemaType.In
 
 
 class EdgeCollection(PointCollection):
-    """A PointCollection in one shard on disk. What a call has confirmed is there after a kill."""
+    """A PointCollection in one shard on disk. Confirmed writes survive a kill."""
 
     def __init__(self, path: Path, spec: CollectionSpec) -> None:
-        """Open it, made where there is none.
+        """Open the shard, created if it is missing.
 
         Raises:
-            IndexHeld: another process has it.
+            IndexHeld: another process holds it.
             IndexUnavailable: it cannot be opened.
         """
         self._shard = Shard(path, spec.vectors)
@@ -139,7 +139,7 @@ class EdgeCollection(PointCollection):
             self._shard.update(UpdateOperation.create_field_index(key, _SCHEMA[indexes[key]]))
 
 
-# Hundreds of ids a search, mostly of the same tools: formatting them again takes longer than the search.
+# A search returns hundreds of ids, mostly of the same tools; formatting them takes longer than the search.
 @lru_cache(maxsize=200_000)
 def _id_of(number: int) -> str:
     return str(UUID(int=number))

@@ -16,13 +16,13 @@ from shared.index.engine import CollectionSpec, Engine
 
 
 class EdgeEngine(Engine):
-    """The collections below a directory; each is opened once, since only one holder can have it."""
+    """The collections below a directory; each is opened once, since a shard has one holder."""
 
     def __init__(self, directory: Path) -> None:
         """Create the directory.
 
         Raises:
-            ConfigInvalid: it cannot be made.
+            ConfigInvalid: it cannot be created.
         """
         _make(directory)
         self._directory = directory
@@ -52,7 +52,7 @@ class EdgeEngine(Engine):
 
     @override
     def drop(self, name: str) -> None:
-        """Remove the collection; renamed first, so that a crash leaves no half of it under its name."""
+        """Delete the collection; a rename first ensures that a crash leaves no partial collection of this name."""
         with self._opening:
             if opened := self._open.pop(name, None):
                 opened.close()

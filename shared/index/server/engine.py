@@ -30,26 +30,26 @@ from shared.index.server.points import filter_of, point_from, struct, struct_vec
 
 TIMEOUT_S = 30
 
-# One request stays well below the 32 MB that a server accepts by default, at up to four bytes a character.
+# With up to four bytes per character, a request has less than the server's default limit of 32 MB.
 BATCH_POINTS = 256
 BATCH_CHARACTERS = 4_000_000
 
-# What local mode says in a bare ValueError.
+# The message of local mode's ValueError.
 _LOCALLY_GONE = re.compile(r"^Collection .* not found")
 
 _SCHEMA = {"keyword": models.PayloadSchemaType.KEYWORD, "integer": models.PayloadSchemaType.INTEGER}
 
 
 def connect(url: str, api_key: str | None) -> QdrantClient:
-    """Return a client of the server at `url`, which has not been asked anything yet."""
-    # comparing versions would cost a request and only warn
+    """Return a client of the server at `url`, without a request."""
+    # a comparison of versions would cost a request and only warn
     return QdrantClient(url=url, api_key=api_key, timeout=TIMEOUT_S, check_compatibility=False)
 
 
 class ServerEngine(Engine):
-    """The collections of a server; `prefix` begins the names of all that are ours.
+    """The collections of a server whose names begin with `prefix`.
 
-    A client in local mode, which is not thread-safe, is called by one thread at a time.
+    A lock serialises calls of a client in local mode, which is not thread-safe.
     """
 
     def __init__(self, client: QdrantClient, prefix: str = "") -> None:
@@ -60,7 +60,7 @@ class ServerEngine(Engine):
 
     @override
     def ensure(self, spec: CollectionSpec) -> None:
-        indexes: Indexes = {} if self._is_local else spec.indexes  # local mode has none and warns of each
+        indexes: Indexes = {} if self._is_local else spec.indexes  # local mode has no indexes and logs a warning
         self.collection(spec).ensure(spec.vectors, indexes)
 
     @override
@@ -74,7 +74,7 @@ class ServerEngine(Engine):
 
     @override
     def names(self) -> list[str]:
-        """Return the names of the server's collections that are ours, without the prefix."""
+        """Return the names of the collections with the prefix, without it."""
         with _asking(self._guard, "names"):
             found = [collection.name for collection in self._client.get_collections().collections]
         return sorted(name.removeprefix(self._prefix) for name in found if name.startswith(self._prefix))
@@ -90,12 +90,12 @@ class ServerEngine(Engine):
             self._client.close()
 
 
-# Through the leader of each shard: replicas that took two writes in different orders would differ for good.
+# Writes go through the leader of each shard, so that all replicas apply them in the same order.
 _IN_ORDER = models.WriteOrdering.STRONG
 
 
 class ServerCollection(PointCollection):
-    """One collection of a server. `guard` is held around every call of the client."""
+    """One collection of a server. Every call of the client holds `guard`."""
 
     def __init__(self, client: QdrantClient, name: str, guard: AbstractContextManager[object]) -> None:
         self._client = client
@@ -103,7 +103,7 @@ class ServerCollection(PointCollection):
         self._guard = guard
 
     def ensure(self, vectors: VectorSchema, indexes: Indexes) -> None:
-        """Create the collection and its payload indexes as far as they are missing; others may do so meanwhile."""
+        """Create the collection and its payload indexes if missing; safe with concurrent processes."""
         with self._asking():
             if not self._client.collection_exists(self._name):
                 self._create(vectors)
@@ -113,7 +113,7 @@ class ServerCollection(PointCollection):
 
     @override
     def upsert(self, points: Sequence[Point]) -> None:
-        """Write these points, a bounded batch at a time."""
+        """Write these points in bounded batches."""
         for batch in batches(points):
             with self._asking():
                 structs = [struct(point) for point in batch]
@@ -187,7 +187,7 @@ class ServerCollection(PointCollection):
 
     @override
     def close(self) -> None:
-        """Close the client, which both collections share."""
+        """Close the client, which all collections share."""
         with self._asking():
             self._client.close()
 
@@ -204,7 +204,7 @@ class ServerCollection(PointCollection):
                 },
             )
         except UnexpectedResponse:
-            if not self._client.collection_exists(self._name):  # another process may have been faster
+            if not self._client.collection_exists(self._name):  # another process may have created it
                 raise
 
     def _asking(self) -> AbstractContextManager[None]:
@@ -227,13 +227,13 @@ def _asking(guard: AbstractContextManager[object], collection: str) -> Generator
 
 
 def _assert_done(result: models.UpdateResult) -> None:
-    """Raise IndexUnavailable where a write was only noted: what is read next, as sums, would lack it for good."""
+    """Raise IndexUnavailable if Qdrant has only acknowledged a write: sums read next would miss it."""
     if result.status is not models.UpdateStatus.COMPLETED:
         raise IndexUnavailable(f"Qdrant has not carried out a write in time: {result.status}")
 
 
 def batches(points: Sequence[Point]) -> Iterator[list[Point]]:
-    """Split points into requests of bounded count and size, in order; a point larger than that goes alone."""
+    """Yield batches of bounded count and size, in order; a larger point has its own batch."""
     batch: list[Point] = []
     characters = 0
     for point in points:

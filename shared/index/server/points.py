@@ -1,4 +1,4 @@
-"""Points and conditions as Qdrant's client has them."""
+"""Points and conditions as models of Qdrant's client."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from shared.index.points import AnyOf, GreaterThan, HasIdOrAny, IsEmpty, NoneOf,
 
 
 def struct(point: Point) -> models.PointStruct:
-    """Return the point as it is sent."""
+    """Return the client's model of a point."""
     vectors: dict[str, models.Vector] = {name: struct_vector(vector) for name, vector in point.vectors.items()}
     return models.PointStruct(id=point.id, vector=vectors, payload=point.payload)
 
 
 def point_from(stored: models.ScoredPoint) -> Point:
-    """Return the point that was found, with its vectors."""
+    """Return a found point with its vectors."""
     vectors = cast("dict[str, models.SparseVector | list[float]]", stored.vector)
     return Point(str(stored.id), stored.payload or {}, {name: _vector(vector) for name, vector in vectors.items()})
 
@@ -30,7 +30,7 @@ def _vector(stored: models.SparseVector | list[float]) -> Vector:
 
 
 def struct_vector(vector: Vector) -> models.SparseVector | list[float]:
-    """Return the vector as it is sent."""
+    """Return the client's model of a vector."""
     if isinstance(vector, SparseVector):
         return models.SparseVector(indices=list(vector.indices), values=list(vector.values))
     dense: list[float] = vector.tolist()
@@ -38,7 +38,7 @@ def struct_vector(vector: Vector) -> models.SparseVector | list[float]:
 
 
 def filter_of(where: PointFilter) -> models.Filter:
-    """Return the conditions, all of which a point has to meet."""
+    """Return the client's model of a filter."""
     return models.Filter(
         must=[_condition(condition) for condition in where if not isinstance(condition, NoneOf | HasIdOrAny)],
         must_not=[_condition(condition) for condition in where if isinstance(condition, NoneOf)],

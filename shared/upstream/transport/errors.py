@@ -1,4 +1,4 @@
-"""What went wrong with one server, told in the errors that the rest of Toolscale knows."""
+"""Foreign errors of a session with a server, translated into errors of `shared.errors`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FOREIGN_ERRORS = (
     RuntimeError,
     ServerError,
 )
-"""What an attempt to list a server's tools may end in; the SDK raises some of the built-in ones bare."""
+"""Possible errors of an attempt to list a server's tools; the SDK raises some built-in exceptions."""
 
 _NOT_MCP = (INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, UNSUPPORTED_PROTOCOL_VERSION)
 _CREDENTIALS_WANTED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
@@ -54,9 +54,9 @@ _SDK_STAND_IN = "Server returned an error response"
 
 
 def to_server_error(state: SessionState, error: Exception) -> ServerError | None:
-    """Return our error for what came out of the SDK, None when it is no error of the server's.
+    """Return our error for an exception of the SDK, None if the server did not cause it.
 
-    A verdict of the transport's counts first, then the most telling of the errors in a group.
+    The transport's error has precedence; in a group, errors other than ServerUnreachable are preferred.
     """
     if state.error:
         return state.error
@@ -65,7 +65,7 @@ def to_server_error(state: SessionState, error: Exception) -> ServerError | None
 
 
 def timeout_error(state: SessionState, timeout_s: float) -> ServerError:
-    """Return our error for an attempt that had to be ended."""
+    """Return our error for an attempt that exceeded its time."""
     if state.error:
         return state.error
     if state.protocol_violation:
@@ -74,7 +74,7 @@ def timeout_error(state: SessionState, timeout_s: float) -> ServerError:
 
 
 def status_error(state: SessionState, status: int, words: str = "") -> ServerError:
-    """Return our error for an HTTP status of 400 and above, and the words that came with it."""
+    """Return our error for an HTTP status of 400 or above, with the server's message."""
     reason = f"HTTP {status}: {words}" if words else f"HTTP {status}"
     if status in _CREDENTIALS_WANTED:
         return ServerAuthRequired(state.server_id, f"{reason}; credentials are missing, wrong, or not enough")
@@ -89,12 +89,12 @@ def message_too_large(state: SessionState, limit_bytes: int) -> ListingTooLarge:
 
 
 def message_too_dense(state: SessionState) -> ListingTooLarge:
-    """Return our error for a message of more values than we parse."""
+    """Return our error for a message with too many JSON values."""
     return ListingTooLarge(state.server_id, f"one message holds more than {MAX_MESSAGE_NODES} values")
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yield the single errors in a group of groups."""
+    """Yield the errors of nested exception groups."""
     if isinstance(error, BaseExceptionGroup):
         for inner in cast("BaseExceptionGroup[BaseException]", error).exceptions:
             yield from leaves(inner)
@@ -116,14 +116,16 @@ def _leaf_error(state: SessionState, error: BaseException) -> ServerError | None
             return ProtocolViolation(state.server_id, f"answers with an invalid result: {first_problem(error)}")
         case anyio.BrokenResourceError() | anyio.ClosedResourceError():
             return ServerUnreachable(state.server_id, "the connection broke")
-        case RuntimeError() | ValueError():  # the SDK's way to say: no common version, a stream without an endpoint
+        case (
+            RuntimeError() | ValueError()
+        ):  # the SDK raises these for no common version and for a stream without an endpoint
             return ProtocolViolation(state.server_id, state.quote(str(error)))
         case _:
             return None
 
 
 def to_answer_error(state: SessionState, error: MCPError, http_status: int | None) -> ServerError:
-    """Return our error for what the SDK says that a request ended in, and the HTTP status that came with it."""
+    """Return our error for the SDK's error of a request, and its HTTP status."""
     server_id = state.server_id
     words = f"{state.quote(error.message)} ({error.code}){_stderr_tail(state)}"
     if http_status:

@@ -1,4 +1,4 @@
-"""A server behind a URL: connected to checked addresses only, its bodies capped before they are parsed."""
+"""A server behind a URL, with checked addresses and a limit on the size of bodies."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def http_transport(
 ) -> AbstractAsyncContextManager[Streams]:
     """Return the SDK's transport for this target, over a guarded HTTP client.
 
-    A body, or an event of an event stream, may have `max_message_bytes`; an event of the older sse transport
-    at most the SDK's own fixed 1 MiB. The whole is bounded by the caller's deadline, not here.
+    `max_message_bytes` limits a body, or an event of an event stream. The SDK limits an event of the older sse
+    transport to 1 MiB. The caller's deadline limits the session.
     """
     timeout = httpx2.Timeout(timeout_s, connect=min(_CONNECT_S, timeout_s / 2))
     if target.transport == "streamable-http":
@@ -72,16 +72,16 @@ async def _streamable(target: HttpTarget, client: httpx2.AsyncClient, max_event_
 
 
 class GuardedHttpTransport(httpx2.AsyncBaseTransport):
-    """An HTTP transport that keeps to the target's origin and addresses, and judges every response.
+    """An HTTP transport that connects only to the target's origin and addresses, and checks every response.
 
-    Redirects and compressed bodies are refused, whatever they lead to or hold.
+    It rejects redirects and compressed bodies.
     """
 
     def __init__(self, target: HttpTarget, max_bytes: int, state: SessionState) -> None:
         self._inner = httpx2.AsyncHTTPTransport(verify=_tls(), trust_env=False)
         self._origin = _origin(httpx2.URL(target.url))
         self._addresses: tuple[str | None, ...] = target.addresses or (None,)
-        self._every_answer_counts = target.transport == "sse"  # the SDK's sse client goes on waiting after an error
+        self._every_answer_counts = target.transport == "sse"  # the SDK's sse client continues to wait after an error
         self._max_bytes = max_bytes
         self._state = state
 
@@ -89,7 +89,7 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         """Send the request to one of the target's addresses.
 
         Raises:
-            ServerError: the request would leave the origin, or the response is one that is refused.
+            ServerError: the request has another origin, or the response is rejected.
             httpx2.HTTPError: the exchange failed.
         """
         if _origin(request.url) != self._origin:
@@ -112,7 +112,7 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         await self._inner.aclose()
 
     async def _send_aside(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a notification, which is given up where the server does not take it: the SDK sends nothing meanwhile."""
+        """Send a notification with a short timeout, since the SDK sends nothing until it returns."""
         with anyio.move_on_after(_NOTIFICATION_S):
             return await self._send(request)
         return httpx2.Response(HTTPStatus.ACCEPTED, stream=httpx2.ByteStream(b""))
@@ -141,7 +141,7 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         pinned = httpx2.Request(
             request.method,
             request.url.copy_with(host=address),
-            headers=request.headers,  # the Host header among them keeps the name
+            headers=request.headers,  # the Host header keeps the name
             stream=request.stream,
             extensions={**request.extensions, "sni_hostname": request.url.host},
         )
@@ -174,7 +174,7 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
 
 
 class _CappedBody(httpx2.AsyncByteStream):
-    """A body that is refused once it, or one event of an event stream, exceeds the cap."""
+    """A body that fails once it, or one event of an event stream, exceeds the limit."""
 
     def __init__(
         self, body: httpx2.AsyncByteStream, max_bytes: int, state: SessionState, *, is_event_stream: bool
@@ -200,7 +200,7 @@ class _CappedBody(httpx2.AsyncByteStream):
 
 
 class _OwnStream(httpx2.AsyncByteStream):
-    """The body that carries the server's own messages: what ends it, ends them."""
+    """The body with the stream of server messages; it reports its end to the session."""
 
     def __init__(self, body: httpx2.AsyncByteStream, state: SessionState) -> None:
         self._body = body
@@ -218,7 +218,7 @@ class _OwnStream(httpx2.AsyncByteStream):
 
 
 class BodyMeter:
-    """Counts the bytes of a body, and the values that they will be once parsed."""
+    """Counts the bytes and the JSON values of a body."""
 
     def __init__(self) -> None:
         self._values = NodeMeter()
@@ -226,18 +226,18 @@ class BodyMeter:
 
     @property
     def nodes(self) -> int:
-        """Return how many values there are so far."""
+        """Return the number of values so far."""
         return self._values.nodes
 
     def add(self, chunk: bytes) -> int:
-        """Return the bytes so far."""
+        """Return the total bytes, including this chunk."""
         self._values.add(chunk)
         self._size_bytes += len(chunk)
         return self._size_bytes
 
 
 class EventMeter:
-    """Counts the bytes of the event that is under way in an event stream, and in `nodes` its values or the last's."""
+    """Counts the bytes of the current event of an event stream, and in `nodes` its values or the last event's."""
 
     _ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
 
@@ -257,7 +257,7 @@ class EventMeter:
         return self._size_bytes
 
     def _count(self, continued: bytes, begun: bytes | None) -> None:
-        """Count the values of what ends or continues an event, and of what begins the next one."""
+        """Count the values of the current event's part and of the next event's part."""
         self._values.add(continued)
         self.nodes = self._values.nodes
         if begun is not None:
@@ -267,14 +267,14 @@ class EventMeter:
 
 
 def _awaits_an_answer(request: httpx2.Request) -> bool:
-    """Return whether this is anything but a JSON-RPC notification; they are small, and name no id of their own."""
+    """Return whether the request is not a JSON-RPC notification; notifications are small and have no id."""
     if request.method != "POST" or len(request.content) > _NOTIFICATION_BYTES:
         return True
     return "id" in json.loads(request.content)
 
 
 def _in_utf8(headers: httpx2.Headers) -> httpx2.Headers:
-    """Return the headers without a charset: JSON and event streams are UTF-8, and nothing else was measured."""
+    """Return the headers without a charset, since JSON and event streams are UTF-8, as the meters assume."""
     plain = httpx2.Headers(headers)
     if "content-type" in plain:
         plain["content-type"] = plain["content-type"].partition(";")[0]
@@ -287,5 +287,5 @@ def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """Return the one TLS context of the process; reading the certificates takes long enough to notice."""
+    """Return the TLS context of the process, cached since reading the certificates is slow."""
     return httpx2.create_ssl_context()

@@ -1,6 +1,6 @@
-"""How much a JSON text will become, told before it is parsed.
+"""The number of values in a JSON text, counted before parsing.
 
-Parsed, a text of nested containers takes a hundred times its bytes, so that a cap on bytes alone bounds no memory.
+Nested containers need a hundred times their bytes when parsed, so a limit on bytes does not bound the memory.
 """
 
 from __future__ import annotations
@@ -8,44 +8,44 @@ from __future__ import annotations
 import re
 
 MAX_MESSAGE_NODES = 150_000
-"""Real tools have a node for every 23 to 38 bytes, so this is 3.5 MB of them or more. Parsed: at most 60 MiB.
+"""At least 3.5 MB of real tools, which have a node per 23 to 38 bytes. Parsed: at most 60 MiB.
 
-Nothing else runs in the process while a message is parsed, and lists and objects take the longest.
+A message blocks the process while it is parsed; lists and objects take the longest.
 """
 
 MAX_TOOL_NODES = 20_000
 
-# Possessive, and content with a string that does not end: hostile text is walked over once as well. JSON has no line
-# end within a string, so none hides what follows it, such as the next line of an event stream.
+# Possessive, and an unterminated string matches too, so hostile text needs linear time. A JSON string contains no line
+# end, so an unterminated string ends with its line, for example in an event stream.
 _STRING = re.compile(rb'"[^"\\\r\n]*+(?:\\[^\r\n][^"\\\r\n]*+)*+"?')
 
 
 def count_nodes(text: bytes) -> int:
-    """Return a bound of the values in a JSON text: each but the first follows `[`, `{` or `,` outside strings.
+    """Return an upper bound of the values in a JSON text: each but the first follows `[`, `{` or `,` outside strings.
 
-    Counted without parsing; of a text that is no JSON, no more values can be parsed before that shows.
+    The bound also holds for the values that a parser creates before it rejects invalid JSON.
     """
     return _marks(_STRING.sub(b"", text))
 
 
 def holds_more_values(text: bytes, limit: int) -> bool:
-    """Return whether a JSON text holds more values than this.
+    """Return whether a JSON text contains more values than `limit`.
 
-    Looks at the strings only where all commas and brackets together are too many: ten times slower, and still far
-    faster than parsing.
+    Strings are removed only if commas and brackets exceed the limit. That is ten times slower,
+    and still far faster than parsing.
     """
     return _marks(text) > limit and count_nodes(text) > limit
 
 
 class NodeMeter:
-    """Counts, in `nodes`, the values of a JSON text that comes in pieces."""
+    """Counts in `nodes` the values of a JSON text received in pieces."""
 
     def __init__(self) -> None:
         self.nodes = 0
         self._begun = b""
 
     def add(self, piece: bytes) -> None:
-        """Count what comes next, whatever it was cut in two by."""
+        """Count the values of the next piece; a piece may end anywhere."""
         text = self._begun + piece
         self.nodes += count_nodes(text)
         self._begun = _begun_string(text)
@@ -56,7 +56,7 @@ def _marks(text: bytes) -> int:
 
 
 def _begun_string(text: bytes) -> bytes:
-    """Return how a string begins that goes on after this text: a quote, and the backslash of an escape."""
+    """Return the open string at the end of the text: nothing, or a quote with the backslash of an open escape."""
     line = text[1 + max(text.rfind(b"\n"), text.rfind(b"\r")) :]
     plain = line.replace(rb"\\", b"").replace(rb"\"", b"")
     if plain.count(b'"') % 2 == 0:

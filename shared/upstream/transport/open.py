@@ -1,4 +1,4 @@
-"""The way to one server, whichever transport it speaks."""
+"""The transport to one server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def open_transport(
     target: Target, max_message_bytes: int, timeout_s: float, state: SessionState
 ) -> AbstractAsyncContextManager[Streams]:
-    """Return the guarded transport for this target; `timeout_s` bounds single reads, the caller bounds the whole."""
+    """Return the guarded transport for this target; `timeout_s` limits single reads only."""
     if isinstance(target, HttpTarget):
         return http_transport(target, max_message_bytes, timeout_s, state)
     return stdio_transport(target, max_message_bytes, state)

@@ -1,4 +1,4 @@
-"""What the transports see of a server and the SDK's errors do not tell."""
+"""Observations of a transport that the SDK's errors do not contain."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from shared.errors import ServerError
 
 SMALL_BYTES = 256 << 10
 SMALL_NODES = 10_000
-"""A message up to these is small: it has room for hundreds of real tools, and takes at most 2 MiB once parsed."""
+"""Limits of a small message: it has room for hundreds of real tools and needs at most 2 MiB when parsed."""
 
 _QUOTED_CHARACTERS = 300
 _POLL_S = 0.05
-_CREDIT_S = 5.0  # so that the deadline does not come while we wait; what was not used is taken back
+_CREDIT_S = 5.0  # extends the deadline during a wait; the unused part is subtracted afterwards
 
 
 @dataclass(slots=True)
 class HttpExchange:
-    """What became of one request over HTTP, among others of the same session.
+    """The state of one HTTP request of a session.
 
-    `sent` is true once a server was connected to for it, and may have acted upon it.
-    `http_status` is that of the answer when it was an error.
+    `sent` is true once it may have reached the server.
+    `http_status` is the status of an error response.
     """
 
     sent: bool = False
@@ -32,7 +32,7 @@ class HttpExchange:
 
 
 current_exchange: ContextVar[HttpExchange | None] = ContextVar("current_exchange", default=None)
-"""The exchange that what is sent now belongs to; the SDK sends a request in the context of who made it."""
+"""The exchange of the current context; the SDK sends a request in the context of its caller."""
 
 
 def _always() -> bool:
@@ -41,12 +41,11 @@ def _always() -> bool:
 
 @dataclass(slots=True)
 class SessionState:
-    """Notes on one session with one server, for the error that it may end in.
+    """Observations of one session, used for its error.
 
-    `scope` encloses the whole session.
-    `http_status` is that of the last request when it was an error.
-    `oddity` is what came instead of an answer since the last proper one. `stderr` is the end of what a child wrote.
-    `may_hold_much` says whether this attempt may hold a large message now.
+    `scope` encloses the whole session. `http_status` is the status of the last request if it was an error.
+    `protocol_violation` describes invalid output since the last valid message.
+    `stderr` is the end of the child's stderr. `may_hold_large` returns whether this session has a slot.
     """
 
     server_id: str
@@ -60,9 +59,9 @@ class SessionState:
     may_hold_large: Callable[[], bool] = field(default=_always, repr=False)
 
     async def wait_for_slot(self, size_bytes: int, nodes: int) -> None:
-        """Wait, before more of a large message is held or it is parsed, until it may be; small ones may at once.
+        """Wait for a slot before a large message is read further or parsed; return at once for a small message.
 
-        The server's time does not run meanwhile.
+        The session's deadline is extended by the wait.
         """
         if size_bytes <= SMALL_BYTES and nodes <= SMALL_NODES:
             return
@@ -73,25 +72,25 @@ class SessionState:
             self.scope.deadline += anyio.current_time() - began - _CREDIT_S
 
     async def received(self, size_bytes: int) -> None:
-        """Be told how many bytes came; to wait here is to hold up their sender."""
+        """Handle received bytes; an implementation that waits slows the sender down."""
 
     def stream_answered(self, status: int) -> None:
-        """Be told the HTTP status of a request for the stream of the server's own messages."""
+        """Handle the HTTP status of a request for the stream of server messages."""
 
     def stream_ended(self) -> None:
-        """Be told that no message of the server's own can come any more."""
+        """Handle the end of the stream of server messages."""
 
     def fail(self, error: ServerError) -> ServerError:
-        """Settle the session: end all that is under way, and let the first error given here be its outcome.
+        """Cancel the session, and keep the first error given here as its result.
 
-        Raising alone would not do: the SDK's tasks log some errors and go on waiting.
+        An exception is not enough: the SDK's tasks log some errors and continue to wait.
         """
         self.error = self.error or error
         self.scope.cancel()
         return error
 
     def quote(self, text: str | bytes, characters: int = _QUOTED_CHARACTERS) -> str:
-        """Return a server's words fit for a message: one printable line, cut, without the credentials it was given."""
+        """Return a server's text for a message: one printable line, shortened, with credentials replaced."""
         plain = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
         for secret in self.secrets:
             plain = plain.replace(secret, "***")

@@ -1,7 +1,7 @@
-"""A server as a child process, its lines capped before they are parsed.
+"""A server as a child process, with a limit on the length of a line.
 
-The SDK's own stdio transport holds a line of any length, at quadratic cost. This one does the same work with a
-bound, keeps the end of the child's stderr for error messages, and ends the whole process group in any case.
+The SDK's stdio transport accepts lines of any length, at quadratic cost. This transport has a limit.
+It also keeps the end of the child's stderr for error messages, and always kills the whole process group.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shared.upstream.transport.session_state import SessionState
 
 STDERR_KEPT_BYTES = 2048
 PROBE_PATIENCE_S = 3.0
-"""Seconds after which a child that says nothing is taken for one that predates `server/discover`."""
+"""Seconds after which a silent child counts as older than `server/discover`."""
 
 _EXIT_GRACE_S = 1.0
 _TERMINATE_GRACE_S = 0.5
@@ -47,7 +47,7 @@ async def stdio_transport(target: StdioTarget, max_line_bytes: int, state: Sessi
         [target.command, *target.args],
         env=get_default_environment() | dict(target.env),
         cwd=target.cwd,
-        start_new_session=True,  # its pid names the group that is killed
+        start_new_session=True,  # its pid is the id of the process group to kill
     )
     child = _Child(process, max_line_bytes, state)
     async with anyio.create_task_group() as tasks:
@@ -62,7 +62,7 @@ async def stdio_transport(target: StdioTarget, max_line_bytes: int, state: Sessi
 
 
 class _Child:
-    """A running child and the tasks that carry its messages."""
+    """A running child and the tasks that transfer its messages."""
 
     def __init__(self, process: Process, max_line_bytes: int, state: SessionState) -> None:
         self.incoming = anyio.create_memory_object_stream[Incoming](0)
@@ -75,7 +75,7 @@ class _Child:
         self._stdout_ended, self._stderr_ended = anyio.Event(), anyio.Event()
 
     async def read_stdout(self) -> None:
-        """Hand every line on as a message, until the child or the session ends."""
+        """Deliver every line as a message until the child or the session ends."""
         try:
             async with self.incoming[0]:
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -85,7 +85,7 @@ class _Child:
                             await self._deliver(line)
         finally:
             self._state.stream_ended()
-            # a child blocked on a full pipe would not see its stdin close, and an unread pipe is never given back
+            # a child that blocks on a full pipe does not notice that stdin closed, and an unread pipe is never freed
             with anyio.CancelScope(shield=True):
                 while await _read(self._process.stdout):
                     pass
@@ -108,20 +108,20 @@ class _Child:
         try:
             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValueError:
-            # many servers print a banner; only when nothing better follows is it the reason
+            # many servers print a banner, so this is the error only if no valid message follows
             self._state.protocol_violation = f"wrote what is not a JSON-RPC message: {self._state.quote(line[:1000])}"
             return
         await self.incoming[0].send(SessionMessage(message))
 
     async def read_stderr(self) -> None:
         """Keep the end of what the child writes to stderr."""
-        with anyio.CancelScope(shield=True):  # ends with the child
+        with anyio.CancelScope(shield=True):  # the pipe ends with the child
             while chunk := await _read(self._process.stderr):
                 self._state.stderr = (self._state.stderr + chunk)[-STDERR_KEPT_BYTES:]
         self._stderr_ended.set()
 
     async def write_stdin(self) -> None:
-        """Write every message of the session, until either side ends."""
+        """Write every message of the session until the child or the session ends."""
         stdin = self._process.stdin
         assert stdin is not None
         async with self.outgoing[1] as messages:
@@ -137,9 +137,9 @@ class _Child:
             self._probe_sent.set()
 
     async def give_up_probe(self) -> None:
-        """Answer the first version probe in the child's place when it says nothing; the SDK would wait 10 s.
+        """Answer the first version probe for a silent child; the SDK would wait 10 s.
 
-        A child that was only slow says so in its answer to what follows, and the SDK probes again.
+        If the child was only slow, it rejects the next request, and the SDK probes again.
         """
         await self._probe_sent.wait()
         await anyio.sleep(PROBE_PATIENCE_S)
@@ -151,7 +151,7 @@ class _Child:
                 )
 
     async def stop(self) -> None:
-        """End the child: by closing its stdin if there is time, then by signals to its whole group."""
+        """End the child: close its stdin if there is time, then signal its whole process group."""
         self.incoming[1].close()
         await _close(self._process.stdin)
         await self._exit_within(0.0 if self._state.scope.cancel_called else _EXIT_GRACE_S)
@@ -162,12 +162,12 @@ class _Child:
             await self._stderr_ended.wait()
         self._state.exit_code = self._process.returncode
         for pipe in (self._process.stdout, self._process.stderr):
-            await _close(pipe)  # a process that left the group may hold its other end
+            await _close(pipe)  # a process outside the group may hold the other end
 
     async def _exit_within(self, seconds: float) -> None:
         # Process.wait() would also wait for pipes that a grandchild may hold
         with anyio.move_on_after(seconds):
-            while self._process.returncode is None:  # noqa: ASYNC110  # nothing else tells
+            while self._process.returncode is None:  # noqa: ASYNC110  # there is no event to wait for
                 await anyio.sleep(_POLL_S)
 
 
@@ -208,7 +208,7 @@ class LineSplitter:
 
 
 async def _read(pipe: ByteReceiveStream | None) -> bytes:
-    """Return the next bytes of a pipe, none at its end, whichever way it ends."""
+    """Return the next bytes of a pipe, empty at its end or after an error."""
     assert pipe is not None
     with suppress(anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
         return await pipe.receive()

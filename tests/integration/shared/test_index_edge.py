@@ -1,4 +1,4 @@
-"""What only the embedded engine has to prove: its directory outlives its process, and has one owner."""
+"""The embedded engine's directory outlives its process and has one owner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each alert fires in the situation that it names, and no other does; Prometheus itself says so."""
+"""Each alert fires in its situation only, checked with promtool."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALERTS = {
     for rule in group["rules"]
 }
 
-# What is read every 15 s, in Prometheus's notation: `0+3x120` begins at 0 and grows by 3, 120 times; half an hour.
+# Samples every 15 s in Prometheus's notation: `0+3x120` begins at 0 and grows by 3, 120 times, in half an hour.
 Series = dict[str, str]
 WORKER, QUERY, EVENTS_API = 'instance="worker:9464"', 'instance="query:8765"', 'instance="events-api:8766"'
 BEAT, WATCHER = 'instance="beat:9464"', 'instance="watch-docker:9464",source="docker"'
@@ -54,7 +54,7 @@ WELL: Series = {
     SEARCHES % "+Inf": "0+100x120",
 }
 
-# What is otherwise in each situation, from the tenth minute on where it was well before.
+# The differing series of each situation, from the tenth minute if the series was normal before.
 TROUBLE: dict[str, Series] = {
     "ToolscaleNoWorker": {f'up{{job="toolscale-worker",{WORKER}}}': "1x40 0x80"},
     "ToolscaleNoQueryService": {f'up{{job="toolscale-query",{QUERY}}}': "1x40 _x80"},

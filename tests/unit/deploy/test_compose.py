@@ -207,7 +207,7 @@ def test_every_variable_that_compose_fills_in_is_known_and_none_is_required() ->
     filled_in = re.findall(r"(?<!\$)\$\{(\w+)(\S*?)\}", text)
 
     assert {name for name, _ in filled_in} <= known_settings() | FOREIGN
-    # a required one would make the whole file unusable for those who do not need it
+    # a required variable would make the file unusable for users without this service
     assert all(rule.startswith((":-", ":+")) for _, rule in filled_in)
 
 
@@ -264,7 +264,7 @@ def test_secrets_are_given_to_the_services_that_use_them_alone() -> None:
         "flower": {"FLOWER_BASIC_AUTH"},
     }
     for name in knows_credentials:
-        # what the file says is overruled; the query service alone takes the key of cursors from there
+        # the variable overrides the file; only the query service reads the key of cursors from the file
         left = FOR_ONE - SERVICES[name]["environment"].keys()
         assert left == ({"TOOLSCALE_CURSOR_KEY"} if name == "query" else set())
 
@@ -284,7 +284,7 @@ def test_the_query_service_reads_callers_from_a_directory_and_asks_for_tokens_wh
     settings = SERVICES["query"]["environment"].keys()
 
     assert read_tokens(callers / "tokens.toml") == {}
-    # as `.env` says it: nothing is put in its place
+    # the value of `.env`, without a default
     assert settings.isdisjoint({"TOOLSCALE_TOKENS_FILE", "TOOLSCALE_JWT_JWKS"})
     assert {"path": ".env", "required": False} in SERVICES["query"]["env_file"]
 
@@ -326,7 +326,7 @@ def test_a_health_check_passes_on_200_alone(name: str, status: int, healthy: boo
         ]
         command = [sys.executable if word == "python" else word for word in command]
 
-        # Docker gives containers the proxy that it is configured with, which knows nothing of their ports
+        # Docker passes its configured proxy to containers, and the proxy cannot reach their ports
         proxies = os.environ | {"HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
         checked = subprocess.run(command, env=proxies, capture_output=True, timeout=60, check=False)
 
@@ -422,7 +422,7 @@ def known_settings() -> set[str]:
 
 @contextmanager
 def running_redis(command: list[str], directory: Path) -> Generator[Redis]:
-    """Start Redis by this command in `directory`, on a socket of its own, and stop it at the end."""
+    """Start Redis by this command in `directory`, on a new socket, and stop it at the end."""
     socket = directory / "redis.sock"
     arguments = [*command, "--port", "0", "--unixsocket", str(socket), "--dir", str(directory)]
     with subprocess.Popen(arguments, stdout=subprocess.DEVNULL) as process:

@@ -1,4 +1,4 @@
-"""What Prometheus and Grafana are given: every metric and label they ask for exists, every expression is PromQL."""
+"""Every metric and label in rules and dashboards exists, and every expression is valid PromQL."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_an_expression_asks_for_metrics_labels_and_values_that_exist(expression:
 def test_every_metric_is_shown_by_the_dashboard() -> None:
     shown = {metric.name for target in _targets() for metric, _, _ in selected(target["expr"])}
 
-    # the age of the process's own last look says little beside that of the catalogue
+    # the age of the process's last reconciliation adds little to the catalogue's age
     assert {metric.name for metric in DECLARED} - shown == {"toolscale_last_reconcile_seconds", *_COUNTED_ELSEWHERE}
 
 

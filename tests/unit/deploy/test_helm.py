@@ -334,7 +334,7 @@ def test_who_reads_metrics_is_let_in_where_askers_are_named() -> None:
         for name in ("query", "events-api", "worker-default")
     }
 
-    # nobody is named for the door, so all may knock
+    # no peers are given for the events API, so all peers have access
     assert names == {"query": {"ingress-nginx", "monitoring"}, "events-api": set(), "worker-default": {"monitoring"}}
 
 

@@ -1,4 +1,4 @@
-"""What a Qdrant server may answer at bad moments, from one that is scripted to."""
+"""Errors of a scripted Qdrant server."""
 
 from __future__ import annotations
 

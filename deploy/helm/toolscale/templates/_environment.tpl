@@ -21,7 +21,7 @@
 {{- end }}
 {{- end -}}
 
-{{/* Prometheus shows no token. */}}
+{{/* Prometheus sends no token. */}}
 {{- define "toolscale.metricsEnv" -}}
 {{- if or .Values.monitoring.metricsPublic .Values.monitoring.podMonitor }}
 - name: TOOLSCALE_METRICS_PUBLIC
@@ -29,7 +29,7 @@
 {{- end }}
 {{- end -}}
 
-{{/* The settings of all, and over them those of a component. */}}
+{{/* The settings of all components, overridden by those of a component. */}}
 {{- define "toolscale.settingsEnv" -}}
 {{- range $name, $value := merge (dict) (.own | default dict) .root.Values.settings }}
 - name: {{ $name }}
@@ -37,7 +37,7 @@
 {{- end }}
 {{- end -}}
 
-{{/* Metrics and readiness, for the kubelet and for whom `networkPolicy.metricsFrom` lets in. */}}
+{{/* Metrics and readiness, for the kubelet and the peers of `networkPolicy.metricsFrom`. */}}
 {{- define "toolscale.metricsPortEnv" -}}
 - name: TOOLSCALE_METRICS_HOST
   value: 0.0.0.0
@@ -50,7 +50,7 @@
   containerPort: 9464
 {{- end -}}
 
-{{/* How servers are reached, by who lists them, who listens to them and who calls them. */}}
+{{/* Settings of connections to servers. */}}
 {{- define "toolscale.serversEnv" -}}
 - name: TOOLSCALE_ALLOWED_HOSTS
   value: {{ .Values.allowedHosts | quote }}
@@ -64,7 +64,7 @@
 {{- end }}
 {{- end -}}
 
-{{/* Whole directories, since a file that is mounted by itself is not renewed when its Secret is. */}}
+{{/* Directories, since Kubernetes does not update a file mounted by subPath. */}}
 {{- define "toolscale.serversMounts" -}}
 {{- if or .Values.config.existingConfigMap .Values.config.existingSecret }}
 - name: config

@@ -8,7 +8,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* What no upgrade may change: a Deployment's selector is for ever. */}}
+{{/* No upgrade may change these labels, since a Deployment's selector is immutable. */}}
 {{- define "toolscale.selector" -}}
 app.kubernetes.io/name: {{ .root.Chart.Name }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
@@ -32,7 +32,7 @@ labels:
   {{- include "toolscale.labels" . | nindent 2 }}
 {{- end -}}
 
-{{/* Of an object that belongs to no namespace, so its name holds ours: a release's name is unique in a namespace. */}}
+{{/* The name of a cluster-wide object, with the namespace: a release's name is unique only in its namespace. */}}
 {{- define "toolscale.clusterMetadata" -}}
 name: {{ .root.Release.Namespace }}-{{ include "toolscale.fullname" .root }}-{{ .component }}
 labels:
@@ -51,7 +51,7 @@ annotations:
 {{- end }}
 {{- end -}}
 
-{{/* What all pods have; `account` names the service account of one that speaks to Kubernetes. */}}
+{{/* The specification of all pods; `account` is the service account of a pod that uses the API server. */}}
 {{- define "toolscale.pod" -}}
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets:
@@ -61,7 +61,7 @@ imagePullSecrets:
 {{- end }}
 serviceAccountName: {{ .account | default (include "toolscale.fullname" .root) }}
 automountServiceAccountToken: {{ not (empty .account) }}
-# else a Service of ours gives every pod a TOOLSCALE_EVENTS_PORT that is no port
+# else the Service gives every pod a variable TOOLSCALE_EVENTS_PORT with a URL
 enableServiceLinks: false
 securityContext:
   runAsNonRoot: true
@@ -87,7 +87,7 @@ tolerations:
 {{- end }}
 {{- end -}}
 
-{{/* What all containers have. */}}
+{{/* The specification of all containers. */}}
 {{- define "toolscale.container" -}}
 image: {{ include "toolscale.image" .root }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
@@ -110,7 +110,7 @@ resources:
 {{- end -}}
 {{- end -}}
 
-{{/* Alive restarts a pod, ready only keeps clients and roll-outs waiting: a lost store is no reason to restart. */}}
+{{/* A failed liveness probe restarts a pod; a failed readiness probe only delays clients and roll-outs. */}}
 {{- define "toolscale.httpProbes" -}}
 startupProbe:
   httpGet:

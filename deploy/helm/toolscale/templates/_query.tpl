@@ -1,33 +1,33 @@
-{{/* Ends the rendering, with what to do, where values cannot go together. */}}
+{{/* Fails with instructions if values contradict each other. */}}
 {{- define "toolscale.checkedQuery" -}}
 {{- with .Values.query -}}
 {{- if not (or .tokens.existingSecret .jwt.issuer .allowUnauthenticated) -}}
 {{- fail "query: say how callers are known: query.tokens.existingSecret, or query.jwt.issuer; or query.allowUnauthenticated=true where only trusted clients reach it" -}}
 {{- end -}}
 {{- if and .jwt.issuer (not (and .jwt.jwks .jwt.publicUrl)) -}}
-{{- fail "query.jwt: an issuer needs jwks, its keys, and publicUrl, which its tokens must have been issued for" -}}
+{{- fail "query.jwt: an issuer needs jwks, its keys, and publicUrl, the audience of its tokens" -}}
 {{- end -}}
 {{- if and (or .autoscaling.enabled (gt (int .replicas) 1)) (not .cursorKey.existingSecret) -}}
-{{- fail "query.cursorKey.existingSecret: several replicas need the same key, else a page's cursor is good at one of them alone" -}}
+{{- fail "query.cursorKey.existingSecret: several replicas need the same key, else a cursor is valid in one of them only" -}}
 {{- end -}}
 {{- if and .ingress.enabled .allowUnauthenticated -}}
-{{- fail "query.ingress: not together with allowUnauthenticated, since whoever reaches it could call any tool" -}}
+{{- fail "query.ingress: not together with allowUnauthenticated, since every client could call any tool" -}}
 {{- end -}}
 {{- if and .allowUnauthenticated (ne .service.type "ClusterIP") -}}
-{{- fail "query.service.type: ClusterIP with allowUnauthenticated, since whoever reaches it from outside could call any tool" -}}
+{{- fail "query.service.type: ClusterIP with allowUnauthenticated, since every client outside the cluster could call any tool" -}}
 {{- end -}}
 {{- if .autoscaling.enabled -}}
 {{- if gt (int .autoscaling.minReplicas) (int .autoscaling.maxReplicas) -}}
 {{- fail "query.autoscaling: minReplicas is above maxReplicas" -}}
 {{- end -}}
 {{- if not (dig "requests" "cpu" "" .resources) -}}
-{{- fail "query.resources.requests.cpu: autoscaling is by use of it" -}}
+{{- fail "query.resources.requests.cpu: autoscaling requires it" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 
-{{/* The names that clients inside and outside the cluster reach the query service by. */}}
+{{/* The host names of the query service, inside and outside the cluster. */}}
 {{- define "toolscale.queryHosts" -}}
 {{- $service := printf "%s-query" (include "toolscale.fullname" .) -}}
 {{- $hosts := list $service (printf "%s.%s" $service .Release.Namespace) (printf "%s.%s.svc" $service .Release.Namespace) -}}
