@@ -1,4 +1,4 @@
-"""What a verified JWT says of its caller."""
+"""The caller that the claims of a verified JWT describe."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COUNT = TypeAdapter(int)
 
 @dataclass(frozen=True, slots=True)
 class ClaimNames:
-    """Where an issuer writes what we need; `unrestricted_group` is the one whose members see everything."""
+    """The issuer's names for the claims; members of `unrestricted_group` see everything."""
 
     scope: str = "scope"
     groups: str = "groups"
@@ -34,7 +34,7 @@ class ClaimNames:
 
 
 def claim_names(settings: Settings) -> ClaimNames:
-    """Return the names that the settings give."""
+    """Return the claim names of the settings."""
     return ClaimNames(
         scope=settings.jwt_scope_claim,
         groups=settings.jwt_groups_claim,
@@ -45,12 +45,12 @@ def claim_names(settings: Settings) -> ClaimNames:
 
 
 def caller_of_claims(claims: Mapping[str, Any], names: ClaimNames) -> Caller:
-    """Return the caller; one whose claims say nothing of groups or permissions has none.
+    """Return the caller; missing claims of groups or permissions mean none.
 
-    Its name begins with `jwt:`, which no static token's caller can be called.
+    Its name begins with `jwt:`; no caller of a static token can have such a name.
 
     Raises:
-        AuthenticationFailed: a claim is of the wrong type; it is named, and not quoted.
+        AuthenticationFailed: a claim has the wrong type; the error names but never quotes it.
     """
     subject = _claim(claims, "sub", _STRING)
     groups = frozenset(_claim(claims, names.groups, _STRINGS) or ())
