@@ -57,7 +57,7 @@ def key_source(location: str) -> KeySource:
     if "://" not in location:
         return FileKeys(Path(location).expanduser())
     if not _is_safe(location):
-        raise ConfigInvalid("setting jwt_jwks: expected an https URL: whoever changes the keys on their way can sign")
+        raise ConfigInvalid("setting jwt_jwks: expected an https URL, since an attacker could replace the keys")
     return RemoteKeys(location)
 
 
