@@ -1,4 +1,4 @@
-"""An operator's file that may change at run time; it is parsed again only after a change."""
+"""A file that may change while we run, read again only after a change."""
 
 from __future__ import annotations
 
@@ -12,32 +12,33 @@ import structlog
 from shared.errors import ConfigInvalid
 
 T = TypeVar("T")
+FileSignature = tuple[int, int, int] | None
 
 _log = structlog.get_logger()
 
 
 class WatchedFile(Generic[T]):
-    """The parsed value of a file. Reading it is cheap, and safe from several threads.
+    """The parsed content of a file. Reads are cheap and safe from several threads.
 
-    If the file becomes invalid or is deleted, the last value stays and an error is logged.
+    If the file becomes invalid or missing, the last content stays, and the error is logged.
     """
 
     def __init__(self, path: Path, read: Callable[[Path], T]) -> None:
         """Read the file.
 
         Raises:
-            ConfigInvalid: it cannot be used.
+            ConfigInvalid: the file is invalid.
         """
         self._path, self._read, self._lock = path, read, threading.Lock()
-        self._status = _status(path)  # taken before the file is read, so the next call notices a change in between
+        self._signature = file_signature(path)  # before the file is read: a change in between causes another read
         self._value = read(path)
 
     def read(self) -> T:
-        """Return the current value: the same object as long as the file does not change."""
+        """Return the content of the file; the same object until the file changes."""
         with self._lock:
-            status = _status(self._path)
-            if status != self._status:
-                self._status = status
+            signature = file_signature(self._path)
+            if signature != self._signature:
+                self._signature = signature
                 self._read_again()
             return self._value
 
@@ -48,8 +49,8 @@ class WatchedFile(Generic[T]):
             _log.error("auth_file_not_read", path=str(self._path), reason=str(error))
 
 
-def _status(path: Path) -> tuple[int, int, int] | None:
-    """Return a value that differs after every edit; a replaced file has another inode."""
+def file_signature(path: Path) -> FileSignature:
+    """Return a value that changes with every edit, None for a missing file; a replaced file has another inode."""
     try:
         status = path.stat()
     except OSError:

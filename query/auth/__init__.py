@@ -1,1 +1,1 @@
-"""Who calls over HTTP: bearer tokens become callers, and whoever has none is told where to get one."""
+"""Authentication over HTTP: bearer tokens identify callers; a 401 names the issuer."""

@@ -1,4 +1,4 @@
-"""Whose token is this: one of the operator's file, or one that the issuer signed."""
+"""Callers by their bearer tokens: from the operator's file, or signed by the issuer."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from query.caller import Caller
     from shared.settings import Settings
 
-# Longer ones are refused unread.
+# Longer tokens are refused unread.
 MAX_TOKEN_CHARACTERS = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What the issuer issues tokens for: the URL that clients reach us by."""
+    """The OAuth resource of this service: its public URL and its issuer."""
 
     url: str
     issuer: str
@@ -28,18 +28,18 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Authentication:
-    """The ways to be known; `resource` is there where JWTs are accepted."""
+    """The accepted kinds of tokens; `resource` is set if JWTs are accepted."""
 
     static: StaticTokens | None = None
     jwts: JwtTokens | None = None
     resource: Resource | None = None
 
     async def caller(self, token: str) -> Caller:
-        """Return the caller that shows this token.
+        """Return the caller of this token.
 
         Raises:
-            AuthenticationFailed: it opens nothing.
-            KeysUnavailable: it may be good, and cannot be checked now.
+            AuthenticationFailed: the token is invalid.
+            KeysUnavailable: the token may be valid, but cannot be checked now.
         """
         if len(token) > MAX_TOKEN_CHARACTERS:
             raise AuthenticationFailed("the token is too long")
@@ -52,10 +52,10 @@ class Authentication:
 
 
 def authentication_of(settings: Settings) -> Authentication | None:
-    """Return how callers are known, None where the settings name no way.
+    """Return the authentication of these settings, None if they configure none.
 
     Raises:
-        ConfigInvalid: a file cannot be used, or what JWTs need is not all there.
+        ConfigInvalid: a file is invalid, or a setting for JWTs is missing.
     """
     static = StaticTokens(settings.tokens_file) if settings.tokens_file else None
     if settings.jwt_issuer is None:

@@ -1,4 +1,4 @@
-"""What a verified JWT says of its caller."""
+"""The caller that the claims of a verified JWT describe."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ TOOLSET, BUDGET = "toolset", "budget_tokens"
 
 
 def caller_of_claims(claims: Mapping[str, Any], admin_group: str | None = None) -> Caller:
-    """Return the caller; one whose claims say nothing of groups or permissions has none.
+    """Return the caller; missing claims of groups or permissions mean none.
 
-    Its name begins with `jwt:`, which no static token's caller can be called.
+    Its name begins with `jwt:`; no caller of a static token can have such a name.
 
     Raises:
-        AuthenticationFailed: a claim is of the wrong type; it is named, and not quoted.
+        AuthenticationFailed: a claim has the wrong type; the error names but never quotes it.
     """
     subject = _claim(claims, "sub", _STRING)
     groups = frozenset(_claim(claims, GROUPS, _STRINGS) or ())

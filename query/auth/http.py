@@ -1,4 +1,4 @@
-"""Bearer tokens over HTTP, as an OAuth 2.1 resource server takes them: 401, 403, and where to get a token."""
+"""Bearer tokens over HTTP, as an OAuth 2.1 resource server checks them: 401, 403 and resource metadata."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from query.auth.authentication import Authentication, Resource
 
 
-# Whoever may not even read the catalogue has no business here.
+# Every endpoint requires at least this permission.
 LEAST: Permission = "catalog:read"
 
 
 class CallerToken(AccessToken):
-    """What is left of a token once it was checked: whom it stands for."""
+    """A checked token: its caller, without the secret."""
 
     caller: Caller
 
@@ -45,9 +45,9 @@ class CallerToken(AccessToken):
 def guarded(
     app: ASGIApp, authentication: Authentication, failures: AuthFailureLog | None = None, needs: Permission = LEAST
 ) -> ASGIApp:
-    """Return the app behind a check: 401 without a token that opens it, 403 where it opens too little.
+    """Return the app behind a check: 401 without a valid token, 403 without the permission.
 
-    503, and no 401, where a token cannot be checked now: a client would throw a good one away.
+    503 if a token cannot be checked now: after a 401, a client would discard a valid token.
     """
     resource = authentication.resource
     metadata = build_resource_metadata_url(AnyHttpUrl(resource.url)) if resource else None
@@ -59,16 +59,16 @@ def guarded(
 
 
 def metadata_routes(resource: Resource) -> list[Route]:
-    """Return the route of the metadata (RFC 9728) by which a client finds the issuer."""
+    """Return the route of the resource metadata (RFC 9728), which names the issuer."""
     issuer = AnyHttpUrl(resource.issuer)
     return create_protected_resource_routes(AnyHttpUrl(resource.url), [issuer], sorted(USING), "Toolscale")
 
 
 def caller_of_request(context: ServerRequestContext[Any]) -> Caller:
-    """Return the caller whose token this HTTP request came with.
+    """Return the caller of this HTTP request's token.
 
     Raises:
-        MCPError: it came by a way without a check.
+        MCPError: the request was not checked.
     """
     user = context.request.scope.get("user") if isinstance(context.request, Request) else None
     if isinstance(user, AuthenticatedUser) and isinstance(user.access_token, CallerToken):
@@ -95,7 +95,7 @@ class _Bearer(AuthenticationBackend):
 
 
 def _token_of(caller: Caller) -> CallerToken:
-    """Return the caller in the form that the SDK carries it in; the secret itself goes no further."""
+    """Return the caller as a token of the SDK, without the secret."""
     return CallerToken(token="", client_id=caller.name, scopes=sorted(caller.permissions), caller=caller)
 
 
@@ -106,7 +106,7 @@ _log = structlog.get_logger()
 
 
 class AuthFailureLog:
-    """At most LINES in PER_S seconds, whoever knocks; the next line says how many were left out."""
+    """Logs at most MAX_LINES in PER_S seconds; the next line counts those left out."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
@@ -114,7 +114,7 @@ class AuthFailureLog:
         self._written = self._suppressed = 0
 
     def log(self, reason: str, client: str | None) -> None:
-        """Write that a caller at this address was refused, or count it."""
+        """Log the refusal of a caller at this address, or count it."""
         now_s = self._clock_s()
         if now_s - self._began_at_s >= PER_S:
             self._began_at_s, self._written = now_s, 0

@@ -1,4 +1,4 @@
-"""The issuer's public keys by their ids, from a JWK set at a URL or in a file; a new key is found when it is used."""
+"""The issuer's public keys by their ids, from a JWK set at a URL or in a file; an unknown id triggers a refresh."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ import httpx2
 import structlog
 from jwt import PyJWK, PyJWKSet, PyJWTError
 from pydantic import TypeAdapter, ValidationError
+from typing_extensions import override
 
 from shared.errors import ConfigInvalid, KeysUnavailable
 from shared.upstream.hosts import is_loopback
 from shared.watched_file import WatchedFile
 
-# A key that its issuer withdrew is refused after this long; one that nobody has asked for yet is looked for at most
-# this often, whatever strangers send.
+# A withdrawn key is refused after this time.
 REFRESH_AFTER_S = 300.0
+# Unknown key ids cause at most one request in this time, however many tokens strangers send.
 RETRY_AFTER_S = 15.0
-# While the issuer does not answer, keys known from before are good for this long.
+# While the issuer does not answer, its last keys stay valid for this long.
 KEEP_FOR_S = 3_600.0
 
 FETCH_WITHIN_S = 5.0
@@ -36,13 +37,13 @@ Keys = Mapping[str, PyJWK]
 
 
 class KeySource(Protocol):
-    """Where keys come from."""
+    """Looks up the issuer's keys."""
 
     async def key(self, key_id: str) -> PyJWK | None:
         """Return the signing key of this id, None when the issuer has no such key.
 
         Raises:
-            KeysUnavailable: none are known, and they cannot be fetched now.
+            KeysUnavailable: the keys cannot be fetched now, and none are cached.
         """
         ...
 
@@ -51,33 +52,33 @@ def key_source(location: str) -> KeySource:
     """Return the keys at this URL or in this file.
 
     Raises:
-        ConfigInvalid: the URL is neither https nor on this machine, or the file holds no JWK set.
+        ConfigInvalid: the URL is neither https nor on this machine, or the file contains no JWK set.
     """
     if "://" not in location:
         return FileKeys(Path(location).expanduser())
     if not _is_safe(location):
-        raise ConfigInvalid("setting jwt_jwks: expected an https URL: whoever changes the keys on their way can sign")
+        raise ConfigInvalid("setting jwt_jwks: expected an https URL, since an attacker could replace the keys")
     return RemoteKeys(location)
 
 
-class FileKeys:
-    """The keys of a file, which is followed."""
+class FileKeys(KeySource):
+    """The keys in a file, which may change."""
 
     def __init__(self, path: Path) -> None:
         """Read the file.
 
         Raises:
-            ConfigInvalid: it holds no JWK set.
+            ConfigInvalid: the file contains no JWK set.
         """
         self._file = WatchedFile(path, _read)
 
+    @override
     async def key(self, key_id: str) -> PyJWK | None:
-        """Return the signing key of this id, None when there is none."""
         return self._file.read().get(key_id)
 
 
-class RemoteKeys:
-    """The keys at a URL, fetched when first needed and again when they may have changed, once at a time."""
+class RemoteKeys(KeySource):
+    """The keys at a URL, fetched on first use and again when they may have changed; requests share a fetch."""
 
     def __init__(self, url: str, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._url, self._clock_s = url, clock_s
@@ -86,15 +87,11 @@ class RemoteKeys:
         self._tried_at_s: float | None = None
         self._fetching = anyio.Lock()
 
+    @override
     async def key(self, key_id: str) -> PyJWK | None:
-        """Return the signing key of this id, None when the issuer has no such key.
-
-        Raises:
-            KeysUnavailable: none are known, and they cannot be fetched now.
-        """
         if self._needs_refresh(key_id):
             async with self._fetching:
-                if self._needs_refresh(key_id):  # another request may have fetched them meanwhile
+                if self._needs_refresh(key_id):  # another request may have fetched them
                     await self._refresh()
         if self._fetched_at_s is None or self._clock_s() - self._fetched_at_s > KEEP_FOR_S:
             raise KeysUnavailable("the issuer's keys cannot be fetched")
@@ -117,7 +114,7 @@ class RemoteKeys:
 
 
 async def _fetch(url: str) -> bytes:
-    """Return what is at the URL: without following redirects, within limits of time and size."""
+    """Return the body at the URL, within limits of time and size; redirects are not followed."""
     limits = httpx2.Timeout(FETCH_WITHIN_S)
     with anyio.fail_after(FETCH_WITHIN_S):
         async with (
@@ -148,10 +145,10 @@ def _read(path: Path) -> Keys:
 
 
 def _parsed(document: bytes) -> Keys:
-    """Return the keys for signatures that have an id; others are left out.
+    """Return the signature keys that have an id.
 
     Raises:
-        ValueError: it is no JWK set, or none of its keys can be used.
+        ValueError: the document is no JWK set, or has no usable key.
     """
     try:
         key_set = PyJWKSet.from_dict(_OBJECT.validate_json(document))
@@ -164,6 +161,6 @@ def _parsed(document: bytes) -> Keys:
 
 
 def _is_safe(url: str) -> bool:
-    """Return whether nobody between the issuer and us can change what is there."""
+    """Return whether the connection to the issuer cannot be tampered with."""
     parts = urlsplit(url)
     return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))

@@ -1,4 +1,4 @@
-"""JSON Web Tokens of one issuer, checked as RFC 9068 asks: signature, issuer, audience, and times."""
+"""JSON Web Tokens of one issuer, checked as RFC 9068 requires: signature, issuer, audience and times."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from query.auth.jwks import KeySource
 from query.caller import Caller
 from shared.errors import AuthenticationFailed
 
-# Most issuers leave their access tokens at "JWT"; other kinds of tokens that they sign carry a type of their own.
+# Most issuers type access tokens as "JWT", and their other tokens differently.
 TYPES = frozenset({"at+jwt", "application/at+jwt", "jwt"})
 REQUIRED = ["exp", "iss", "aud", "sub"]
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a token must say: exactly this issuer, this audience among its own, and one of these algorithms."""
+    """Required claims: exactly this issuer, this audience among others, and one of these algorithms."""
 
     issuer: str
     audience: str
@@ -30,7 +30,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class JwtTokens:
-    """The callers that an issuer vouches for."""
+    """Callers from tokens that an issuer signed."""
 
     expected: Expected
     keys: KeySource
@@ -40,7 +40,7 @@ class JwtTokens:
         """Return the caller that this token was issued to.
 
         Raises:
-            AuthenticationFailed: the token is not one that the issuer made for us, or is not valid now.
+            AuthenticationFailed: the issuer did not sign this token for us, or it is not valid now.
             KeysUnavailable: the issuer's keys cannot be fetched.
         """
         try:

@@ -1,6 +1,6 @@
-"""Static bearer tokens: a TOML file of the operator's with a table for each caller, and the token's digest alone.
+"""Static bearer tokens: the operator's TOML file with a table per caller, which holds only the token's digest.
 
-A token is long and random, so that a plain SHA-256 of it cannot be searched for, as that of a password could.
+A token is long and random: a plain SHA-256 of it cannot be guessed, unlike that of a password.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from shared.errors import AuthenticationFailed, ConfigInvalid
 from shared.validation import first_problem
 from shared.watched_file import WatchedFile
 
-# Marks a token as ours, for people and for programs that search repositories for leaked ones.
+# Identifies our tokens, for readers and for scanners of leaked secrets.
 PREFIX = "toolscale_"
 
-# A bare key of TOML, so that nothing of a name has to be quoted.
+# A bare key of TOML, so that a name needs no quotes.
 NAME = r"^[A-Za-z0-9_-]{1,64}$"
 
 CallerName = Annotated[str, StringConstraints(pattern=NAME)]
@@ -34,7 +34,7 @@ Group = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 
 class TokenEntry(BaseModel):
-    """One caller's table in the file. `groups` is "*" for one that sees everything."""
+    """One caller's table in the file; with the `groups` "*", the caller sees everything."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -47,7 +47,7 @@ class TokenEntry(BaseModel):
     expires_at: AwareDatetime | None = None
 
     def caller(self, name: str) -> Caller:
-        """Return the caller that shows this token."""
+        """Return the caller of this entry."""
         groups = None if self.groups == "*" else frozenset(self.groups)
         limit = self.budget_tokens if self.enforce_budget else None
         return Caller(name, groups, self.permissions, self.toolset, self.budget_tokens, limit)
@@ -57,22 +57,22 @@ _ENTRIES = TypeAdapter(dict[CallerName, TokenEntry])
 
 
 class StaticTokens:
-    """The callers of a file, which is followed: a token taken out of it is refused with the next request."""
+    """The callers in a file, which may change: a removed token is refused with the next request."""
 
     def __init__(self, path: Path, clock_s: Callable[[], float] = time.time) -> None:
         """Read the file.
 
         Raises:
-            ConfigInvalid: it cannot be used.
+            ConfigInvalid: the file is invalid.
         """
         self._file = WatchedFile(path, read_tokens)
         self._clock_s = clock_s
 
     def caller(self, token: str) -> Caller | None:
-        """Return whose token this is, None when it is none of these.
+        """Return the caller of this token, None if the file has none.
 
         Raises:
-            AuthenticationFailed: it has expired.
+            AuthenticationFailed: the token has expired.
         """
         item = _matching(self._file.read(), digest(token))
         if item is None:
@@ -87,7 +87,7 @@ def read_tokens(path: Path) -> Mapping[str, TokenEntry]:
     """Return the entries of a token file by the callers' names.
 
     Raises:
-        ConfigInvalid: it cannot be read, is not TOML, or an entry of it cannot be used; nothing in it is quoted.
+        ConfigInvalid: the file is unreadable, is not TOML, or has an invalid entry; the error quotes nothing of it.
     """
     try:
         entries = _ENTRIES.validate_python(tomllib.loads(path.read_text(encoding="utf-8")))
@@ -95,7 +95,7 @@ def read_tokens(path: Path) -> Mapping[str, TokenEntry]:
         raise ConfigInvalid(f"{path}: cannot be read: {error.strerror}") from error
     except ValidationError as error:
         raise ConfigInvalid(f"{path}: {first_problem(error)}") from None  # the cause would quote the file
-    except ValueError:  # a TOML error quotes no more than its place, but a token may be what is misplaced
+    except ValueError:  # a TOML error quotes the text at its place, which may be a token
         raise ConfigInvalid(f"{path}: expected TOML in UTF-8") from None
     _refuse_doubles(path, entries)
     return entries
@@ -107,7 +107,7 @@ def new_token() -> str:
 
 
 def digest(token: str) -> str:
-    """Return what the file holds of a token, in hex digits."""
+    """Return the digest of a token as the file has it, in hex digits."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -124,12 +124,12 @@ def as_toml(name: str, entry: TokenEntry) -> str:
 
 
 def is_name(text: str) -> bool:
-    """Return whether a caller may be called this: 1 to 64 letters, digits, `_` and `-`."""
+    """Return whether this is a valid caller's name: 1 to 64 letters, digits, `_` and `-`."""
     return re.fullmatch(NAME, text) is not None
 
 
 def _matching(entries: Mapping[str, TokenEntry], token_digest: str) -> tuple[str, TokenEntry] | None:
-    """Compare with every entry, each in constant time, so that how long it takes tells nothing about any."""
+    """Compare with every entry in constant time, so that the duration reveals nothing about them."""
     matching = [item for item in entries.items() if hmac.compare_digest(item[1].sha256, token_digest)]
     return matching[0] if matching else None
 
@@ -142,4 +142,4 @@ def _refuse_doubles(path: Path, entries: Mapping[str, TokenEntry]) -> None:
 
 
 def _toml(value: str | list[str]) -> str:
-    return json.dumps(value)  # JSON's strings and arrays of strings are TOML's too
+    return json.dumps(value)  # JSON's strings and arrays of strings are also TOML

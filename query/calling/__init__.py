@@ -1,16 +1,15 @@
 """Calling a tool on the server that owns it.
 
-request      what a caller asked for, in any of the forms that agents use
-arguments    judged against the tool's input schema, before anything is sent
-admission    how many calls a caller may have, and how many large results may be in hand
-upstreams    the connections to servers, in an event loop of their own
-lookups      where servers are, found in threads of their own
-pool         one connection a server, kept while it is used
-connection   one MCP session, entered and left by a task of its own
-phases       how far a session is, and how much it is used
-whereabouts  whether it still leads to where its server is
-watched      its messages, watched on their way
-unclaimed    large messages of which it is not known yet which call they answer
-meta         what of a call's metadata goes on to the server
-relay        what goes back to the caller meanwhile: progress
+- `call`: the main path; which metadata goes on to the server
+- `request`: the tool and parameters that a caller sends, in any of the forms that agents use
+- `tool_lookup`: from the name in a request to a tool
+- `arguments`: validation against the tool's input schema, before anything is sent
+- `limits`: calls in flight per caller, and large results in memory
+- `upstreams`: the event loop and thread of all connections
+- `endpoints`: DNS lookups, in their own threads
+- `pool`: one connection per server, kept while it is used
+- `connection`: one MCP session with one server
+- `session_state`: the phase of a session, its calls, and its target
+- `streams`: the messages of a connection, and the slots for large ones
+- `progress`: progress notifications on their way to the caller
 """

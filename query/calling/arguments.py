@@ -1,9 +1,8 @@
-"""Arguments judged against a tool's input schema, before anything is sent.
+"""Validation of arguments against a tool's input schema, before anything is sent.
 
-The schema comes from a server and is not trusted: no reference leaves it, and the steps and the time that it may take
-are bounded. A schema that is large or broken, or costs more than that, gives no verdict, and the server judges for
-itself, as it does anyway.
-Regular expressions are left to it as well: one of them can run for years, and its dialect is not Python's.
+The schema comes from a server and is not trusted: references outside it are not followed, and steps and time are
+bounded. A schema that is large, broken or too slow gives no verdict; the server validates in any case.
+Regular expressions are not evaluated: one can run for years, and its dialect is not Python's.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ from shared.catalog import ToolDefinition
 from shared.errors import ArgumentsInvalid
 
 MAX_STEPS = 100_000
-# Of this thread's processor time; real schemas take a hundredth of it.
+# Processor time of this thread; real schemas take a hundredth of it.
 MAX_SECONDS = 0.05
-# To check a schema of as many values against its dialect takes a tenth of a second or so, once.
+# Checking a schema of this many values against its dialect takes about 0.1 s, once.
 MAX_SCHEMA_VALUES = 1_000
 MAX_DEFINITION_CHARACTERS = 64 << 10
-# Comparing all with all grows with the square of their number.
+# Comparing all pairs grows with the square of their number.
 MAX_UNIQUE_ITEMS = 1_000
 _SHOWN_CHARACTERS = 200
 
@@ -53,10 +52,10 @@ class _TooCostly(Exception):
 
 
 def check_arguments(definition: ToolDefinition, arguments: dict[str, Any]) -> None:
-    """Return when the tool's input schema allows these arguments, or gives no verdict.
+    """Return if the tool's input schema allows these arguments or gives no verdict.
 
     Raises:
-        ArgumentsInvalid: it does not; the reason never repeats a value of the caller.
+        ArgumentsInvalid: the schema forbids them; the reason never repeats a value of the caller.
     """
     validator = _validator(definition.wire) if len(definition.wire) <= MAX_DEFINITION_CHARACTERS else None
     if validator is None:
@@ -65,7 +64,7 @@ def check_arguments(definition: ToolDefinition, arguments: dict[str, Any]) -> No
     _ends_at_s.set(time.thread_time() + MAX_SECONDS)
     try:
         error = cast("ValidationError | None", best_match(validator.iter_errors(arguments)))
-        # what a keyword holds is as odd in an unchecked dialect: `required` of draft 3 is a boolean
+        # an unchecked dialect may give a keyword another type: `required` of draft 3 is a boolean
         problem = None if error is None else ArgumentsInvalid(_field(error), _reason(error))
     except _UNCHECKABLE:
         return
@@ -73,7 +72,7 @@ def check_arguments(definition: ToolDefinition, arguments: dict[str, Any]) -> No
         raise problem
 
 
-# What a hostile or broken schema ends in; the last ones come from keywords of odd types in unchecked dialects.
+# Errors of hostile or broken schemas; the last ones come from keywords of unexpected types in unchecked dialects.
 _UNCHECKABLE = (
     _TooCostly,
     SchemaError,
@@ -90,7 +89,7 @@ _UNCHECKABLE = (
 
 @lru_cache(maxsize=256)
 def _validator(wire: str) -> Validator | None:
-    """Return what judges by this schema, None where nothing can."""
+    """Return the validator of this schema, None if it gives no verdict."""
     schema = ToolDefinition.from_wire(wire).as_object().get("inputSchema", {})
     try:
         return _checked(schema) if _is_simple(schema) else None
@@ -100,16 +99,16 @@ def _validator(wire: str) -> Validator | None:
 
 def _checked(schema: Any) -> Validator:
     dialect: Any = _bounded(validator_for(schema, default=Draft202012Validator))
-    dialect.check_schema(schema, format_checker=FormatChecker(()))  # it would compile every regular expression
+    dialect.check_schema(schema, format_checker=FormatChecker(()))  # would compile every regular expression
     if isinstance(schema, dict):
-        # the library would go on with its own, unbounded dialect at a reference to the root
+        # at a reference to the root, the library would switch to its own, unbounded dialect
         schema = {key: value for key, value in cast("dict[str, Any]", schema).items() if key != "$schema"}
     nothing_is_fetched: Registry[Any] = Registry()
     return cast("Validator", dialect(schema, registry=nothing_is_fetched))
 
 
 def _is_simple(schema: Any) -> bool:
-    """Return whether a schema is small, of one dialect, and refers by JSON pointers alone: others are searched for."""
+    """Return whether a schema is small, of one dialect, and refers only by JSON pointers."""
     left, values = [(schema, 0)], 0
     while left:
         value, depth = left.pop()
@@ -135,7 +134,7 @@ def _is_plain(schema: dict[str, Any], depth: int) -> bool:
 
 @cache
 def _bounded(dialect: type[Validator]) -> type[Validator]:
-    """Return the dialect with its steps counted, and without what cannot be bounded."""
+    """Return the dialect with its steps counted, without the keywords that cannot be bounded."""
     keywords: dict[str, Keyword] = {
         **dict(dialect.VALIDATORS),
         "pattern": _no_verdict,
@@ -147,7 +146,7 @@ def _bounded(dialect: type[Validator]) -> type[Validator]:
     }
     counted = {name: _counted(keyword) for name, keyword in keywords.items()}
     bounded = cast("Any", extend(dialect, counted))  # type: ignore[no-untyped-call]  # as the library is
-    # a schema without keywords takes time for each element all the same
+    # a schema without keywords also takes time for each element
     bounded.descend, bounded.iter_errors = _counting_steps(bounded.descend), _counting_steps(bounded.iter_errors)
     return cast("type[Validator]", bounded)
 
@@ -195,7 +194,7 @@ def _unless_many(keyword: Keyword) -> Keyword:
 
 
 def _field(error: Any) -> str:
-    """Return where the offending value is, or is missing, below `parameters`."""
+    """Return the path of the offending or missing value below `parameters`."""
     path = ["parameters", *map(str, error.absolute_path)]
     if error.validator == "required":
         path += [name for name in error.validator_value if name not in error.instance][:1]

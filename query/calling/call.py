@@ -25,7 +25,7 @@ from shared.errors import ServerFailed, ServerNotRunning, ToolNotFound
 
 @dataclass(frozen=True, slots=True)
 class ResolvedTool:
-    """The tool that a request means, and where its server listens."""
+    """The tool of a request, and the endpoint of its server."""
 
     tool: IndexedTool
     endpoint: Endpoint
@@ -33,10 +33,10 @@ class ResolvedTool:
 
 
 def resolve_tool(request: CallRequest, allowed: Scope, catalogue: Catalogue) -> ResolvedTool:
-    """Return the tool that may be called. A server whose tools could not be listed lately is called all the same.
+    """Return the tool to call; its server may have failed its last listing.
 
     Raises:
-        ToolNotFound: no tool of this name may be seen, or several.
+        ToolNotFound: the scope has no tool of this name, or several.
         ServerNotRunning: its server is stopped or quarantined.
         IndexUnavailable: the index did not answer.
     """
@@ -57,11 +57,11 @@ async def call_tool(
     resources: CallResources,
     meta: Mapping[str, Any] | None = None,
 ) -> CallToolResult:
-    """Return the tool's own result, an error that it reports included; of `meta`, what is for its server is sent along.
+    """Return the tool's own result, which may be an error; `meta` is forwarded without the keys of our connection.
 
     Raises:
-        ArgumentsInvalid: the tool's input schema refuses the arguments; nothing was sent.
-        ServerError, CallsExhausted: as of `Upstreams.call`.
+        ArgumentsInvalid: the tool's input schema forbids the arguments; nothing was sent.
+        ServerError, CallsExhausted: from `Upstreams.call`.
     """
     server_id, definition = resolved.tool.server_id, resolved.tool.definition
     await anyio.to_thread.run_sync(check_arguments, definition, request.parameters)
@@ -72,15 +72,15 @@ async def call_tool(
     return result
 
 
-# Progress has a token of its own on each side, as the SDK keeps it and as it is sent.
+# Each connection has its own progress token; the SDK and the wire spell the key differently.
 _OF_THIS_CONNECTION = frozenset({"progress_token", "progressToken"})
 _PROTOCOL = frozenset({"modelcontextprotocol", "mcp"})
 
 
 def forwarded(meta: Mapping[str, Any] | None) -> RequestParamsMeta:
-    """Return trace context, baggage and keys of vendors, as the caller gave them.
+    """Return the caller's trace context, baggage and vendor keys.
 
-    Left out is what is between the caller and us: the progress token, and the protocol's own keys.
+    The progress token and the protocol's own keys belong to the caller's connection, and are left out.
     """
     kept = {
         key: value

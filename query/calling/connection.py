@@ -1,4 +1,4 @@
-"""One MCP session with one server, entered and left by a task of its own, used by any number of calls at a time."""
+"""One MCP session with one server, opened and closed by one task and shared by any number of calls."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ _RESULT: TypeAdapter[Result | InputRequired] = TypeAdapter(Result | InputRequire
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """How long a call may take, connecting included, how large a message may be, and what is kept open for how long.
+    """Limits on calls and connections; `timeout_s` includes connecting.
 
-    `per_caller` calls may be under way for one caller, and `large_at_once` large results in hand for all together.
+    `per_caller` limits the calls in flight of one caller, `large_at_once` the large results in memory of all callers.
     """
 
     timeout_s: float = 60.0
@@ -65,9 +65,9 @@ class CallLimits:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """What is sent, and to whom; `protocol_version` is what the server spoke when it was last listed.
+    """One call of a tool; `protocol_version` is the server's at its last listing.
 
-    `meta` is what the caller says beside the arguments, and is for the server.
+    `meta` is the request metadata that is forwarded to the server.
     """
 
     server_id: str
@@ -78,11 +78,11 @@ class ToolCall:
 
 
 class NothingSent(Exception):
-    """The connection turned out to be dead before the call was sent, so it may be sent again."""
+    """The connection was dead before the call was sent, so the call may be sent again."""
 
 
 class Connection:
-    """A session that is kept open while it is used, and `limits.idle_s` after that."""
+    """A session that stays open while calls use it, and `limits.idle_s` longer."""
 
     def __init__(
         self, server_id: str, target: Target, limits: CallLimits, slot: ResultSlot, protocol_version: str | None
@@ -91,7 +91,7 @@ class Connection:
         self._target_match = TargetMatch(target)
         self._limits = limits
         self._slots = MessageSlots(slot)
-        # what a server of the handshake era does with the newer version probe can take ten seconds
+        # a server of the handshake era can take ten seconds to answer the newer version probe
         self._mode = "legacy" if protocol_version in HANDSHAKE_PROTOCOL_VERSIONS else "auto"
         self._evidence = SessionState(
             server_id,
@@ -105,17 +105,17 @@ class Connection:
 
     @property
     def accepts_calls(self) -> bool:
-        """Return whether a call may use it, or wait until it is open."""
+        """Return whether a call may use this connection, or wait until it is open."""
         return self._calls.accepts_calls and not self._session.ended.is_set()
 
     @property
     def in_flight(self) -> int:
-        """Return how many calls use it now."""
+        """Return the number of calls in flight."""
         return self._calls.in_flight
 
     @property
     def last_used(self) -> float:
-        """Return when the last call ended, by the clock of the event loop."""
+        """Return the end of the last call, by the event loop's clock."""
         return self._calls.last_used
 
     @property
@@ -124,20 +124,20 @@ class Connection:
         return self._slots.own.is_waiting
 
     def is_for(self, target: Target) -> bool:
-        """Return whether it is a connection to this target, as it was found now."""
+        """Return whether this connection still leads to a newly resolved target."""
         return self._target_match.matches(target)
 
     def retire(self) -> None:
-        """Take no more calls, and leave when the last one has ended."""
+        """Accept no more calls, and close after the last one."""
         self._calls.drain()
 
     def retire_if_silent_since(self, moment: float) -> None:
-        """Retire it if no message came since this moment of the event loop's clock: it may have stopped working."""
+        """Retire the connection if it received no message since this moment of the event loop's clock."""
         if self._last_message_at < moment:
             self.retire()
 
     async def run(self) -> None:
-        """Enter the session, stay until it is told to leave, is idle for too long or breaks, and leave it."""
+        """Keep the session open until it is retired, is idle for too long, or breaks."""
         error: ServerError | None = None
         try:
             with self._evidence.scope:
@@ -151,13 +151,13 @@ class Connection:
             self._session.end(error)
 
     async def call(self, call: ToolCall, on_progress: ProgressFnT, slot: ResultSlot) -> Result | InputRequired:
-        """Send one call and return its result, whatever it says; a large one comes when its turn does.
+        """Send one call and return its result; a large result waits for `slot`.
 
         Raises:
             NothingSent: the connection was dead before the call was sent.
-            ServerError: no connection, it broke, or the server answered with an error or with what is no result.
+            ServerError: no connection, it broke, or the server returned an error or an invalid result.
         """
-        # what a child was sent cannot be told, so it counts as sent
+        # a message to a child counts as sent: a pipe does not acknowledge it
         exchange = CallExchange(sent=not isinstance(self._target_match.target, HttpTarget), slot=slot)
         with self._calls.count_call(), _as_current(exchange):
             return await self._call_once(call, on_progress, exchange)
@@ -184,8 +184,8 @@ class Connection:
             self._evidence.scope.deadline = anyio.current_time() + _FAREWELL_S
 
     def _bounds(self) -> tuple[int, float]:
-        # single reads may take as long as the connection lives: each call has a deadline of its own, and a stream of
-        # events that is silent between two calls must not end in the middle of the second
+        # no read timeout below the connection's lifetime: calls have their own deadlines, and an event stream may
+        # be silent between two calls
         return self._limits.max_message_bytes, self._limits.timeout_s + self._limits.idle_s
 
     async def _send(self, call: ToolCall, on_progress: ProgressFnT) -> Result | InputRequired:
@@ -197,14 +197,14 @@ class Connection:
         except MCPError as error:
             if error.code != HEADER_MISMATCH:
                 raise
-        # it wants parameters repeated in headers, which the SDK does for tools that it has listed
+        # the server requires parameters in headers; the SDK sends those only for tools that it has listed
         await _list(client, call.tool)
         return await _request(client, call, on_progress)
 
     async def _to_call_error(
         self, error: MCPError, exchange: HttpExchange, *, was_open: bool
     ) -> NothingSent | ServerError:
-        """Return what an error of the SDK stands for: the connection, the way to the server, or the server's answer."""
+        """Return our error for one of the SDK: a lost connection, an HTTP failure, or the server's own error."""
         if was_open and self._lost_session(exchange):
             return NothingSent()
         if error.code == CONNECTION_CLOSED:
@@ -217,14 +217,14 @@ class Connection:
         return ServerFailed(self._evidence.server_id, f"{words} ({error.code})")
 
     def _lost_session(self, exchange: HttpExchange) -> bool:
-        """Return whether the server was restarted and knows our session no more, so that it refused the call."""
+        """Return whether the server refused the call because it lost our session, such as by a restart."""
         client = self._session.client
         is_of_a_session = client is not None and client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
         return is_of_a_session and exchange.http_status == HTTPStatus.NOT_FOUND
 
     @asynccontextmanager
     async def _observed(self, transport: AbstractAsyncContextManager[Streams]) -> AsyncGenerator[Streams]:
-        """Yield the transport's streams, and leave when nothing can come from the server any more."""
+        """Yield the transport's streams; the session drains when the incoming stream ends."""
         async with transport as (incoming, outgoing):
             yield (
                 ObservedReceiveStream(incoming, self._on_message, self._calls.drained.set),
@@ -236,7 +236,7 @@ class Connection:
         self._slots.on_received(message)
 
     def _end(self, of_opening: ServerError | None) -> ServerError:
-        """Return what interrupted calls are told: that it broke, or where it never was open, why not."""
+        """Return the error for interrupted calls: why the session never opened, or that it broke."""
         if self._session.was_opened or of_opening is None:
             return self._evidence.error or self._broke()
         return self._evidence.error or of_opening

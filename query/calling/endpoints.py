@@ -1,4 +1,4 @@
-"""Where servers are: looked up in threads of their own, since a name server may take long to answer."""
+"""Endpoint resolution in its own threads, since a name server may be slow."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from shared.catalog import Endpoint
 from shared.upstream.dial import Target
 
 Dial = Callable[[str, Endpoint], Target]
-"""Turns a server's id and endpoint into what may be connected to; blocks, and raises a ServerError."""
+"""Resolves a server's id and endpoint to an allowed target; blocks, and raises a ServerError."""
 
 _MAX_THREADS = 16
 
 
 class TargetResolver:
-    """Looks endpoints up, one lookup for all who ask for a server at the same time.
+    """Resolves endpoints; concurrent calls of one server share a lookup, which outlives their cancellation.
 
-    Who is cancelled leaves a lookup to itself. Not safe for other threads than that of its event loop.
+    Only for the thread of its event loop.
     """
 
     def __init__(self, resolve_target: Dial) -> None:
         self._resolve_target = resolve_target
         self._threads = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="toolscale lookup")
-        self._under_way: dict[tuple[str, Endpoint], Future[Target]] = {}
+        self._in_flight: dict[tuple[str, Endpoint], Future[Target]] = {}
 
     async def resolve(self, server_id: str, endpoint: Endpoint) -> Target:
-        """Return what may be connected to.
+        """Return the target to connect to.
 
         Raises:
-            ServerError: as `Dial` does.
+            ServerError: from `Dial`.
         """
         key = server_id, endpoint
-        lookup = self._under_way.get(key)
+        lookup = self._in_flight.get(key)
         if lookup is None or lookup.done():
-            lookup = self._under_way[key] = self._threads.submit(self._resolve_target, server_id, endpoint)
+            lookup = self._in_flight[key] = self._threads.submit(self._resolve_target, server_id, endpoint)
         try:
             return await asyncio.shield(asyncio.wrap_future(lookup))
         finally:
-            if lookup.done() and self._under_way.get(key) is lookup:
-                del self._under_way[key]
+            if lookup.done() and self._in_flight.get(key) is lookup:
+                del self._in_flight[key]
 
     def close(self) -> None:
-        """Begin no more lookups; nobody waits for those under way."""
+        """Cancel queued lookups, without waiting for running ones."""
         self._threads.shutdown(wait=False, cancel_futures=True)

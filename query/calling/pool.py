@@ -1,4 +1,4 @@
-"""One connection a server, opened when it is first called and kept while it is used."""
+"""One connection per server, opened by the first call and kept while it is used."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class CallResources:
 
 
 class Pool:
-    """Connections that live in the tasks of one event loop. Not safe for other threads."""
+    """The connections of one event loop. Not safe for other threads."""
 
     def __init__(self, tasks: TaskGroup, resolver: TargetResolver, limits: CallLimits, admission: Admission) -> None:
         self._tasks = tasks
@@ -46,13 +46,13 @@ class Pool:
         self._one_ended = anyio.Event()
 
     async def call(self, call: ToolCall, endpoint: Endpoint, resources: CallResources) -> CallResult:
-        """Call a tool and return what its server answers.
+        """Call a tool and return its server's result.
 
         Raises:
-            ServerTimeout: no answer within the time; the server was told that nobody waits any more.
-            CallsExhausted: as many connections are in use, or as many large results in hand, as may be.
+            ServerTimeout: no answer in time; the server was sent a cancellation.
+            CallsExhausted: too many connections in use, or too many large results in memory.
             AddressForbidden: the endpoint may not be connected to.
-            ServerError: no connection, it broke, or the server answered with an error or with what is no result.
+            ServerError: no connection, it broke, or the server returned an error or an invalid result.
         """
         began = anyio.current_time()
         target: Target | None = None
@@ -117,10 +117,10 @@ class Pool:
         self._one_ended = anyio.Event()
 
     async def _make_room(self) -> None:
-        """Wait until a connection has ended; where none is about to, that is the one used the longest ago.
+        """Wait until a connection has ended; retire the least recently used one if none is ending.
 
         Raises:
-            CallsExhausted: all of them are in use.
+            CallsExhausted: all connections are in use.
         """
         unused = [connection for connection in self._not_ended if connection.in_flight == 0]
         if not unused:

@@ -1,4 +1,4 @@
-"""Progress on its way back: from the event loop of the upstreams to that of the caller."""
+"""Progress from the event loop of the upstreams to the caller's."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable
 import anyio
 
 ReportProgress = Callable[[float, float | None, str | None], Awaitable[None]]
-"""Takes progress, the total if it is known, and a message."""
+"""Receives progress, the total if it is known, and a message."""
 
 
 class ProgressRelay:
-    """Hands progress on in the caller's event loop; of what comes faster than the caller takes it, the latest.
+    """Reports progress in the caller's event loop; a slow caller gets only the latest.
 
-    Made in the caller's loop, called in that of the upstreams.
+    Created in the caller's loop, called in the upstreams' loop.
     """
 
     def __init__(self, report: ReportProgress) -> None:
@@ -24,7 +24,7 @@ class ProgressRelay:
         self._idle: anyio.Event | None = None
 
     async def __call__(self, progress: float, total: float | None, message: str | None) -> None:
-        """Hand this on, unless something newer comes before the caller is ready for it."""
+        """Report this, unless newer progress arrives before the caller is ready."""
         self._latest = (progress, total, message)
         if self._idle is not None:
             return
@@ -36,7 +36,7 @@ class ProgressRelay:
             self._idle = None
 
     async def drain(self) -> None:
-        """Return when all has been handed on: nothing may follow the result."""
+        """Return when all progress is reported: none may follow the result."""
         if self._idle is not None:
             await self._idle.wait()
 

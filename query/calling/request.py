@@ -1,4 +1,4 @@
-"""What a caller of `call_tool` asks for, in any of the forms that agents use."""
+"""The request of `call_tool`, in any of the forms that agents use."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from query.search.request import ToolName
 
 _TOOL_NAMES = ("tool_name", "name")
 _PARAMETERS = ("parameters", "arguments", "args")
-# A call within a call within a call: more than any agent has been seen to wrap.
+# More nested calls than any agent was observed to send.
 _MAX_WRAPPERS = 3
 _CALL_TOOL = "call_tool"
 
 
 class CallRequest(BaseModel):
-    """A tool and what it is given.
+    """A tool and its parameters.
 
-    Accepted as well: `name` for `tool_name`, `arguments` or `args` for `parameters`, parameters as JSON text, and the
-    whole request wrapped in a `parameters` of its own.
+    Also accepted: `name` for `tool_name`, `arguments` or `args` for `parameters`, parameters as JSON text, and the
+    whole request nested in `parameters`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -41,14 +41,14 @@ class CallRequest(BaseModel):
 
     @property
     def name(self) -> str:
-        """Return the name to look up: qualified, where the server is known."""
+        """Return the name to look up, qualified if the server is given."""
         if self.server_name is None or self.tool_name.startswith(f"{self.server_name}:"):
             return self.tool_name
         return f"{self.server_name}:{self.tool_name}"
 
 
 def _unwrapped(raw: dict[str, Any]) -> dict[str, Any]:
-    """Return the innermost request, where one was put into the parameters of another that names no tool of its own."""
+    """Return the innermost request; a wrapper names no tool, or `call_tool`."""
     for _ in range(_MAX_WRAPPERS):
         inner = raw.get("parameters")
         is_ours = raw.get("tool_name") == _CALL_TOOL and raw.get("server_name") is None
@@ -63,10 +63,10 @@ def _unwrapped(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _normalized(raw: dict[str, Any]) -> dict[str, Any]:
-    """Return the request under the names of the fields.
+    """Return the request with the names of the fields.
 
     Raises:
-        ValueError: something is said twice, under two names.
+        ValueError: a field is given twice, under two names.
     """
     renamed = _renamed(_renamed(raw, _TOOL_NAMES), _PARAMETERS)
     if isinstance(renamed.get("parameters"), str):
@@ -90,4 +90,4 @@ def _from_text(text: str) -> Any:
     try:
         return json.loads(text) if text.strip() else {}
     except (ValueError, RecursionError):
-        return text  # refused as what it is
+        return text  # the validation of the field rejects it

@@ -1,4 +1,4 @@
-"""How far a connection is: that of its session, and that of the calls which use it."""
+"""State of a connection: the phase of its session, its calls, and its target."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Phase(Enum):
-    """A session is opening, then open, then over; or it failed, and never was open."""
+    """A session is opening, then open, then over; or it failed before it was open."""
 
     OPENING = auto()
     OPEN = auto()
@@ -27,9 +27,9 @@ class Phase(Enum):
 
 
 class Session:
-    """A session with a server: `client` while it is open, and `error` where it ended in one.
+    """A session with a server: `client` while it is open, and `error` if it ended in one.
 
-    `settled` comes when it is open or never will be, `ended` when it is over or failed.
+    `settled` is set when the session is open or failed, `ended` when it is over or failed.
     """
 
     def __init__(self) -> None:
@@ -41,16 +41,16 @@ class Session:
 
     @property
     def was_opened(self) -> bool:
-        """Return whether it is open, or was."""
+        """Return whether the session is or was open."""
         return self.phase in {Phase.OPEN, Phase.OVER}
 
     def open(self, client: Client) -> None:
-        """Note that it is established."""
+        """Mark the session as open."""
         self.phase, self.client = Phase.OPEN, client
         self.settled.set()
 
     def end(self, error: ServerError | None) -> None:
-        """Note that it is left or lost, and what interrupted calls are told."""
+        """Mark the session as over or failed; interrupted calls raise `error`."""
         self.phase = Phase.OVER if self.was_opened else Phase.FAILED
         self.client, self.error = None, error
         self.settled.set()
@@ -58,9 +58,9 @@ class Session:
 
 
 class CallCounter:
-    """The calls in flight, and whether more may come: once none may and none are left, `over` comes.
+    """Counts calls in flight; `drained` is set when none is left and no more are accepted.
 
-    `last_used` is when the last one ended, by the clock of the event loop.
+    `last_used` is the end of the last call, by the event loop's clock.
     """
 
     def __init__(self) -> None:
@@ -86,12 +86,12 @@ class CallCounter:
             self._set_drained_if_unused()
 
     def drain(self) -> None:
-        """Let the calls in flight be the last."""
+        """Accept no more calls."""
         self._accepts_more = False
         self._set_drained_if_unused()
 
     async def wait_until_idle(self, idle_s: float) -> None:
-        """Return when it is over, or when no call was in flight for so many seconds, which ends it."""
+        """Return when the calls are drained; `idle_s` seconds without a call drain them."""
         while not self.drained.is_set():
             with anyio.move_on_after(idle_s):
                 await self.drained.wait()
@@ -104,11 +104,11 @@ class CallCounter:
 
 
 MOVED_AFTER_S = 60.0
-"""Name servers that know many addresses name a few of them, others each time; gone is one that is not named so long."""
+"""A name server may return a different part of a host's addresses each time; one missing for this long is gone."""
 
 
 class TargetMatch:
-    """The target of a connection, as it is confirmed or not by those that are found later."""
+    """The target of a connection, compared with targets that are resolved later."""
 
     def __init__(self, target: Target, moved_after_s: float = MOVED_AFTER_S) -> None:
         self.target = target
@@ -116,7 +116,7 @@ class TargetMatch:
         self._confirmed_at = anyio.current_time()
 
     def matches(self, resolved: Target) -> bool:
-        """Return whether what was found now leads to the same place in the same way, some other addresses apart."""
+        """Return whether the resolved target has the same settings and shares, or shared lately, an address."""
         if not (isinstance(self.target, HttpTarget) and isinstance(resolved, HttpTarget)):
             return self.target == resolved
         if _connection_settings(self.target) != _connection_settings(resolved):

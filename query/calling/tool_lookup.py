@@ -1,4 +1,4 @@
-"""From the name that a caller gives to the one tool it means, within what the caller may see."""
+"""Resolution of a tool's name within the caller's scope."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ _HIDDEN: tuple[Status, ...] = ("stopped", "quarantined")
 
 
 def resolve_tool_name(name: str, scope: Scope, catalogue: Catalogue, server_id: str | None = None) -> IndexedTool:
-    """Return the tool of the scope that `server:tool`, or a tool's name that is no other's, stands for.
+    """Return the tool of the scope that a qualified name, or an unambiguous name, stands for.
 
-    A tool of another server than the one that is named is never returned, whatever it is called; `server_id` names it
-    beside a name that may be qualified by it.
+    A name that is qualified, or comes with `server_id`, never returns a tool of another server.
 
     Raises:
-        ToolNotFound: there is none of this name, or several; it names those that may have been meant.
-        ServerNotRunning: there is one, but its server is stopped or quarantined.
+        ToolNotFound: no tool has this name, or several do; the error names candidates.
+        ServerNotRunning: the tool's server is stopped or quarantined.
         IndexUnavailable: the index did not answer.
     """
     owner_id = server_id or _server_of_name(name, scope, catalogue)
@@ -38,7 +37,7 @@ def resolve_tool_name(name: str, scope: Scope, catalogue: Catalogue, server_id: 
 
 
 def nearest(name: str, scope: Scope, catalogue: Catalogue) -> tuple[str, ...]:
-    """Return the tools of the scope that come closest to a name, as `server:tool`, the closest first.
+    """Return the qualified names of the tools nearest to a name, the nearest first.
 
     Raises:
         IndexUnavailable: the index did not answer.
@@ -49,7 +48,7 @@ def nearest(name: str, scope: Scope, catalogue: Catalogue) -> tuple[str, ...]:
 
 
 def _server_of_name(name: str, scope: Scope, catalogue: Catalogue) -> str | None:
-    """Return the server of the scope that a name begins with, whatever its status; a server's id holds no colon."""
+    """Return the server of the scope that a name begins with, in any status; a server's id contains no colon."""
     server_id, colon, _ = name.partition(":")
     record = catalogue.index.server(server_id) if colon else None
     return server_id if record and replace(scope, status=record.status).admits(record) else None
@@ -60,7 +59,7 @@ def _tools_named(name: str, scope: Scope, catalogue: Catalogue, owner_id: str | 
         allowed = frozenset({owner_id})
         scope = replace(scope, servers=allowed if scope.servers is None else allowed & scope.servers)
     tools = catalogue.index.find_by_name(name, scope, CANDIDATES)
-    # a tool may itself be named like a qualified one, which goes first
+    # a tool's plain name may look qualified; the qualified match has precedence
     qualified = [tool for tool in tools if tool.qualified_name == name]
     return qualified or tools
 

@@ -1,6 +1,6 @@
-"""The connections to the servers that are called, in an event loop and a thread of their own.
+"""The connections for calls, in one event loop and thread.
 
-Of their own, so that they outlive the request that opened them, and end with the service however it is served.
+They outlive the request that opened them, and end with the service however it is served.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 class Upstreams:
-    """Calls tools on the servers that own them. Safe to use from any event loop and thread, until it is closed."""
+    """Calls tools on the servers that own them. Safe to use from any event loop and thread."""
 
     def __init__(self, resolve_target: Dial, limits: CallLimits) -> None:
-        """Connections, and the thread they live in, are opened by the first call."""
+        """The first call opens the thread and its first connection."""
         self.admission = Admission(limits.per_caller, limits.large_at_once)
         self._resolve_target = resolve_target
         self._limits = limits
@@ -43,16 +43,16 @@ class Upstreams:
         self._running: tuple[BlockingPortal, Pool] | None = None
 
     async def call(self, call: ToolCall, endpoint: Endpoint, resources: CallResources) -> CallResult:
-        """Call a tool on its server and return what that answers; cancelling this cancels the call there.
+        """Call a tool on its server and return the result; cancellation is sent to the server.
 
         Raises:
-            ServerError, CallsExhausted: as of `Pool.call`.
+            ServerError, CallsExhausted: from `Pool.call`.
         """
         portal, pool = self._started()
         return await asyncio.wrap_future(portal.start_task_soon(pool.call, call, endpoint, resources))
 
     def close(self) -> None:
-        """End all calls and connections, and the children that were started for them."""
+        """End all calls, connections and child processes."""
         with self._opening:
             self._opened.close()
             self._running = None
@@ -77,7 +77,7 @@ class Upstreams:
 
 
 def upstreams_of(settings: Settings) -> Upstreams:
-    """Return the way to call tools within the operator's guards."""
+    """Return the upstreams with the operator's limits."""
     limits = CallLimits(
         timeout_s=settings.call_timeout_s,
         max_connections=settings.call_max_connections,

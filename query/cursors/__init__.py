@@ -1,4 +1,4 @@
-"""Cursors: where an answer goes on, sealed, so that a client can neither read nor change what it hands back."""
+"""Cursors: the sealed position in an answer, which a client can neither read nor change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cursors with their key and their store: what the tools of the query service hand out and take back."""
+"""Cursors with their keys and their store, as the tools of the query service return and accept them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TTL_S = 900.0
 # Redis evicts nothing here and also stores the intents; a rest has about 100 KiB, so some hundred fit.
 KEPT_BYTES = 64 << 20
-# A longer state is kept in the store: a client pays about a token for each byte of a cursor.
+# A longer state goes to the store: each byte of a cursor costs a client about one token.
 INLINE_BYTES = 36
 
 _INLINE, _STORED = b"\x00", b"\x01"
@@ -31,10 +31,10 @@ class Cursors:
     store: CursorStore
 
     def seal(self, state: bytes, *bound_to: str) -> str:
-        """Return a cursor for this state, that opens only where `bound_to` is the same: caller, tool, question.
+        """Return a cursor for this state; unsealing requires the same `bound_to`: caller, tool, question.
 
         Raises:
-            CursorsUnavailable: the state is too long for a cursor, and cannot be kept.
+            CursorsUnavailable: the state is too long for a cursor, and the store failed.
         """
         marked = _INLINE + state if len(state) <= INLINE_BYTES else _STORED + self.store.put(state)
         return self.sealer.seal(marked, *bound_to)
@@ -43,8 +43,8 @@ class Cursors:
         """Return the state of a cursor.
 
         Raises:
-            CursorInvalid: it was changed, is another's, or has expired.
-            CursorsUnavailable: its state is kept where it cannot be reached now.
+            CursorInvalid: the cursor was changed, is bound to something else, or has expired.
+            CursorsUnavailable: the store of its state does not answer.
         """
         marked = self.sealer.unseal(cursor, *bound_to)
         match marked[:1]:
@@ -57,10 +57,10 @@ class Cursors:
 
 
 def open_cursors(settings: Settings) -> Cursors:
-    """Return the cursors of this composition: kept in Redis where REDIS_URL is set, else in this process.
+    """Return cursors with a store in Redis if REDIS_URL is set, else in this process.
 
     Raises:
-        ConfigInvalid: their key cannot be read or written.
+        ConfigInvalid: the key file cannot be read or written.
     """
     return Cursors(Sealer(cursor_keys(settings), settings.cursor_ttl_s), _store(settings))
 
@@ -73,7 +73,7 @@ def own_cursors() -> Cursors:
 def _store(settings: Settings) -> CursorStore:
     if settings.redis_url is None:
         return MemoryStore(settings.cursor_ttl_s, KEPT_BYTES)
-    from query.cursors.redis_store import RedisStore  # noqa: PLC0415  # only where there is a Redis
+    from query.cursors.redis_store import RedisStore  # noqa: PLC0415  # only if Redis is used
     from shared.service.redis import connect  # noqa: PLC0415
 
     return RedisStore(connect(settings.redis_url, decode=False), settings.cursor_ttl_s, KEPT_BYTES)

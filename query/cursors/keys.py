@@ -1,4 +1,4 @@
-"""The keys that cursors are sealed with: the operator's, or one of our own that outlives this process where it can."""
+"""The keys that seal cursors: the operator's, or a generated one, which the data directory keeps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log = structlog.get_logger()
 
 
 def cursor_keys(settings: Settings) -> list[bytes]:
-    """Return the keys, the one to seal with first.
+    """Return the keys; the first one seals.
 
     Raises:
         ConfigInvalid: the key file cannot be read or written.
@@ -42,7 +42,7 @@ def _derived(secret: str) -> bytes:
 
 
 def _kept_secret(path: Path) -> str:
-    """Return the secret in this file, which is made when it is not there, readable by its owner alone."""
+    """Return the secret in this file; create the file if missing, readable only by its owner."""
     try:
         return path.read_text(encoding="ascii") if path.exists() else _new_secret(path)
     except (OSError, UnicodeError) as error:
@@ -55,5 +55,5 @@ def _new_secret(path: Path) -> str:
     written = path.with_suffix(".new")
     with os.fdopen(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
         file.write(secret)
-    written.replace(path)  # whole or not at all
+    written.replace(path)  # atomic
     return secret

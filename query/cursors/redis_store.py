@@ -1,23 +1,24 @@
-"""What cursors refer to, in Redis: any replica of the query service reads what another has kept."""
+"""The store of cursor states in Redis, shared by all replicas of the query service."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from typing_extensions import override
 
 from query.cursors.sealing import EXPIRED
-from query.cursors.store import check_size, new_key
+from query.cursors.store import CursorStore, check_size, new_key
 from shared.errors import CursorInvalid, CursorsUnavailable
 from shared.service.redis import redis_errors
 
 if TYPE_CHECKING:
     import redis
 
-# An index of `key:size` scored by expiry, in microseconds, so that no two are equally old; the sum of the sizes; and a
-# value for each key.
+# INDEX: `key:size` scored by expiry, in microseconds, so that no two are equal. SIZE: the sum of the sizes.
+# One further value per key.
 INDEX = "toolscale:cursors"
 SIZE = "toolscale:cursors:size"
 
-# Redis evicts nothing, since the intents live there too: so the bound is kept here, in one step for all replicas.
+# Redis must not evict, since it also stores the intents: this script enforces the bound, for all replicas.
 _PUT = """
 local function drop(member)
     local key, size = string.match(member, '^(%x+):(%d+)$')
@@ -50,26 +51,26 @@ return kept
 """
 
 
-class RedisStore:
+class RedisStore(CursorStore):
     """A CursorStore shared by any number of replicas."""
 
     def __init__(self, client: redis.Redis, ttl_s: float, max_bytes: int) -> None:
-        """Take a client that does not decode what it reads."""
+        """Use a client that does not decode responses."""
         self._ttl_ms = int(ttl_s * 1000)
         self._max_bytes = max_bytes
         self._put = client.register_script(_PUT)
         self._get = client.register_script(_GET)
 
+    @override
     def put(self, kept: bytes) -> bytes:
-        """Keep these bytes, in the place of the oldest where there is no room."""
         check_size(kept, self._max_bytes)
         key = new_key()
         with redis_errors(CursorsUnavailable):
             self._put(keys=[INDEX, SIZE], args=[key.hex(), kept, self._ttl_ms, self._max_bytes])
         return key
 
+    @override
     def get(self, key: bytes) -> bytes:
-        """Return what is kept under a key, and keep it for longer."""
         with redis_errors(CursorsUnavailable):
             kept = self._get(keys=[INDEX], args=[key.hex(), self._ttl_ms])
         if not isinstance(kept, bytes):

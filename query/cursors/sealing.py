@@ -1,7 +1,7 @@
-"""Seal a few bytes for a client to hand back: encrypted, authenticated, bound to a purpose, with an expiry.
+"""Sealing of a few bytes for a client to return: encrypted, authenticated, bound to a purpose, with an expiry.
 
-AES-SIV (RFC 5297): it needs no nonce, so a cursor is twelve bytes shorter than with AES-GCM, which a model pays for
-in tokens, and no number of replicas can repeat one. The same state sealed in the same second is the same cursor.
+AES-SIV (RFC 5297) needs no nonce, so replicas cannot repeat one. A cursor is twelve bytes shorter than with AES-GCM,
+and a model pays for each byte in tokens. The same state sealed in the same second gives the same cursor.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ EXPIRED = "cursor: expired; ask again without it"
 
 
 class Sealer:
-    """Seals with the first of its keys and opens with any, so that keys can be exchanged while cursors are out."""
+    """Seals with the first key and unseals with any, so that keys can rotate."""
 
     def __init__(self, keys: Sequence[bytes], ttl_s: float, clock_s: Callable[[], float] = time.time) -> None:
-        """Take keys of KEY_BYTES each; what is sealed can be opened for `ttl_s` seconds."""
+        """Use keys of KEY_BYTES each; a cursor expires after `ttl_s` seconds."""
         self._ciphers = [AESSIV(key) for key in keys]
         self._ttl_s = ttl_s
         self._clock_s = clock_s
 
     def seal(self, state: bytes, *bound_to: str) -> str:
-        """Return a cursor of letters, digits, `-` and `_`, that opens only where `bound_to` is the same."""
+        """Return a cursor of letters, digits, `-` and `_`; unsealing requires the same `bound_to`."""
         expiry = _EXPIRY.pack(int(self._clock_s() + self._ttl_s))
         return _text(self._ciphers[0].encrypt(expiry + state, _encoded(bound_to)))
 
@@ -42,7 +42,7 @@ class Sealer:
         """Return the state of a cursor.
 
         Raises:
-            CursorInvalid: it was changed, is bound to something else, was sealed by another key, or has expired.
+            CursorInvalid: the cursor was changed, is bound to something else, has another key, or expired.
         """
         opened = self._decrypt(_bytes(cursor), _encoded(bound_to))
         (expiry,) = _EXPIRY.unpack_from(opened)
@@ -68,7 +68,7 @@ def _text(sealed: bytes) -> str:
 
 
 def _bytes(cursor: str) -> bytes:
-    """Return the bytes of the one text that stands for them: Base64 would let others pass, such as one with blanks."""
+    """Return the bytes of a cursor; only their canonical Base64 is valid, without blanks or the like."""
     try:
         sealed = base64.urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
     except (UnicodeEncodeError, binascii.Error) as error:

@@ -1,4 +1,4 @@
-"""What does not fit into a cursor is kept for a time, and the cursor names it: a contract, and one in memory."""
+"""The store of states that do not fit into a cursor: its contract, and an implementation in memory."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
+from typing_extensions import override
+
 from query.cursors.sealing import EXPIRED
 from shared.errors import CursorInvalid, CursorsUnavailable
 
@@ -16,43 +18,43 @@ KEY_BYTES = 12
 
 
 class CursorStore(Protocol):
-    """Keeps bytes under random keys that nobody can guess. Safe to call from several threads.
+    """Stores bytes under random keys. Safe to call from several threads.
 
-    What is kept can be read until nobody has read it for the store's `ttl_s` seconds, or until newer bytes need the
-    room: the store never holds more than its `max_bytes`.
+    An entry expires `ttl_s` seconds after its last use, or earlier if newer entries need the space: the store never
+    exceeds its `max_bytes`.
     """
 
     def put(self, kept: bytes) -> bytes:
-        """Keep these bytes and return their key, of KEY_BYTES.
+        """Store these bytes, evict the oldest if necessary, and return their key of KEY_BYTES.
 
         Raises:
-            CursorsUnavailable: the store does not answer, or the bytes are more than it may hold.
+            CursorsUnavailable: the store does not answer, or the bytes exceed its size.
         """
         ...
 
     def get(self, key: bytes) -> bytes:
-        """Return what is kept under a key.
+        """Return the bytes of a key, and renew their expiry.
 
         Raises:
-            CursorInvalid: it is no longer kept.
+            CursorInvalid: the entry has expired.
             CursorsUnavailable: the store does not answer.
         """
         ...
 
 
-class MemoryStore:
-    """A CursorStore of one process, for a composition without Redis: what it keeps ends with the process."""
+class MemoryStore(CursorStore):
+    """A CursorStore in this process, for a composition without Redis."""
 
     def __init__(self, ttl_s: float, max_bytes: int, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._ttl_s = ttl_s
         self._max_bytes = max_bytes
         self._clock_s = clock_s
         self._lock = threading.Lock()
-        self._kept: OrderedDict[bytes, tuple[float, bytes]] = OrderedDict()  # with the expiry, the next one first
+        self._kept: OrderedDict[bytes, tuple[float, bytes]] = OrderedDict()  # with the expiry, the earliest first
         self._size = 0
 
+    @override
     def put(self, kept: bytes) -> bytes:
-        """Keep these bytes, in the place of the oldest where there is no room."""
         check_size(kept, self._max_bytes)
         key = new_key()
         with self._lock:
@@ -61,8 +63,8 @@ class MemoryStore:
                 self._drop(next(iter(self._kept)))
         return key
 
+    @override
     def get(self, key: bytes) -> bytes:
-        """Return what is kept under a key, and keep it for longer."""
         with self._lock:
             while self._first_is_expired():
                 self._drop(next(iter(self._kept)))
@@ -87,11 +89,11 @@ class MemoryStore:
 
 
 def new_key() -> bytes:
-    """Return a key that was never used and that nobody can guess."""
+    """Return a new random key, too long to guess."""
     return secrets.token_bytes(KEY_BYTES)
 
 
 def check_size(kept: bytes, max_bytes: int) -> None:
-    """Raise CursorsUnavailable where a store of this size can never hold these bytes."""
+    """Raise CursorsUnavailable if these bytes exceed the size of the store."""
     if len(kept) > max_bytes:
         raise CursorsUnavailable(f"{len(kept)} bytes are more than the {max_bytes} that may be kept")

@@ -1,4 +1,4 @@
-"""Savings, calls and the catalogue's size by day: recorded beside the answers, and read by the report."""
+"""History of savings, calls and the catalogue's size by day: recorded in the background, read by the report."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def open_history(settings: Settings) -> SavingsHistory:
 
 @contextmanager
 def recording(settings: Settings) -> Generator[UsageRecorder]:
-    """Record what answers give until the block ends; what waits then is written first.
+    """Record answers and calls until the block ends; queued events are written first.
 
     Raises:
         HistoryUnavailable: the file cannot be opened.

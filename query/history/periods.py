@@ -1,4 +1,4 @@
-"""Days of a report: `7d` is today and the six days before, `2026-11-21` that day, by UTC."""
+"""Periods of a report, in UTC: `7d` is today and the six days before, `2026-11-21` that day."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MAX_DAYS = 400
 
 
 def today() -> date:
-    """Return the day it is by UTC."""
+    """Return the current day in UTC."""
     return datetime.now(UTC).date()
 
 
@@ -17,7 +17,7 @@ def days_of(period: str, now: date) -> tuple[date, date]:
     """Return the first and the last day of a period, both included.
 
     Raises:
-        ValueError: it is neither a number of days, 1 to MAX_DAYS, nor a date.
+        ValueError: the period is neither a number of days, 1 to MAX_DAYS, nor a date.
     """
     if period == "today":
         return now, now

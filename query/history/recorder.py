@@ -1,4 +1,4 @@
-"""Records what answers gave without holding them up: they leave a note, and a thread writes it down."""
+"""Records answers and calls in the background, without delaying them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from shared.errors import HistoryUnavailable
 
 MAX_WAITING = 1_000
 BATCH = 200
-# What waits at the end, and a store that hangs, do not hold up the end of the process for longer.
+# Limits the delay of shutdown by queued events and by a store that hangs.
 CLOSE_S = 5.0
 
 _log = structlog.get_logger()
 
 
 class UsageRecorder:
-    """A history that is written to in the background; where it is slow or down, notes are left out, not answers."""
+    """Writes events to a history in the background; a slow or failing history drops events, and delays no answer."""
 
     def __init__(self, history: SavingsHistory, max_waiting: int = MAX_WAITING) -> None:
         self.history = history
@@ -35,14 +35,14 @@ class UsageRecorder:
         self._thread.start()
 
     def record(self, event: UsageEvent) -> None:
-        """Have an answer or a call counted soon. Returns at once and never raises, from any thread."""
+        """Queue an answer or a call. Returns at once and never raises, from any thread."""
         try:
             self._waiting.put_nowait(event)
         except queue.Full:
             self._dropped += 1
 
     def close(self) -> None:
-        """Write what waits, for CLOSE_S seconds at most. Nothing is noted afterwards."""
+        """Write queued events, within CLOSE_S seconds. Later events are not recorded."""
         try:
             self._waiting.put(None, timeout=CLOSE_S)
         except queue.Full:
@@ -57,7 +57,7 @@ class UsageRecorder:
                 return
 
     def _batch(self, first: UsageEvent) -> tuple[list[UsageEvent], bool]:
-        """Return the first with what waits behind it, and whether nothing follows."""
+        """Return the first event with those queued behind it, and whether the queue is closed."""
         batch = [first]
         while len(batch) < BATCH:
             try:
@@ -86,7 +86,7 @@ class UsageRecorder:
 def search_event(
     response: FindResponse, stats: SearchStats, caller: Caller, own_tokens: int, *, is_new: bool
 ) -> AnswerEvent:
-    """Return what `find_tool` gave; a further page is no new search, and is only counted as returned."""
+    """Return the event of a `find_tool` answer; a further page counts as returned, not as a search."""
     metrics = response.token_metrics
     saved = stats.saved_by_server(metrics.tokens_saved)
     search = SearchEvent(metrics.baseline_tokens, stats.baseline.tools, own_tokens, metrics.tokens_saved, saved)
@@ -95,13 +95,13 @@ def search_event(
 
 
 def description_event(tools: Iterable[FoundTool], caller: Caller) -> AnswerEvent:
-    """Return what `describe_tool` gave: definitions, which finding has led to."""
+    """Return the event of a `describe_tool` answer."""
     shown = _tools(tools)
     return AnswerEvent(today(), caller.name, shown, sum(shown.values()))
 
 
 def call_event(caller: str, server: str, tool: str, response_bytes: int, *, is_failed: bool) -> CallEvent:
-    """Return that a caller called a tool on its server, now."""
+    """Return the event of a call, for today."""
     return CallEvent(today(), caller, server, tool, response_bytes, is_failed)
 
 

@@ -1,4 +1,4 @@
-"""The history in Redis, for any number of replicas: two hashes a day; a batch of notes takes two round trips."""
+"""The history in Redis, shared by replicas: two hashes per day; a batch takes two round trips."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from datetime import date, timedelta
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
+from typing_extensions import override
 
 from query.history.store import (
     MAX_COUNTERS_A_DAY,
@@ -32,7 +33,7 @@ _DAY_S = 86_400
 
 _redis_errors = partial(redis_errors, HistoryUnavailable, "the history of savings cannot be used")
 
-# A field is the JSON of a row with its counter's name behind it. Redis evicts nothing, so the bound is kept here.
+# A field is the JSON of a row, then the name of its counter. Redis must not evict: this script enforces the bound.
 _ADD = """
 local at = 3
 while at <= #ARGV do
@@ -50,17 +51,17 @@ redis.call('EXPIRE', KEYS[1], ARGV[2])
 
 
 class RedisHistory(CountedHistory):
-    """A SavingsHistory that replicas share."""
+    """A SavingsHistory for any number of replicas."""
 
     def __init__(self, client: redis.Redis, keep_days: int, max_counters: int = MAX_COUNTERS_A_DAY) -> None:
-        """Take a client that decodes what it reads."""
+        """Use a client that decodes responses."""
         self._redis = client
         self._keep_s = keep_days * _DAY_S
         self._max_counters = max_counters
         self._script = client.register_script(_ADD)
 
+    @override
     def rows(self, first: date, last: date) -> Rows:
-        """Return all rows of these days, both included."""
         rows: dict[RowKey, dict[str, int]] = {}
         for day, fields in self._hashes(PREFIX, first, last):
             for field, amount in fields.items():
@@ -68,8 +69,8 @@ class RedisHistory(CountedHistory):
                 rows.setdefault(RowKey(day, *json.loads(row + "]")), {})[counter] = int(amount)
         return rows
 
+    @override
     def store_sizes(self, day: date, sizes: Mapping[str, ServerSize]) -> None:
-        """Keep the sizes of these servers as the day's, in the place of those before."""
         if not sizes:
             return
         key = SIZES_PREFIX + day.isoformat()
@@ -78,32 +79,34 @@ class RedisHistory(CountedHistory):
             pipeline.expire(key, self._keep_s)
             pipeline.execute()
 
+    @override
     def sizes(self, first: date, last: date) -> Sizes:
-        """Return the sizes of these days, both included, by server; days without any are left out."""
         return {
             day: {server: ServerSize(*map(int, size.split())) for server, size in fields.items()}
             for day, fields in self._hashes(SIZES_PREFIX, first, last)
             if fields
         }
 
+    @override
     def close(self) -> None:
-        """Close the connections."""
         self._redis.close()
 
     def _hashes(self, prefix: str, first: date, last: date) -> list[tuple[date, dict[str, str]]]:
-        """Return what is kept of each day under this prefix, in one round trip."""
+        """Return each day's hash with this prefix, in one round trip."""
         days = [first + timedelta(days=offset) for offset in range((last - first).days + 1)]
         with _redis_errors(), self._redis.pipeline(transaction=False) as pipeline:
             for day in days:
                 pipeline.hgetall(prefix + day.isoformat())
             return list(zip(days, pipeline.execute(), strict=True))
 
+    @override
     def _swap_last_answers(self, answers: Sequence[tuple[str, str]]) -> list[str | None]:
         with _redis_errors(), self._redis.pipeline(transaction=False) as pipeline:
             for caller, tools in answers:
                 pipeline.set(_last_key(caller), tools, ex=REPEAT_WITHIN_S, get=True)
             return cast("list[str | None]", pipeline.execute())
 
+    @override
     def _add(self, sums: Rows) -> None:
         with _redis_errors():
             for day, keys in groupby(sorted(sums), key=lambda key: key.day):
@@ -119,7 +122,7 @@ def _key(day: date) -> str:
 
 
 def _last_key(caller: str) -> str:
-    # a caller's name is as long as its issuer likes
+    # the issuer does not limit the length of a caller's name
     return f"{PREFIX}last:{hashlib.sha256(caller.encode('utf-8', 'replace')).hexdigest()}"
 
 

@@ -1,4 +1,4 @@
-"""The history in a small SQLite file, for the embedded composition; `toolscale savings` reads it meanwhile."""
+"""The history in an SQLite file, for the embedded composition; `toolscale savings` may read it concurrently."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+
+from typing_extensions import override
 
 from query.history.store import (
     MAX_COUNTERS_A_DAY,
@@ -52,13 +54,13 @@ class SqliteHistory(CountedHistory):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(path, timeout=5, check_same_thread=False, isolation_level=None)
-            # NORMAL: a crash of the machine may cost the last figures, never the file
+            # NORMAL: a crash of the machine may lose the last rows, but never the file
             self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" + _SCHEMA)
         except (sqlite3.Error, OSError) as error:
             raise HistoryUnavailable(f"{path}: {error}") from error
 
+    @override
     def rows(self, first: date, last: date) -> Rows:
-        """Return all rows of these days, both included."""
         query = "SELECT * FROM counters WHERE day BETWEEN ? AND ?"
         with self._transaction() as db:
             fetched = db.execute(query, (first.isoformat(), last.isoformat())).fetchall()
@@ -67,15 +69,15 @@ class SqliteHistory(CountedHistory):
             rows.setdefault(RowKey(date.fromisoformat(day), caller, server, tool), {})[counter] = amount
         return rows
 
+    @override
     def store_sizes(self, day: date, sizes: Mapping[str, ServerSize]) -> None:
-        """Keep the sizes of these servers as the day's, in the place of those before."""
         rows = [(day.isoformat(), server, size.tools, size.tokens) for server, size in sizes.items()]
         with self._transaction() as db:
             db.execute("DELETE FROM sizes WHERE day < ?", (self._oldest(),))
             db.executemany("INSERT OR REPLACE INTO sizes VALUES (?, ?, ?, ?)", rows)
 
+    @override
     def sizes(self, first: date, last: date) -> Sizes:
-        """Return the sizes of these days, both included, by server; days without any are left out."""
         query = "SELECT * FROM sizes WHERE day BETWEEN ? AND ?"
         with self._transaction() as db:
             fetched = db.execute(query, (first.isoformat(), last.isoformat())).fetchall()
@@ -84,17 +86,19 @@ class SqliteHistory(CountedHistory):
             days.setdefault(date.fromisoformat(day), {})[server] = ServerSize(tools, tokens)
         return days
 
+    @override
     def close(self) -> None:
-        """Close the file."""
         with self._lock:
             self._db.close()
 
+    @override
     def _swap_last_answers(self, answers: Sequence[tuple[str, str]]) -> list[str | None]:
         since = self._clock() - REPEAT_WITHIN_S
         with self._transaction() as db:
             db.execute("DELETE FROM last_answers WHERE at < ?", (since,))
             return [_swap_last_answer(db, caller, self._clock(), tools) for caller, tools in answers]
 
+    @override
     def _add(self, sums: Rows) -> None:
         with self._transaction() as db:
             db.execute("DELETE FROM counters WHERE day < ?", (self._oldest(),))
@@ -103,7 +107,7 @@ class SqliteHistory(CountedHistory):
                 db.executemany(_ADD, [(*where, counter, amount) for counter, amount in counters.items()])
 
     def _oldest(self) -> str:
-        """Return the first day that is kept."""
+        """Return the first day to keep."""
         today = datetime.fromtimestamp(self._clock(), UTC).date()
         return (today - timedelta(days=self._keep_days - 1)).isoformat()
 

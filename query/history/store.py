@@ -1,4 +1,4 @@
-"""The values of the history, what a store of it promises, and what is the same in every store."""
+"""The events and rows of the history, the contract of its stores, and their common part."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Literal, Protocol
 
+from typing_extensions import override
+
 from query.savings.savings import OTHERS
 
-# A search that gives only what the same caller's search before it gave, within this time, is a repeat.
+# A search that finds no tool beyond the same caller's previous search, within this time, is a repeat.
 REPEAT_WITHIN_S = 600
-# Beyond so many counters a day, callers, servers and tools that are new to the day are summed as OTHERS. A caller has
-# two for each of the servers whose saving is told, and five for each tool.
+# Beyond this limit, callers, servers and tools that are new to the day are summed as OTHERS. A caller has two
+# counters for each server with a saving, and five for each tool.
 MAX_COUNTERS_A_DAY = 25_000
 
 CounterName = Literal[
@@ -37,10 +39,10 @@ CounterName = Literal[
 
 @dataclass(frozen=True, slots=True)
 class SearchEvent:
-    """What an answer to a new question was measured against.
+    """The baseline of a search.
 
-    `baseline_tokens` and `baseline_tools` are all that the caller might see; `own_tokens` is what the definitions
-    of our own tools cost it. `saved_by_server` divides `tokens_saved` among servers and OTHERS.
+    `baseline_tokens` and `baseline_tools` sum all tools that the caller may see; `own_tokens` is the cost of our own
+    tools' definitions. `saved_by_server` divides `tokens_saved` among servers and OTHERS.
     """
 
     baseline_tokens: int
@@ -52,11 +54,10 @@ class SearchEvent:
 
 @dataclass(frozen=True, slots=True)
 class AnswerEvent:
-    """What one answer gave a caller.
+    """The tools of one answer.
 
-    `tools` has the tokens of their definitions by server and tool, and `shown` those they cost as they were shown;
-    `returned_tokens` is what all cost as they were shown. `searched` is None where the answer is no answer to a new
-    question.
+    `tools` has the tokens of their definitions by server and tool, `shown_tokens` the tokens in the form they were
+    returned in; `returned_tokens` is the sum of that form. `search` is None if the answer belongs to no new search.
     """
 
     day: date
@@ -69,7 +70,7 @@ class AnswerEvent:
 
 @dataclass(frozen=True, slots=True)
 class CallEvent:
-    """One call of a tool on its server, and how long its result was in JSON; a failed one may have had none."""
+    """One call of a tool, with the length of its result in JSON; a failed call may have no result."""
 
     day: date
     caller: str
@@ -84,7 +85,7 @@ UsageEvent = AnswerEvent | CallEvent
 
 @dataclass(frozen=True, slots=True)
 class ServerSize:
-    """What a server's tools cost a context that is given all of them; 0 of a server whose tools nobody can find."""
+    """The cost of all tools of a server; 0 if the server has no tools that can be found."""
 
     tools: int
     tokens: int
@@ -95,7 +96,7 @@ Sizes = Mapping[date, Mapping[str, ServerSize]]
 
 @dataclass(frozen=True, slots=True, order=True)
 class RowKey:
-    """Whose counters: of a caller's answers on a day; of a server that they did without; or of one tool in them."""
+    """Key of a row: a caller's answers on a day, the saving of one server in them, or one tool in them."""
 
     day: date
     caller: str
@@ -104,7 +105,7 @@ class RowKey:
 
     @property
     def overflow(self) -> RowKey:
-        """Return where this row is counted once the day has too many."""
+        """Return the row that counts for this one beyond MAX_COUNTERS_A_DAY."""
         return RowKey(self.day, OTHERS, OTHERS if self.server else "", OTHERS if self.tool else "")
 
 
@@ -114,21 +115,20 @@ Rows = Mapping[RowKey, Mapping[str, int]]
 class SavingsHistory(Protocol):
     """Counters by day, caller, server and tool, and the servers' sizes by day. Safe to call from several threads.
 
-    A day is kept for the store's `keep_days`, and has at most MAX_COUNTERS_A_DAY and those of OTHERS, and a size for
-    each server of the catalogue.
+    A day is kept for `keep_days`. It has at most MAX_COUNTERS_A_DAY, those of OTHERS, and a size per server.
     Every method raises HistoryUnavailable when the store does not answer.
     """
 
     def add(self, events: Sequence[UsageEvent]) -> None:
-        """Count these answers and calls, in the order in which they were given."""
+        """Count these answers and calls, in their order."""
         ...
 
     def store_sizes(self, day: date, sizes: Mapping[str, ServerSize]) -> None:
-        """Keep the sizes of these servers as the day's, in the place of those before."""
+        """Store the day's sizes of these servers, replacing earlier ones."""
         ...
 
     def sizes(self, first: date, last: date) -> Sizes:
-        """Return the sizes of these days, both included, by server; days without any are left out."""
+        """Return the sizes by day and server, both days included; days without sizes are left out."""
         ...
 
     def rows(self, first: date, last: date) -> Rows:
@@ -140,11 +140,11 @@ class SavingsHistory(Protocol):
         ...
 
 
-class CountedHistory(ABC):
-    """What is the same in every store: which searches repeat another, and which counters an answer adds to."""
+class CountedHistory(SavingsHistory, ABC):
+    """The common part of the stores: detects repeated searches, and turns events into counters."""
 
+    @override
     def add(self, events: Sequence[UsageEvent]) -> None:
-        """Count these answers and calls, in the order in which they were given."""
         searches = [event for event in events if isinstance(event, AnswerEvent) and event.search and event.tools]
         before = self._swap_last_answers([(search.caller, tool_set(search)) for search in searches])
         repeats = [search for search, last in zip(searches, before, strict=True) if last and _is_covered(search, last)]
@@ -152,7 +152,7 @@ class CountedHistory(ABC):
 
     @abstractmethod
     def _swap_last_answers(self, answers: Sequence[tuple[str, str]]) -> list[str | None]:
-        """Remember what each caller was given last, and return what was remembered of it before, in turn."""
+        """Store the last answer of each caller, and return the previous ones in the same order."""
 
     @abstractmethod
     def _add(self, sums: Rows) -> None:
@@ -182,7 +182,7 @@ def _sums(events: Iterable[UsageEvent], repeats: frozenset[int]) -> Rows:
 
 
 def _call_counters(event: CallEvent) -> Iterator[tuple[RowKey, dict[CounterName, int]]]:
-    # 0 answers are counted too: by this counter a store knows that it has the row
+    # 0 answers are also stored: this counter marks the row as existing
     counters: dict[CounterName, int] = {"answers": 0, "calls": 1, "response_bytes": event.response_bytes}
     failed: dict[CounterName, int] = {"failed_calls": 1} if event.is_failed else {}
     yield RowKey(event.day, event.caller, event.server, event.tool), counters | failed
@@ -201,7 +201,7 @@ def _answer_counters(event: AnswerEvent, *, is_repeat: bool) -> Iterator[tuple[R
 
 
 def _search_counters(event: AnswerEvent, is_repeat: bool) -> dict[CounterName, int]:
-    """Return what a search adds; one that found nothing, or what was just given, had no need of all tools anew."""
+    """Return the counters of a search; an empty or repeated one adds no baseline."""
     if event.search is None:
         return {}
     if not event.tools:

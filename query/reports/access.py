@@ -1,4 +1,4 @@
-"""What of the history a caller is shown: the report of `get_savings_report`, and of the page."""
+"""The history within a caller's scope: for `get_savings_report` and the page."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def report_for(caller: Caller, period: str, catalogue: Catalogue, history: SavingsHistory) -> SavingsReport:
-    """Return what was saved in a period, as far as this caller may know.
+    """Return the savings of a period within the caller's scope.
 
-    A caller of all groups and no toolset sees what all callers saved; any other its own searches, and the names of
-    tools that it may see now.
+    A caller with all groups and no toolset sees the savings of all callers. Any other sees its own searches, and the
+    names of tools within its scope.
 
     Raises:
-        ValueError: the period is none, as of `days_of`.
-        HistoryUnavailable, IndexUnavailable: the store, or the index, did not answer.
+        ValueError: `days_of` rejects the period.
+        HistoryUnavailable, IndexUnavailable: the store or the index did not answer.
     """
     first, last = days_of(period, today())
     rows, sizes = history.rows(first, last), sizes_for(caller, first, last, catalogue, history)
@@ -36,7 +36,7 @@ def report_for(caller: Caller, period: str, catalogue: Catalogue, history: Savin
 
 
 def sizes_for(caller: Caller, first: date, last: date, catalogue: Catalogue, history: SavingsHistory) -> Sizes:
-    """Return the daily sizes of the servers that the caller may see whole now, by day and server.
+    """Return the sizes by day and server, of servers whose tools are all in the caller's scope.
 
     Raises:
         HistoryUnavailable, IndexUnavailable: the store, or the index, did not answer.
@@ -56,7 +56,7 @@ def sizes_for(caller: Caller, first: date, last: date, catalogue: Catalogue, his
 
 
 def is_unrestricted(caller: Caller) -> bool:
-    """Return whether the caller may see every server, those without groups included."""
+    """Return whether the caller may see every server, including those without groups."""
     return caller.groups is None and caller.toolset is None
 
 
@@ -72,7 +72,7 @@ def _visible_servers(scope: Scope, catalogue: Catalogue) -> set[tuple[str, str]]
 
 
 def _admits(scope: Scope, tool: IndexedTool) -> bool:
-    """Return whether the caller may know this tool, running or not."""
+    """Return whether the scope contains this tool, running or not."""
     is_in_groups = scope.groups is None or not scope.groups.isdisjoint(tool.groups)
     return is_in_groups and (scope.within is None or scope.within.admits(tool.server_id, tool.definition.name))
 

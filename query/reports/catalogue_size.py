@@ -1,4 +1,4 @@
-"""How large the catalogue is, looked at while the service runs and kept by day: what a context would cost over time."""
+"""Sampling of the catalogue's size while the service runs, stored by day."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _log = structlog.get_logger()
 
 
 class CatalogueSampler:
-    """Keeps the size of every server as the day's; a server that nobody can find tools of has the size 0.
+    """Stores the day's size of every server; a server without tools that can be found has the size 0.
 
-    A look writes what changed since the one before, and everything once a day. All replicas read the same records, so
-    it does not matter which of them wrote last.
+    A sample writes the sizes that changed since the last one, and all of them once a day. Replicas read the same
+    records, so their order of writing does not matter.
     """
 
     def __init__(self, ledger: Ledger, history: SavingsHistory, encoding: Encoding) -> None:
@@ -39,10 +39,10 @@ class CatalogueSampler:
         self._kept = _NOTHING
 
     def sample(self) -> None:
-        """Keep what the servers cost now.
+        """Store the current sizes.
 
         Raises:
-            IndexUnavailable, HistoryUnavailable: the next look does the work.
+            IndexUnavailable, HistoryUnavailable: the next sample stores them instead.
         """
         day, sizes = today(), self._sizes()
         kept = self._kept if day == self._day else _NOTHING
@@ -59,9 +59,9 @@ class CatalogueSampler:
 
 @contextmanager
 def sampling(catalogue: Catalogue, every_s: float = SAMPLE_EVERY_S) -> Generator[None]:
-    """Look at the catalogue's size by a thread until the block ends, and once at the end.
+    """Sample the catalogue's size in a thread until the block ends, and once at the end.
 
-    Where the catalogue records no savings, nothing is looked at.
+    A catalogue without a recorder is not sampled.
     """
     if catalogue.recorder is None:
         yield
@@ -86,7 +86,7 @@ def _sample_until(sampler: CatalogueSampler, stopped: threading.Event, every_s: 
 
 
 def _sample_once(sampler: CatalogueSampler, is_failing: bool) -> bool:
-    """Look, and return whether that worked; the first failure of several is said."""
+    """Sample, and return whether that worked; only the first of several failures is logged."""
     try:
         sampler.sample()
     except (IndexUnavailable, HistoryUnavailable) as error:

@@ -1,8 +1,8 @@
-"""What was saved in a period, gross and net. Arithmetic alone, no I/O.
+"""The savings report of a period, gross and net: pure arithmetic, no I/O.
 
-A search's saving compares its answer with all tools; a client that lists all tools does so once per session, however
-often it asks then. A stateless service cannot see sessions, so the net is given for the two ends of what may be:
-every search that is no repeat in a session of its own, and each caller with one session a day.
+A search's saving compares its answer with all tools; a client that lists all tools does so once per session. A
+stateless service cannot see sessions, so the report gives the net for both extremes: a session for every search that
+is no repeat, and one session a day for each caller.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SHOWN = 20
 
 
 class Sums(BaseModel):
-    """Searches, and the tokens as each answer stated them."""
+    """Numbers of searches, and sums of the tokens that their answers stated."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -41,22 +41,22 @@ class DaySums(Sums, _Day):
 
 
 class Net(BaseModel):
-    """Tokens saved after all that finding costs: our own definitions, what was returned, repeats; may be negative."""
+    """Tokens saved minus the cost of our own definitions, returned tools and repeats; may be negative."""
 
     model_config = ConfigDict(frozen=True)
 
     if_each_search_is_a_session: int
     if_callers_have_one_session_a_day: int
     own_definitions_tokens: int
-    """What the definitions of our own tools cost a session, on average."""
+    """The mean cost of our own tools' definitions per session."""
 
 
 class UsageRow(BaseModel):
-    """How often tools of a server, or a tool, were in an answer, and what their definitions take each time together.
+    """Usage of one tool, or of one server's tools: answers that had them, and the sum of their definitions' tokens.
 
-    `returned_tokens` is what they took as they were shown. `tokens_saved` is what searches saved by doing without the
-    definitions of this server; None: of a tool, of a server among the others, and of one that no search was measured
-    against. `calls` went to the server through us; `response_bytes` is how long their results were in JSON, together.
+    `returned_tokens` sums the tokens of the returned form. `tokens_saved` is the saving by leaving out this server's
+    definitions; None for a tool, for the sum of others, and for a server without a search. `response_bytes` sums the
+    results of `calls` in JSON.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -72,7 +72,7 @@ class UsageRow(BaseModel):
 
 
 class CatalogueDay(_Day):
-    """What a context would cost that is given all tools, as it last was on that day, and what it is made of."""
+    """The cost of a context with all tools, at the last sample of the day."""
 
     servers: int
     tools: int
@@ -80,7 +80,7 @@ class CatalogueDay(_Day):
 
 
 class SavingsReport(BaseModel):
-    """The savings of a period; without a search there is nothing to break even."""
+    """The savings of a period; `break_even_tools` is None without a search."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -96,16 +96,16 @@ class SavingsReport(BaseModel):
     catalogue: list[CatalogueDay]
 
     def as_object(self) -> dict[str, object]:
-        """Return the report as it is sent, without fields that are None."""
+        """Return the report as JSON values, without fields that are None."""
         return self.model_dump(mode="json", exclude_none=True)
 
 
 def report(
     rows: Rows, first: date, last: date, can_see: Callable[[RowKey], bool] = lambda _: True, sizes: Sizes | None = None
 ) -> SavingsReport:
-    """Return the savings in these rows; what `shows` denies is summed under one name for all others.
+    """Return the report of these rows; rows that `can_see` rejects are summed as OTHERS.
 
-    `shows` is asked of tools, and of servers, whose keys have no tool.
+    `can_see` receives the keys of tools, and of servers, whose keys have no tool.
     """
     callers = {key: counters for key, counters in rows.items() if not key.server}
     servers = {key: counters for key, counters in rows.items() if key.server}
@@ -139,19 +139,19 @@ def _net(total: Counter[str], callers: Rows) -> Net:
 
 
 def _of_one_session(counters: Mapping[str, int]) -> int:
-    """Return what a caller saved on a day if all its searches shared one session."""
+    """Return a caller's saving on a day if all its searches shared one session."""
     sessions = _sessions(counters)
     once = counters.get("baseline_tokens", 0) - counters.get("own_tokens", 0)
     return (round(once / sessions) if sessions else 0) - counters.get("returned_tokens", 0)
 
 
 def _sessions(counters: Mapping[str, int]) -> int:
-    """Return the searches that had need of all tools: those that found something new."""
+    """Return the number of searches that found something new: only those replace a list of all tools."""
     return counters.get("searches", 0) - counters.get("found_nothing", 0) - counters.get("repeats", 0)
 
 
 def _break_even(total: Counter[str]) -> int | None:
-    """Return how many tools of the mean size cost a session what finding costs it."""
+    """Return the number of tools of mean size whose definitions cost a session as much as finding."""
     sessions, tools = _sessions(total), total["baseline_tools"]
     if not sessions or not tools or not total["baseline_tokens"]:
         return None
@@ -194,7 +194,7 @@ def _catalogue(day: date, sizes: Iterable[ServerSize]) -> CatalogueDay:
 
 
 def _ranked(rows: Iterable[tuple[str, Mapping[str, int]]]) -> list[UsageRow]:
-    """Return the most frequent names first, SHOWN of them, and the rest as one."""
+    """Return the SHOWN most frequent names, the most frequent first, and the sum of the rest."""
     sums: dict[str, Counter[str]] = {}
     for name, counters in rows:
         sums.setdefault(name, Counter()).update(counters)

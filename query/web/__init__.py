@@ -1,1 +1,1 @@
-"""The page for people: what is in the catalogue, what it costs, what finding saved. It reads, and writes nothing."""
+"""The read-only web page: the catalogue, its cost, and the savings."""

@@ -1,4 +1,4 @@
-"""Charts as figures that a template draws: bars, and steps of a level, by day."""
+"""Geometry of the charts that templates draw: bars and step lines, by day."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 
-# A day is so wide, and the plot so high, in units that the drawing is stretched from.
+# Width of a day and height of the plot, in units of the drawing, which the browser scales.
 DAY_WIDTH = 10.0
 HEIGHT = 100.0
 _GAP = 2.0
@@ -15,7 +15,7 @@ _STEPS = (1, 2, 3, 4, 5, 6, 8, 10)
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A day of a chart; `value` is None where nothing is known of it. Places count from the plot's top left corner."""
+    """A day of a chart; `value` is None if unknown. Coordinates start at the plot's top left corner."""
 
     day: date
     value: int | None
@@ -24,13 +24,13 @@ class Column:
 
     @property
     def height(self) -> float:
-        """Return how high the day's bar is."""
+        """Return the height of the day's bar."""
         return HEIGHT - self.y
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """The days from the first to the last, without a gap, drawn up to `top`, a round number; `peak` is the highest."""
+    """All days from the first to the last; `top`, a round number, ends the scale; `peak` is the highest day."""
 
     columns: tuple[Column, ...]
     top: int
@@ -43,17 +43,17 @@ class Chart:
 
     @property
     def levels(self) -> tuple[int, ...]:
-        """Return the values at the grid's lines, from the top."""
+        """Return the values of the grid lines, from the top."""
         return (self.top, 0) if self.top % 2 else (self.top, self.top // 2, 0)
 
     @property
     def bar_width(self) -> float:
-        """Return the width of a bar, which leaves some air between days."""
+        """Return the width of a bar, with a gap between days."""
         return DAY_WIDTH - _GAP
 
     @property
     def steps(self) -> str:
-        """Return the path of a line that keeps its level for a day, interrupted where nothing is known."""
+        """Return the path of a step line, interrupted at unknown days."""
         parts: list[str] = []
         is_drawing = False
         for column in self.columns:
@@ -65,12 +65,12 @@ class Chart:
 
     @property
     def areas(self) -> tuple[Column, ...]:
-        """Return the days of which something is known."""
+        """Return the days with a known value."""
         return tuple(column for column in self.columns if column.value is not None)
 
 
 def chart(values: Mapping[date, int], first: date, last: date, missing: int | None) -> Chart:
-    """Return the chart of these days, both included; `missing` stands for a day without a value."""
+    """Return the chart of these days, both included; `missing` is the value of absent days."""
     days = [first + timedelta(days=offset) for offset in range((last - first).days + 1)]
     top = round_up(max(values.values(), default=0))
     columns = tuple(
@@ -82,6 +82,6 @@ def chart(values: Mapping[date, int], first: date, last: date, missing: int | No
 
 
 def round_up(value: int) -> int:
-    """Return the next number with one digit before its zeros, of those that a scale likes to end with; at least 1."""
+    """Return the next round number of the form step x 10^n, at least 1: the end of a scale."""
     power: int = 10 ** (len(str(value)) - 1)
     return next(step * power for step in _STEPS if step * power >= value)

@@ -1,4 +1,4 @@
-"""One request of a page, and what is shown for it."""
+"""A request of a page, and the page that answers it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """Who asks, of which catalogue, with which parts of the path and of the query string."""
+    """The caller, the catalogue, and the parameters of path and query string."""
 
     caller: Caller
     catalogue: Catalogue
@@ -23,7 +23,7 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A template with its values, and the status and headers it is sent with."""
+    """A template with its values, status and headers."""
 
     template: str
     values: Mapping[str, Any]
@@ -35,5 +35,5 @@ View = Callable[[PageRequest], Page]
 
 
 def message_page(status: int, title: str, text: str, headers: Mapping[str, str] | None = None) -> Page:
-    """Return a page that says why there is no other."""
+    """Return a page with an error message."""
     return Page("message.html", {"title": title, "text": text}, status, headers or {})

@@ -1,4 +1,4 @@
-"""Pages as bytes: templates that escape whatever they are given, and the headers that every page is sent with."""
+"""Rendering of pages: templates that escape every value, and security headers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from query.web.page import Page
 
-# Nothing but our own style sheet and pictures; no script at all, nobody's frame, no form that leads elsewhere.
+# Only our own style sheet and images; no scripts, no framing, no form to another origin.
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
@@ -26,7 +26,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-# What a page shows is one caller's.
+# A page is specific to its caller.
 PAGE_HEADERS = HEADERS | {"Cache-Control": "no-store"}
 
 UNKNOWN = "—"
@@ -34,18 +34,18 @@ _KIB = 1024
 
 
 def render(page: Page, **values: object) -> Response:
-    """Return a page; `values` are added to its own."""
+    """Return the response of a page; `values` are added to the page's own."""
     html = _TEMPLATES.get_template(page.template).render(**page.values, **values)
     return Response(html.encode(), page.status, {**PAGE_HEADERS, **page.headers}, "text/html; charset=utf-8")
 
 
 def printable(text: str) -> str:
-    """Return a text in which nothing is invisible, turns the reading direction, or cannot be encoded."""
+    """Return the text without characters that are invisible, change its direction, or cannot be encoded."""
     return "".join(sign if sign.isprintable() else " " if sign.isspace() else "\ufffd" for sign in text)
 
 
 def _output(value: Any) -> Any:
-    """Make every text of a page plain, wherever it comes from; that it is escaped is up to the templates' engine."""
+    """Make every text of a page printable; the template engine escapes it."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -55,12 +55,12 @@ def cut(text: str, characters: int) -> str:
 
 
 def number(value: int | None) -> str:
-    """Return 12,345, or a dash for what is not known."""
+    """Return 12,345, or a dash if unknown."""
     return UNKNOWN if value is None else f"{value:,}"
 
 
 def percent(part: float | None) -> str:
-    """Return a part of 1 as 12.3 %, or a dash for what is not known."""
+    """Return a part of 1 as 12.3 %, or a dash if unknown."""
     return UNKNOWN if part is None else f"{100 * part:.1f} %"
 
 
@@ -73,7 +73,7 @@ def size(length: int) -> str:
 
 
 def ago(at_s: float | None) -> str:
-    """Return how long ago a time in seconds since the epoch was, in its largest unit."""
+    """Return the age of a time in seconds since the epoch, in its largest unit."""
     if at_s is None:
         return "never"
     passed_s = max(0, int(time.time() - at_s))
@@ -89,7 +89,7 @@ def moment(at_s: float) -> str:
 
 
 def machine_moment(at_s: float) -> str:
-    """Return a time in seconds since the epoch as HTML's `datetime` takes it: 2026-11-21T07:30:00Z."""
+    """Return a time in seconds since the epoch for HTML's `datetime`: 2026-11-21T07:30:00Z."""
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -99,7 +99,7 @@ def short_day(day: date) -> str:
 
 
 def part_of_path(text: str) -> str:
-    """Return the text as a part of a path that stays one part."""
+    """Return the text as one segment of a path."""
     return quote(text, safe="", errors="replace")
 
 
@@ -113,7 +113,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     filters = (cut, number, percent, size, ago, moment, machine_moment, short_day, part_of_path)
-    untyped: Any = made  # which declares the types of its own filters and globals alone
+    untyped: Any = made  # jinja2 types its filters and globals too narrowly
     untyped.filters.update({function.__name__: function for function in filters})
     untyped.globals.update(version=importlib.metadata.version("toolscale"))
     return made

@@ -1,4 +1,4 @@
-"""Where the page is served: `/ui` and below, `/` for browsers, and never more than the caller may see."""
+"""Routes of the page: `/ui` and below, and a redirect from `/`. Each shows only the caller's scope."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 PATH = "/ui"
 STATIC = Path(__file__).with_name("static")
-# An hour: a new release's style sheet is asked for by another address.
+# One hour: a new release uses another URL for its style sheet.
 STATIC_HEADERS = HEADERS | {"Cache-Control": "public, max-age=3600"}
 
 _log = structlog.get_logger()
 
 
 def page_routes(catalogue: Catalogue, listener: HttpListener) -> list[Route]:
-    """Return the routes of the page, for whoever may come in at this entrance."""
+    """Return the routes of the page, with the authentication of this listener."""
     security = TransportSecurityMiddleware(security_of(listener))
     sign_in = SignIn(listener.authentication, AuthFailureLog())
 
@@ -59,7 +59,7 @@ def page_routes(catalogue: Catalogue, listener: HttpListener) -> list[Route]:
 
 
 class _PageEndpoint:
-    """ASGI: checks Host and caller, and shows the page in a thread."""
+    """ASGI application: checks Host and caller, and renders the page in a thread."""
 
     def __init__(
         self, name: str, view: View, catalogue: Catalogue, sign_in: SignIn, security: TransportSecurityMiddleware

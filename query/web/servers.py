@@ -1,4 +1,4 @@
-"""The servers that a caller may see, with what each costs: the rows of the page's tables."""
+"""The servers in a caller's scope with their costs: the rows of the page's tables."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ State = Literal["fresh", "stale", "awaited", "stopped", "quarantined"]
 
 @dataclass(frozen=True, slots=True)
 class ServerRow:
-    """A server, how the catalogue stands with it, and what its tools cost this caller; None: nobody can find them.
+    """A server, its state, and the cost of its tools for this caller; None if they cannot be found.
 
-    `part` is its part of all that the caller may see, 0 to 1.
+    `part` is its share of the cost of the caller's scope, 0 to 1.
     """
 
     record: ServerRecord
@@ -32,13 +32,13 @@ class ServerRow:
 
     @property
     def needs_attention(self) -> bool:
-        """Return whether something is wrong with it that a person may put right."""
+        """Return whether an operator should look at the server."""
         return self.state in ("stale", "quarantined") or bool(self.record.rejected)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerTable:
-    """All servers that a caller may know of, by id, and what the running ones cost together."""
+    """All servers of a caller's scope, by id, and the total cost of the running ones."""
 
     rows: Sequence[ServerRow]
     tools: int
@@ -47,16 +47,16 @@ class ServerTable:
 
     @property
     def running(self) -> int:
-        """Return how many servers' tools can be found."""
+        """Return the number of servers whose tools can be found."""
         return sum(row.tools is not None for row in self.rows)
 
     def row(self, server_id: str) -> ServerRow | None:
-        """Return the server of this id, None where the caller may know of none."""
+        """Return the server of this id, None if the scope has none."""
         return next((row for row in self.rows if row.record.server_id == server_id), None)
 
 
 def servers_for(caller: Caller, catalogue: Catalogue) -> ServerTable:
-    """Return the servers of the caller's scope, the stopped ones included.
+    """Return the servers of the caller's scope, including stopped ones.
 
     Raises:
         IndexUnavailable: the index did not answer.
@@ -77,7 +77,7 @@ def _row(record: ServerRecord, cost: Baseline | None, total: int) -> ServerRow:
 
 
 def state_of(record: ServerRecord) -> State:
-    """Return in a word how the catalogue stands with a server."""
+    """Return the state of a server."""
     if record.status != "running":
         return record.status
     if record.stale_since is not None:

@@ -1,4 +1,4 @@
-"""Who looks at the page: the bearer token of MCP, shown as such or as the password of HTTP basic authentication."""
+"""Authentication of the page: the bearer token of MCP, or the same token as the password of HTTP Basic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from query.auth.http import AuthFailureLog
     from query.caller import Caller
 
-# The password goes out in UTF-8, whatever the page's encoding (RFC 7617).
+# The browser sends the password in UTF-8, independent of the page's encoding (RFC 7617).
 CHALLENGE = {"WWW-Authenticate": 'Basic realm="Toolscale", charset="UTF-8"'}
 
 SIGN_IN = message_page(401, "Sign in", "Give any user name, and your Toolscale token as the password.", CHALLENGE)
@@ -27,14 +27,14 @@ NOT_NOW = message_page(503, "Not now", "Your token cannot be checked at the mome
 
 
 class SignIn:
-    """Turns each request's token into its caller, anew every time, so that a token that is withdrawn ends at once."""
+    """Authenticates every request, so that a withdrawn token is refused at once."""
 
     def __init__(self, authentication: Authentication | None, failures: AuthFailureLog) -> None:
-        """Without authentication, whoever reaches the service may look."""
+        """Without authentication, every request is allowed."""
         self._authentication, self._failures = authentication, failures
 
     async def caller(self, request: Request) -> Caller | Page:
-        """Return who asks, or the page for one that may not look."""
+        """Return the caller, or the page that refuses the request."""
         if self._authentication is None:
             return ANYONE
         token = presented_token(request.headers.get("authorization", ""))
@@ -51,7 +51,7 @@ class SignIn:
 
 
 def presented_token(authorization: str) -> str | None:
-    """Return the token of an Authorization header: a bearer's, or the password, else the user name, of a login."""
+    """Return the token of an Authorization header: a bearer token, or the password, else user name, of HTTP Basic."""
     scheme, _, value = authorization.partition(" ")
     match scheme.lower():
         case "bearer":

@@ -1,4 +1,4 @@
-"""What each page shows: read through the same functions as the answers of the tools, so within the same scope."""
+"""The contents of each page, from the same functions as the tools, hence within the same scope."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _log = structlog.get_logger()
 
 
 def overview(request: PageRequest) -> Page:
-    """Return what there is, what it costs, and what was saved lately."""
+    """Return the catalogue's size, its cost, and recent savings."""
     servers = servers_for(request.caller, request.catalogue)
     report = _report(request, OVERVIEW_DAYS)
     largest = sorted(servers.rows, key=_by_tokens)[:LARGEST]
@@ -50,7 +50,7 @@ def overview(request: PageRequest) -> Page:
 
 
 def servers(request: PageRequest) -> Page:
-    """Return all servers, the most expensive first or as they were asked to be sorted."""
+    """Return all servers, the most expensive first or in the requested order."""
     table = servers_for(request.caller, request.catalogue)
     requested = request.query.get("sort", "")
     sort = requested if requested in _SORTED else "tokens"
@@ -73,7 +73,7 @@ def server(request: PageRequest) -> Page:
 
 
 def find(request: PageRequest) -> Page:
-    """Return what `find_tool` answers to the question, with its scores and metrics; it counts as nobody's search."""
+    """Return the answer of `find_tool` with scores and metrics; the search is not recorded."""
     question = request.query.get("q", "").strip()
     values: dict[str, Any] = {"question": question, "answer": None, "problem": None}
     if not question:
@@ -93,7 +93,7 @@ def find(request: PageRequest) -> Page:
 
 
 def history(request: PageRequest) -> Page:
-    """Return savings, calls and the context's cost by day, and who was used."""
+    """Return savings, calls and the context's cost by day, and usage by server and tool."""
     requested = request.query.get("days", "")
     days = int(requested) if requested in map(str, PERIODS) else PERIODS[1]
     report = _report(request, days)
@@ -104,7 +104,7 @@ def history(request: PageRequest) -> Page:
 
 
 def _report(request: PageRequest, days: int) -> SavingsReport | None:
-    """Return the report, None where none is kept or the history does not answer: the rest of the page still stands."""
+    """Return the report, None without a history or if it does not answer; the page shows the rest."""
     if request.catalogue.recorder is None:
         return None
     try:
@@ -159,7 +159,7 @@ def _tool_row(tool: IndexedTool, encoding: Encoding, of_server: int | None) -> d
 
 
 def _page_of_rows(rows: list[Any], request: PageRequest) -> tuple[list[Any], dict[str, int]]:
-    """Return the rows of the page that was asked for, its number, and how many pages there are."""
+    """Return the rows of the requested page, its number, and the number of pages."""
     pages = max(1, -(-len(rows) // ROWS))
     requested = request.query.get("page", "")
     page = min(int(requested), pages) if requested.isdecimal() and len(requested) < len(str(ROWS**3)) else 1
@@ -180,7 +180,7 @@ def _by_name(row: ServerRow) -> tuple[float, str]:
 
 
 def _by_freshness(row: ServerRow) -> tuple[float, str]:
-    """Return a key that puts the servers that were listed longest ago first."""
+    """Return a key that sorts the server with the oldest listing first."""
     return row.record.last_listed_at or 0, row.record.server_id
 
 

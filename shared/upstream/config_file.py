@@ -13,8 +13,7 @@ from pathlib import Path
 from shared.errors import ConfigInvalid
 from shared.upstream.dial import Target
 from shared.upstream.mcp_json import Config, read_config
-
-_Signature = tuple[int, int, int] | None
+from shared.watched_file import FileSignature, file_signature
 
 
 class ConfigFile:
@@ -24,7 +23,7 @@ class ConfigFile:
         self.path = path
         self._environ = environ
         self._lock = threading.Lock()
-        self._signature: _Signature = None
+        self._signature: FileSignature = None
         self._found: Config | ConfigInvalid | None = None
         self._targets: dict[str, Target] = {}
 
@@ -50,7 +49,7 @@ class ConfigFile:
             return self._targets.get(server_id)
 
     def _current(self) -> Config | ConfigInvalid:
-        signature = _signature(self.path)  # taken before the file is read, so the next call notices a change in between
+        signature = file_signature(self.path)  # taken before the file is read, so the next call notices a change in between
         if self._found is None or signature != self._signature:
             self._found, self._signature = self._read(), signature
         return self._found
@@ -63,12 +62,3 @@ class ConfigFile:
         kept = {server_id: target for server_id, target in self._targets.items() if server_id in config.named}
         self._targets = kept | dict(config.targets)
         return config
-
-
-def _signature(path: Path) -> _Signature:
-    """Return a value that differs after every edit; a replaced file has another inode."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
