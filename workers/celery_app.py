@@ -18,17 +18,16 @@ from celery.concurrency.thread import TaskPool as ThreadsPool
 from kombu.exceptions import OperationalError
 
 from shared.errors import IndexUnavailable
-from shared.events import ServerEvent
 from shared.observability.logging import configure_logging
 from shared.observability.tracing import configure_tracing, flush_spans
 from shared.settings import Settings
 from shared.upstream.config_file import ConfigFile
 from workers.broker.dead_letters import keep_refused_messages
 from workers.dependencies import Dependencies, open_dependencies
-from workers.emit import emit
+from workers.emit import Emitter
 from workers.fetch.fetch import interrupt_fetches_after
 from workers.intents import open_intents
-from workers.intents.store import Intent, IntentStore
+from workers.intents.store import IntentStore
 from workers.maintenance.rebuild import rebuild_if_lost
 from workers.metrics import BacklogGauges, WorkerMetrics
 from workers.monitoring.beat import show_ticks
@@ -36,7 +35,6 @@ from workers.monitoring.queue import QUEUE
 from workers.monitoring.worker import monitored, record_wait, stamp, warn_of_uncounted_reconciles
 from workers.sources.mcp_json import ConfigReconciler, config_reconciled
 from workers.sources.metrics import SourceMetrics
-from workers.sources.reconcile import Emit
 from workers.tasks import SWEEP_INTENTS, TICK_EXPIRES_S, Tasks, send_reconcile
 
 # An in-memory broker is polled; kombu's default of one second would make four tasks a second.
@@ -185,9 +183,9 @@ def _connect_signals(app: Celery, settings: Settings, lazy: LazyDependencies, me
         if settings.metrics_port is not None:
             warn_of_uncounted_reconciles(sender.pool, os.environ)
         if settings.mcp_config:
-            emit_here = _emit(app, settings, lazy.intents(), metrics)
+            emitter = Emitter(lazy.intents(), partial(send_reconcile, app), settings.redeliver_after_s, metrics)
             reconciler = ConfigReconciler(
-                ConfigFile(settings.mcp_config, os.environ), lazy.intents(), emit_here, sources
+                ConfigFile(settings.mcp_config, os.environ), lazy.intents(), emitter.emit, sources
             )
             running.enter_context(config_reconciled(reconciler, settings.config_poll_s))
 
@@ -227,12 +225,3 @@ def _sweep_at_start(app: Celery) -> None:
         app.send_task(SWEEP_INTENTS)
     except OperationalError as error:
         structlog.get_logger().warning("sweep_failed", reason=str(error))  # beat sends the next
-
-
-def _emit(app: Celery, settings: Settings, intents: IntentStore, metrics: WorkerMetrics) -> Emit:
-    enqueue = partial(send_reconcile, app)
-
-    def emit_here(event: ServerEvent) -> Intent:
-        return emit(event, intents, enqueue, due_in_s=settings.redeliver_after_s, count=metrics.event)
-
-    return emit_here

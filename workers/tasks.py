@@ -13,7 +13,7 @@ from celery import Celery, current_task
 from shared.errors import EventInvalid, IndexUnavailable, IntentsUnavailable, LeaseHeld, Retryable, ServerError
 from shared.observability.tracing import use_parent_trace
 from workers.dependencies import Dependencies
-from workers.emit import accept
+from workers.emit import Emitter
 from workers.fetch.fetch import FetchInterrupted
 from workers.ingest import reconcile
 from workers.intents.store import IntentStore
@@ -100,14 +100,14 @@ class Tasks:
             self._restore_if_lost()
         due = self._intents().claim_due(SWEEP_LIMIT)
         for server_id in due:
-            self._enqueue(server_id)
+            send_reconcile(self._app, server_id)
         self._metrics.swept(len(due))
         if due:
             structlog.get_logger().info("intents_swept", servers=len(due))
         with suppress(IndexUnavailable):
             deps = self._dependencies()
             if deps.versions:
-                maintain_index(deps.versions, deps.intents, self._enqueue_migration)
+                maintain_index(deps.versions, deps.intents, partial(send_migrate, self._app))
 
     def migrate_tools(self) -> None:
         """Work for some seconds on the edition that is to take over; without one there is nothing to do."""
@@ -116,7 +116,7 @@ class Tasks:
             migrate(deps.versions, deps.intents, self._reconcile_again_if_due)
 
     def _accept(self, event: dict[str, Any] | str) -> None:
-        accept(event, self._intents(), self._enqueue, due_in_s=self._message_time_s, count=self._metrics.event)
+        Emitter(self._intents(), partial(send_reconcile, self._app), self._message_time_s, self._metrics).accept(event)
 
     def _restore_if_lost(self) -> None:
         if not self._intents().is_complete():
@@ -128,13 +128,7 @@ class Tasks:
         if intent and intent.is_throttled:
             send_reconcile(self._app, server_id, in_s=max(0.0, intent.not_before - self._intents().now()))
         elif intent and intent.message_pending:
-            self._enqueue(server_id)
-
-    def _enqueue(self, server_id: str) -> None:
-        send_reconcile(self._app, server_id)
-
-    def _enqueue_migration(self) -> None:
-        send_migrate(self._app)
+            send_reconcile(self._app, server_id)
 
 
 def _in_trace_of_message(run: Callable[..., None]) -> Callable[..., None]:

@@ -17,7 +17,7 @@ from shared.events import ServerChanged, ServerRef
 from shared.observability.tracing import configure_tracing
 from shared.settings import Settings
 from toolscale.client.server_names import unknown
-from workers.emit import accept, emit
+from workers.emit import Emitter, message_time_s
 from workers.intents import open_intents
 from workers.intents.store import Intent
 
@@ -60,9 +60,7 @@ def emit_raw(raw: str | dict[str, Any], settings: Settings) -> EmitResult:
     intents = open_intents(settings)
     notified: list[str] = []
     try:
-        # without a broker that another process reads, the event is due at once for that process's sweep
-        due_in_s = 0.0 if settings.is_embedded else settings.redeliver_after_s
-        intent = accept(raw, intents, partial(_enqueue, settings, notified), due_in_s=due_in_s)
+        intent = Emitter(intents, partial(_enqueue, settings, notified), message_time_s(settings)).accept(raw)
     finally:
         intents.close()
     return emit_result(intent, message_sent=bool(notified))
@@ -80,11 +78,10 @@ def resync(settings: Settings, servers: Sequence[str]) -> Iterator[EmitResult]:
         known = {intent.server_id: intent for intent in intents.intents()}
         wanted = list(map(partial(_running, known), servers))
         notified: list[str] = []
-        due_in_s = 0.0 if settings.is_embedded else settings.redeliver_after_s
+        emitter = Emitter(intents, partial(_enqueue, settings, notified), message_time_s(settings))
         for server in wanted or [server_id for server_id in known if known[server_id].status == "running"]:
             event = ServerChanged(source=SOURCE, data=ServerRef(server_id=server))
-            intent = emit(event, intents, partial(_enqueue, settings, notified), due_in_s=due_in_s)
-            yield emit_result(intent, message_sent=server in notified)
+            yield emit_result(emitter.emit(event), message_sent=server in notified)
 
 
 def _running(known: Mapping[str, Intent], server: str) -> str:

@@ -27,7 +27,7 @@ from shared.upstream.mcp_json import Config
 from toolscale.client.emit import EmitResult, emit_result
 from workers.celery_app import build_app
 from workers.dependencies import Dependencies, open_dependencies
-from workers.emit import emit
+from workers.emit import Emitter
 from workers.fetch.fetch import interrupt_fetches
 from workers.intents import open_intents
 from workers.intents.store import Intent
@@ -69,8 +69,8 @@ class Embedded:
 
     def emit(self, event: ServerEvent) -> Intent:
         """Record an event and wake the worker thread."""
-        count = self.deps.metrics.event
-        intent = emit(event, self.deps.intents, self.enqueue, due_in_s=self.settings.redeliver_after_s, count=count)
+        due_in_s = self.settings.redeliver_after_s
+        intent = Emitter(self.deps.intents, self.enqueue, due_in_s, self.deps.metrics).emit(event)
         self.emitted[intent.server_id] = emit_result(intent, message_sent=True)
         return intent
 

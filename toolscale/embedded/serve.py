@@ -35,6 +35,7 @@ from toolscale.console import err, printable
 from toolscale.embedded.composition import Embedded, run_embedded
 from toolscale.embedded.startup_progress import report_startup
 from toolscale.importing.target import FILE_NAME
+from workers.emit import Emitter
 from workers.events_api.recorder import EventRecorder
 from workers.events_api.routes import events_route
 from workers.notifications.thread import listeners_running
@@ -148,8 +149,8 @@ def _events_routes(embedded: Embedded) -> Generator[list[Route]]:
         yield []
         return
     token, limit, metrics = settings.events_token, settings.events_max_body_bytes, embedded.deps.metrics
-    wake, due_in_s = embedded.enqueue, settings.redeliver_after_s
-    with closing(EventRecorder(embedded.deps.intents, wake, due_in_s=due_in_s, count=metrics.event)) as recorder:
+    emitter = Emitter(embedded.deps.intents, embedded.enqueue, settings.redeliver_after_s, metrics)
+    with closing(EventRecorder(emitter)) as recorder:
         yield [events_route(recorder, token=token, max_body_bytes=limit, on_response=metrics.events_response)]
 
 

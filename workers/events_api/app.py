@@ -17,6 +17,7 @@ from starlette.routing import Route
 from shared.errors import ConfigInvalid
 from shared.observability.logging import configure_logging
 from shared.observability.tracing import configure_tracing
+from workers.emit import Emitter, message_time_s
 from workers.enqueue import broker_enqueue, enqueue_in_background
 from workers.events_api.recorder import EventRecorder
 from workers.events_api.routes import EVENTS_PATH, events_route, metrics_route
@@ -98,12 +99,10 @@ async def _healthz(_: Request) -> JSONResponse:
 @contextmanager
 def recording(settings: Settings, metrics: WorkerMetrics) -> Generator[EventRecorder]:
     """Open the intents, and a way to the broker that cannot hold up a producer; events are counted in `metrics`."""
-    # without a broker that another process reads, an event is due at once for that process's sweep
-    due_in_s = 0.0 if settings.is_embedded else settings.redeliver_after_s
     with (
         closing(open_intents(settings)) as intents,
         enqueue_in_background(broker_enqueue(settings)) as enqueue,
-        closing(EventRecorder(intents, enqueue, due_in_s=due_in_s, count=metrics.event)) as recorder,
+        closing(EventRecorder(Emitter(intents, enqueue, message_time_s(settings), metrics))) as recorder,
     ):
         metrics.registry.register(BacklogGauges(intents.backlog))
         yield recorder
