@@ -25,7 +25,7 @@ from shared.upstream.config_file import ConfigFile
 from workers.broker.dead_letters import keep_refused_messages
 from workers.dependencies import Dependencies, open_dependencies
 from workers.emit import Emitter
-from workers.fetch.fetch import interrupt_fetches_after
+from workers.fetch.interrupt import interrupt_fetches_after
 from workers.intents import open_intents
 from workers.intents.store import IntentStore
 from workers.maintenance.rebuild import rebuild_if_lost

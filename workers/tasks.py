@@ -14,7 +14,7 @@ from shared.errors import EventInvalid, IndexUnavailable, IntentsUnavailable, Le
 from shared.observability.tracing import use_parent_trace
 from workers.dependencies import Dependencies
 from workers.emit import Emitter
-from workers.fetch.fetch import FetchInterrupted
+from workers.fetch.interrupt import FetchInterrupted
 from workers.ingest import reconcile
 from workers.intents.store import IntentStore
 from workers.maintenance.migrate import migrate

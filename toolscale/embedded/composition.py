@@ -28,7 +28,7 @@ from toolscale.client.emit import EmitResult, emit_result
 from workers.celery_app import build_app
 from workers.dependencies import Dependencies, open_dependencies
 from workers.emit import Emitter
-from workers.fetch.fetch import interrupt_fetches
+from workers.fetch.interrupt import interrupt_fetches
 from workers.intents import open_intents
 from workers.intents.store import Intent
 from workers.maintenance.rebuild import maintain_index, rebuild_if_lost

@@ -18,7 +18,7 @@ from shared.upstream.transport.errors import first_problem
 from shared.upstream.transport.json_size import MAX_TOOL_NODES, holds_more_values
 
 if TYPE_CHECKING:
-    from workers.fetch.fetch import Limits
+    from workers.fetch.limits import Limits
 
 MAX_NAME_CHARACTERS = 128
 MAX_DEPTH = 100

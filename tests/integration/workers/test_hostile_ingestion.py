@@ -28,7 +28,8 @@ from tests.support.hostile import scripts
 from tests.support.hostile.messages import circular, crowded, endless, one_page, tool
 from tests.support.hostile.scripted_http import Exchange, ScriptedServer, scripted_http
 from workers.dependencies import Dependencies
-from workers.fetch.fetch import Limits, fetch_tools_blocking
+from workers.fetch.fetch import fetch_tools_blocking
+from workers.fetch.limits import Limits
 from workers.ingest import reconcile
 from workers.intents.store import Intent
 
