@@ -1,7 +1,7 @@
-"""The embedded composition: both sides in one process, with nothing to install beside it.
+"""The embedded composition: workers and query service in one process, without other services.
 
-Celery runs on its in-memory broker with a worker thread, Qdrant Edge and the intents live in the data directory.
-What is recorded survives a kill; messages do not, and need not.
+Celery uses its in-memory broker and a worker thread; Qdrant Edge and the intents are in the data directory. Recorded
+events survive a kill; messages do not, and the sweep sends them again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from workers.sources.metrics import SourceMetrics
 from workers.sources.reconcile import announce_again, reconcile_config
 from workers.tasks import SWEEP_LIMIT, send_migrate, send_reconcile
 
-# A sweep comes each second; one that takes longer, as on a busy disk, is not trouble yet.
+# A sweep runs each second; on a busy disk it may take longer without being unhealthy.
 SWEPT_WITHIN_S = 20.0
 
 _INTERRUPT_EVERY_S = 0.05
@@ -57,35 +57,35 @@ class Embedded:
     app: Celery
     sources: SourceMetrics
     checks: Mapping[str, HealthCheck]
-    """What must be well for what is announced to be acted upon, by name."""
+    """Health checks of the ingestion, by name."""
     emitted: dict[str, EmitResult] = field(default_factory=dict[str, "EmitResult"])
-    """What the last event of this process asked of each server, as it was recorded: before the look it brings."""
+    """The result of this process's last event per server, from before its reconciliation."""
 
     @property
     def versions(self) -> IndexVersions:
-        """Return the editions of the index, which both sides share."""
+        """Return the index versions, which workers and query service share."""
         assert self.deps.versions  # open_dependencies opens them
         return self.deps.versions
 
     def emit(self, event: ServerEvent) -> Intent:
-        """Record an event and wake the worker thread."""
+        """Record an event and send its message to the worker thread."""
         due_in_s = self.settings.redeliver_after_s
         intent = Emitter(self.deps.intents, self.enqueue, due_in_s, self.deps.metrics).emit(event)
         self.emitted[intent.server_id] = emit_result(intent, message_sent=True)
         return intent
 
     def enqueue(self, server_id: str) -> None:
-        """Ask the worker thread to look at this server; its broker is in memory and never hangs."""
+        """Send a message for this server's reconciliation; the broker in memory never hangs."""
         send_reconcile(self.app, server_id)
 
     def announce(self, config: Config) -> list[Intent]:
-        """Make the catalogue follow the operator's file, and look again at every other server that should run."""
+        """Reconcile the operator's file with the intents, and request reconciliations of all other running servers."""
         return reconcile_config(config, self.deps.intents, self.emit)
 
     def reconciling(self, path: Path) -> AbstractContextManager[None]:
-        """Make the catalogue follow the operator's file while it is edited, until the block ends.
+        """Follow the edits of the operator's file until the block ends.
 
-        Every other server that should run is looked at again: this process may have been away for long.
+        All other running servers are reconciled too, since they may have changed while this process did not run.
         """
         announce_again(self.deps.intents, self.emit)
         follower = ConfigReconciler(ConfigFile(path, os.environ), self.deps.intents, self.emit, self.sources)
@@ -96,8 +96,7 @@ class Embedded:
 def run_embedded(settings: Settings) -> Generator[Embedded]:
     """Run a worker thread and the sweep until the block ends.
 
-    Then what is being written is finished, and looks that wait for a server are interrupted, to be repeated at the
-    next start.
+    At the end, running writes finish, and running fetches are interrupted; the next start repeats them.
 
     Raises:
         ConfigInvalid: another process holds the data directory.
@@ -143,13 +142,13 @@ def _stop(worker: WorkController) -> None:
     stopping = threading.Thread(target=worker.stop, name="toolscale worker's end", daemon=True)
     stopping.start()
     while stopping.is_alive():
-        interrupt_fetches()  # again and again: tasks that wait in the pool start when others end
+        interrupt_fetches()  # repeatedly: tasks that wait in the pool start when others end
         stopping.join(timeout=_INTERRUPT_EVERY_S)
 
 
 @contextmanager
 def _sweeper(app: Celery, deps: Dependencies, interval_s: float) -> Generator[Deadline]:
-    """Wake the worker for what was recorded and not acted upon, `toolscale emit` from another terminal included."""
+    """Send messages for due reconciliations, also those of events from another process, as of `toolscale emit`."""
     stopped, swept = threading.Event(), Deadline(SWEPT_WITHIN_S)
 
     def sweep() -> None:
