@@ -1,7 +1,7 @@
-"""How the workers' Celery app is set up.
+"""The configuration of the workers' Celery app.
 
-Delivery is not relied upon: intents are (see `workers/intents`). These settings make a lost message rare and a
-redelivered one quick; the sweep repairs what is left.
+The workers rely on intents, not on delivery (see `workers/intents`). These settings make lost messages rare and
+redelivery quick; the sweep repairs the rest.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from celery.concurrency.thread import TaskPool as ThreadsPool
 from kombu.exceptions import OperationalError
 
 from shared.errors import IndexUnavailable
-from shared.events import ServerEvent
 from shared.observability.logging import configure_logging
 from shared.observability.tracing import configure_tracing, flush_spans
 from shared.settings import Settings
 from shared.upstream.config_file import ConfigFile
 from workers.broker.dead_letters import keep_refused_messages
 from workers.dependencies import Dependencies, open_dependencies
-from workers.emit import emit
-from workers.fetch.fetch import interrupt_fetches_after
+from workers.emit import Emitter
+from workers.fetch.interrupt import interrupt_fetches_after
 from workers.intents import open_intents
-from workers.intents.store import Intent, IntentStore
+from workers.intents.store import IntentStore
 from workers.maintenance.rebuild import rebuild_if_lost
 from workers.metrics import BacklogGauges, WorkerMetrics
 from workers.monitoring.beat import show_ticks
@@ -36,18 +35,17 @@ from workers.monitoring.queue import QUEUE
 from workers.monitoring.worker import monitored, record_wait, stamp, warn_of_uncounted_reconciles
 from workers.sources.mcp_json import ConfigReconciler, config_reconciled
 from workers.sources.metrics import SourceMetrics
-from workers.sources.reconcile import Emit
 from workers.tasks import SWEEP_INTENTS, TICK_EXPIRES_S, Tasks, send_reconcile
 
 # An in-memory broker is polled; kombu's default of one second would make four tasks a second.
 MEMORY_POLLING_S = 0.01
 
-# What a look may take beyond the listing: to count and embed the tools of a large server. Celery ends it where it can,
-# in processes (`--pool processes`); threads are bounded by the listing's own deadline alone.
+# Time of a reconciliation after the listing, to count and embed the tools of a large server. Celery enforces it in
+# processes (`--pool processes`); in threads, only the listing has a time limit.
 WORK_LIMIT_S = 240
 HARD_LIMIT_AFTER_S = 15
 
-# A dead worker's message returns after the longest look and this, looked for at this interval.
+# A dead worker's message returns after the longest reconciliation and this time, checked at this interval.
 VISIBLE_AFTER_S = 30
 RESTORE_INTERVAL_S = 5
 
@@ -61,22 +59,22 @@ class LazyDependencies:
         self._opened = overrides
         self._intents: IntentStore | None = overrides.intents if overrides else None
         self._opening = threading.RLock()
-        # its own: whoever opens the rest may wait for an index that does not answer
+        # a separate lock: opening the index may wait for a server that does not answer
         self._opening_intents = threading.Lock()
 
     def intents(self) -> IntentStore:
-        """Return the intents alone: an event is recorded whether or not the index answers."""
+        """Return the intent store, without opening the index: events are recorded when the index does not answer."""
         with self._opening_intents:
             if self._intents is None:
                 self._intents = open_intents(self._settings)
             return self._intents
 
     def dependencies(self) -> Dependencies:
-        """Return all that a look works with; the first call asks for the model of the settings."""
+        """Return the opened dependencies; the first call requests the model of the settings."""
         with self._opening:
             if self._opened is None:
                 self._opened = open_dependencies(self._settings, self.intents(), self._metrics)
-                with suppress(IndexUnavailable):  # the sweep does it too; here, before any look, it asks for fewer
+                with suppress(IndexUnavailable):  # as the sweep does; before any reconciliation, fewer are needed
                     if self._opened.versions:
                         rebuild_if_lost(self._opened.versions, self._opened.intents)
             opened = self._opened
@@ -85,17 +83,17 @@ class LazyDependencies:
         return opened
 
     def touch_index(self) -> None:
-        """Write something that nobody reads.
+        """Write a point without readers.
 
         Raises:
-            IndexUnavailable: the index takes no writes.
+            IndexUnavailable: the index accepts no writes.
         """
         versions = self.dependencies().versions
         if versions:
             versions.store.check_writable()
 
     def close(self) -> None:
-        """Close what was opened, in the reverse order."""
+        """Close the opened stores in reverse order."""
         with self._opening:
             if self._opened is not None:
                 self._opened.close()
@@ -107,7 +105,7 @@ class LazyDependencies:
 
 
 def build_app(settings: Settings, overrides: Dependencies | None = None) -> Celery:
-    """Return the app for these settings; with `given`, tasks use those dependencies and the caller closes them."""
+    """Return the app for these settings; tasks use `overrides` if given, and the caller closes them."""
     app = Celery("toolscale", broker=settings.redis_url or "memory://localhost/")
     metrics = overrides.metrics if overrides else WorkerMetrics()
     lazy = LazyDependencies(settings, metrics, overrides)
@@ -162,7 +160,7 @@ def _worker_options(settings: Settings) -> dict[str, Any]:
         "task_serializer": "json",
         "accept_content": ["json"],
         "task_ignore_result": True,
-        "worker_pool": "threads",  # a look waits on a server; ONNX Runtime and tiktoken release the GIL
+        "worker_pool": "threads",  # reconciliations wait for servers; ONNX Runtime and tiktoken release the GIL
         "worker_concurrency": settings.worker_concurrency,
         "worker_soft_shutdown_timeout": settings.shutdown_grace_s,
         "worker_send_task_events": True,
@@ -178,16 +176,16 @@ def _connect_signals(app: Celery, settings: Settings, lazy: LazyDependencies, me
 
     def on_ready(sender: Any = None, **_: Any) -> None:
         _sweep_at_start(app)
-        # the parent of processes opens no index: what it opened, its children would share
+        # the parent of processes opens no index, since its children would share it
         touch_index = lazy.touch_index if isinstance(sender.pool, ThreadsPool) else None
         gauges, limit = (BacklogGauges(lazy.intents().backlog), sources), sender.pool.limit
         running.enter_context(monitored(settings, metrics, gauges, limit, touch_index, os.environ))
         if settings.metrics_port is not None:
             warn_of_uncounted_reconciles(sender.pool, os.environ)
         if settings.mcp_config:
-            emit_here = _emit(app, settings, lazy.intents(), metrics)
+            emitter = Emitter(lazy.intents(), partial(send_reconcile, app), settings.redeliver_after_s, metrics)
             reconciler = ConfigReconciler(
-                ConfigFile(settings.mcp_config, os.environ), lazy.intents(), emit_here, sources
+                ConfigFile(settings.mcp_config, os.environ), lazy.intents(), emitter.emit, sources
             )
             running.enter_context(config_reconciled(reconciler))
 
@@ -222,17 +220,8 @@ def _send_spans(**_: Any) -> None:
 
 
 def _sweep_at_start(app: Celery) -> None:
-    """Ask for one sweep: what was lost or due while no worker ran does not wait for beat."""
+    """Send one sweep, so that lost or due work does not wait for beat."""
     try:
         app.send_task(SWEEP_INTENTS)
     except OperationalError as error:
         structlog.get_logger().warning("sweep_failed", reason=str(error))  # beat sends the next
-
-
-def _emit(app: Celery, settings: Settings, intents: IntentStore, metrics: WorkerMetrics) -> Emit:
-    enqueue = partial(send_reconcile, app)
-
-    def emit_here(event: ServerEvent) -> Intent:
-        return emit(event, intents, enqueue, due_in_s=settings.redeliver_after_s, count=metrics.event)
-
-    return emit_here

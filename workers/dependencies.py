@@ -16,6 +16,7 @@ from shared.settings import Settings
 from shared.slots import LargePayloadSlots
 from shared.text.embedding import Embedder, FastEmbedder, known_models
 from shared.text.tokens import Counter, counters
+from workers.fetch.limits import Limits
 from workers.indexing.failures import FailurePolicy
 from workers.intents.store import Intent, IntentStore
 from workers.maintenance.rollout import ModelRollout
@@ -104,7 +105,7 @@ def lister(settings: Settings, slots: LargePayloadSlots) -> Callable[[Intent], L
     A large list waits for a slot, which the caller releases.
     """
     from shared.upstream.dialler import dialler_for  # noqa: PLC0415  # the SDK takes half a second to import
-    from workers.fetch.fetch import Limits, fetch_tools_blocking  # noqa: PLC0415
+    from workers.fetch.fetch import fetch_tools_blocking  # noqa: PLC0415
 
     dialler = dialler_for(settings, os.environ)
     limits = Limits(timeout_s=settings.listing_timeout_s)

@@ -1,11 +1,12 @@
-"""Tell the workers about a server: write the intent down first, then send the message that wakes one up."""
+"""Announces a server to the workers: records the intent first, then sends the message for a reconciliation."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -13,104 +14,100 @@ from shared.errors import EventInvalid, IntentsUnavailable
 from shared.events import TYPE_PREFIX, ServerEvent, parse_event
 from shared.observability.tracing import SpanKind, span, traceparent
 from workers.intents.store import Intent, IntentStore, Recorded
-from workers.metrics import EventResult
+from workers.metrics import WorkerMetrics
+
+if TYPE_CHECKING:
+    from shared.settings import Settings
 
 Enqueue = Callable[[str], None]
-"""Ask a worker to look at this server. May fail or be lost: the sweep looks at what was recorded."""
-
-Count = Callable[[str, EventResult], None]
-"""Told of each event: `up`, `down`, `changed` or `unknown`, and what became of it."""
+"""Send a message for this server's reconciliation. It may fail or be lost: the sweep finds the recorded event."""
 
 
-def uncounted(kind: str, outcome: EventResult) -> None:
-    """Count nothing: for a process that shows no metrics."""
+def message_time_s(settings: Settings) -> float:
+    """Return the seconds that a message has until the sweep sends another one.
 
-
-def emit(
-    event: ServerEvent, intents: IntentStore, enqueue: Enqueue, *, due_in_s: float, count: Count = uncounted
-) -> Intent:
-    """Record what the event asks, durably, then wake a worker; returns the intent after it.
-
-    `due_in_s` is how long the sweep leaves the message time to be acted upon.
-
-    Raises:
-        EventInvalid: it speaks of a server that was never announced.
-        IntentsUnavailable: nothing was recorded; among others because the store was wiped and is not restored yet.
+    Without a broker that another process reads, there is no message: the event is due at once for the sweep.
     """
-    with span("record event", event.traceparent, SpanKind.PRODUCER, server=event.data.server_id, type=event.type):
-        with _counted(event.type.removeprefix(f"{TYPE_PREFIX}."), count):
-            recorded = _record(_traced(event), intents, due_in_s)
-        intent = recorded.intent
-        structlog.get_logger().info(
-            "event_recorded", server=intent.server_id, type=event.type, event_id=event.id, generation=intent.desired
-        )
-        if recorded.needs_message:
-            enqueue(intent.server_id)
-    return intent
+    return 0.0 if settings.is_embedded else settings.redeliver_after_s
 
 
-def accept(
-    raw: str | bytes | dict[str, Any],
-    intents: IntentStore,
-    enqueue: Enqueue,
-    *,
-    due_in_s: float,
-    count: Count = uncounted,
-) -> Intent:
-    """Emit an event that came from outside; one that is refused is kept among the dead letters.
+@dataclass(frozen=True, slots=True)
+class Emitter:
+    """Records events, counts them in `metrics` and sends messages.
 
-    Raises:
-        EventInvalid: it does not follow the contract; the message names the field.
-        IntentsUnavailable: as for `emit`.
+    The sweep sends another message for an event after `due_in_s` seconds.
     """
-    try:
-        event = _parsed(raw, count)
-        return emit(event, intents, enqueue, due_in_s=due_in_s, count=count)
-    except EventInvalid as error:
-        intents.add_dead_letter(str(error), _text(raw))
-        structlog.get_logger().warning("event_refused", field=error.field, reason=error.reason)
-        raise
 
+    intents: IntentStore
+    enqueue: Enqueue
+    due_in_s: float
+    metrics: WorkerMetrics = field(default_factory=WorkerMetrics)
 
-def _parsed(raw: str | bytes | dict[str, Any], count: Count) -> ServerEvent:
-    try:
-        return parse_event(raw)
-    except EventInvalid:
-        count("unknown", "refused")
-        raise
+    def emit(self, event: ServerEvent) -> Intent:
+        """Record an event durably, then send a message for it; returns the intent after the event.
 
+        Raises:
+            EventInvalid: its server was never announced.
+            IntentsUnavailable: nothing was recorded; a store that was wiped and not yet restored raises it too.
+        """
+        with span("record event", event.traceparent, SpanKind.PRODUCER, server=event.data.server_id, type=event.type):
+            with self._counted(event.type.removeprefix(f"{TYPE_PREFIX}.")):
+                # the recorded trace continues in the reconciliation
+                recorded = self._record(event.model_copy(update={"traceparent": traceparent()}))
+            intent = recorded.intent
+            structlog.get_logger().info(
+                "event_recorded", server=intent.server_id, type=event.type, event_id=event.id, generation=intent.desired
+            )
+            if recorded.needs_message:
+                self.enqueue(intent.server_id)
+        return intent
 
-def _traced(event: ServerEvent) -> ServerEvent:
-    """Return the event with the trace that is recorded now, so that the look becomes a part of it."""
-    return event.model_copy(update={"traceparent": traceparent()})
+    def accept(self, raw: str | bytes | dict[str, Any]) -> Intent:
+        """Emit an event from outside; a rejected one is stored as a dead letter.
 
+        Raises:
+            EventInvalid: the event violates the contract; the message names the field.
+            IntentsUnavailable: as for `emit`.
+        """
+        try:
+            return self.emit(self._parsed(raw))
+        except EventInvalid as error:
+            self.intents.add_dead_letter(str(error), _text(raw))
+            structlog.get_logger().warning("event_refused", field=error.field, reason=error.reason)
+            raise
 
-@contextmanager
-def _counted(kind: str, count: Count) -> Generator[None]:
-    """Count an event by how its recording ends."""
-    try:
-        yield
-    except EventInvalid:
-        count(kind, "refused")
-        raise
-    except IntentsUnavailable:
-        count(kind, "not_recorded")
-        raise
-    count(kind, "recorded")
+    def _parsed(self, raw: str | bytes | dict[str, Any]) -> ServerEvent:
+        try:
+            return parse_event(raw)
+        except EventInvalid:
+            self.metrics.event("unknown", "refused")
+            raise
 
+    @contextmanager
+    def _counted(self, kind: str) -> Generator[None]:
+        """Count an event by the outcome of its recording."""
+        try:
+            yield
+        except EventInvalid:
+            self.metrics.event(kind, "refused")
+            raise
+        except IntentsUnavailable:
+            self.metrics.event(kind, "not_recorded")
+            raise
+        self.metrics.event(kind, "recorded")
 
-def _record(event: ServerEvent, intents: IntentStore, due_in_s: float) -> Recorded:
-    """Record it; a server that is unknown is refused only by a store that holds all servers there are."""
-    try:
-        return intents.record(event, due_in_s=due_in_s)
-    except EventInvalid as error:
-        if not intents.is_complete():
-            reason = f"{error}, as far as is known: the store is new or lost its data, and no worker has restored it"
-            raise IntentsUnavailable(reason) from error
-    return intents.record(event, due_in_s=due_in_s)  # the server may have been restored in between
+    def _record(self, event: ServerEvent) -> Recorded:
+        """Record an event; reject an unknown server only if the store is complete."""
+        try:
+            return self.intents.record(event, due_in_s=self.due_in_s)
+        except EventInvalid as error:
+            if not self.intents.is_complete():
+                reason = f"{error}; the store is new or lost its data, and no worker has restored it yet"
+                raise IntentsUnavailable(reason) from error
+        return self.intents.record(event, due_in_s=self.due_in_s)  # a worker may have restored the server since
 
 
 def _text(raw: str | bytes | dict[str, Any]) -> str:
     if isinstance(raw, dict):
-        return json.dumps(raw, default=str)  # as it can be mended and sent again with `toolscale emit event`
+        return json.dumps(raw, default=str)  # can be corrected and sent again with `toolscale emit event`
     return raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw

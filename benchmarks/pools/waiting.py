@@ -17,7 +17,7 @@ from benchmarks.throughput.embedded import embedded_settings, up
 from benchmarks.throughput.fleet import FleetServer
 from benchmarks.throughput.isolation import in_fresh_process
 from workers.dependencies import open_dependencies
-from workers.fetch.fetch import interrupt_fetches
+from workers.fetch.interrupt import interrupt_fetches
 from workers.intents import open_intents
 
 WINDOW_S = 5.0

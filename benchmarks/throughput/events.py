@@ -64,14 +64,14 @@ def _scaled(directory: Path, servers: Sequence[FleetServer], plan: Plan) -> list
 def redis_producer(url: str, directory: Path) -> Generator[Producer]:
     """Yield a producer that records in Redis and wakes a worker, as `toolscale emit` does."""
     from workers.celery_app import build_app  # noqa: PLC0415
-    from workers.emit import emit  # noqa: PLC0415
+    from workers.emit import Emitter  # noqa: PLC0415
     from workers.intents import open_intents  # noqa: PLC0415
     from workers.tasks import send_reconcile  # noqa: PLC0415
 
     settings = embedded_settings(directory).model_copy(update={"redis_url": url})
     with closing(open_intents(settings)) as intents, build_app(settings) as app:
-        wake = partial(send_reconcile, app)
-        yield Producer(partial(emit, intents=intents, enqueue=wake, due_in_s=settings.redeliver_after_s), intents)
+        emitter = Emitter(intents, partial(send_reconcile, app), settings.redeliver_after_s)
+        yield Producer(emitter.emit, intents)
 
 
 def _send_all(producer: Producer, servers: Sequence[FleetServer], plan: Plan) -> list[Run]:

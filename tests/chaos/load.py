@@ -15,7 +15,7 @@ from shared.errors import IntentsUnavailable
 from shared.events import ServerEvent
 from tests.chaos.fleet import Fleet, Scripted
 from tests.support.builders import down
-from workers.emit import emit
+from workers.emit import Emitter
 from workers.intents.store import IntentStore
 from workers.tasks import send_reconcile
 
@@ -69,7 +69,7 @@ class Load:
         self._fleet.note(server)
 
     def _until_recorded(self, event: ServerEvent) -> None:
-        recorded = partial(emit, event, self._intents, self._wake, due_in_s=self._due_in_s)
+        recorded = partial(Emitter(self._intents, self._wake, self._due_in_s).emit, event)
         if not wait(lambda: _succeeds(recorded), RECORDED_WITHIN_S):
             raise IntentsUnavailable(f"{event.data.server_id}: not recorded within {RECORDED_WITHIN_S:g} s")
 

@@ -16,7 +16,7 @@ from shared.events import ServerAnnouncement, ServerEvent, ServerUp
 from shared.settings import Subscribe
 from shared.upstream.dial import Dialler, HttpTarget, StdioTarget, Target
 from tests.support.warm import Process, start
-from workers.emit import emit
+from workers.emit import Emitter
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.store import Intent
 from workers.notifications.listener import DEFAULT_RECONNECT, ReconnectPolicy
@@ -105,7 +105,7 @@ class ListenedServers:
 
     def emit(self, event: ServerEvent) -> Intent:
         """Record an event as a process would, and remember whose it was; the look ends at once."""
-        intent = emit(event, self.intents, lambda _: None, due_in_s=5.0)
+        intent = Emitter(self.intents, lambda _: None, 5.0).emit(event)
         if self.commits:
             self.intents.commit(intent.server_id, intent.desired)
         self.events.append(intent.server_id)

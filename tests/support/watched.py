@@ -6,7 +6,7 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from workers.emit import emit
+from workers.emit import Emitter
 from workers.intents.store import IntentStore
 from workers.sources.metrics import SourceMetrics
 from workers.sources.reconcile import SourceReconciler
@@ -18,9 +18,7 @@ def watching(
     source: Source, intents: IntentStore, *, relist_s: float = 60.0, metrics: SourceMetrics | None = None
 ) -> Generator[Watcher]:
     """Watch until the block ends, with waits short enough for a test."""
-    reconciler = SourceReconciler(
-        source.name, intents, lambda event: emit(event, intents, lambda _: None, due_in_s=5.0)
-    )
+    reconciler = SourceReconciler(source.name, intents, Emitter(intents, lambda _: None, 5.0).emit)
     watcher = Watcher(source, reconciler, metrics=metrics, relist_s=relist_s, backoff_s=0.05)
     thread = threading.Thread(target=watcher.run)
     thread.start()

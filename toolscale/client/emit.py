@@ -17,7 +17,7 @@ from shared.events import ServerChanged, ServerRef
 from shared.observability.tracing import configure_tracing
 from shared.settings import Settings
 from toolscale.client.server_names import unknown
-from workers.emit import accept, emit
+from workers.emit import Emitter, message_time_s
 from workers.intents import open_intents
 from workers.intents.store import Intent
 
@@ -57,7 +57,7 @@ def emit_raw(raw: str | dict[str, Any], settings: Settings) -> EmitResult:
     configure_tracing("toolscale", os.environ)
     notified: list[str] = []
     with closing(open_intents(settings)) as intents:
-        intent = accept(raw, intents, partial(_enqueue, settings, notified), due_in_s=_due_in_s(settings))
+        intent = Emitter(intents, partial(_enqueue, settings, notified), message_time_s(settings)).accept(raw)
     return emit_result(intent, message_sent=bool(notified))
 
 
@@ -75,13 +75,7 @@ def resync(settings: Settings, servers: Sequence[str]) -> Iterator[EmitResult]:
         notified: list[str] = []
         for server in wanted or [server_id for server_id in known if known[server_id].status == "running"]:
             event = ServerChanged(source=SOURCE, data=ServerRef(server_id=server))
-            intent = emit(event, intents, partial(_enqueue, settings, notified), due_in_s=_due_in_s(settings))
-            yield emit_result(intent, message_sent=server in notified)
-
-
-def _due_in_s(settings: Settings) -> float:
-    # no broker connects this process to an embedded worker: the event is due at once for that worker's sweep
-    return 0.0 if settings.is_embedded else settings.redeliver_after_s
+            yield emit_result(emitter.emit(event), message_sent=server in notified)
 
 
 def _running(known: Mapping[str, Intent], server: str) -> str:

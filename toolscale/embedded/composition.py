@@ -27,8 +27,8 @@ from shared.upstream.mcp_json import Config
 from toolscale.client.emit import EmitResult, emit_result
 from workers.celery_app import build_app
 from workers.dependencies import Dependencies, open_dependencies
-from workers.emit import emit
-from workers.fetch.fetch import interrupt_fetches
+from workers.emit import Emitter
+from workers.fetch.interrupt import interrupt_fetches
 from workers.intents import open_intents
 from workers.intents.store import Intent
 from workers.maintenance.rebuild import maintain_index, rebuild_if_lost
@@ -41,7 +41,7 @@ from workers.sources.metrics import SourceMetrics
 from workers.sources.reconcile import announce_again, reconcile_config
 from workers.tasks import SWEEP_LIMIT, send_migrate, send_reconcile
 
-# A sweep runs every second; a slow one, as on a busy disk, is not a problem yet.
+# A sweep runs each second; on a busy disk it may take longer without being unhealthy.
 SWEPT_WITHIN_S = 20.0
 
 _INTERRUPT_EVERY_S = 0.05
@@ -67,9 +67,9 @@ class Embedded:
         return self.deps.versions
 
     def emit(self, event: ServerEvent) -> Intent:
-        """Record an event and wake the worker thread."""
-        count = self.deps.metrics.event
-        intent = emit(event, self.deps.intents, self.enqueue, due_in_s=self.settings.redeliver_after_s, count=count)
+        """Record an event and send its message to the worker thread."""
+        due_in_s = self.settings.redeliver_after_s
+        intent = Emitter(self.deps.intents, self.enqueue, due_in_s, self.deps.metrics).emit(event)
         self.emitted[intent.server_id] = emit_result(intent, message_sent=True)
         return intent
 

@@ -35,6 +35,7 @@ from toolscale.console import err, printable
 from toolscale.embedded.composition import Embedded, run_embedded
 from toolscale.embedded.startup_progress import report_startup
 from toolscale.importing.target import FILE_NAME
+from workers.emit import Emitter
 from workers.events_api.recorder import EventRecorder
 from workers.events_api.routes import events_route
 from workers.notifications.thread import listeners_running
@@ -148,8 +149,8 @@ def _events_routes(embedded: Embedded) -> Generator[list[Route]]:
         yield []
         return
     token, metrics = settings.events_token, embedded.deps.metrics
-    enqueue, due_in_s = embedded.enqueue, settings.redeliver_after_s
-    with closing(EventRecorder(embedded.deps.intents, enqueue, due_in_s=due_in_s, count=metrics.event)) as recorder:
+    emitter = Emitter(embedded.deps.intents, embedded.enqueue, settings.redeliver_after_s, metrics)
+    with closing(EventRecorder(emitter)) as recorder:
         yield [events_route(recorder, token=token, on_response=metrics.events_response)]
 
 

@@ -19,6 +19,7 @@ from shared.observability.logging import configure_logging
 from shared.observability.tracing import configure_tracing
 from shared.service.routes import liveness_route
 from shared.service.sockets import bind
+from workers.emit import Emitter, message_time_s
 from workers.enqueue import broker_enqueue, enqueue_in_background
 from workers.events_api.recorder import EventRecorder
 from workers.events_api.routes import EVENTS_PATH, MAX_BODY_BYTES, events_route, metrics_route
@@ -100,12 +101,10 @@ def events_api_app(
 @contextmanager
 def recording(settings: Settings, metrics: WorkerMetrics) -> Generator[EventRecorder]:
     """Open the intents, and send messages in the background so that the broker cannot delay a producer."""
-    # without a shared broker, an event is due at once for the sweep of the process that reconciles
-    due_in_s = 0.0 if settings.is_embedded else settings.redeliver_after_s
     with (
         closing(open_intents(settings)) as intents,
         enqueue_in_background(broker_enqueue(settings)) as enqueue,
-        closing(EventRecorder(intents, enqueue, due_in_s=due_in_s, count=metrics.event)) as recorder,
+        closing(EventRecorder(Emitter(intents, enqueue, message_time_s(settings), metrics))) as recorder,
     ):
         metrics.registry.register(BacklogGauges(intents.backlog))
         yield recorder

@@ -7,15 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from shared.errors import EventInvalid, IntentsUnavailable
-from workers.emit import Count, Enqueue, accept, uncounted
+from workers.emit import Emitter
 from workers.events_api.cloudevents import Document
-from workers.intents.store import Intent, IntentStore
 
 # Requests that are recorded at the same time; the others queue, within their own time limit.
 THREADS = 8
@@ -45,19 +43,8 @@ class RecordOutcome(BaseModel):
 class EventRecorder:
     """Records events in at most THREADS threads, each request within `within_s` seconds."""
 
-    def __init__(
-        self,
-        intents: IntentStore,
-        enqueue: Enqueue,
-        *,
-        due_in_s: float,
-        within_s: float = WITHIN_S,
-        count: Count = uncounted,
-    ) -> None:
-        self._intents = intents
-        self._accept: Callable[[Document], Intent] = partial(
-            accept, intents=intents, enqueue=enqueue, due_in_s=due_in_s, count=count
-        )
+    def __init__(self, emitter: Emitter, *, within_s: float = WITHIN_S) -> None:
+        self._emitter = emitter
         self._within_s = within_s
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="toolscale events")
 
@@ -81,7 +68,7 @@ class EventRecorder:
     async def is_ready(self) -> bool:
         """Return whether the intent store answers in time."""
         try:
-            return await self._in_time(lambda: self._intents.intent("readiness"))
+            return await self._in_time(lambda: self._emitter.intents.intent("readiness"))
         except IntentsUnavailable:
             return False
 
@@ -100,7 +87,7 @@ class EventRecorder:
 
     def _outcome(self, document: Document) -> RecordOutcome:
         try:
-            intent = self._accept(document)
+            intent = self._emitter.accept(document)
         except EventInvalid as error:
             return RecordOutcome(status=REFUSED, id=_id(document), field=error.field, reason=error.reason)
         except IntentsUnavailable as error:

@@ -1,4 +1,4 @@
-"""Tools judged one by one: a malformed one is left out with its reason and costs its siblings nothing."""
+"""Validation of single tools: a malformed one is rejected with its reason, and the others stay."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shared.upstream.transport.json_size import MAX_TOOL_NODES, holds_more_value
 from shared.validation import first_problem
 
 if TYPE_CHECKING:
-    from workers.fetch.fetch import Limits
+    from workers.fetch.limits import Limits
 
 MAX_NAME_CHARACTERS = 128
 MAX_DEPTH = 100
@@ -28,7 +28,7 @@ _ENVELOPE = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 
 
 class ListingBuilder:
-    """The tools of a walk so far: `tools` by name, in the order they came, and the `rejected` ones.
+    """The tools of a walk so far: `tools` by name, in the order of the pages, and the `rejected` ones.
 
     `size_bytes` is the size of their definitions.
     """
@@ -42,10 +42,10 @@ class ListingBuilder:
         self.size_bytes = 0
 
     def add(self, page: Iterable[object]) -> None:
-        """Judge the tools of one page.
+        """Validate the tools of one page.
 
         Raises:
-            ListingTooLarge: the server offers more tools, or more bytes of them, than allowed.
+            ListingTooLarge: the tools exceed the limit of count or bytes.
         """
         for raw in page:
             if len(self.tools) + len(self.rejected) >= self._limits.max_tools:
@@ -56,7 +56,7 @@ class ListingBuilder:
         try:
             definition = read_definition(raw, self._version, self._limits.max_tool_bytes)
             if definition.name in self.tools:
-                raise ValueError("a second tool of this name")  # the same fate as any other
+                raise ValueError("a second tool of this name")  # rejected like any malformed tool
         except ValueError as error:
             self.rejected.append(RejectedTool(name=_name_shown(raw), reason=_reason(error)))
         else:
@@ -69,22 +69,22 @@ class ListingBuilder:
         self.tools[definition.name] = definition
 
     def rejected_summary(self) -> tuple[RejectedTool, ...]:
-        """Return the first of the rejected tools, and in one more how many others there are."""
+        """Return the first rejected tools, and one more entry with the number of the others."""
         named, others = self.rejected[:MAX_REJECTED_NAMED], len(self.rejected) - MAX_REJECTED_NAMED
         summary = [RejectedTool(name="…", reason=f"{others} more tools were left out")] if others > 0 else []
         return (*named, *summary)
 
 
 def read_definition(raw: object, protocol_version: str, max_bytes: int) -> ToolDefinition:
-    """Return the definition that a client of this protocol version would see.
+    """Return the definition as a client of this protocol version gets it.
 
-    Keys inside its schemas are sorted, because some servers send them in another order each time.
+    Keys inside its schemas are sorted, since some servers change their order with each listing.
 
     Raises:
-        ValueError: a client would refuse it, its name cannot be shown, or it is larger than `max_bytes`.
+        ValueError: a client would reject it, its name is not printable, or it exceeds `max_bytes`.
     """
     if not isinstance(raw, dict):
-        raise ValueError("not a JSON object")  # one error for all that is wrong with the data
+        raise ValueError("not a JSON object")  # a TypeError would be a second error type for invalid data
     _refuse_large(to_json(raw, inf_nan_mode="null"), max_bytes)  # validating takes many times the memory
     tool = _validated(cast("dict[str, Any]", raw), protocol_version)
     if not tool.name or len(tool.name) > MAX_NAME_CHARACTERS or not tool.name.isprintable():
@@ -104,7 +104,7 @@ def _refuse_large(definition: bytes, max_bytes: int) -> None:
 def _validated(raw: dict[str, Any], protocol_version: str) -> Tool:
     validate_server_result("tools/list", protocol_version, {**_ENVELOPE, "tools": [raw]})
     tool = Tool.model_validate(raw, by_name=False)
-    # newer clients must drop such a tool
+    # newer clients must reject such a tool
     if protocol_version in MODERN_PROTOCOL_VERSIONS and (fault := find_invalid_x_mcp_header(tool.input_schema)):
         raise ValueError(f"invalid x-mcp-header: {fault}")
     return tool

@@ -1,7 +1,7 @@
-"""A transport from which the tools of a page are taken before the SDK validates them.
+"""A transport that takes the raw tools out of a page before the SDK validates the page.
 
-The SDK validates a page of tools as a whole, so that one malformed tool costs all of its siblings. Here the raw
-tools leave the page on the way in, and each is judged by itself; what the SDK sees is the page's envelope.
+The SDK validates a page of tools as a whole, so one malformed tool would reject all others. The SDK gets the page
+without its tools; each tool is validated separately.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Stream = TypeVar("Stream", bound="ReadStream[Any] | WriteStream[Any]")
 
 
 class RawToolInterceptor:
-    """A transport that keeps the raw tools of every page; `take_page` hands them out."""
+    """A transport that keeps the raw tools of every page; `take_page` returns them."""
 
     def __init__(self, transport: AbstractAsyncContextManager[Streams], state: SessionState) -> None:
         self._transport = transport
@@ -46,17 +46,17 @@ class RawToolInterceptor:
         return await self._stack.__aexit__(exc_type, exc_val, exc_tb)
 
     def take_page(self) -> list[object]:
-        """Return the tools of the last page as they came, once."""
+        """Return the raw tools of the last page, once."""
         page, self._page = self._page, []
         return page
 
     def sent(self, outgoing: SessionMessage) -> None:
-        """Note which answer to expect."""
+        """Record the request, to recognise its response."""
         if isinstance(outgoing.message, JSONRPCRequest):
             self._methods[str(outgoing.message.id)] = outgoing.message.method
 
     def received(self, incoming: SessionMessage | Exception) -> SessionMessage | Exception:
-        """Return what the session is to see instead of this message."""
+        """Return the message for the session in place of this one."""
         if isinstance(incoming, Exception):
             self._fail(incoming)
         elif isinstance(incoming.message, JSONRPCResponse):
@@ -80,13 +80,13 @@ class RawToolInterceptor:
         return method
 
     def _fail(self, error: Exception) -> None:
-        # the SDK only logs what a stream hands it as an error, and waits on
+        # the SDK only logs an error of a stream, and continues to wait
         unreadable = ProtocolViolation(self._state.server_id, "sends what is not a JSON-RPC message")
         self._state.fail(to_server_error(self._state, error) or unreadable)
 
 
 class _InterceptedStream(Generic[Stream]):
-    """A stream of the transport, with the tap in between."""
+    """A stream of the transport behind the interceptor."""
 
     def __init__(self, inner: Stream, interceptor: RawToolInterceptor) -> None:
         self._inner = inner
@@ -106,7 +106,7 @@ class _InterceptedStream(Generic[Stream]):
 
 
 class _InterceptedReceiveStream(_InterceptedStream["ReadStream[SessionMessage | Exception]"]):
-    """The server's messages, as the tap lets them through."""
+    """The server's messages after the interceptor."""
 
     @property
     def last_context(self) -> Context | None:
@@ -124,7 +124,7 @@ class _InterceptedReceiveStream(_InterceptedStream["ReadStream[SessionMessage | 
 
 
 class _InterceptedSendStream(_InterceptedStream["WriteStream[SessionMessage]"]):
-    """Our messages, each noted by the tap before it goes out."""
+    """The client's messages, which the interceptor records before they are sent."""
 
     async def send(self, item: SessionMessage, /) -> None:
         self._interceptor.sent(item)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class FencedIndex:
     """The index as one run sees it: reads are those of `index`, and every write needs the lease.
 
-    A process can be suspended between check and write, so a write that returns was checked once more. Every write
+    A process can be suspended between check and write, so the lease is checked again after the write. Every write
     raises LeaseHeld if the lease was lost; the last one may then have come after a write of another run.
     """
 

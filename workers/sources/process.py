@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shared.observability.tracing import configure_tracing
-from workers.emit import emit
+from workers.emit import Emitter, message_time_s
 from workers.enqueue import broker_enqueue, enqueue_in_background
 from workers.intents import open_intents
 from workers.metrics import WorkerMetrics
@@ -47,9 +47,7 @@ class SourceProcess:
             EventInvalid: it speaks of a server that was never announced.
             IntentsUnavailable: nothing was recorded.
         """
-        # without a broker that another process reads, an event is due at once for that process's sweep
-        due_in_s = 0.0 if self.settings.is_embedded else self.settings.redeliver_after_s
-        return emit(event, self.intents, self.enqueue, due_in_s=due_in_s, count=self.metrics.event)
+        return Emitter(self.intents, self.enqueue, message_time_s(self.settings), self.metrics).emit(event)
 
     def beat(self, part: str) -> None:
         """Note that this part has done its work. Safe to call from any thread."""

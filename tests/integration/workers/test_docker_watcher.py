@@ -19,7 +19,7 @@ from tests.support.processes import Composition
 from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from tests.support.watched import generation, running, watching
-from workers.emit import emit
+from workers.emit import Emitter
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.transitions import RetryPolicy
 from workers.sources.docker import SOURCE, DockerSource
@@ -163,7 +163,7 @@ def test_a_server_outlives_one_of_its_replicas(docker: ScriptedDocker, intents: 
 
 
 def test_servers_of_other_sources_are_left_alone(docker: ScriptedDocker, intents: SqliteIntents) -> None:
-    emit(up("someone-elses"), intents, lambda _: None, due_in_s=5.0)
+    Emitter(intents, lambda _: None, 5.0).emit(up("someone-elses"))
     docker.start("a", server="docs", port="9000")
 
     with watching(DockerSource(docker.environ), intents):

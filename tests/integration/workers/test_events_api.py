@@ -22,6 +22,7 @@ from tests.support.metrics import scraped
 from tests.support.processes import Composition
 from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
+from workers.emit import Emitter
 from workers.enqueue import WAITING_LIMIT, enqueue_in_background
 from workers.events_api.cloudevents import BATCH
 from workers.events_api.recorder import EventRecorder
@@ -50,7 +51,7 @@ def woken() -> list[str]:
 
 @pytest.fixture
 def producer(intents: SqliteIntents, woken: list[str]) -> Generator[Producer]:
-    with closing(EventRecorder(intents, woken.append, due_in_s=5.0)) as recorder, open_events_api(recorder) as door:
+    with closing(EventRecorder(Emitter(intents, woken.append, 5.0))) as recorder, open_events_api(recorder) as door:
         yield door
 
 
@@ -146,7 +147,7 @@ def test_headers_without_a_json_body_are_refused_as_data(producer: Producer) -> 
 def test_word_of_an_unknown_server_is_asked_for_again_until_what_a_store_lost_is_restored(tmp_path: Path) -> None:
     with (
         closing(SqliteIntents(tmp_path / "wiped.sqlite3", PACE)) as wiped,
-        closing(EventRecorder(wiped, lambda _: None, due_in_s=5.0)) as recorder,
+        closing(EventRecorder(Emitter(wiped, lambda _: None, 5.0))) as recorder,
         open_events_api(recorder) as producer,
     ):
         assert producer.post(document(up("new"))).status == 202
@@ -191,7 +192,7 @@ def test_a_broker_that_hangs_does_not_hold_the_producer(intents: SqliteIntents) 
 
     with (
         enqueue_in_background(hang) as wake,
-        closing(EventRecorder(intents, wake, due_in_s=5.0)) as recorder,
+        closing(EventRecorder(Emitter(intents, wake, 5.0))) as recorder,
         open_events_api(recorder) as producer,
     ):
         assert producer.post(document(up("a"))).status == 202
@@ -242,7 +243,7 @@ def test_a_store_that_hangs_is_answered_with_503_in_time() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,  # takes connections and says nothing
         closing(RedisIntents(connect(f"redis://127.0.0.1:{silent.getsockname()[1]}/0"), PACE)) as store,
-        closing(EventRecorder(store, lambda _: None, due_in_s=5.0)) as recorder,
+        closing(EventRecorder(Emitter(store, lambda _: None, 5.0))) as recorder,
         open_events_api(recorder) as producer,
     ):
         single_s = shortest_s(lambda: singles.append(producer.post(document(up("a")))))
@@ -258,7 +259,7 @@ def test_a_store_that_is_gone_is_answered_with_503_in_time() -> None:
     answers: list[Answer] = []
     with (
         closing(RedisIntents(connect(f"redis://127.0.0.1:{free_port()}/0"), PACE)) as store,
-        closing(EventRecorder(store, lambda _: None, due_in_s=5.0)) as recorder,
+        closing(EventRecorder(Emitter(store, lambda _: None, 5.0))) as recorder,
         open_events_api(recorder) as producer,
     ):
         took_s = shortest_s(lambda: answers.append(producer.post(document(up("a")))))
@@ -296,7 +297,7 @@ def test_without_a_token_the_door_does_not_open(tmp_path: Path) -> None:
 
 def test_what_came_by_the_door_is_counted_for_those_who_hold_the_token(intents: SqliteIntents) -> None:
     metrics = WorkerMetrics()
-    recorder = EventRecorder(intents, lambda _: None, due_in_s=5.0, count=metrics.event)
+    recorder = EventRecorder(Emitter(intents, lambda _: None, 5.0, metrics))
     with closing(recorder), open_events_api(recorder, metrics) as door:
         assert door.post(document(up("docs"))).status == 202
         assert door.post({"type": "nonsense"}).status == 400

@@ -16,7 +16,8 @@ from tests.support.hostile.messages import MIXED_TOOLS, tool
 from tests.support.hostile.processes import good_http, good_stdio, scripted_stdio
 from tests.support.hostile.scripted_http import Exchange, scripted_http
 from tests.support.hostile.scripts import has_no_tools, plays
-from workers.fetch.fetch import Limits, fetch_tools_blocking
+from workers.fetch.fetch import fetch_tools_blocking
+from workers.fetch.limits import Limits
 
 PATIENT = Limits(timeout_s=30)
 KINDS = {"stdio": "2026-07-28", "http": "2026-07-28", "legacy": "2025-11-25", "sse": "2026-07-28"}

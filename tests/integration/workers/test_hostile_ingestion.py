@@ -28,7 +28,8 @@ from tests.support.hostile.messages import circular, crowded, endless, one_page,
 from tests.support.hostile.scripted_http import Exchange, ScriptedServer, scripted_http
 from tests.support.indexes import open_edge
 from workers.dependencies import Dependencies
-from workers.fetch.fetch import Limits, fetch_tools_blocking
+from workers.fetch.fetch import fetch_tools_blocking
+from workers.fetch.limits import Limits
 from workers.ingest import reconcile
 from workers.intents.store import Intent
 

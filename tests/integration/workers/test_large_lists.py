@@ -22,7 +22,9 @@ from tests.support.hostile.messages import Message, Pages, as_dense_as_allowed, 
 from tests.support.hostile.processes import scripted_stdio
 from tests.support.hostile.scripted_http import scripted_http
 from tests.support.waiting import eventually
-from workers.fetch.fetch import FetchInterrupted, Limits, fetch_tools_blocking
+from workers.fetch.fetch import fetch_tools_blocking
+from workers.fetch.interrupt import FetchInterrupted
+from workers.fetch.limits import Limits
 from workers.ingest import Ingested, reconcile
 from workers.intents.store import Intent
 
@@ -119,7 +121,7 @@ def test_a_large_list_whose_turn_does_not_come_is_put_off_and_its_server_is_not_
         return fetch_tools_blocking("s", large, LIMITS, lambda: False, wait_at_most_s=0.2)
 
     path.deps.intents.record(up("s"), due_in_s=60)
-    with pytest.raises(FetchInterrupted, match=r"^s: interrupted, since its turn did not come$"):
+    with pytest.raises(FetchInterrupted, match=r"^s: interrupted, since no slot for a large list became free$"):
         reconcile("s", replace(path.deps, list_server=list_server))
 
     intent = path.deps.intents.intent("s")

@@ -34,7 +34,8 @@ from benchmarks.throughput.machine import Conditions, this_machine
 from shared.catalog import Listing
 from shared.upstream.dial import HttpTarget
 from tests.support.quick_runs import quick_run
-from workers.fetch.fetch import Limits, fetch_tools_blocking
+from workers.fetch.fetch import fetch_tools_blocking
+from workers.fetch.limits import Limits
 
 
 def listed(url: str) -> Listing:

@@ -10,7 +10,8 @@ from shared.observability.logging import LEVELS, LIBRARIES, configure_logging
 from shared.upstream.dial import HttpTarget
 from tests.support.hostile.scripted_http import scripted_http
 from tests.support.hostile.scripts import GOOD, plays
-from workers.fetch.fetch import Limits, fetch_tools_blocking
+from workers.fetch.fetch import fetch_tools_blocking
+from workers.fetch.limits import Limits
 
 
 @pytest.fixture(autouse=True)

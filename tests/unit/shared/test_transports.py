@@ -20,7 +20,8 @@ from tests.support.hostile.messages import tool
 from tests.support.hostile.scripted_http import scripted_http
 from tests.support.hostile.scripts import GOOD, plays
 from workers.fetch.definitions import ListingBuilder, read_definition
-from workers.fetch.fetch import Limits, fetch_tools_blocking
+from workers.fetch.fetch import fetch_tools_blocking
+from workers.fetch.limits import Limits
 
 VERSIONS = (*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS)
 

@@ -16,7 +16,7 @@ from shared.events import ServerEvent
 from shared.upstream.config_file import ConfigFile
 from shared.upstream.dial import HttpTarget, Target
 from tests.support.builders import changed, down, up
-from workers.emit import emit
+from workers.emit import Emitter
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.store import Intent
 from workers.intents.transitions import RetryPolicy
@@ -37,7 +37,7 @@ class Followed:
         if self.fails:
             raise IntentsUnavailable("the store is down")
         self.emitted.append((event.type.rpartition(".")[2], event.data.server_id))
-        return emit(event, self.intents, lambda _: None, due_in_s=1.0)
+        return Emitter(self.intents, lambda _: None, 1.0).emit(event)
 
     def poll(self) -> list[tuple[str, str]]:
         """Return what a look at the file makes it say."""
@@ -126,7 +126,7 @@ def test_a_server_that_someone_took_down_is_not_announced_again_until_the_file_c
     write(followed.path, a=at(1))
     followed.poll()
 
-    emit(down("a"), followed.intents, lambda _: None, due_in_s=1.0)
+    Emitter(followed.intents, lambda _: None, 1.0).emit(down("a"))
 
     assert followed.poll() == []
 
@@ -179,7 +179,7 @@ def test_what_could_not_be_recorded_is_said_by_the_next_look(followed: Followed)
 
 def test_servers_of_other_sources_are_left_alone(followed: Followed) -> None:
     for event in (up("x"), up("y"), down("y"), up("a")):
-        emit(event, followed.intents, lambda _: None, due_in_s=1.0)
+        Emitter(followed.intents, lambda _: None, 1.0).emit(event)
     write(followed.path, a=at(1))
 
     assert followed.poll() == [("up", "a")]
@@ -198,7 +198,7 @@ def test_what_the_file_said_before_this_process_is_known_from_the_intents(follow
 def test_an_event_about_a_server_of_the_file_does_not_disturb_the_others(followed: Followed) -> None:
     write(followed.path, a=at(1), b=at(2))
     followed.poll()
-    emit(changed("a"), followed.intents, lambda _: None, due_in_s=1.0)
+    Emitter(followed.intents, lambda _: None, 1.0).emit(changed("a"))
 
     write(followed.path, a=at(1), b=at(2), c=at(3))
 

@@ -9,7 +9,7 @@ import pytest
 from shared.errors import EventInvalid, IndexUnavailable, IntentsUnavailable, LeaseHeld, ServerTimeout
 from tests.support.builders import WritePath, changed, definition, listing, up, write_path
 from tests.support.metrics import shown
-from workers.emit import accept, emit
+from workers.emit import Emitter
 from workers.ingest import reconcile
 from workers.intents.store import Backlog
 from workers.metrics import BacklogGauges
@@ -75,16 +75,17 @@ def test_a_look_that_ends_otherwise_is_counted_by_why(path: WritePath) -> None:
 
 
 def test_events_are_counted_by_type_and_by_what_became_of_them(path: WritePath) -> None:
-    intents, count = path.deps.intents, path.deps.metrics.event
+    intents = path.deps.intents
+    emitter = Emitter(intents, lambda _: None, 60, path.deps.metrics)
     intents.mark_complete()
 
-    emit(up(), intents, lambda _: None, due_in_s=60, count=count)
+    emitter.emit(up())
     for refused in (changed("nobody").model_dump(mode="json"), {"type": "x" * 500}):
         with pytest.raises(EventInvalid):
-            accept(refused, intents, lambda _: None, due_in_s=60, count=count)
+            emitter.accept(refused)
     intents.close()
     with pytest.raises(IntentsUnavailable):
-        emit(up(), intents, lambda _: None, due_in_s=60, count=count)
+        emitter.emit(up())
 
     assert {name: value for name, value in metrics(path).items() if name.startswith("toolscale_events_total")} == {
         'toolscale_events_total{outcome="recorded",type="up"}': 1,

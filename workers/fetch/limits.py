@@ -1,0 +1,23 @@
+"""Limits on what one server may send in one listing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits on one listing.
+
+    `timeout_s` covers connecting and all pages. `max_tools` and `max_total_bytes` are over all pages;
+    `max_message_bytes` is the size of one response, event or line; a tool over `max_tool_bytes` is rejected. The
+    number of JSON values has fixed limits in `shared.upstream.transport.json_size`.
+    """
+
+    timeout_s: float = 30.0
+    # The largest servers seen offer hundreds of tools in pages of tens, a tool of some KiB; a hostile one has no end.
+    max_tools: int = 10_000
+    max_pages: int = 1_000
+    max_message_bytes: int = 4 << 20
+    max_tool_bytes: int = 2 << 20
+    max_total_bytes: int = 64 << 20
