@@ -51,8 +51,8 @@ def kubernetes(scope: Scope = None) -> None:
 
 def _watch(settings: Settings, sources: Sequence[Source]) -> None:
     """Follow these sources until interrupted: the last in this thread, each other in its own thread."""
+    from workers.producers.process import source_process  # noqa: PLC0415
     from workers.sources.metrics import SourceMetrics  # noqa: PLC0415
-    from workers.sources.process import source_process  # noqa: PLC0415
     from workers.sources.reconcile import SourceReconciler  # noqa: PLC0415
     from workers.sources.watcher import READY_WITHIN_S, Watcher  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Messages that Celery itself refuses, kept for people like events that we refuse."""
+"""Messages that Celery rejects, stored as dead letters."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _REASON_CHARACTERS = 500
 
 
 def keep_refused_messages(intents: Callable[[], IntentStore]) -> None:
-    """Bury what is no message, what is no task, and tasks nobody knows, in this worker process."""
+    """Store invalid messages, invalid tasks and unknown tasks of this worker process as dead letters."""
 
     def add_dead_letter(reason: str, body: str) -> None:
-        reason = reason[:_REASON_CHARACTERS].encode(errors="replace").decode()  # it may quote half a character
+        reason = reason[:_REASON_CHARACTERS].encode(errors="replace").decode()  # the reason may quote half a character
         try:
             intents().add_dead_letter(reason, body)
         except ToolscaleError as error:

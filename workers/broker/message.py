@@ -1,8 +1,7 @@
-"""What a message must look like before Celery sees it.
+"""The models that validate each message before Celery receives it.
 
-Celery trusts the other side of its broker: a header of another type than it expects ends the worker, and a message
-that was taken and not acknowledged ends the next one as well. So each message is checked against these models, and
-its body decoded by kombu's own decoders, before it is delivered.
+Celery trusts its broker: a header of an unexpected type ends the worker. The unacknowledged message then ends the next
+worker, too. So these models check each message, and kombu's own decoders its body, before delivery.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Nothing = Annotated[list[Any], Field(max_length=0)] | None
 
 
 class MessageRefused(ValueError):
-    """A message that Celery must not see; the text says what was expected of which field."""
+    """A message that Celery must not receive; the text names the field and the expected value."""
 
 
 class _Part(BaseModel):
@@ -38,14 +37,14 @@ class _Part(BaseModel):
 
 
 class DeliveryInfo(_Part):
-    """Where a message goes back to when its worker dies."""
+    """The queue to which a message returns when its worker dies."""
 
     exchange: str
     routing_key: str
 
 
 class Properties(_Part):
-    """What the transport itself needs of every message."""
+    """The properties that the transport needs."""
 
     delivery_tag: Text
     delivery_info: DeliveryInfo
@@ -56,7 +55,7 @@ class Properties(_Part):
 
 
 class Message(_Part):
-    """Any message, those between workers included."""
+    """Any message, also one between workers."""
 
     body: str
     headers: dict[str, Any]
@@ -64,10 +63,10 @@ class Message(_Part):
 
     @property
     def decoded_body(self) -> bytes:
-        """Return the body as it was before the transport wrapped it.
+        """Return the body as bytes, decoded by its `body_encoding`.
 
         Raises:
-            MessageRefused: it is not what `body_encoding` says.
+            MessageRefused: the body has another encoding.
         """
         try:
             encoded = self.body.encode()
@@ -77,7 +76,7 @@ class Message(_Part):
 
 
 class TaskHeaders(BaseModel):
-    """The headers of Celery's message protocol 2. Others, `traceparent` among them, are let through."""
+    """The headers of Celery's message protocol 2. Other headers, such as `traceparent`, pass."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="allow")
 
@@ -118,7 +117,7 @@ class TaskHeaders(BaseModel):
 
 
 class TaskMessage(Message):
-    """A task to be run, by Celery's message protocol 2."""
+    """A task, by Celery's message protocol 2."""
 
     headers: TaskHeaders  # type: ignore[assignment]  # pyright: ignore[reportIncompatibleVariableOverride]  # a stricter dict
     content_type: Literal["application/json"] = Field(alias="content-type")
@@ -126,7 +125,7 @@ class TaskMessage(Message):
 
 
 class Embedded(_Part):
-    """The third part of a body: what Celery would start after the task. A message may not start anything else."""
+    """The third part of a body: tasks that Celery would start after this one, which a message may not contain."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -137,7 +136,7 @@ class Embedded(_Part):
 
 
 class TaskBody(_Part):
-    """What a task is called with."""
+    """The arguments of a task."""
 
     args: list[Any]
     kwargs: dict[str, Any]
@@ -145,21 +144,21 @@ class TaskBody(_Part):
 
 
 def check_message(raw: object) -> Message:
-    """Return the message that this is.
+    """Return a validated message.
 
     Raises:
-        MessageRefused: the transport would fail on it.
+        MessageRefused: the transport would fail on the message.
     """
     message = _validated(Message, raw)
-    message.decoded_body  # noqa: B018  # raises where it cannot be decoded
+    message.decoded_body  # noqa: B018  # raises if it cannot be decoded
     return message
 
 
 def check_task(raw: object) -> TaskMessage:
-    """Return the task message that this is.
+    """Return a validated task message.
 
     Raises:
-        MessageRefused: Celery would fail on it, or lose it unseen.
+        MessageRefused: Celery would fail on the message, or drop it silently.
     """
     message = _validated(TaskMessage, raw)
     parts = _loaded(message.decoded_body)
@@ -170,7 +169,7 @@ def check_task(raw: object) -> TaskMessage:
 
 
 def _loaded(body: bytes) -> list[object]:
-    """Return the parts of a body, none when it is no list."""
+    """Return the parts of a body; an empty list if it is no list."""
     try:
         loaded = loads(body, "application/json", "utf-8", accept={"application/json"})
     except DecodeError as error:

@@ -1,7 +1,7 @@
-"""A Redis transport that survives a message that is no message.
+"""A Redis transport that survives invalid messages.
 
-kombu lets one list item that is not JSON, or not a message, end the whole worker, the item lost with it; Celery does
-the same with a task message it did not expect. Here such an item is handed to `on_invalid` and the worker goes on.
+In kombu, a list item that is no JSON message ends the whole worker and is lost. Celery does the same with an
+unexpected task message. This transport passes such an item to `on_invalid`, and the worker continues.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OnInvalidItem = Callable[[str, str], None]
 
 
 def guard_transport(on_invalid: OnInvalidItem) -> None:
-    """Make the `redis://` and `rediss://` brokers of this process pass garbage to `on_invalid` and go on."""
+    """Make the `redis://` and `rediss://` brokers of this process pass invalid items to `on_invalid`."""
 
     def checked_pop(reply: Any, **_: Any) -> Any:
         return _checked_pop(reply, on_invalid)
@@ -36,7 +36,7 @@ def guard_transport(on_invalid: OnInvalidItem) -> None:
             _assert_open(self)
             create = cast("Callable[[bool], Any]", super()._create_client)  # type: ignore[misc]  # not in the stubs
             client = create(asynchronous)
-            # the one place that sees an item before kombu parses it
+            # the only hook that gets an item before kombu parses it
             client.set_response_callback("BRPOP", checked_pop)
             client.set_response_callback("RPOP", checked_item)
             return client
@@ -58,9 +58,9 @@ def guard_transport(on_invalid: OnInvalidItem) -> None:
 
 
 def _assert_open(channel: Channel) -> None:
-    """Raise what kombu expects of a lost connection: as it is, an AttributeError ends the worker.
+    """Raise the error by which kombu recognises a lost connection; its own AttributeError ends the worker.
 
-    After Redis was lost, messages are acknowledged on channels that are closed, and channels are closed once more.
+    After Redis was lost, kombu acknowledges messages on closed channels, and closes channels again.
     """
     connection = cast("Any", channel).connection
     if connection is None or connection.client is None:
@@ -68,7 +68,7 @@ def _assert_open(channel: Channel) -> None:
 
 
 def _checked_pop(reply: Any, on_invalid: OnInvalidItem) -> Any:
-    """Return a blocking pop's reply, None (nothing came in time) when the item is garbage."""
+    """Return the reply of a blocking pop; for an invalid item None, as after a timeout."""
     if not reply:
         return None
     key, item = reply
@@ -76,7 +76,7 @@ def _checked_pop(reply: Any, on_invalid: OnInvalidItem) -> Any:
 
 
 def _checked_item(item: Any, on_invalid: OnInvalidItem) -> Any:
-    """Return the item; where kombu could not parse it, report it and return None, as for an empty queue."""
+    """Return the item; report an invalid item and return None, as for an empty queue."""
     if not isinstance(item, bytes):
         return item
     if reason := _parse_problem(item):
@@ -94,7 +94,12 @@ def _parse_problem(item: bytes) -> str | None:
         return "expected JSON: it is nested too deeply"
     except UnicodeDecodeError:
         return "expected UTF-8"
-    except (ValueError, TypeError, AttributeError, ArithmeticError) as error:  # the last from kombu's typed values
+    except (
+        ValueError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+    ) as error:  # ArithmeticError comes from kombu's typed values
         return f"expected JSON: {error}"
     return None
 
@@ -107,5 +112,5 @@ def _text(message: object) -> str:
 
 
 def _is_between_workers(queue: str) -> bool:
-    """Return whether a queue carries Celery's own talk (remote control, events), not tasks."""
+    """Return whether a queue carries Celery's remote control or events, not tasks."""
     return queue.endswith("celery.pidbox") or queue.startswith("celeryev")

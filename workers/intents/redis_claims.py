@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Collection, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
 from shared.errors import IntentsUnavailable
 from shared.service.redis import redis_errors
+from shared.service.repeated import repeated
 
 if TYPE_CHECKING:
     import redis
@@ -63,28 +64,19 @@ class RedisClaims:
     @contextmanager
     def _renewed(self, keys: frozenset[str], holder: str) -> Generator[None]:
         names = [_name(key) for key in keys]
-        ended = threading.Event()
-        renewer = threading.Thread(target=self._renew_until, args=(ended, names, holder), name="claims", daemon=True)
-        renewer.start()
         try:
-            yield
+            with repeated(partial(self._renew_all, names, holder), self._expiry_ms / 3000, "claims"):
+                yield
         finally:
-            ended.set()
-            renewer.join()
             self._release_all(names, holder)
 
-    def _renew_until(self, ended: threading.Event, names: list[str], holder: str) -> None:
-        while not ended.wait(self._expiry_ms / 3000):
-            try:
-                self._renew(keys=names, args=[holder, self._expiry_ms])
-            except RedisError:
-                continue  # Redis may answer again before the claims expire
+    def _renew_all(self, names: list[str], holder: str) -> None:
+        with suppress(RedisError):  # Redis may answer again before the claims expire
+            self._renew(keys=names, args=[holder, self._expiry_ms])
 
     def _release_all(self, names: list[str], holder: str) -> None:
-        try:
+        with suppress(RedisError):  # the claims expire
             self._release(keys=names, args=[holder])
-        except RedisError:
-            return  # the claims expire
 
 
 def _name(key: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from shared.errors import IntentsUnavailable, LeaseHeld
 from shared.service.redis import redis_errors
+from shared.service.repeated import repeated
 from workers.intents.base import Change, StoredIntents, readable
 from workers.intents.redis_claims import RedisClaims
 from workers.intents.store import DEAD_LETTER_LIMIT, LETTER_CHARACTERS, Backlog, DeadLetter, Intent, Lease
@@ -99,11 +100,12 @@ class RedisIntents(StoredIntents):
         with _redis_errors():
             if not lock.acquire(blocking=False):
                 raise LeaseHeld(server_id, "another run is looking at it")
-        held = _RenewedLease(server_id, lock, self._lease_s / 3)
         try:
-            yield held
+            with repeated(partial(_renew, lock), self._lease_s / 3, f"lease {server_id}"):
+                yield _RenewedLease(server_id, lock)
         finally:
-            held.release()
+            with suppress(LockError, RedisError):  # the lease expired, or expires
+                lock.release()
 
     @override
     def claim(self, keys: Collection[str]) -> AbstractContextManager[frozenset[str]]:
@@ -208,15 +210,11 @@ class RedisIntents(StoredIntents):
 
 
 class _RenewedLease:
-    """A Redis lock that a thread renews until it is released or lost."""
+    """A Redis lock that a thread renews."""
 
-    def __init__(self, server_id: str, lock: Lock, interval_s: float) -> None:
+    def __init__(self, server_id: str, lock: Lock) -> None:
         self._server_id = server_id
         self._lock = lock
-        self._interval_s = interval_s
-        self._released = threading.Event()
-        self._renewer = threading.Thread(target=self._renew, name=f"lease {server_id}", daemon=True)
-        self._renewer.start()
 
     def assert_held(self) -> None:
         """Raise LeaseHeld when the lease expired and another run may hold it."""
@@ -224,23 +222,11 @@ class _RenewedLease:
             if not self._lock.owned():
                 raise LeaseHeld(self._server_id, "the lease was lost: this run was suspended for too long")
 
-    def release(self) -> None:
-        """Stop renewing and release the lease, unless it expired."""
-        self._released.set()
-        self._renewer.join()
-        try:
-            self._lock.release()
-        except (LockError, RedisError):
-            return  # the lease expires
 
-    def _renew(self) -> None:
-        while not self._released.wait(self._interval_s):
-            try:
-                self._lock.reacquire()
-            except LockError:
-                return  # lost; assert_held raises
-            except RedisError:
-                continue  # Redis may answer again before the lease expires
+def _renew(lock: Lock) -> None:
+    # a lost lease is another run's, and Redis may answer again before the lease expires
+    with suppress(LockError, RedisError):
+        lock.reacquire()
 
 
 def _key(server_id: str) -> str:

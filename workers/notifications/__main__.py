@@ -14,7 +14,7 @@ from shared.observability.logging import configure_logging
 from shared.settings import Settings, load_settings
 from workers.notifications.supervisor import MAX_CONNECTIONS
 from workers.notifications.thread import SOURCE, listeners_running
-from workers.sources.process import source_process
+from workers.producers.process import source_process
 
 # The supervisor reads the intents every two seconds.
 READY_WITHIN_S = 25.0

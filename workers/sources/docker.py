@@ -3,9 +3,9 @@
 | label | meaning |
 |---|---|
 | `toolscale.server` | the server's id |
-| `toolscale.url` | where it listens; or the two below |
-| `toolscale.port`, `toolscale.path` | at the container's own address; the path is `/mcp` unless given |
-| `toolscale.network` | the network whose address is meant, where the container has several |
+| `toolscale.url` | the server's URL; or the two labels below |
+| `toolscale.port`, `toolscale.path` | the port and the path at the container's address; the default path is `/mcp` |
+| `toolscale.network` | the network of that address, if the container has several |
 | `toolscale.transport`, `toolscale.groups`, `toolscale.credential-ref` | as in an event; groups separated by commas |
 """
 
@@ -27,7 +27,7 @@ SOURCE = "toolscale/docker"
 LABEL = "toolscale.server"
 TIMEOUT_S = 10
 
-# After these a server may offer something else, at the same address.
+# After one of these events a server may offer other tools at the same address.
 FRESH_STARTS = ("start", "unpause", "health_status: healthy")
 
 
@@ -40,7 +40,7 @@ class _NetworkSettings(BaseModel):
 
 
 class Container(BaseModel):
-    """What a list of containers says of one."""
+    """One container of a list of containers."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -50,7 +50,7 @@ class Container(BaseModel):
 
     @property
     def url(self) -> str | None:
-        """Return where the server listens, None when that cannot be said, for a container without an address say."""
+        """Return the URL of the server, None if it is unknown, for example without an address."""
         if explicit := self.labels.get("toolscale.url"):
             return explicit
         port, address = self.labels.get("toolscale.port"), self._address
@@ -69,9 +69,9 @@ _CONTAINERS = TypeAdapter(list[Container])
 
 
 class DockerSource:
-    """The labelled containers of the Docker that the environment names, as for Docker's own command line.
+    """The labelled containers of the Docker daemon that the environment names, as for the `docker` command.
 
-    `scope` tells this Docker from others that feed the same catalogue.
+    `scope` distinguishes this daemon from others that feed the same catalogue.
     """
 
     def __init__(self, environ: Mapping[str, str], scope: str = "") -> None:
@@ -81,9 +81,9 @@ class DockerSource:
         self._started: dict[str, object] = {}
 
     def running(self) -> list[Running]:
-        """Return the servers of all labelled containers that run now, the oldest container first."""
+        """Return the servers of all running labelled containers, the oldest container first."""
         with self._connected() as client:
-            list_containers = cast("Callable[..., object]", client.containers)  # the stubs leave its type out
+            list_containers = cast("Callable[..., object]", client.containers)  # the stubs have no type for it
             containers = _CONTAINERS.validate_python(list_containers(filters={"label": LABEL, "status": "running"}))
         return [server for container in reversed(containers) if (server := self._running(container))]
 
@@ -98,7 +98,7 @@ class DockerSource:
         raise SourceUnavailable("Docker ended its stream of events")
 
     def _note_start(self, event: dict[str, Any]) -> None:
-        """Remember a fresh start, so that the server is announced again."""
+        """Store the time of a start event, so that the server is announced again."""
         if str(event.get("Action", event.get("status"))) in FRESH_STARTS:
             container_id = str(event.get("Actor", {}).get("ID", event.get("id")))
             self._started[container_id] = event.get("timeNano", event.get("time"))
@@ -117,7 +117,7 @@ class DockerSource:
 
     @contextmanager
     def _connected(self) -> Generator[APIClient]:
-        """Yield a client; whatever goes wrong with it is Docker being unavailable."""
+        """Yield a client; raise its errors as SourceUnavailable."""
         import docker.errors  # noqa: PLC0415  # an extra that only this watcher needs
         import requests  # noqa: PLC0415
         import urllib3.exceptions  # noqa: PLC0415

@@ -2,13 +2,13 @@
 
 | annotation | meaning |
 |---|---|
-| `toolscale.dev/server` | the server's id; it makes a Service one of ours |
-| `toolscale.dev/url` | where it listens; without it, the Service's own name, port and path |
-| `toolscale.dev/port` | the number or name of the Service's port, the first unless given |
-| `toolscale.dev/path` | the path there, `/mcp` unless given |
+| `toolscale.dev/server` | the server's id; it marks a Service as an MCP server |
+| `toolscale.dev/url` | the server's URL; without it, the Service's name, port and path |
+| `toolscale.dev/port` | the number or name of the Service's port; the default is the first port |
+| `toolscale.dev/path` | the path; the default is `/mcp` |
 | `toolscale.dev/transport`, `toolscale.dev/groups`, `toolscale.dev/credential-ref` | as in an event; groups by commas |
 
-An MCPServer is a server once it runs and has a URL; its id is `<namespace>/<name>` unless it is annotated.
+An MCPServer is announced once it runs and has a URL; its default id is `<namespace>/<name>`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from workers.sources.reconcile import Running
 from workers.sources.watcher import Announcements, names
 
 PREFIX = "toolscale.dev/"
-# An earlier and a later version of ToolHive call it so.
+# Older versions of ToolHive use the first phase, newer ones the second.
 RUNNING_PHASES = ("Running", "Ready")
 
 
 class Metadata(BaseModel):
-    """What every object says of itself."""
+    """The metadata of an object."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -39,7 +39,7 @@ class Metadata(BaseModel):
     annotations: dict[str, str] = Field(default_factory=dict[str, str])
 
     def annotated(self, name: str) -> str | None:
-        """Return one of our annotations."""
+        """Return the value of a `toolscale.dev/` annotation."""
         return self.annotations.get(PREFIX + name)
 
 
@@ -53,14 +53,14 @@ class _ServiceSpec(BaseModel):
 
 
 class Service(BaseModel):
-    """A Service, as far as it concerns us."""
+    """The relevant fields of a Service."""
 
     metadata: Metadata
     spec: _ServiceSpec = Field(default_factory=_ServiceSpec)
 
     @property
     def url(self) -> str | None:
-        """Return where the server listens, within the cluster; None for a Service without such a port."""
+        """Return the server's URL within the cluster; None for a Service without the annotated port."""
         if explicit := self.metadata.annotated("url"):
             return explicit
         wanted = self.metadata.annotated("port")
@@ -75,22 +75,22 @@ class _Status(BaseModel):
 
 
 class MCPServer(BaseModel):
-    """A server that ToolHive runs, as far as it concerns us."""
+    """The relevant fields of a server that ToolHive runs."""
 
     metadata: Metadata
     status: _Status = Field(default_factory=_Status)
 
     @property
     def transport(self) -> str:
-        """Return how its proxy speaks MCP, which its address tells."""
+        """Return the transport of its proxy, derived from its URL."""
         return "sse" if self.status.url.partition("#")[0].rstrip("/").endswith("/sse") else "streamable-http"
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceKind:
-    """A kind of object that is watched: the source it makes, its path in the API, and the servers in its objects.
+    """A kind of watched object: its source name, its path in the API, and a reader of its objects.
 
-    `read` returns None for an object that is no server, or none that runs.
+    `read` returns None for an object without a running server.
     """
 
     source: str
@@ -126,7 +126,7 @@ def _running(
         "credential_ref": metadata.annotated("credential-ref"),
     }
     announcement = announcements.read(f"{metadata.namespace}/{metadata.name}", data)
-    # an object that was replaced, or whose specification changed, may offer other tools at the same address
+    # a replaced or changed object may offer other tools at the same address
     return Running(announcement, (metadata.uid, metadata.generation)) if announcement else None
 
 

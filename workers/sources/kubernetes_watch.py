@@ -1,7 +1,7 @@
-"""Keep a copy of all objects of a kind: list them, then follow their changes from the version that was listed.
+"""A copy of all objects of a kind: list them, then apply their changes since the listed version.
 
-A watch that Kubernetes ends in due time goes on from the last version it told. After anything else, a version that
-expired (410 Gone) or a lost connection, all objects are listed again.
+After the regular end of a watch, the next watch continues from the last version.
+After an expired version (410 Gone) or a lost connection, all objects are listed again.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 PAGE = 500
 TIMEOUT_S = 10.0
-# Kubernetes ends a watch after this long; a connection that says nothing for longer is dead.
+# Kubernetes ends a watch after WATCH_S seconds; a connection that is silent for longer is dead.
 WATCH_S = 60
 SILENCE_S = 75.0
 OK, NOT_FOUND = 200, 404
 
 
 class KubernetesSource:
-    """The servers among the objects of one kind, in the cluster that `connect` leads to.
+    """The servers among the objects of one kind, in the cluster of `connect`.
 
-    `scope` tells this cluster from others that feed the same catalogue.
-    A watch that ends sooner than after `least_watch_s` is trouble: all is listed again, and not at once.
+    `scope` distinguishes this cluster from others that feed the same catalogue.
+    A watch that ends before `least_watch_s` is an error: all objects are listed again, after a backoff.
     """
 
     def __init__(
@@ -48,16 +48,16 @@ class KubernetesSource:
         self._announcements = Announcements()
         self._servers: dict[str, Running] = {}
         self._listed = threading.Event()
-        self._problem = "it has not been listed yet"
+        self._problem = "not listed yet"
 
     def running(self) -> list[Running]:
-        """Return the servers of all objects, as far as their changes have come; waits for the first list."""
+        """Return the servers of the copy; waits for the first list."""
         if not self._listed.wait(TIMEOUT_S):
             raise SourceUnavailable(self._problem)
         return [running for _, running in sorted(self._servers.copy().items())]
 
     def changes(self) -> Iterator[object]:
-        """Yield once when all objects are listed, then after each change, until something goes wrong."""
+        """Yield once when all objects are listed, then after each change, until an error."""
         with self._translated(), self._connect() as client:
             version = self._list(client)
             yield version
@@ -70,7 +70,7 @@ class KubernetesSource:
                     raise SourceUnavailable("Kubernetes ended the watch at once")
 
     def _list(self, client: ApiClient) -> str:
-        """Replace the copy by all objects of now, and return their version."""
+        """Replace the copy by a list of all objects, and return its version."""
         page = self._page(client, None)
         servers = self._read(page)
         while token := page["metadata"].get("continue"):
@@ -89,7 +89,7 @@ class KubernetesSource:
     def _page(self, client: ApiClient, token: str | None) -> dict[str, Any]:
         query = {"limit": PAGE, "continue": token} if token else {"limit": PAGE}
         response = self._get(client, query, TIMEOUT_S)
-        if response.status == NOT_FOUND:  # this cluster knows no such kind, so nothing of it runs
+        if response.status == NOT_FOUND:  # this cluster does not define the kind, so it has no objects
             self._servers = {}
             self._listed.set()
         return cast("dict[str, Any]", json.loads(_checked(response).data))
@@ -102,9 +102,9 @@ class KubernetesSource:
                 yield json.loads(line)
 
     def _apply(self, event: dict[str, Any]) -> str:
-        """Bring the copy up to date, and return the version it has now."""
+        """Apply an event to the copy, and return the new version."""
         kind, document = event["type"], event["object"]
-        if kind == "ERROR":  # 410 above all: the version is older than what the cluster remembers
+        if kind == "ERROR":  # mostly 410: the version has expired
             raise SourceUnavailable(f"Kubernetes: {document.get('code')} {document.get('message')}")
         if kind in ("ADDED", "MODIFIED"):
             self._keep(self._servers, document)
@@ -118,7 +118,7 @@ class KubernetesSource:
         try:
             if running := self._kind.read(document, self._announcements):
                 servers[key] = running
-        except ValidationError as error:  # it must not cost the others
+        except ValidationError as error:  # one invalid object must not hide the others
             self._announcements.refuse(key, error)
 
     def _get(self, client: ApiClient, query: dict[str, Any], silence_s: float) -> HTTPResponse:
@@ -130,7 +130,7 @@ class KubernetesSource:
 
     @contextmanager
     def _translated(self) -> Generator[None]:
-        """Whatever goes wrong with the cluster, or with what it says, is that it is unavailable."""
+        """Raise errors of the cluster and of its responses as SourceUnavailable."""
         from kubernetes.client import ApiException  # noqa: PLC0415  # an extra that only this watcher needs
         from kubernetes.config import ConfigException  # noqa: PLC0415
         from urllib3.exceptions import HTTPError  # noqa: PLC0415
@@ -152,10 +152,10 @@ class KubernetesSource:
 
 
 def cluster(environ: Mapping[str, str]) -> ApiClient:
-    """Return a client for the cluster this process runs in, or for the one that the kubeconfig names.
+    """Return a client for the cluster of this process, or for the cluster of the kubeconfig.
 
     Raises:
-        ConfigException: there is neither.
+        ConfigException: neither is configured.
     """
     from kubernetes import client, config  # noqa: PLC0415  # an extra that only this watcher needs
 
@@ -166,7 +166,7 @@ def cluster(environ: Mapping[str, str]) -> ApiClient:
         load_incluster_config(client_configuration=configuration)
     else:
         load_kube_config(config_file=environ.get("KUBECONFIG"), client_configuration=configuration)
-    configuration.retries = False  # trying again is up to the watcher
+    configuration.retries = False  # the watcher retries
     return client.ApiClient(configuration)
 
 

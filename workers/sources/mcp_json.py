@@ -1,8 +1,7 @@
-"""The catalogue follows the operator's `mcp.json`: what the file says is announced, what it drops is taken down."""
+"""Announce the servers of the operator's `mcp.json`, and take down those that it no longer contains."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from contextlib import contextmanager
 import structlog
 
 from shared.errors import ConfigInvalid, IntentsUnavailable
+from shared.service.repeated import repeated
 from shared.upstream.config_file import ConfigFile
 from shared.upstream.mcp_json import SOURCE, Config
 from workers.intents.store import IntentStore
@@ -22,10 +22,10 @@ POLL_S = 1.0
 
 
 class ConfigReconciler:
-    """Makes the catalogue follow the file: what it says is announced at the start and after each change.
+    """Announces the servers of the file at the start and after each change of the file.
 
-    A file that cannot be used changes nothing, and is reported once. Every `recheck_s` seconds what the file does not
-    name is taken down again: intents that were restored from the index may remember what it said long ago.
+    An invalid file changes nothing and is logged once. Every `recheck_s` seconds, servers that the file does not name
+    are taken down again: intents that were restored from the index may contain old servers.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ConfigReconciler:
         self._reported = ""
 
     def poll(self) -> None:
-        """Act upon the file if it changed since; what fails now is done by the next call."""
+        """Reconcile the intents with the file if it changed; the next call retries after a failure."""
         try:
             config = self._file.config()
             if config is not self._reconciled:
@@ -77,18 +77,7 @@ class ConfigReconciler:
 
 @contextmanager
 def config_reconciled(reconciler: ConfigReconciler, interval_s: float = POLL_S) -> Generator[None]:
-    """Follow the file until the block ends, in a thread; its first look is done when the block begins."""
-    stopped = threading.Event()
-
-    def poll() -> None:
-        while not stopped.wait(interval_s):
-            reconciler.poll()
-
+    """Poll the file now, and then in a thread until the block ends."""
     reconciler.poll()
-    thread = threading.Thread(target=poll, name="toolscale mcp.json", daemon=True)
-    thread.start()
-    try:
+    with repeated(reconciler.poll, interval_s, "toolscale mcp.json"):
         yield
-    finally:
-        stopped.set()
-        thread.join(timeout=10)

@@ -1,4 +1,4 @@
-"""What is counted of the sources that say what should run, and how fresh each is."""
+"""Metrics of the sources of running servers."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ METRICS = (CONNECTED, CONNECTIONS, LISTS, RECONCILED)
 
 
 class SourceMetrics:
-    """Counts what becomes of the sources of one process, and is a collector of how fresh each is.
+    """Counts the lists and connections of the sources of one process, and collects the age of each.
 
-    Safe to use from any thread. The collector is registered by who shows it.
+    Safe to use from any thread. The caller registers the collector.
     """
 
     def __init__(self, registry: CollectorRegistry | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin at 0, in a registry of its own where none is given."""
+        """Register the counters in `registry`, by default a new one."""
         registry = CollectorRegistry() if registry is None else registry
         self._clock = clock
         self._connections = counter(CONNECTIONS, registry)
@@ -69,17 +69,17 @@ class SourceMetrics:
         self._connected[source] = 1.0
 
     def disconnected(self, source: str) -> None:
-        """Note that there is no stream of changes now."""
+        """Record that the stream of changes is closed."""
         self._connected[source] = 0.0
 
     def listed(self, source: str, result: Result) -> None:
-        """Count that a source was asked what runs, by what became of it."""
+        """Count a list of a source by its result."""
         self._lists.labels(source, result).inc()
         if result == "reconciled" or source not in self._reconciled_at:
             self._reconciled_at[source] = self._clock()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the gauges of each source as of now."""
+        """Yield the current gauges of each source."""
         now = self._clock()
         yield gauge(CONNECTED, dict(self._connected))
         yield gauge(RECONCILED, {source: now - at for source, at in list(self._reconciled_at.items())})

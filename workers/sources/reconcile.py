@@ -1,7 +1,7 @@
-"""Make the catalogue follow a source that knows what should run: an operator's file, Docker, Kubernetes.
+"""Reconcile the intents with a source of running servers: an operator's file, Docker, Kubernetes.
 
-Such a source says what is, not what happened, so nothing depends on having seen every change.
-What it said before is in the intents, which carry its name; they outlive this process.
+A source lists the current servers, not their changes, so a missed change does no harm.
+The intents carry the name of their source, and outlive this process.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from shared.upstream.mcp_json import SOURCE, Config
 from workers.intents.store import Intent, IntentStore
 
 Emit = Callable[[ServerEvent], Intent]
-"""Record an event durably and wake a worker; raises IntentsUnavailable when nothing was recorded."""
+"""Records an event durably and sends a message; raises IntentsUnavailable if the event was not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A server that should run. It is announced again whenever its `trace` is another one: restarted, say, or moved."""
+    """A server that should run; a changed `fingerprint`, for example after a restart, announces it again."""
 
     announcement: ServerAnnouncement
     fingerprint: object
 
 
 class SourceReconciler:
-    """Announces and takes down the servers of one source, so that the intents equal what the source says.
+    """Announces and takes down the servers of one source, so that the intents match the source.
 
-    Safe to repeat, from several processes too: an event only says "look". When it fails in the middle, the next
-    call does the rest. Two sources that claim the same server overrule each other: the last to speak decides.
+    Idempotent, also from several processes: an event only requests a reconciliation. After a failure, the next call
+    completes the work. If two sources announce the same server, the last event wins.
     """
 
     def __init__(self, source: str, intents: IntentStore, emit: Emit) -> None:
@@ -39,9 +39,9 @@ class SourceReconciler:
         self._announced: dict[str, Running] = {}
 
     def reconcile(self, running: Iterable[Running], kept: Collection[str] = ()) -> list[Intent]:
-        """Make the intents of this source equal to all that runs; servers in `kept` are left as they are.
+        """Make the intents of this source match the running servers; leave servers in `kept` unchanged.
 
-        What this process announced before is announced again only when it changed, or when its intent differs.
+        A server that this process has announced is announced again only if it, or its intent, changed.
         """
         wanted = _by_id(running)
         recorded = self._recorded()
@@ -53,7 +53,7 @@ class SourceReconciler:
         return emitted + self._take_down_all_but({*wanted, *kept}, recorded.values())
 
     def take_down_all_but(self, kept: Collection[str]) -> list[Intent]:
-        """Take down what the intents say of this source and is not in `kept`; announce nothing."""
+        """Take down the servers of this source that are not in `kept`; announce none."""
         return self._take_down_all_but(kept, self._recorded().values())
 
     def _recorded(self) -> dict[str, Intent]:
@@ -75,31 +75,31 @@ class SourceReconciler:
 
 
 def reconcile_config(config: Config, intents: IntentStore, emit: Emit) -> list[Intent]:
-    """Announce every server of the operator's file, and look again at every other that should be running."""
+    """Announce the servers of the operator's file, and request a reconciliation of all other running servers."""
     return SourceReconciler(SOURCE, intents, emit).reconcile(running(config), config.named) + announce_again(
         intents, emit
     )
 
 
 def announce_again(intents: IntentStore, emit: Emit) -> list[Intent]:
-    """Ask for a look at every server that should be running and did not come from the operator's file.
+    """Request a reconciliation of every running server that is not from the operator's file.
 
-    Each is announced as it was before, which is nothing new: one whose looks kill their worker stays parked.
+    The announcements repeat the stored ones, so a parked server stays parked.
     """
     others = [intent for intent in intents.intents() if intent.status == "running" and intent.source != SOURCE]
     return [emit(ServerUp(source=intent.source, data=intent.announcement)) for intent in others]
 
 
 def running(config: Config) -> list[Running]:
-    """Return the usable servers of a file; another command, environment or header is another trace.
+    """Return the usable servers of a file; a different command, environment or header changes the fingerprint.
 
-    One that the file names and that cannot be used now, for a variable that is not set say, is not among them.
+    The result omits a server that the file names and that is unusable, for example because a variable is not set.
     """
     return [Running(announcement, config.targets.get(announcement.server_id)) for announcement in config.announcements]
 
 
 def _by_id(running: Iterable[Running]) -> dict[str, Running]:
-    """Return one of each id, the first: replicas of a server are one server."""
+    """Return the first server of each id: replicas of a server are one server."""
     by_id: dict[str, Running] = {}
     for server in running:
         by_id.setdefault(server.announcement.server_id, server)

@@ -1,7 +1,7 @@
-"""Watch an orchestrator: list what runs, follow it, and list again whenever something may have changed.
+"""Watch an orchestrator: list the running servers at the start, after each change, and periodically.
 
-Its stream of changes is only a hint that it is time to list. So an event that comes twice, late or never does no
-harm: it is listed at the start, after every reconnection, after each change, and from time to time anyway.
+The stream of changes only triggers a list. So a duplicate, late or lost event does no harm: the watcher also lists
+after every reconnection and every RELIST_S seconds.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from shared.validation import first_problem
 from workers.sources.metrics import SourceMetrics
 from workers.sources.reconcile import Running, SourceReconciler
 
-# Even with a connection that is silently dead, a change is seen within this time.
+# The longest delay of a change, also with a silently dead connection.
 RELIST_S = 60.0
-# Beyond it: what a source that is slow, or away for a moment, may take.
+# Adds time for a source that is slow, or briefly unavailable.
 READY_WITHIN_S = RELIST_S + 30.0
-# A stream that lived this long was a good one: the next reconnection need not wait for long.
+# A stream that lasted this long resets the backoff of reconnections.
 GOOD_STREAM_S = 5.0
 
 _log = structlog.get_logger()
 
 
 class SourceUnavailable(Retryable):
-    """An orchestrator did not answer, or its answer broke off."""
+    """An orchestrator did not answer, or its response was incomplete."""
 
 
 class Source(Protocol):
-    """What knows which servers run. Both methods raise SourceUnavailable."""
+    """A source of running servers. Both methods raise SourceUnavailable."""
 
     name: str
 
     def running(self) -> list[Running]:
-        """Return all servers that run now."""
+        """Return all servers that are running."""
         ...
 
     def changes(self) -> Iterator[object]:
-        """Yield once when connected, then whenever something may have changed, until the connection ends."""
+        """Yield once when connected, then after each possible change, until the connection ends."""
         ...
 
 
 class Backoff:
-    """Seconds to wait before trying again: doubling from `first_s` up to `longest_s`."""
+    """Seconds to wait before a retry: doubling from `first_s` up to `longest_s`."""
 
     def __init__(self, first_s: float = 0.5, longest_s: float = 30.0) -> None:
         self._first_s = first_s
@@ -57,17 +57,17 @@ class Backoff:
         self._next_s = first_s
 
     def next_s(self) -> float:
-        """Return the wait, and double the one after."""
+        """Return the wait, and double the next one."""
         wait_s, self._next_s = self._next_s, min(self._longest_s, self._next_s * 2)
         return wait_s
 
     def reset(self) -> None:
-        """Begin anew after a success."""
+        """Return to the first wait after a success."""
         self._next_s = self._first_s
 
 
 class Watcher:
-    """Keeps the intents of a source equal to what it lists, until stopped; `beat` is called each time that they are."""
+    """Reconciles the intents of a source with its lists until stopped; calls `beat` after each success."""
 
     def __init__(
         self,
@@ -90,11 +90,11 @@ class Watcher:
         self._reported = ""
 
     def run(self) -> None:
-        """Watch until `stop`; a source or a store that is away for a while is waited for."""
+        """Watch until `stop`; retry while the source or the intent store is unavailable."""
         threading.Thread(target=self._listen, name=f"toolscale {self._source.name}", daemon=True).start()
         backoff = Backoff(self._backoff_s)
         while not self._stopped.is_set():
-            self._changed.clear()  # before listing: a change that comes meanwhile is listed once more
+            self._changed.clear()  # before the list: a change during the list triggers another one
             if self._reconcile():
                 backoff.reset()
                 self._changed.wait(self._relist_s)
@@ -102,12 +102,12 @@ class Watcher:
                 self._stopped.wait(backoff.next_s())
 
     def stop(self) -> None:
-        """Let `run` end soon. Safe to call from any thread."""
+        """Make `run` return soon. Safe to call from any thread."""
         self._stopped.set()
         self._changed.set()
 
     def _reconcile(self) -> bool:
-        """Return whether what runs is now what the intents say."""
+        """List and reconcile; return whether the intents now match the source."""
         try:
             emitted = self._reconciler.reconcile(self._source.running())
         except (SourceUnavailable, IntentsUnavailable, EventInvalid) as error:
@@ -139,7 +139,7 @@ class Watcher:
             self._stopped.wait(backoff.next_s())
 
     def _consume_stream(self) -> None:
-        """Have what runs listed whenever it may have changed, until the stream ends."""
+        """Trigger a list after each event, until the stream ends."""
         try:
             for number, _ in enumerate(self._source.changes()):
                 if number == 0:
@@ -150,13 +150,13 @@ class Watcher:
 
 
 class Announcements:
-    """Reads announcements off labels and annotations; one that cannot be used is reported once, and left out."""
+    """Reads announcements from labels and annotations; an invalid one is logged once and skipped."""
 
     def __init__(self) -> None:
         self._reported: set[tuple[str, str]] = set()
 
     def read(self, origin: str, data: dict[str, object]) -> ServerAnnouncement | None:
-        """Return the announcement that these fields make, None when they make none; `of` names whose they are."""
+        """Return the announcement of these fields, None if they are invalid; `origin` names their object in the log."""
         try:
             return ServerAnnouncement.model_validate({key: value for key, value in data.items() if value is not None})
         except ValidationError as error:
@@ -164,7 +164,7 @@ class Announcements:
             return None
 
     def refuse(self, origin: str, error: ValidationError) -> None:
-        """Report once that this makes no server."""
+        """Log once that the object is invalid."""
         reason = first_problem(error, "server")
         if (origin, reason) not in self._reported:
             self._reported.add((origin, reason))
@@ -172,10 +172,10 @@ class Announcements:
 
 
 def scoped(source: str, scope: str) -> str:
-    """Return the name of a source among several of its kind; the only one needs no scope."""
+    """Return the name of a source with its scope, if it has one."""
     return f"{source}/{scope}" if scope else source
 
 
 def names(text: str | None) -> list[str]:
-    """Return what is listed in a label, separated by commas."""
+    """Return the values of a label, separated by commas."""
     return [part.strip() for part in (text or "").split(",") if part.strip()]

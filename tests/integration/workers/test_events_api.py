@@ -22,8 +22,6 @@ from tests.support.metrics import scraped
 from tests.support.processes import Composition
 from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
-from workers.emit import Emitter
-from workers.enqueue import WAITING_LIMIT, enqueue_in_background
 from workers.events_api.cloudevents import BATCH
 from workers.events_api.recorder import EventRecorder
 from workers.intents.redis_store import RedisIntents
@@ -31,6 +29,7 @@ from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.store import Intent
 from workers.intents.transitions import RetryPolicy
 from workers.metrics import WorkerMetrics
+from workers.producers.enqueue import WAITING_LIMIT, enqueue_in_background
 
 PACE = RetryPolicy(1.0, 4.0)
 # what a producer is promised

@@ -1,4 +1,4 @@
-"""Sends messages from a background thread, so that a hanging broker delays no producer."""
+"""Send messages to workers from a background thread, so that a hanging broker does not delay producers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workers.emit import Enqueue
 if TYPE_CHECKING:
     from shared.settings import Settings
 
-# Further servers wait for the sweep, which finds every recorded event.
+# Beyond this limit a message is dropped; the sweep finds every recorded event.
 WAITING_LIMIT = 1_000
 
 _log = structlog.get_logger()
@@ -24,7 +24,7 @@ _log = structlog.get_logger()
 
 @contextmanager
 def enqueue_in_background(enqueue: Enqueue) -> Generator[Enqueue]:
-    """Yield an `enqueue` that returns at once and never fails; the sweep sends messages that still wait at the end."""
+    """Yield a function that enqueues at once and never fails; the sweep replaces messages left at the end."""
     waiting: queue.Queue[str | None] = queue.Queue(WAITING_LIMIT)
     stopped = threading.Event()
 
@@ -38,9 +38,8 @@ def enqueue_in_background(enqueue: Enqueue) -> Generator[Enqueue]:
         while (server_id := waiting.get()) is not None and not stopped.is_set():
             _enqueue_or_log(enqueue, server_id)
 
-    threading.Thread(
-        target=send, name="toolscale enqueue", daemon=True
-    ).start()  # a hanging broker must not hold the exit
+    # a daemon: a hanging broker must not block the exit
+    threading.Thread(target=send, name="toolscale enqueue", daemon=True).start()
     try:
         yield put
     finally:
@@ -50,10 +49,11 @@ def enqueue_in_background(enqueue: Enqueue) -> Generator[Enqueue]:
 
 
 def broker_enqueue(settings: Settings) -> Enqueue:
-    """Return the `enqueue` that sends messages; it does nothing without a broker that another process reads."""
+    """Return the function that sends a message; without a shared broker it does nothing."""
     if settings.is_embedded:
         return lambda _: None
     from workers.celery_app import build_app  # noqa: PLC0415  # loads Celery, which recording does not need
+    from workers.celery_app import build_app  # noqa: PLC0415  # loads Celery, which the embedded composition does not need here
     from workers.tasks import send_reconcile  # noqa: PLC0415
 
     return partial(send_reconcile, build_app(settings))
@@ -62,5 +62,5 @@ def broker_enqueue(settings: Settings) -> Enqueue:
 def _enqueue_or_log(enqueue: Enqueue, server_id: str) -> None:
     try:
         enqueue(server_id)
-    except Exception as error:  # noqa: BLE001  # brokers fail in many ways, and the thread must survive
+    except Exception as error:  # noqa: BLE001  # brokers raise many errors, and the thread must survive all of them
         _log.warning("enqueue_failed", server=server_id, reason=repr(error))

@@ -1,4 +1,4 @@
-"""A process that says what it knows of servers, and no more: a watcher, or who listens to them."""
+"""The common parts of a process that only emits events: a watcher, or the notification listeners."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from shared.observability.tracing import configure_tracing
 from workers.emit import Emitter, message_time_s
-from workers.enqueue import broker_enqueue, enqueue_in_background
 from workers.intents import open_intents
 from workers.metrics import WorkerMetrics
 from workers.monitoring.checks import Deadline
 from workers.monitoring.server import metrics_port
+from workers.producers.enqueue import broker_enqueue, enqueue_in_background
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SourceProcess:
-    """What such a process works with: the intents, a way to the broker, and what it shows of itself."""
+    """The intents, the queue of messages, the metrics and the health checks of such a process."""
 
     settings: Settings
     intents: IntentStore
@@ -37,28 +37,28 @@ class SourceProcess:
 
     @property
     def registry(self) -> CollectorRegistry:
-        """Return what is shown."""
+        """Return the registry of the metrics."""
         return self.metrics.registry
 
     def emit(self, event: ServerEvent) -> Intent:
-        """Record an event durably, count it, and wake a worker.
+        """Record an event durably, count it, and send a message to a worker.
 
         Raises:
-            EventInvalid: it speaks of a server that was never announced.
-            IntentsUnavailable: nothing was recorded.
+            EventInvalid: the event refers to a server that was never announced.
+            IntentsUnavailable: the event was not recorded.
         """
         return Emitter(self.intents, self.enqueue, message_time_s(self.settings), self.metrics).emit(event)
 
     def beat(self, part: str) -> None:
-        """Note that this part has done its work. Safe to call from any thread."""
+        """Restart the deadline of this part. Safe to call from any thread."""
         self.deadlines[part].touch()
 
 
 @contextmanager
 def source_process(settings: Settings, parts: Collection[str], within_s: float) -> Generator[SourceProcess]:
-    """Open all that the process works with until the block ends.
+    """Open the parts of the process until the block ends.
 
-    It is ready while each of its `parts` has called `beat` in the last `within_s` seconds.
+    The process is ready while each of its `parts` has called `beat` in the last `within_s` seconds.
 
     Raises:
         IntentsUnavailable: the intents cannot be opened.

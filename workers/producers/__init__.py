@@ -1,0 +1,1 @@
+"""The common parts of processes that emit events."""
