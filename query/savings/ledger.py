@@ -65,7 +65,7 @@ class Ledger:
         """
         self._refresh()
         if scope.is_of_whole_servers:
-            return self._records.baseline(scope, encoding)
+            return self._records.sum_of(scope, encoding)
         return self._summed(scope, encoding)
 
     def by_server(self, scope: Scope, encoding: Encoding) -> dict[str, Baseline]:
