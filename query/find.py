@@ -30,8 +30,8 @@ def find_tool(
 ) -> tuple[FindResponse, SearchStats]:
     """Return the allowed tools that fit the request, and the tokens saved against all tools of the same scope.
 
-    If no tool fits, the response has no tools and names the nearest. Without a model, keywords alone decide. The
-    response stays within the request's tokens. Its cursor belongs to this caller and question and leads to more tools.
+    If no tool fits, the response has no tools and names the nearest. Without a model, the search uses keywords only.
+    The response stays within the request's tokens. Its cursor leads this caller to more tools for the same question.
 
     Raises:
         IndexUnavailable: the index did not answer; nothing was found or counted.

@@ -10,7 +10,7 @@ from itertools import islice
 from query.savings.savings import LARGEST, UNCOUNTED_SHOWN, Baseline
 from shared.catalog import Encoding, Scope, ServerRecord
 
-# Callers share a few scopes; a caller with many scopes of its own only evicts others from the cache.
+# Callers share a few scopes; a caller with many private scopes only evicts others from the cache.
 CACHED_SCOPES = 256
 
 

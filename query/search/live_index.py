@@ -1,4 +1,4 @@
-"""The edition in service, followed while the service runs: another model needs no restart."""
+"""The active index version of a running query service: a new model needs no restart."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _log = structlog.get_logger()
 
 
 class LiveIndex:
-    """What is searched now. Its index and embedder are of one edition, and stay usable after another took over."""
+    """The active index version. An index and its embedder stay usable after a switch to another version."""
 
     def __init__(self, versions: IndexVersions) -> None:
-        """Load the model of the edition in service; without it, keywords alone are searched.
+        """Load the model of the active version; without it, searches use keywords only.
 
         Raises:
             IndexUnavailable: the index does not answer.
@@ -38,16 +38,16 @@ class LiveIndex:
         _load(self._current.embedder)
 
     def current(self) -> OpenVersion:
-        """Return the edition to be searched by one request."""
+        """Return the version for one request."""
         return self._current
 
     @property
     def index(self) -> ToolIndex:
-        """Return the index over whatever edition is in service when it is asked; for all but searches."""
+        """Return an index that reads the active version at each call; searches use `current` instead."""
         return active_index(self.current)
 
     def is_complete(self) -> bool:
-        """Return whether the index holds what workers wrote: one that lost it, or is new, is still being filled.
+        """Return whether workers have filled the index; a new or lost index is incomplete at first.
 
         Raises:
             IndexUnavailable: the index does not answer.
@@ -55,10 +55,10 @@ class LiveIndex:
         return self._versions.store.is_complete()
 
     def refresh(self) -> None:
-        """Change to the edition in service if it is another one, once its model is loaded.
+        """Switch to the active version if it changed, once its model is loaded.
 
         Raises:
-            IndexUnavailable: the index does not answer; what was searched before still is.
+            IndexUnavailable: the index does not answer; the previous version stays in use.
         """
         latest, _ = self._versions.current()
         if latest.version != self._current.version:
@@ -69,7 +69,7 @@ class LiveIndex:
 
 @contextmanager
 def live_index(versions: IndexVersions, every_s: float = REFRESH_EVERY_S) -> Generator[LiveIndex]:
-    """Follow the edition in service by a thread until the block ends.
+    """Refresh the active version in a thread until the block ends.
 
     Raises:
         IndexUnavailable: the index does not answer.
@@ -83,7 +83,7 @@ def live_index(versions: IndexVersions, every_s: float = REFRESH_EVERY_S) -> Gen
             except IndexUnavailable as error:
                 _log.debug("index_version_unreadable", reason=str(error))
 
-    thread = threading.Thread(target=refresh_until_stopped, name="toolscale editions", daemon=True)
+    thread = threading.Thread(target=refresh_until_stopped, name="toolscale index versions", daemon=True)
     thread.start()
     try:
         yield live
@@ -93,7 +93,7 @@ def live_index(versions: IndexVersions, every_s: float = REFRESH_EVERY_S) -> Gen
 
 
 def _load(embedder: Embedder) -> None:
-    """Load the model now, and embed the kinds of tools: seconds that the first caller would wait."""
+    """Load the model and embed the tool categories now: the first caller would wait seconds for it."""
     try:
         category_vectors(embedder)
     except ModelUnavailable as error:
