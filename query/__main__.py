@@ -37,7 +37,7 @@ _log = structlog.get_logger()
 def main() -> int:
     """Serve until a signal or the client ends it; return the exit code, 1 when it could not start."""
     configure_logging("INFO")
-    # SIGTERM unwinds as Ctrl-C does, so that what was opened is closed
+    # SIGTERM unwinds as Ctrl-C does, so that open resources are closed
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         serve(load_settings(), stdio=_arguments().stdio)
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def serve(settings: Settings, *, stdio: bool) -> None:
-    """Open the index and the model, serve, and close the index at the end, however it comes.
+    """Open the index and the model, serve, and close the index at the end, after an error too.
 
     Raises:
         ConfigInvalid: a setting cannot be used.
@@ -63,7 +63,7 @@ def serve(settings: Settings, *, stdio: bool) -> None:
             serve_stdio(service_of(catalogue, upstreams, stdio_caller(settings)))
         return
     with (
-        # before the model is loaded, so that what is wrong here is said at once
+        # opened before the model, so that an invalid setting fails at once
         closing(open_listener(settings, authentication_of(settings))) as listener,
         _catalogue(settings) as catalogue,
         closing(upstreams_of(settings)) as upstreams,
@@ -85,7 +85,9 @@ def _catalogue(settings: Settings) -> Generator[Catalogue]:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m query", description="Find tools over MCP, and say what it saved.")
+    parser = argparse.ArgumentParser(
+        prog="python -m query", description="Find tools over MCP, and count the tokens saved."
+    )
     parser.add_argument("--stdio", action="store_true", help="serve one client over stdin and stdout instead of HTTP")
     return parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""Who asks, and what they may see and do."""
+"""Callers: their groups, permissions, toolsets and budgets."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from shared.toolset import Selection
 
 Permission = Literal["catalog:read", "tools:call", "toolsets:write"]
 PERMISSIONS: frozenset[Permission] = frozenset(get_args(Permission))
-# What a caller needs to find tools and to use them.
+# The permissions to find tools and to call them.
 USING: frozenset[Permission] = frozenset({"catalog:read", "tools:call"})
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """One that is known by `name` and may see the tools of its `groups`; None: of all groups, and of none.
+    """A named caller that sees the tools of its `groups`; with None, of all servers, those without groups included.
 
-    `toolset` names the tools that it sees alone and is offered directly; `within` are these, once they were looked up.
-    Definitions that cost it more than `budget_tokens` together are warned of, more than `limit_tokens` left out.
+    `toolset` restricts it to the tools of that name, which it can call directly. `selection` holds them after lookup.
+    Definitions above `budget_tokens` together bring a warning; those above `limit_tokens` are left out.
     """
 
     name: str
@@ -32,19 +32,19 @@ class Caller:
 
     @property
     def scope(self) -> Scope:
-        """Return all that this caller may see: what any answer to it is made of, and counted against.
+        """Return the scope of this caller: the source of its responses and of their baseline.
 
-        A server without groups is in the scope of a caller without restriction alone.
+        Only a caller without restriction sees a server without groups.
         """
-        # a toolset that was not looked up, or is not there, shows nothing
+        # a toolset without lookup, or a missing one, shows nothing
         selection = Selection() if self.toolset and self.selection is None else self.selection
         return Scope(groups=self.groups, within=selection)
 
 
-# Whoever reaches a service without authentication, which only listens on loopback.
+# The caller of a service without authentication, which listens only on loopback.
 ANYONE = Caller("anyone")
 
 
 def operator(groups: frozenset[str] | None = None, toolset: str | None = None) -> Caller:
-    """Return whoever started this process over stdio, who reads the operator's files anyway."""
+    """Return the caller over stdio, who started this process and can read the operator's files."""
     return Caller("operator", groups, toolset=toolset)

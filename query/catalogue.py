@@ -1,4 +1,4 @@
-"""What the query service answers from, opened once per process and passed on as one argument."""
+"""The index, model and settings of the query service, opened once per process and passed as one argument."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """The index, what reads it, and how answers are made of it."""
+    """The index, its readers, and the policy of responses."""
 
     index: ToolIndex
     embedder: Embedder
@@ -38,7 +38,7 @@ class Catalogue:
     metrics: QueryMetrics = field(default_factory=QueryMetrics)
 
     def pinned(self) -> Catalogue:
-        """Return the catalogue for one request: index and embedder of one edition, whatever is switched meanwhile."""
+        """Return the catalogue for one request: its index and embedder belong to one index version until the end."""
         if self.current_version is None:
             return self
         version = self.current_version()
@@ -48,7 +48,7 @@ class Catalogue:
 def catalogue_of(
     index: ToolIndex, embedder: Embedder, settings: Settings, metrics: QueryMetrics | None = None
 ) -> Catalogue:
-    """Return the catalogue in this index, answered from as the settings say, and counted in `metrics`.
+    """Return the catalogue of this index with these settings and metrics.
 
     Raises:
         ConfigInvalid: the key of the cursors cannot be read or written.
@@ -67,6 +67,6 @@ def catalogue_of(
 
 
 def live_catalogue(live: LiveIndex, settings: Settings, metrics: QueryMetrics | None = None) -> Catalogue:
-    """Return the catalogue of whatever edition is in service."""
+    """Return the catalogue of the active index version, as it changes."""
     catalogue = catalogue_of(live.index, live.current().embedder, settings, metrics)
     return replace(catalogue, current_version=live.current, is_complete=live.is_complete)

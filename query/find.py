@@ -16,7 +16,7 @@ from query.response.stats import SearchStats
 from query.response.timings import Stopwatch, Timings
 from query.search.no_match import is_covered, is_similar
 from query.search.request import FindRequest
-from query.search.search import Hit, StepResult, hits, ranking, search
+from query.search.search import Hit, StepResult, hits, merged, search
 from query.search.steps import embed_steps
 from query.toolsets.budget import apply_budget
 from shared.catalog import IndexedTool, Scope, point_id
@@ -30,8 +30,8 @@ def find_tool(
 ) -> tuple[FindResponse, SearchStats]:
     """Return the allowed tools that fit the request, and the tokens saved against all tools of the same scope.
 
-    If no tool fits, the response has no tools and names the nearest. Without a model, keywords alone decide. The
-    response stays within the request's tokens. Its cursor belongs to this caller and question and leads to more tools.
+    If no tool fits, the response has no tools and names the nearest. Without a model, the search uses keywords only.
+    The response stays within the request's tokens. Its cursor leads this caller to more tools for the same question.
 
     Raises:
         IndexUnavailable: the index did not answer; nothing was found or counted.
@@ -47,7 +47,7 @@ def find_tool(
     embed_ms = stopwatch.lap_ms("embed query")
 
     step_results = search(steps, scope, index)
-    remaining = pages.remaining(ranking(step_results))
+    remaining = pages.remaining(merged(step_results))
     closest = hits(remaining[: max(request.limit, MATCH_CANDIDATES)], step_results, index)
     # the first page has decided whether any tool fits
     is_match = request.cursor is not None or _has_match(step_results, closest, catalogue)

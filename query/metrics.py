@@ -1,4 +1,4 @@
-"""What the query service counts and times, and what it says of the catalogue."""
+"""The metrics of the query service and of its catalogue."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Family = GaugeMetricFamily | GaugeHistogramMetricFamily
 
-# Servers that are named, those listed the longest ago: each is a time series.
+# The servers with the oldest lists get a time series each.
 STALEST = 10
 
 STATUSES = ("running", "quarantined", "stopped")
@@ -143,7 +143,7 @@ class QueryMetrics:
     """The counters and timers of one query service. Safe to use from any thread."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        """Begin at 0, in a registry of its own where none is given."""
+        """Create the metrics at 0 in `registry`, or in a new one."""
         self.registry = CollectorRegistry() if registry is None else registry
         self._requests = counter(REQUESTS, self.registry)
         self._request_seconds = histogram(REQUEST_SECONDS, self.registry)
@@ -162,7 +162,7 @@ class QueryMetrics:
         self._request_seconds.labels(tool).observe(seconds)
 
     def count_search(self, response: FindResponse, timings: Timings, *, is_new: bool) -> None:
-        """Count what a search gave, and time its parts; a further page of one is not new."""
+        """Count a search and time its parts; a further page of a search is not new."""
         tokens = response.token_metrics
         self._returned.labels(tokens.encoding).inc(tokens.returned_tokens)
         if is_new:
@@ -178,18 +178,18 @@ class QueryMetrics:
         self._call_seconds.observe(seconds)
 
     def count_truncated(self, tool: str, form: str) -> None:
-        """Count an answer that was too long."""
+        """Count a response above its budget."""
         self._responses_truncated.labels(tool, form).inc()
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogueGauges:
-    """A collector of what servers' records say, read each time that it is asked."""
+    """A collector that reads the server records at each scrape."""
 
     records: Callable[[], Iterable[ServerRecord]]
 
     def collect(self) -> Iterator[Family]:
-        """Yield the gauges as of now; of an index that does not answer, only that."""
+        """Yield the current gauges; without an answer from the index, only `toolscale_index_up`."""
         try:
             records = list(self.records())
         except IndexUnavailable:

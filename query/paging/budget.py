@@ -1,4 +1,4 @@
-"""How many tokens an answer may take, and whether it takes more."""
+"""The token budget of a response."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CursorText = Annotated[str, Field(max_length=200)]
 
 
 class PagedRequest(BaseModel):
-    """What a caller may say to any tool of ours about the size of the answer, and for its next page."""
+    """The arguments of a built-in tool for the size of its response and for the next page."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -38,20 +38,20 @@ class PagedRequest(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """At most `max_tokens` for an answer, as `count` counts them."""
+    """At most `max_tokens` for a response, counted by `count`."""
 
     max_tokens: int
     count: Counter
 
     def admits(self, *texts: str) -> bool:
-        """Return whether these texts are within the budget; they are counted only where their length does not tell."""
+        """Return whether these texts are within the budget; texts that are short or huge enough are not counted."""
         if self.surely_admits(*texts):
             return True
         characters = sum(len(text) for text in texts)
         return characters <= self.max_tokens * MAX_TOKEN_CHARACTERS and self.cost(*texts) <= self.max_tokens
 
     def surely_admits(self, *texts: str) -> bool:
-        """Return whether texts are so short that they fit however they are counted: no token is less than a byte."""
+        """Return whether these texts fit in any encoding: no token is shorter than a byte."""
         return sum(len(text.encode("utf-8", "replace")) for text in texts) <= self.max_tokens
 
     def cost(self, *texts: str) -> int:
@@ -59,13 +59,13 @@ class Budget:
         return sum(self.count(text) for text in texts)
 
     def minus(self, tokens: int) -> Budget:
-        """Return what remains of the budget when this many tokens are set aside."""
+        """Return the budget reduced by this many tokens."""
         return Budget(max(0, self.max_tokens - tokens), self.count)
 
 
 @functools.lru_cache
 def counting(encoding: Encoding) -> Counter:
-    """Return a counter that never fails: where an encoding cannot count, its tokens are estimated."""
+    """Return a counter that never raises: it estimates tokens that the encoding cannot count."""
     try:
         return functools.partial(_counted, counter(encoding))
     except AssetInvalid as error:

@@ -1,4 +1,4 @@
-"""The largest beginning that fits: of a list of items, and of a text."""
+"""The longest prefix of a list or of a text that fits a budget."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 from query.paging.budget import Budget
 
-# Where a prefix is looked for first; English has about four characters a token.
+# The first guess of a prefix; English has about four characters per token.
 _LIKELY_CHARACTERS = 4
 
 
 def most_that_fit(items: int, fits: Callable[[int], bool]) -> int:
-    """Return how many of the first items fit, 0 to `items`; `fits(n)` says whether n do, and is asked seldom."""
+    """Return how many of the first items fit, 0 to `items`, by a binary search over `fits(n)`."""
     if items and fits(items):
         return items
     enough, too_many = 0, items

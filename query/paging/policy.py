@@ -1,4 +1,4 @@
-"""How answers are bounded in this process: the operator's limits, and the cursors to what lies beyond them."""
+"""The operator's limits on responses, and the cursors to the pages after the first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 OnTruncated = Callable[[str, str], None]
-"""Told of each answer that was too long: the tool, and the form in which it is shown."""
+"""Called for each response above its budget, with the tool and the form of the shortened response."""
 
 
 def ignore_truncation(tool: str, form: str) -> None:
@@ -24,7 +24,7 @@ def ignore_truncation(tool: str, form: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ResponsePolicy:
-    """The limits of every answer, and its cursors; by default those of a process alone."""
+    """The limits of every response, and its cursors; the default cursors work in this process only."""
 
     cursors: Cursors = field(default_factory=own_cursors)
     mode: ResponseMode = "auto"
@@ -33,18 +33,18 @@ class ResponsePolicy:
     on_truncated: OnTruncated = ignore_truncation
 
     def budget(self, max_tokens: int | None = None, encoding: Encoding | None = None) -> Budget:
-        """Return the budget of one answer: what the caller asked for, and never more than the operator allows."""
+        """Return the budget of one response: the smaller of the caller's and the operator's limit."""
         allowed = self.max_tokens if max_tokens is None else min(max_tokens, self.max_tokens)
         return Budget(allowed, counting(encoding or self.encoding))
 
 
 def response_policy(settings: Settings, on_truncated: OnTruncated = ignore_truncation) -> ResponsePolicy:
-    """Return how answers are bounded by these settings.
+    """Return the response policy of these settings.
 
     Raises:
         ConfigInvalid: the key of the cursors cannot be read or written.
     """
-    counting(settings.token_encoding)  # loads the vocabulary now: the first caller would wait for it
+    counting(settings.token_encoding)  # loads the vocabulary, which the first caller would wait for
     cursors = open_cursors(settings)
     return ResponsePolicy(
         cursors, settings.response_mode, settings.max_response_tokens, settings.token_encoding, on_truncated

@@ -1,8 +1,7 @@
-"""A result within its budget: whole where it fits, else its first page, and a cursor to the kept rest.
+"""A result within its budget: whole if it fits, else its first page and a cursor to the stored rest.
 
-The result of a call cannot be had again without calling again, so it is kept whole, and each page is cut from it.
-Pages are text: a part of structured content would be another value, so where the text does not hold it already, it
-follows as JSON, and no page carries any.
+The result of a call cannot be read twice, so it is stored whole and each page is cut from it.
+Pages contain only text. Structured content that the text does not already repeat is appended as JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from shared.errors import CursorsUnavailable
 
 MORE_PAGES = "This is not all: for the rest call {tool} again, with this cursor."
 REST_LOST = "This is not all, and the rest could not be kept: ask for less at once."
-# A cursor to a kept rest has 56 characters, of which none is more than a token; a few where it meets its quotes.
+# A cursor to a stored rest has 56 characters of at most a token each, and its quotes may add a few.
 CURSOR_TOKENS = 60
 
 _POSITION = struct.Struct(">II?")
@@ -34,16 +33,16 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who reads a result, and the tool of ours by which it is read on."""
+    """The caller that reads a result, and the built-in tool that returns its next page."""
 
     caller: str
     tool: str
 
 
 def paginate(result: CallToolResult, reader: Reader, budget: Budget, policy: ResponsePolicy) -> CallToolResult:
-    """Return the result unchanged where it is within the budget, else its first page.
+    """Return the result unchanged if it is within the budget, else its first page.
 
-    Where the rest cannot be kept, the page says so.
+    The page warns if the rest cannot be stored.
     """
     if fits(result, budget):
         return result
@@ -59,10 +58,10 @@ def paginate(result: CallToolResult, reader: Reader, budget: Budget, policy: Res
 
 
 def next_page(cursor: str, reader: Reader, budget: Budget, policy: ResponsePolicy) -> CallToolResult:
-    """Return the page that a cursor of `bound` leads to.
+    """Return the page of a cursor that `paginate` or this function made.
 
     Raises:
-        CursorInvalid: it is no such cursor of this reader, or its rest is no longer kept.
+        CursorInvalid: the cursor is not of this reader, or its rest has expired.
         CursorsUnavailable: the rest cannot be read now.
     """
     state = policy.cursors.unseal(cursor, *_binding(reader))
@@ -72,15 +71,15 @@ def next_page(cursor: str, reader: Reader, budget: Budget, policy: ResponsePolic
 
 
 def fits(result: CallToolResult, budget: Budget) -> bool:
-    """Return whether a result is within the budget, whichever of its two forms a client shows to a model.
+    """Return whether the content and the structured content of a result are each within the budget.
 
-    Content and structured content are the same answer twice, so each is held to the budget, not their sum.
+    Both hold the same answer, and a client shows one of them to a model, so their sum does not count.
     """
     return all(budget.admits(*form) for form in _forms(result))
 
 
 def surely_fits(result: CallToolResult, budget: Budget) -> bool:
-    """Return whether a result is so short that this is plain without counting."""
+    """Return whether a result is so short that it fits without counting."""
     return all(budget.surely_admits(*form) for form in _forms(result))
 
 
@@ -92,7 +91,7 @@ def _forms(result: CallToolResult) -> Iterator[list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """A kept result, to which cursors can be made."""
+    """A stored result that cursors refer to."""
 
     key: bytes
     policy: ResponsePolicy
@@ -116,7 +115,7 @@ def _page(whole: CallToolResult, start: Position, budget: Budget, reader: Reader
 
 
 def _blocks(content: Sequence[ContentBlock], start: Position, room: Budget) -> tuple[list[ContentBlock], Position]:
-    """Return the blocks of a page of this room, and the place after them."""
+    """Return the blocks that fit into `room`, and the position after them."""
     blocks: list[ContentBlock] = []
     position = start
     while position.block < len(content):
@@ -136,7 +135,7 @@ def _notice(reader: Reader, cursor: str | None) -> str:
 
 
 def _missing_from_text(result: CallToolResult) -> list[TextContent]:
-    """Return the structured content as a block of text, where the result's text does not say the same."""
+    """Return the structured content as a text block, unless the result's text repeats it."""
     structured = result.structured_content
     if structured is None or _is_in_text(
         structured, [block for block in result.content if isinstance(block, TextContent)]

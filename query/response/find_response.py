@@ -1,4 +1,4 @@
-"""What `find_tool` answers."""
+"""The response of `find_tool`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEYWORDS_ONLY = "Tools were searched by keywords alone: the embedding model cann
 
 
 DetailLevel = Literal["detailed", "summary", "name"]
-"""How a tool is shown: with its definition, in a line, or, where there is no room for more, by its name alone."""
+"""How a tool is shown: with its definition, as one line, or, in the smallest budgets, by name only."""
 
 
 class FoundTool(BaseModel):
@@ -71,7 +71,7 @@ def to_found_tool(
     encoding: Encoding,
     detail: DetailLevel = "detailed",
 ) -> FoundTool:
-    """Return a tool as the answer shows it; `stale_since` is in seconds since the epoch."""
+    """Return a tool at this detail level; `stale_since` is in seconds since the epoch."""
     by_name = detail == "name"
     return FoundTool(
         server=tool.server_id,
@@ -126,7 +126,7 @@ def stale_warnings(tools: Sequence[FoundTool]) -> list[str]:
 
 
 def sendable(definition: ToolDefinition) -> dict[str, Any]:
-    """Return the definition with lone surrogates replaced: one of them would make the whole answer unsendable."""
+    """Return the definition with lone surrogates replaced: JSON with one of them cannot be sent."""
     text = json.dumps(definition.as_object(), ensure_ascii=False)
     cleaned: dict[str, Any] = json.loads(_readable(text))
     return cleaned

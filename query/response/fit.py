@@ -58,7 +58,7 @@ def within_budget(
 ) -> tuple[FindResponse, dict[tuple[str, str], int]]:
     """Return the response at the mode's detail level, or shorter where the budget requires it.
 
-    Beside it are the tokens of each tool as shown, by server and name.
+    The second value has the tokens of each tool as shown, by server and name.
 
     Raises:
         BudgetTooSmall: not even one tool's name fits.

@@ -1,7 +1,7 @@
-"""The pages of a search: each is ranked anew, without the tools that earlier pages showed.
+"""The pages of a search: each is a new search without the tools of earlier pages.
 
-So any replica makes any page, no tool comes twice, and none is lost, however the ranking moves while servers come
-and go. A position in the ranking would promise neither.
+Any replica can return any page. No tool comes twice and none is lost, even if the ranking changes between two pages.
+A position in the ranking guarantees neither.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from query.cursors import Cursors
 
-# Of a point's id, which is a hash: in one of some 40,000 rankings of 450 tools two share them.
+# The prefix of a point's id, which is a hash. In about 1 of 40,000 rankings of 450 tools, two tools share it.
 MARK_BYTES = 4
 
 TOOL = "find_tool"
@@ -19,7 +19,7 @@ TOOL = "find_tool"
 
 @dataclass(frozen=True, slots=True)
 class SearchPages:
-    """The pages that one caller reads of the answers to one question; `shown` marks what those so far held."""
+    """The pages of one caller's question; `shown` has the marks of the tools on earlier pages."""
 
     cursors: Cursors
     caller: str
@@ -27,11 +27,11 @@ class SearchPages:
     shown: frozenset[bytes] = frozenset()
 
     def after(self, cursor: str | None) -> SearchPages:
-        """Return the pages as they stand where this cursor was given; None: at the beginning.
+        """Return the pages behind this cursor; None: from the beginning.
 
         Raises:
-            CursorInvalid: it is of another caller or question, was changed, or has expired.
-            CursorsUnavailable: what it refers to cannot be read now.
+            CursorInvalid: it belongs to another caller or question, was changed, or has expired.
+            CursorsUnavailable: its stored state cannot be read now.
         """
         if cursor is None:
             return self
@@ -40,14 +40,14 @@ class SearchPages:
         return replace(self, shown=frozenset(marks))
 
     def remaining(self, points: Sequence[str]) -> list[str]:
-        """Return the points that no page has shown yet."""
+        """Return the points that no earlier page has shown."""
         return [point for point in points if _mark(point) not in self.shown]
 
     def cursor(self, points: Sequence[str]) -> str:
-        """Return the cursor to what comes after these points.
+        """Return the cursor to the page after these points.
 
         Raises:
-            CursorsUnavailable: so much was shown that it must be kept, and it cannot be.
+            CursorsUnavailable: the state is too long for the cursor itself and cannot be stored now.
         """
         shown = self.shown.union(_mark(point) for point in points)
         return self.cursors.seal(b"".join(sorted(shown)), *self._binding)

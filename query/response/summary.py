@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from shared.catalog import ToolDefinition
 
-# A server may declare anything; a summary stays short whatever it says.
+# A server may declare anything; these limits keep a summary short.
 MAX_PARAMETERS = 12
 MAX_NAME_CHARACTERS = 60
 MAX_SENTENCE_CHARACTERS = 200
@@ -23,7 +23,7 @@ def summary(definition: ToolDefinition) -> str:
 
 def first_sentence(text: str) -> str:
     """Return the first sentence, on one line, cut where it is long."""
-    # what comes far behind is never shown
+    # a longer text is cut anyway
     first = _SENTENCE_END.split(text[: 10 * MAX_SENTENCE_CHARACTERS].strip(), maxsplit=1)[0]
     return _cut(" ".join(first.split()), MAX_SENTENCE_CHARACTERS)
 

@@ -1,4 +1,4 @@
-"""Where the time of a request went, for its log line and for benchmarks."""
+"""The durations of a request's parts, for its log line and for benchmarks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Timings:
 
 
 class Stopwatch:
-    """Started when made; each lap ends where the next begins."""
+    """Measures laps from its creation on; each lap ends where the next begins."""
 
     def __init__(self) -> None:
         self._last = time.perf_counter()

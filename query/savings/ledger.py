@@ -1,8 +1,8 @@
 """The baseline's hot path: the servers' own token sums, kept in memory and brought up to date on each use.
 
 Every reconcile writes a server's sums to its record together with a revision, in microseconds since the
-epoch, which only grows. So a refresh reads what is newer than the highest revision seen: mostly nothing.
-What that misses is found by comparing revisions now and then, which costs a fraction of reading records.
+epoch, which only grows. A refresh reads the records above the highest known revision: mostly none.
+A periodic comparison of revisions finds the records that this misses, at a fraction of the cost of reading them.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ OVERLAP_US = 60_000_000
 OVERLAP_EVERY_S = 1.0
 # Finds what was written later than the overlap reaches back.
 EVERYTHING_EVERY_S = 60.0
-# More records than these are sooner read all at once than one by one.
+# Reading all records at once is faster than reading more than these one by one.
 FEW = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The ledger's baseline beside the exact sum over the tools themselves, for one scope and encoding."""
+    """The ledger's baseline and the exact sum over the tools, for one scope and encoding."""
 
     ledger: Baseline
     index: TokenSum
 
     @property
     def agrees(self) -> bool:
-        """Return whether both know the same tokens and as many tools without a count."""
+        """Return whether tokens and the number of uncounted tools are equal."""
         return (self.ledger.tokens, self.ledger.uncounted_total) == (self.index.tokens, self.index.uncounted)
 
 
 class Ledger:
     """The server records of an index, as sums for any scope. Safe to call from several threads.
 
-    A record is in the next baseline; one that was overtaken by a higher revision, within OVERLAP_EVERY_S;
-    one that came more than the overlap late, or went back to a lower revision, within EVERYTHING_EVERY_S.
+    The next baseline includes a new record. A record that a higher revision overtook follows within OVERLAP_EVERY_S.
+    A record that is later than the overlap, or has a lower revision than before, follows within EVERYTHING_EVERY_S.
     """
 
     def __init__(self, index: ToolIndex, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -56,7 +56,7 @@ class Ledger:
         self._news_at_s = self._overlap_compared_at_s = self._all_compared_at_s = self._renewed_at_s = clock_s()
 
     def baseline(self, scope: Scope, encoding: Encoding) -> Baseline:
-        """Return what all tools of the scope cost.
+        """Return the cost of all tools in the scope.
 
         A scope that divides a server's tools is summed by the index, exactly, which takes longer.
 
@@ -65,11 +65,11 @@ class Ledger:
         """
         self._refresh()
         if scope.is_of_whole_servers:
-            return self._records.baseline(scope, encoding)
+            return self._records.sum_of(scope, encoding)
         return self._summed(scope, encoding)
 
     def by_server(self, scope: Scope, encoding: Encoding) -> dict[str, Baseline]:
-        """Return what each server's tools in the scope cost, by id; the sum of all is the scope's baseline.
+        """Return the cost of each server's tools in the scope, by id; together they are the scope's baseline.
 
         Raises:
             IndexUnavailable: the records, or the sums over a part of a server's tools, could not be read.
@@ -79,7 +79,7 @@ class Ledger:
         return {record.server_id: self._of_server(record, scope, encoding) for record in records}
 
     def of_server(self, server_id: str, scope: Scope, encoding: Encoding) -> Baseline:
-        """Return what one server's tools in the scope cost, as of the last baseline.
+        """Return the cost of one server's tools in the scope, as of the last baseline.
 
         Raises:
             IndexUnavailable: the sums over a part of the server's tools could not be read.
@@ -88,10 +88,10 @@ class Ledger:
         return self._of_server(record, scope, encoding) if record and scope.admits(record) else Baseline(0, 0)
 
     def known(self, scope: Scope) -> list[ServerRecord]:
-        """Return the records of all servers in the scope, of whatever status, sorted by id.
+        """Return the records of all servers in the scope, of every status, sorted by id.
 
-        A look that found nothing new writes its time under the revision before: such times are at most
-        EVERYTHING_EVERY_S behind. Reading them again takes the better part of a second with ten thousand servers.
+        A reconcile without changes writes its time under the previous revision, so such times lag by up to
+        EVERYTHING_EVERY_S. Reading all records again takes most of a second with ten thousand servers.
 
         Raises:
             IndexUnavailable: the records could not be read.
@@ -162,7 +162,7 @@ class Ledger:
         return not is_settled and now_s - self._overlap_compared_at_s >= OVERLAP_EVERY_S
 
     def _compare(self, newer_than: int) -> None:
-        """Read the records whose revision is not the one known; after all were compared, forget those that are gone."""
+        """Read the records with another revision; a comparison of all also removes those that are gone."""
         revisions, known = self._index.revisions(newer_than=newer_than), self._records.by_id
         differing = [
             server
@@ -178,7 +178,7 @@ class Ledger:
         return [record for server in servers if (record := self._index.server(server))]
 
     def _renew(self) -> None:
-        """Read all records whole once they are old; what is learnt of a server meanwhile is newer."""
+        """Read all records again once they are old; a record that a refresh replaced during the read stays."""
         with self._renewing:
             begun_s, before = self._clock_s(), self._records.by_id
             if begun_s - self._renewed_at_s < EVERYTHING_EVERY_S:

@@ -1,8 +1,8 @@
-"""The server records of one moment, and what their tools cost together. No I/O here."""
+"""The server records of one moment, and the token sums of their tools. No I/O here."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache, partial
 from heapq import nlargest
 from itertools import islice
@@ -10,29 +10,24 @@ from itertools import islice
 from query.savings.savings import LARGEST, UNCOUNTED_SHOWN, Baseline
 from shared.catalog import Encoding, Scope, ServerRecord
 
-# Callers share a few scopes; one that narrows its own at will only has others summed again.
-SCOPES_REMEMBERED = 256
+# Callers share a few scopes; a caller with many private scopes only evicts others from the cache.
+CACHED_SCOPES = 256
 
 
 class Records:
-    """Server records by id. They never change, so each scope is summed once. Safe to ask from several threads."""
+    """Server records by id. They never change, so the sums of a scope are cached. Safe to use from several threads.
+
+    `sum_of` returns the cost of all tools of the admitted servers. `being_listed` returns how many admitted servers
+    were announced and never listed.
+    """
 
     def __init__(self, by_id: Mapping[str, ServerRecord]) -> None:
         self.by_id = by_id
-        remembered = lru_cache(SCOPES_REMEMBERED)
-        self._baseline = remembered(partial(_baseline, by_id))
-        self._being_listed = remembered(partial(_being_listed, by_id))
-
-    def baseline(self, scope: Scope, encoding: Encoding) -> Baseline:
-        """Return what all tools of the admitted servers cost."""
-        return self._baseline(scope, encoding)
-
-    def being_listed(self, scope: Scope) -> int:
-        """Return how many admitted servers were announced and have not been listed yet."""
-        return self._being_listed(scope)
+        self.sum_of: Callable[[Scope, Encoding], Baseline] = lru_cache(CACHED_SCOPES)(partial(_sum_of, by_id))
+        self.being_listed: Callable[[Scope], int] = lru_cache(CACHED_SCOPES)(partial(_being_listed, by_id))
 
     def updated(self, records: Iterable[ServerRecord], gone: Collection[str] = ()) -> Records:
-        """Return these records, and of other servers those that were here and are not gone; itself, if that is all."""
+        """Return these records with `records` replaced and `gone` removed; itself, if nothing differs."""
         changed = {record.server_id: record for record in records if record != self.by_id.get(record.server_id)}
         if not changed and not gone:
             return self
@@ -41,7 +36,7 @@ class Records:
 
 
 def summed(records: Iterable[ServerRecord], encoding: Encoding) -> Baseline:
-    """Return what the tools of these servers cost; of a server that was never listed, none are known."""
+    """Return the cost of these servers' tools; a server that was never listed adds nothing."""
     listed = [record for record in records if record.is_listed]
     uncounted = [record for record in listed if record.uncounted.get(encoding)]
     names = (f"{record.server_id}:{name}" for record in uncounted for name in record.uncounted[encoding])
@@ -58,7 +53,7 @@ def _largest(records: Iterable[ServerRecord], encoding: Encoding) -> list[Server
     return nlargest(LARGEST, records, key=lambda record: record.tokens.get(encoding, 0))
 
 
-def _baseline(by_id: Mapping[str, ServerRecord], scope: Scope, encoding: Encoding) -> Baseline:
+def _sum_of(by_id: Mapping[str, ServerRecord], scope: Scope, encoding: Encoding) -> Baseline:
     return summed((record for record in by_id.values() if scope.admits(record)), encoding)
 
 

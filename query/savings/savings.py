@@ -1,4 +1,4 @@
-"""What an answer saves, against a client that is given every tool of its scope. Arithmetic alone, no I/O."""
+"""Tokens saved against a client that loads every tool of its scope. Pure arithmetic, no I/O."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from shared.catalog import Encoding, IndexedTool
 from shared.text.tokens import is_estimate
 
 UNCOUNTED_SHOWN = 20
-# Of so many servers it is told what each saved, those that cost most; of a larger fleet, the others together.
+# The savings name this many servers, the most expensive ones; OTHERS holds the rest.
 LARGEST = 20
-# The name of what is not told one by one; no server can have it.
+# The name of the rest; no server can have it.
 OTHERS = "(others)"
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What all tools of a scope would cost.
+    """The cost of all tools of a scope.
 
     `tools` is how many there are, counted or not. `uncounted` names at most UNCOUNTED_SHOWN of the
     `uncounted_total` tools that have no count and so are no part of `tokens`. `largest` has the part of `tokens` of
@@ -60,9 +60,9 @@ def token_metrics(
     """Return the savings of an answer; all numbers are at least 0 and the percentage is within 0 to 100.
 
     `shown_tokens` is what the tools cost as they are shown; None: they are shown with their definitions.
-    What is returned lies within the scope, so it bounds the baseline from below. The two are read one after
-    the other, though, and a server's tools and its record are two writes: while they are in flight, returned
-    tools may not be in the sum yet. The bound then stands in for the baseline, and nothing is claimed as saved.
+    The returned tools lie within the scope, so their tokens bound the baseline from below. A server's tools and its
+    record are two writes, and the search reads both one after the other. Between the writes, returned tools may be
+    missing from the sum: the bound then replaces the baseline, and the savings are 0.
     """
     definitions = sum(tool.token_counts.get(encoding, 0) for tool in returned)
     returned_tokens = definitions if shown_tokens is None else shown_tokens
@@ -104,7 +104,7 @@ def _percentage(part: int, whole: int) -> float:
     return round(100 * part / whole, 2) if whole else 0.0
 
 
-# A part of a millionth is still told apart; parts of a whole sum to 1 within half of that for each.
+# Parts are rounded to a millionth; the parts of a whole sum to 1 within half a millionth for each.
 DIGITS = 6
 
 

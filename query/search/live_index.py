@@ -69,7 +69,7 @@ class LiveIndex:
 
 @contextmanager
 def live_index(versions: IndexVersions, every_s: float = REFRESH_EVERY_S) -> Generator[LiveIndex]:
-    """Follow the active version in a thread until the block ends.
+    """Refresh the active version in a thread until the block ends.
 
     Raises:
         IndexUnavailable: the index does not answer.

@@ -1,4 +1,4 @@
-"""Knowing when nothing fits: better no tool than one that only looks like it."""
+"""Detection of searches without a match: no tool is better than a wrong one."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
     from shared.text.embedding import Embedder
 
-# A tool that holds this share of the query's terms fits, whatever the model thinks: it may not know the language.
+# A tool with this share of the query's terms matches at any similarity: the model may not cover the language.
 MIN_COVERAGE = 0.5
-# Of the closeness of kinds of tools; a logistic regression found the same weight.
+# The weight of the category similarity; a logistic regression found the same.
 CATEGORY_WEIGHT = 0.3
-# With the bundled model; docs/retrieval.md has the curve of what other thresholds recognise, and cost.
+# For the bundled model; docs/retrieval.md has the curve of other thresholds.
 NO_MATCH_THRESHOLD = 0.18
 NO_THRESHOLD = -1.0
 
 
 def is_similar(query: QueryVectors, candidates: Candidates, embedder: Embedder, no_match_threshold: float) -> bool:
-    """Return whether the closest candidate is close enough by meaning; where no model was asked, any is.
+    """Return whether the most similar candidate is similar enough; without a model, every candidate is.
 
     Raises:
         ModelUnavailable: the model cannot be loaded.
@@ -39,7 +39,7 @@ def is_similar(query: QueryVectors, candidates: Candidates, embedder: Embedder, 
 
 
 def adjusted_similarity(query: NDArray[np.float32], candidates: Candidates, embedder: Embedder) -> float:
-    """Return how close the closest candidate is, less a share of how close the nearest kinds of tools are.
+    """Return the highest similarity of a candidate, less a share of the similarity of the nearest tool categories.
 
     Both are cosines, so it lies between -1.3 and 1.3, and hardly ever below 0.
 
@@ -50,7 +50,7 @@ def adjusted_similarity(query: NDArray[np.float32], candidates: Candidates, embe
 
 
 def is_covered(query: QueryVectors, tools: Sequence[IndexedTool]) -> bool:
-    """Return whether one of these tools holds enough of the query's terms."""
+    """Return whether one of these tools contains enough of the query's terms."""
     query_terms = set(query.terms.indices)
     shares = (len(query_terms.intersection(_terms(tool))) / len(query_terms) for tool in tools if query_terms)
     return any(share >= MIN_COVERAGE for share in shares)

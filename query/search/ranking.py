@@ -1,9 +1,9 @@
-"""From scored lists to one ranking: fusion, clauses, and the company a tool is in.
+"""One ranking from several scored lists: fusion, clauses, and a boost for servers with good tools.
 
 Fusion adds scores that were normalised within the query (CombSUM over z-scores: Fox and Shaw, "Combination of
 Multiple Searches", TREC-2, 1994; Montague and Aslam, "Relevance Score Normalization for Metasearch", CIKM 2001).
-Reciprocal ranks throw away how far apart the scores are, and came out below the dense list alone.
-The weights are flat around these values; docs/retrieval.md says what was tried.
+Reciprocal ranks discard the distances between scores, and scored below the dense list by itself.
+Results hardly change around these weights; docs/retrieval.md lists the experiments.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def rank(whole: Candidates, clauses: Sequence[Candidates] = ()) -> dict[str, flo
 
 
 def similarity(candidates: Candidates) -> dict[str, float]:
-    """Return how close each candidate is to the query by meaning, -1 to 1: between mean and maximum of both vectors.
+    """Return each candidate's similarity to the query, -1 to 1: the middle between mean and maximum of both vectors.
 
     A candidate that is missing from a list is at most as close as the last one there, and counts as that.
     """
@@ -77,7 +77,7 @@ def with_best_clause(whole: Scores, clauses: Sequence[Scores]) -> dict[str, floa
 
 
 def boost_servers(scores: Scores, servers: Mapping[str, str]) -> dict[str, float]:
-    """Return the scores, each raised by a share of the best one of its server: a task rarely uses one tool alone."""
+    """Return the scores, each raised by a share of the best one of its server: a task rarely uses a single tool."""
     best: dict[str, float] = {}
     for point, score in scores.items():
         best[servers[point]] = max(score, best.get(servers[point], score))

@@ -1,4 +1,4 @@
-"""What a caller of `find_tool` may ask for."""
+"""The request of `find_tool`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ToolNames = Annotated[list[ToolName], Field(max_length=200)]
 
 
 class FindRequest(BaseModel):
-    """What a caller looks for, where, and in which form. Some description or keyword must say something."""
+    """The search, its filters and its detail level. At least one description or keyword is not blank."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -54,7 +54,7 @@ class FindRequest(BaseModel):
 
     @property
     def steps(self) -> list[str]:
-        """Return one query a step, the keywords at the end of each, without steps that say nothing."""
+        """Return one query per step, each with the keywords at its end, without blank steps."""
         described = [self.tool_description] if isinstance(self.tool_description, str) else self.tool_description
         keywords = [self.tool_keywords] if isinstance(self.tool_keywords, str) else self.tool_keywords or []
         steps = [step for step in described if step.strip()] or [""]
@@ -62,16 +62,16 @@ class FindRequest(BaseModel):
 
     @property
     def question(self) -> str:
-        """Return what is asked for, as a digest: the pages of one search are of one question.
+        """Return a digest of the search: all pages of one search share it.
 
-        How much of the answer is shown, and in which form, may change from page to page.
+        The number of tools and the detail level may differ from page to page.
         """
         filters = {name: sorted(getattr(self, name) or ()) for name in ("servers", "groups", "exclude")}
         canonical = json.dumps([self.steps, self.read_only, filters])
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def narrow(self, allowed: Scope) -> Scope:
-        """Return the part of what the caller may see that this request asks for."""
+        """Return the part of the allowed scope that this request names."""
         return Scope(
             groups=intersection(allowed.groups, self.groups),
             servers=intersection(allowed.servers, self.servers),
@@ -83,7 +83,7 @@ class FindRequest(BaseModel):
 
 
 def intersection(allowed: frozenset[str] | None, requested: list[str] | None) -> frozenset[str] | None:
-    """Return what is both allowed and asked for; None: no restriction."""
+    """Return the names that are both allowed and requested; None: no restriction."""
     if requested is None:
         return allowed
     return frozenset(requested) if allowed is None else allowed.intersection(requested)

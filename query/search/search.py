@@ -17,50 +17,55 @@ MAX_NAME_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What one step found: tools of that very name, and all others by score, best first."""
+    """The result of one step: points whose tool has the step's text as its name, and points by score, best first."""
 
     step: Step
     candidates: Candidates
     named: Sequence[str]
     scores: Mapping[str, float]
 
-    @property
-    def ranking(self) -> list[str]:
-        """Return the point ids, best first."""
-        return list(dict.fromkeys([*self.named, *self.scores]))
-
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A tool found; `score` is absent when only its name was looked up."""
+    """A tool of the result; `score` is None if only its name matched."""
 
     tool: IndexedTool
     score: float | None
 
 
 def search(steps: Sequence[Step], scope: Scope, index: ToolIndex) -> list[StepResult]:
-    """Return what each step found in the scope.
+    """Return the result of each step within the scope.
 
     Raises:
         IndexUnavailable: the index did not answer.
     """
     candidates = iter(index.search([query for step in steps for query in step.queries], scope, DEPTH))
-    return [_step_result(step, list(islice(candidates, len(step.queries))), scope, index) for step in steps]
+    results: list[StepResult] = []
+    for step in steps:
+        whole, *clauses = islice(candidates, len(step.queries))
+        named = _points_named(step.text, scope, index)
+        results.append(StepResult(step, whole, named, rank(whole, clauses)))
+    return results
 
 
-def ranking(results: Sequence[StepResult]) -> list[str]:
-    """Return the point ids that the steps found, merged, best first."""
-    return round_robin([result.ranking for result in results], sum(len(result.ranking) for result in results))
+def merged(results: Sequence[StepResult]) -> list[str]:
+    """Return the point ids of all steps, best first, each once."""
+    rankings = [dict.fromkeys([*result.named, *result.scores]) for result in results]
+    return round_robin(rankings, sum(map(len, rankings)))
 
 
 def hits(chosen: Sequence[str], results: Sequence[StepResult], index: ToolIndex) -> list[Hit]:
-    """Return the tools of these points; one that was removed in the meantime is left out.
+    """Return the tools of these points without those removed since the search, each with its best score.
 
     Raises:
         IndexUnavailable: the index did not answer.
     """
     tools = index.get(chosen)
-    return [Hit(tools[point], _score(point, results)) for point in chosen if point in tools]
+    scores = {
+        point: max((result.scores[point] for result in results if point in result.scores), default=None)
+        for point in tools
+    }
+    return [Hit(tools[point], scores[point]) for point in chosen if point in tools]
 
 
 def best(results: Sequence[StepResult], limit: int, index: ToolIndex) -> list[Hit]:
@@ -69,12 +74,7 @@ def best(results: Sequence[StepResult], limit: int, index: ToolIndex) -> list[Hi
     Raises:
         IndexUnavailable: the index did not answer.
     """
-    return hits(ranking(results)[:limit], results, index)
-
-
-def _step_result(step: Step, candidates: Sequence[Candidates], scope: Scope, index: ToolIndex) -> StepResult:
-    whole, *clauses = candidates
-    return StepResult(step, whole, _points_named(step.text, scope, index), rank(whole, clauses))
+    return hits(merged(results)[:limit], results, index)
 
 
 def _points_named(text: str, scope: Scope, index: ToolIndex) -> list[str]:
@@ -82,7 +82,3 @@ def _points_named(text: str, scope: Scope, index: ToolIndex) -> list[str]:
         return []
     tools = index.find_by_name(text, scope, DEPTH)
     return [point_id(tool.server_id, tool.definition.name) for tool in tools]
-
-
-def _score(point: str, results: Sequence[StepResult]) -> float | None:
-    return max((result.scores[point] for result in results if point in result.scores), default=None)

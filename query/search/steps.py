@@ -1,4 +1,4 @@
-"""A request's steps as queries: each whole, and a long one by its clauses as well."""
+"""The steps of a request as queries: the whole text, and the clauses of a long text as well."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shared.errors import ModelUnavailable
 from shared.text.embedding import Embedder
 from shared.text.vectors import keyword_vectors, query_vectors
 
-# A shorter query is one thought; a clause shorter than that is none.
+# Shorter queries have no clauses, and shorter clauses do not count.
 LONG_QUERY_WORDS = 20
 MIN_CLAUSE_WORDS = 3
 # Each clause costs as much as a query.
@@ -35,12 +35,12 @@ class Step:
 
     @property
     def queries(self) -> tuple[QueryVectors, ...]:
-        """Return all that is searched for: the whole first, then the clauses."""
+        """Return the queries of this step: the whole first, then the clauses."""
         return (self.whole, *self.clauses)
 
 
 def embed_steps(texts: Sequence[str], embedder: Embedder) -> list[Step]:
-    """Return the steps, embedded; without a model, by their terms alone."""
+    """Return the steps with their vectors; without a model, with terms only."""
     try:
         return _steps(texts, partial(query_vectors, embedder=embedder))
     except ModelUnavailable as error:

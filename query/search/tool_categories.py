@@ -1,8 +1,8 @@
-"""Kinds of tools that there are in the world: how close these come to a query is what closeness is compared with.
+"""Reference tool categories, used to normalise a query's similarity scores (cohort normalisation).
 
-What agents ask is close to everything and whole tasks are close to nothing, so that a cosine says little by itself.
-Speaker verification has the same trouble, and compares with a cohort of other speakers (Higgins, Bahler and Porter,
-"Speaker Verification Using Randomized Phrase Prompting", Digital Signal Processing 1, 1991).
+Short queries are similar to everything and whole tasks to nothing, so a cosine means little by itself.
+Speaker verification has the same problem and compares with a cohort of other speakers. Source: Higgins, Bahler and
+Porter, "Speaker Verification Using Randomized Phrase Prompting", Digital Signal Processing 1, 1991.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from shared.text.embedding import Embedder
 
-# Of the rest every query is about equally far.
+# Every query is about equally far from the other categories.
 NEAREST = 5
 
 _vectors_by_embedder: WeakKeyDictionary[Embedder, NDArray[np.float32]] = WeakKeyDictionary()
@@ -26,7 +26,7 @@ _lock = Lock()
 
 
 def category_similarity(query: NDArray[np.float32], embedder: Embedder) -> float:
-    """Return the mean cosine of a query's vector, of unit length, to the nearest kinds of tools.
+    """Return the mean cosine of a query's vector, of unit length, to the nearest tool categories.
 
     Raises:
         ModelUnavailable: the model cannot be loaded.
@@ -36,7 +36,7 @@ def category_similarity(query: NDArray[np.float32], embedder: Embedder) -> float
 
 
 def category_vectors(embedder: Embedder) -> NDArray[np.float32]:
-    """Return the kinds' vectors, shape (kinds, dimension), unit rows; an embedder embeds them once.
+    """Return the categories' vectors, shape (categories, dimension), unit rows; an embedder embeds them once.
 
     Raises:
         ModelUnavailable: the model cannot be loaded.
@@ -44,13 +44,13 @@ def category_vectors(embedder: Embedder) -> NDArray[np.float32]:
     with _lock:
         if embedder not in _vectors_by_embedder:
             vectors = embedder.passages([passage(category, objects) for category, objects in CATEGORIES.items()])
-            vectors.flags.writeable = False  # they are shared by all who ask
+            vectors.flags.writeable = False  # all callers share them
             _vectors_by_embedder[embedder] = vectors
         return _vectors_by_embedder[embedder]
 
 
 def passage(category: str, objects: str) -> str:
-    """Return the text that stands for all tools of a kind."""
+    """Return the text that represents a category."""
     return f"{category}: get, list, create, update and delete {objects}"
 
 

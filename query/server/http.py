@@ -1,4 +1,4 @@
-"""The query service over streamable HTTP: routes, who may reach them, and a server that can be stopped."""
+"""The query service over streamable HTTP: routes, host checks, and a server that can be stopped."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 # Requests that are still running at shutdown get this long.
 GRACE_S = 5
 
-# What else must be well, by name: each returns what is wrong, in words, or None; at once.
+# Further readiness checks by name: each returns the problem as text, or None, without waiting.
 Checks = Mapping[str, Callable[[], str | None]]
 NO_CHECKS: Checks = MappingProxyType({})
 
@@ -52,11 +52,10 @@ def http_app(
 ) -> Starlette:
     """Return `/mcp`, stateless, so that any replica answers any request, with `/healthz`, `/readyz` and `routes`.
 
-    `/mcp/{toolset}` is the same with this toolset, and `/toolsets` writes them. Only these ask who calls: whatever
-    else is served looks after itself.
-    Answers are plain JSON, which has no size limit of its own; in an event stream clients refuse one above 1 MiB.
-    Only calls are answered as a stream.
-    It is ready while the index answers and none of `checks` finds trouble.
+    `/mcp/{toolset}` is the same with this toolset, and `/toolsets` writes toolsets. These routes authenticate callers;
+    every other route does so itself.
+    Responses are plain JSON without a size limit: clients reject more than 1 MiB in an event stream.
+    Only calls return a stream. `/readyz` succeeds while the index answers and no check returns a problem.
     """
 
     async def readyz(_: Request) -> JSONResponse:
@@ -69,7 +68,7 @@ def http_app(
         for as_json in (True, False)
     )
     app = CallsStreamed(StreamableHTTPASGIApp(plain), StreamableHTTPASGIApp(streaming))
-    # without a session nothing can be streamed or ended beside a call: a GET would wait for ever
+    # without a session, nothing is streamed outside a call: a GET would wait for ever
     checked = _checked(app, listener)
     mcp = [Route(path, checked, methods=["POST"]) for path in (MCP_PATH, f"{MCP_PATH}/{{toolset}}")]
     toolsets = toolset_routes(index, listener.authentication, security_of(listener))
@@ -91,7 +90,7 @@ def security_of(listener: HttpListener) -> TransportSecuritySettings:
 
 
 class HttpServer:
-    """The query service at its entrance."""
+    """The query service on its listener, served by uvicorn."""
 
     def __init__(
         self,
@@ -102,7 +101,7 @@ class HttpServer:
         routes: Sequence[Route] = (),
         checks: Checks = NO_CHECKS,
     ) -> None:
-        """Prepare to serve; `routes` are served beside the query service's own, `checks` decide on readiness too."""
+        """Prepare to serve; `routes` and `checks` extend those of the query service."""
         self._listener = listener
         app = http_app(server, listener, index=index, routes=routes, checks=checks)
         # logging is configured by the process; each request has its own line already
@@ -139,7 +138,7 @@ def _metadata(listener: HttpListener) -> list[Route]:
 
 def _readiness(index: ToolIndex, checks: Checks) -> JSONResponse:
     try:
-        index.server("readiness")  # any id: an answer, even that there is none, shows that the index is there
+        index.server("readiness")  # any id: even an empty answer shows that the index works
     except IndexUnavailable as error:
         _log.warning("index_not_ready", reason=str(error))
         return JSONResponse({"status": "index unavailable"}, status_code=503)

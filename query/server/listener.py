@@ -1,4 +1,4 @@
-"""Where callers come in over HTTP: a bound address, and how they are known. Opened before anything heavy is loaded."""
+"""The HTTP address of the service and the authentication of its callers, opened before the model is loaded."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HttpListener:
-    """A listening socket; without `authentication` whoever reaches it may come in.
+    """A listening socket; without `authentication`, every caller that reaches it may use it.
 
-    `http_hosts` are the names beside loopback's that a Host or Origin header may carry.
+    A Host or Origin header may name loopback or one of `http_hosts`.
     """
 
     server_socket: socket.socket
@@ -41,20 +41,20 @@ class HttpListener:
 
     @property
     def authenticate(self) -> Callable[[ServerRequestContext[Any]], Caller]:
-        """Return how a request's caller is known."""
+        """Return the function from a request to its caller."""
         return caller_of_request if self.authentication else anonymous
 
     def close(self) -> None:
-        """Give the address back."""
+        """Close the socket."""
         self.server_socket.close()
 
 
 def open_listener(settings: Settings, authentication: Authentication | None = None) -> HttpListener:
-    """Listen where the settings say; callers wait until they are served.
+    """Listen at the address of the settings; callers wait until `HttpServer.run`.
 
     Raises:
-        ConfigInvalid: the address cannot be bound, or lies outside loopback without authentication and nobody said
-            that it may.
+        ConfigInvalid: the address cannot be bound, or is outside loopback without authentication and without the
+            setting that allows it.
     """
     if authentication is None:
         _refuse_public_bind(settings)

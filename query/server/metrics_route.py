@@ -1,4 +1,4 @@
-"""`GET /metrics` of the query service: for whoever sees the whole catalogue, or for all who reach it."""
+"""`GET /metrics` of the query service, for callers that see the whole catalogue or for every caller."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ PATH = "/metrics"
 
 
 def metrics_route(catalogue: Catalogue, listener: HttpListener, *, is_open: bool) -> Route:
-    """Return the route, and have the catalogue's state shown by it.
+    """Return the route, and register the gauges of the catalogue.
 
-    Unless it is open, callers show a token of someone who sees the tools of all groups, since servers are named; and
-    where there are no tokens, a web page that someone looks at cannot read it by another name of ours.
+    Metrics name servers. Unless the route is open, it requires a token without a restriction to groups. Without
+    authentication, it checks Host and Origin, so that a web page cannot read it through another name of this host.
     """
     registry = catalogue.metrics.registry
     registry.register(CatalogueGauges(lambda: catalogue.ledger.known(Catalogued())))
@@ -42,7 +42,7 @@ def metrics_route(catalogue: Catalogue, listener: HttpListener, *, is_open: bool
 
 
 class _Metrics:
-    """ASGI: checks who asks, and reads the registry in a thread."""
+    """ASGI: checks the caller, and reads the registry in a thread."""
 
     def __init__(self, registry: CollectorRegistry, security: TransportSecurityMiddleware | None) -> None:
         self._registry = registry
@@ -59,7 +59,7 @@ class _Metrics:
         user = request.scope.get("user")
         if not isinstance(user, AuthenticatedUser):
             return await self._security.validate_request(request)
-        # by whatever name: no web page has the token, and Prometheus often asks at an address that it looked up
+        # any Host is fine here: no web page has the token, and Prometheus often uses a resolved address
         refused = {"error": "metrics are of all groups, and this token is of some"}
         return None if _is_unrestricted(user) else JSONResponse(refused, 403)
 

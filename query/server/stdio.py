@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def stdio_caller(settings: Settings) -> Callable[[ServerRequestContext[Any]], Caller]:
-    """Return how the caller over stdio is known: as the operator, whose child or parent it is."""
+    """Return a function that names every caller over stdio the operator."""
     caller = operator(settings.stdio_groups, settings.stdio_toolset)
     return lambda _: caller
 
 
 def serve_stdio(server: Server[Any]) -> None:
     """Serve one client until it closes our stdin, or until a signal raises in the main thread."""
-    # nothing interrupts a thread that waits for stdin: only as a daemon it does not hold up the end of the process
+    # a thread that waits for stdin cannot be interrupted; a daemon thread does not delay the end of the process
     serving = threading.Thread(target=anyio.run, args=(_serve, server), name="stdio", daemon=True)
     serving.start()
     serving.join()

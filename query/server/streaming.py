@@ -1,7 +1,7 @@
-"""Which requests are answered as an event stream: calls, so that progress and an ended connection have a way.
+"""Event streams for calls, so that a client gets progress and the server notices a closed connection.
 
-Everything else is answered in plain JSON, which has no limit on its size and needs no second reader.
-Requests are parsed where all others are answered, so one of very many values, which would hold them up, is refused.
+All other requests get plain JSON, which has no size limit and needs no second reader.
+The event loop parses requests, so a request with very many values is rejected: parsing it would delay all others.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _READING = frozenset({"find_tool", "describe_tool", "list_available_tools", "get
 
 
 class CallsStreamed:
-    """ASGI: looks into a request's body, and hands it on whole to the one of two apps that answers it."""
+    """ASGI: reads a request's body and passes it, unchanged, to the streaming or to the plain app."""
 
     def __init__(self, plain: ASGIApp, streaming: ASGIApp) -> None:
         self._plain = plain
         self._streaming = streaming
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a call as a stream where its client takes one, and everything else in plain JSON."""
+        """Return a stream for a call if its client accepts streams, and plain JSON for everything else."""
         if scope["type"] != "http" or scope["method"] != "POST":
             await self._plain(scope, receive, send)
             return
@@ -45,7 +45,7 @@ class CallsStreamed:
 
     def _app(self, body: bytes, headers: Headers) -> ASGIApp:
         if len(body) > MAX_BODY_BYTES:
-            return self._plain  # which refuses it
+            return self._plain  # rejects it
         if holds_more_values(body, MAX_BODY_VALUES):
             return _TOO_DENSE
         return self._streaming if _takes_streams(headers) and is_call(body) else self._plain
@@ -57,7 +57,7 @@ def is_call(body: bytes) -> bool:
         message: Any = json.loads(body)
         return bool(message["method"] == "tools/call" and message["params"]["name"] not in _READING)
     except (ValueError, RecursionError, LookupError, TypeError):
-        return False  # refused by who answers it
+        return False  # the app rejects it
 
 
 _TOO_DENSE = JSONResponse(
@@ -76,7 +76,7 @@ def _takes_streams(headers: Headers) -> bool:
 
 
 async def _messages(receive: Receive) -> list[Message]:
-    """Return the messages that make up the body, or as many as show that it is too large."""
+    """Return the messages of the body, or the first of them if it is too large."""
     messages = [await receive()]
     size_bytes = len(messages[0].get("body", b""))
     while size_bytes <= MAX_BODY_BYTES and messages[-1].get("more_body"):
@@ -86,7 +86,7 @@ async def _messages(receive: Receive) -> list[Message]:
 
 
 def _replayed(messages: list[Message], receive: Receive) -> Receive:
-    """Return a way to receive these messages, and then what comes after them."""
+    """Return a `receive` that yields these messages first, then later ones."""
     left = iter(messages)
 
     async def replay() -> Message:

@@ -1,4 +1,4 @@
-"""`tools/list` of ours, in pages within the budget."""
+"""`tools/list` in pages within the budget."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ PURPOSE = "tools/list"
 def page_of_tools(
     handlers: Sequence[ToolHandler], cursor: str | None, caller: Caller, policy: ResponsePolicy
 ) -> ListToolsResult:
-    """Return a page of these tools: ours always on the first, the others by server, as many as fit, at least one.
+    """Return a page of these tools: built-in tools on the first, then toolset tools in order, as many as fit.
 
-    While tools come and go between two pages, none is listed twice, and none that stays is left out.
+    Every later page has at least one tool. If tools come and go between two pages, no tool is listed twice and no
+    tool that stays is missing.
 
     Raises:
         CursorInvalid: the cursor is not of this caller's list, was changed, or has expired.
@@ -30,7 +31,7 @@ def page_of_tools(
     last = "" if cursor is None else policy.cursors.unseal(cursor, caller.name, PURPOSE).decode()
     others = sorted((offer for offer in handlers if offer.paging == "foreign"), key=lambda offer: offer.sort_key)
     rest = [offer for offer in others if offer.sort_key > last]
-    # a definition cannot be divided: one alone may be larger than the budget
+    # a definition cannot be divided, so a single one may exceed the budget
     count = max(
         items_that_fit(_texts([*builtin, *(offer.tool for offer in rest)]), policy.budget()) - len(builtin),
         0 if is_first else 1,

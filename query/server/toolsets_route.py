@@ -1,6 +1,6 @@
 """Toolsets over HTTP: JSON under `/toolsets`, for callers with the permission `toolsets:write`.
 
-It is needed for reading as well: a toolset names tools whatever the groups of who reads it.
+Reading needs it as well: a toolset names tools regardless of the reader's groups.
 """
 
 from __future__ import annotations

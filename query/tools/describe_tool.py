@@ -24,7 +24,7 @@ _log = structlog.get_logger()
 
 
 class DescribeRequest(BaseModel):
-    """The tools that a caller wants to know in full."""
+    """The names of the tools to describe."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -35,7 +35,7 @@ class DescribeRequest(BaseModel):
 
     @property
     def distinct(self) -> list[str]:
-        """Return every name once, in the order in which they were asked for."""
+        """Return every name once, in the order of the request."""
         return [self.names] if isinstance(self.names, str) else list(dict.fromkeys(self.names))
 
 
@@ -51,7 +51,7 @@ class NotDescribed(BaseModel):
 
 
 class DescribeResponse(BaseModel):
-    """The tools that were asked for, in that order, and the names that stand for none."""
+    """The requested tools in their order, and the names without a tool."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
@@ -63,12 +63,12 @@ class DescribeResponse(BaseModel):
     not_found: list[NotDescribed] | None = None
 
     def as_object(self) -> dict[str, Any]:
-        """Return the answer as it is sent, without fields that are None."""
+        """Return the JSON object to send, without fields that are None."""
         return self.model_dump(mode="json", exclude_none=True)
 
 
 def describe_tools(request: DescribeRequest, allowed: Scope, catalogue: Catalogue) -> DescribeResponse:
-    """Return the definitions of the allowed tools of these names; what stands for none is said with its reason.
+    """Return the definitions of the allowed tools with these names, and a reason for each name without a tool.
 
     Raises:
         IndexUnavailable: the index did not answer.

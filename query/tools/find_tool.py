@@ -38,7 +38,7 @@ _log = structlog.get_logger()
 
 
 class FindTool(CatalogueTool[FindRequest]):
-    """Finds tools in a catalogue; `builtin` are the definitions that every caller has beside them."""
+    """Finds tools in a catalogue; `builtin` counts the definitions that every caller has loaded."""
 
     tool = FIND_TOOL
     paging = "own"

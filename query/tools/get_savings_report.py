@@ -25,7 +25,7 @@ def _known(period: str) -> str:
 
 
 class SavingsRequest(BaseModel):
-    """Which days are asked about."""
+    """The days of the report."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -33,7 +33,7 @@ class SavingsRequest(BaseModel):
     """today, a number of days (7d), or a date; UTC."""
 
 
-# Without an output schema: it would cost every session more than the report that few of them ask for.
+# No output schema: it would cost every session more tokens than the report, which few sessions request.
 GET_SAVINGS_REPORT = Tool(
     name="get_savings_report",
     description="Report the tokens that find_tool saved, by day, server and tool, and net of what finding costs.",

@@ -1,7 +1,7 @@
-"""All tools that a caller may see, by server, with what each costs a context.
+"""All tools that a caller may see, by server, with the tokens of each definition.
 
-Tools come in the order of their servers' ids and their points' ids, both of which never change, and a cursor is a
-place in that order: so no tool comes twice, and none that was there throughout is left out.
+Tools are ordered by server id and point id, which never change, and a cursor is a position in that order.
+So no tool comes twice, and no tool that stays is missing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shared.errors import BudgetTooSmall
 from shared.text.tokens import is_estimate
 
 TOOL = "list_available_tools"
-# Tools read for one page; more hardly fit into any budget.
+# Tools read for one page; more hardly fit any budget.
 READ_TOOLS = 250
 _POINT_BYTES = 16
 NAMES_ONLY = "Names only: the next tool does not fit in the form asked for."
@@ -35,7 +35,7 @@ _LIKE_A_CURSOR = "q7Zk0XvB3nTfYw9LrD5sHcJ2mPgA8eUo4iKxVb1NtQyRz6WlSdFhGjMpCaEuOv
 
 
 class ListRequest(BaseModel):
-    """Which tools to list, and how."""
+    """The tools to list, and the detail level."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -50,7 +50,7 @@ class ListRequest(BaseModel):
     """nextCursor of the answer before."""
 
     def narrow(self, allowed: Scope) -> Scope:
-        """Return the part of what is allowed that was asked for."""
+        """Return the part of the allowed scope that this request names."""
         return replace(
             allowed,
             servers=intersection(allowed.servers, self.servers),
@@ -59,7 +59,7 @@ class ListRequest(BaseModel):
 
     @property
     def question(self) -> str:
-        """Return what a cursor is bound to: which tools are listed."""
+        """Return the text that binds a cursor to the tools of this request."""
         return json_text([sorted(self.servers or []), sorted(self.groups or []), self.servers == [], self.groups == []])
 
 
@@ -68,7 +68,7 @@ def _is_none(value: object) -> bool:
 
 
 class ListedTool(BaseModel):
-    """A tool and what its definition costs."""
+    """A tool and the tokens of its definition."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -79,7 +79,7 @@ class ListedTool(BaseModel):
 
 
 class ListedServer(BaseModel):
-    """The tools of a server on this page, and what all of them that the caller asked for cost."""
+    """The tools of a server on this page, and the tokens of all its requested tools."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -90,7 +90,7 @@ class ListedServer(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ToolsInOrder:
-    """A page of tools in their order, before it is decided how many of them are shown; `is_end`: no more follow."""
+    """Tools in their order, of which a page shows the first; `is_end`: no further tools follow these."""
 
     tools: Sequence[IndexedTool]
     is_end: bool
@@ -100,7 +100,7 @@ class ToolsInOrder:
 
 
 def list_tools(request: ListRequest, allowed: Scope, catalogue: Catalogue, caller: str) -> dict[str, Any]:
-    """Return a page of the allowed tools as the JSON object that is sent, within the tokens of the request.
+    """Return a page of the allowed tools as the JSON object to send, within the tokens of the request.
 
     Raises:
         IndexUnavailable: the index did not answer.
@@ -143,7 +143,7 @@ def _available(position: bytes, scope: Scope, allowed: Scope, catalogue: Catalog
 
 
 def _walk(position: bytes, scope: Scope, catalogue: Catalogue) -> Iterator[IndexedTool]:
-    """Yield the tools of the scope behind a place, server by server."""
+    """Yield the tools of the scope after a position, server by server."""
     point, at = position[:_POINT_BYTES], position[_POINT_BYTES:].decode()
     for server in catalogue.ledger.servers(scope):
         if server >= at:
@@ -167,7 +167,7 @@ def _position(tool: IndexedTool) -> bytes:
 def _fit_detail(
     requested: DetailLevel, page: ToolsInOrder, budget: Budget, encoding: Encoding
 ) -> tuple[DetailLevel, int]:
-    """Return the form, the wished one or the shortest, in which some tools fit, and how many of them do."""
+    """Return the requested detail level, or the shortest, at which some tools fit, and the number that fits."""
     if not page.tools:
         return requested, 0
     for detail in dict.fromkeys((requested, _SHORTEST)):
@@ -219,5 +219,5 @@ def _listed(tool: IndexedTool, detail: DetailLevel, encoding: Encoding, total: i
 
 
 def _object(model: BaseModel) -> dict[str, Any]:
-    """Return the model as it is sent: without texts not asked for, with null for a part that does not apply."""
+    """Return the model as JSON: without texts that were not requested, with null for a missing share."""
     return model.model_dump(mode="json", by_alias=True)

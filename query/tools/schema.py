@@ -1,4 +1,4 @@
-"""JSON schemas as small as they can be: a client pays for a tool's schema in tokens, in every conversation."""
+"""Small JSON schemas: every conversation of a client pays for a tool's schema in tokens."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pydantic_core import core_schema
 
 
 def input_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the schema of what a tool takes."""
+    """Return the schema of a tool's arguments."""
     return _schema(model, "validation")
 
 
 def output_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the schema of what a tool answers, where a field that is None is left out."""
+    """Return the schema of a tool's response, which omits fields that are None."""
     return _schema(model, "serialization")
 
 
 def _schema(model: type[BaseModel], mode: Literal["validation", "serialization"]) -> dict[str, Any]:
     schema = model.model_json_schema(mode=mode, schema_generator=_SmallSchema)
-    # pydantic publishes a class docstring as its description: that one is for readers of the code
+    # pydantic adds the class docstring as a description, which is for readers of the code
     for definition in (schema, *cast("dict[str, dict[str, Any]]", schema.get("$defs", {})).values()):
         definition.pop("title", None)
         definition.pop("description", None)
@@ -29,9 +29,9 @@ def _schema(model: type[BaseModel], mode: Literal["validation", "serialization"]
 
 
 class _SmallSchema(GenerateJsonSchema):
-    """Without titles, which repeat the names, and without null for a field that may simply be left out.
+    """Omits titles, which repeat the names, null for optional fields, and limits on lengths.
 
-    Without limits on lengths either: they are checked all the same, and only guard against abuse.
+    Validation still enforces the limits, which only guard against abuse.
     """
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002  # the overridden signature

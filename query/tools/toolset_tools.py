@@ -1,4 +1,4 @@
-"""The tools of a caller's toolset, listed under names of their own and run by `call_tool`."""
+"""The tools of a caller's toolset, listed under distinct names and run by `call_tool`."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class DirectTool(ToolHandler):
 
 
 def toolsets_of(catalogue: Catalogue, handlers: Collection[ToolHandler]) -> Toolsets:
-    """Return the toolsets of this catalogue, beside these built-in tools."""
+    """Return the toolsets of this catalogue, which avoid the names of these built-in tools."""
     call_tool = next((handler for handler in handlers if handler.tool is CALL_TOOL), None)
     return Toolsets(catalogue, call_tool, frozenset(handler.tool.name for handler in handlers))
 

@@ -1,4 +1,4 @@
-"""Which toolset is a caller's: its token's, or the one that the path names."""
+"""The toolset of a caller: from its token, or from the path."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def with_path_toolset(caller: Caller, context: ServerRequestContext[Any]) -> Caller:
-    """Return the caller with the toolset that its path names; a token's own is the only one that it may name.
+    """Return the caller with the toolset of its path, which may not differ from a toolset of its token.
 
     Raises:
         MCPError: the token is for another toolset.
@@ -32,7 +32,7 @@ def with_path_toolset(caller: Caller, context: ServerRequestContext[Any]) -> Cal
 
 
 def with_toolset_scope(caller: Caller, index: ToolIndex) -> Caller:
-    """Return the caller with what its toolset selects, and with the tighter of both budgets.
+    """Return the caller with the selection of its toolset and the tighter of both budgets.
 
     A caller whose toolset does not exist sees nothing.
 
@@ -44,7 +44,7 @@ def with_toolset_scope(caller: Caller, index: ToolIndex) -> Caller:
 
 
 def with_toolset(caller: Caller, toolset: Toolset) -> Caller:
-    """Return the caller as this toolset's."""
+    """Return the caller restricted to this toolset."""
     limit = toolset.budget_tokens if toolset.enforce else None
     return replace(
         caller,

@@ -1,4 +1,4 @@
-"""What definitions cost a context, and which of them a budget admits. Pure arithmetic."""
+"""The tokens of definitions, and the definitions that a budget admits. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class BudgetResult:
-    """Tools in their order, as far as the budget admits them, and those that it leaves out."""
+    """The tools that the budget admits, in their order, and the excluded ones."""
 
     kept: Sequence[IndexedTool]
     excluded: Sequence[IndexedTool]
@@ -26,12 +26,12 @@ class BudgetResult:
 
     @property
     def tokens(self) -> int:
-        """Return what the kept definitions cost together."""
+        """Return the tokens of the kept definitions together."""
         return sum(cost(tool, self.encoding) for tool in self.kept)
 
     @property
     def warnings(self) -> list[str]:
-        """Return what a caller should know of its budget, in sentences; none while it is not touched."""
+        """Return sentences on excluded tools or an exceeded budget; none otherwise."""
         sentences: list[str] = []
         if self.excluded:
             tokens = sum(cost(tool, self.encoding) for tool in self.excluded)
@@ -47,9 +47,9 @@ class BudgetResult:
 
 
 def apply_budget(tools: Sequence[IndexedTool], caller: Caller, encoding: Encoding) -> BudgetResult:
-    """Return which of these tools the caller's budget admits: each, in order, that there is still room for.
+    """Return the tools that the caller's budget admits: in order, each that still fits.
 
-    Only an enforced budget leaves any out.
+    Only an enforced budget excludes tools.
     """
     kept: list[IndexedTool] = []
     excluded: list[IndexedTool] = []
@@ -66,7 +66,7 @@ def apply_budget(tools: Sequence[IndexedTool], caller: Caller, encoding: Encodin
 
 
 def cost(tool: IndexedTool, encoding: Encoding) -> int:
-    """Return the tokens of a definition; where they could not be counted, they are estimated."""
+    """Return the tokens of a definition, or an estimate if they could not be counted."""
     counted = tool.token_counts.get(encoding)
     return estimate(tool.definition.wire) if counted is None else counted
 

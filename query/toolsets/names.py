@@ -1,4 +1,4 @@
-"""Under which names a toolset's tools are offered directly, beside ours and each other's."""
+"""Distinct names for the tools of a toolset in `tools/list`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 from shared.catalog import IndexedTool, point_id
 
-# What the strictest of the clients' model interfaces take as a function's name.
+# The longest function name that every client's model interface accepts.
 MAX_CHARACTERS = 64
 _REFUSED = re.compile(r"[^A-Za-z0-9_-]")
 _HASH = 8
@@ -17,8 +17,8 @@ _HASH = 8
 def direct_tool_names(tools: Sequence[IndexedTool], reserved: Collection[str]) -> dict[str, IndexedTool]:
     """Return the tools by distinct names of at most 64 letters, digits, `_` and `-`, none of them reserved.
 
-    A tool has its own name where no other wants it, else its server's in front, else part of a hash behind. The
-    names do not depend on the order of the tools.
+    A tool keeps its own name if no other tool has it. Otherwise its server's name goes in front, and, if that clashes
+    too, a part of a hash behind. The names do not depend on the order of the tools.
     """
     names = {tool.qualified_name: _valid(tool.definition.name) for tool in tools}
     taken = Counter(names.values())

@@ -1,4 +1,4 @@
-"""A toolset as its caller sees it: its tools, what they cost, and what its budget makes of that."""
+"""The report of a toolset for its caller: tools, tokens and budget."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NONE_ACTIVE = "No toolset is active: you find and call every tool you may see."
 
 
 class ToolsetRequest(BaseModel):
-    """Which toolset to show."""
+    """The toolset to show."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -38,7 +38,7 @@ class ToolsetRequest(BaseModel):
 
 
 def toolset_report(request: ToolsetRequest, caller: Caller, catalogue: Catalogue) -> dict[str, Any]:
-    """Return the toolset as the JSON object that is sent; one that a caller may not ask for is said not to be there.
+    """Return the toolset as the JSON object to send; a toolset of another token counts as missing.
 
     Raises:
         IndexUnavailable: the index did not answer.
@@ -76,7 +76,7 @@ def _report(toolset: Toolset, caller: Caller, catalogue: Catalogue, encoding: En
 
 
 def _budget(caller: Caller, tools: Sequence[IndexedTool], result: BudgetResult, encoding: Encoding) -> dict[str, Any]:
-    """Return the budget, what it leaves out, and which tools cost most; nothing where there is no budget."""
+    """Return the budget, the tools it excludes and the most expensive tools; nothing without a budget."""
     if caller.budget_tokens is None:
         return {}
     costliest = sorted(tools, key=lambda tool: (-cost(tool, encoding), tool.qualified_name))[:ADVISED]
@@ -93,13 +93,13 @@ def _budget(caller: Caller, tools: Sequence[IndexedTool], result: BudgetResult, 
 
 
 def _missing(toolset: Toolset, tools: Sequence[IndexedTool]) -> list[str]:
-    """Return the entries that stand for nothing this caller may see now: gone, not running, or of other groups."""
+    """Return the entries without a tool that this caller may see now: gone, not running, or of other groups."""
     visible = {tool.qualified_name for tool in tools} | {tool.server_id for tool in tools}
     return [entry for entry in toolset.tools if entry not in visible]
 
 
 def _missing_warnings(missing: Sequence[str]) -> list[str]:
-    # not which: it may be a name that this caller is not to know
+    # only the number: this caller may not see the names
     return [f"Entries of the toolset without a tool that you may use now: {len(missing)}."] if missing else []
 
 
