@@ -79,7 +79,7 @@ def _everything() -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_an_index_in_use_by_a_process_that_does_not_answer_is_said_to_be(config: Path) -> None:
+def test_an_index_in_use_by_a_process_that_does_not_answer_is_reported(config: Path) -> None:
     with serving(config) as (running, _):
         eventually(lambda: '"event": "server_indexed"' in running.output(), 60, what=running.output())
 
@@ -114,7 +114,7 @@ def test_a_service_that_is_not_there_is_named() -> None:
 
 
 @pytest.mark.slow
-def test_a_service_that_wants_a_token_is_shown_one_and_says_so_without(
+def test_a_service_that_needs_a_token_accepts_one_and_reports_a_missing_one(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = new_token()

@@ -166,7 +166,7 @@ def test_a_server_that_failed_is_tried_again_without_being_asked(settings: Setti
         assert (record.stale_since, record.last_error) == (None, None)
 
 
-def test_a_server_goes_down_and_comes_back_with_what_changed_meanwhile(settings: Settings) -> None:
+def test_a_server_goes_down_and_returns_with_its_changes(settings: Settings) -> None:
     with scripted_http(serves("a")) as server, run_embedded(settings) as embedded:
         embedded.announce(config(s=server))
         eventually(settled(embedded))
