@@ -44,7 +44,7 @@ def answer(*arguments: str) -> Any:
 @pytest.fixture(autouse=True)
 def _settings(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLSCALE_DATA_DIR", str(config.parent))
-    monkeypatch.setenv("TOOLSCALE_PORT", str(free_port()))  # where nobody answers
+    monkeypatch.setenv("TOOLSCALE_PORT", str(free_port()))  # a port without a service
     for name in ("REDIS_URL", "TOOLSCALE_TOKEN"):
         monkeypatch.setenv(name, "")
 
@@ -73,7 +73,7 @@ def test_the_catalogue_answers_the_same_while_it_is_served_and_afterwards(
 
 def _everything() -> dict[str, Any]:
     found = answer("find", "the", "first", "tool", "--limit", "2")
-    assert found.pop("nextCursor")  # sealed anew each time
+    assert found.pop("nextCursor")  # sealed differently each time
     listed = [{**server, "next_reconcile_at": None} for server in answer("ls")]
     return {"find": found, "ls": listed, "show": answer("show", "good")}
 

@@ -107,7 +107,7 @@ def test_a_failure_is_a_line_on_stderr_and_no_document_on_stdout(tmp_path: Path,
 
 @contextmanager
 def waiting(directory: Path, *command: str) -> Generator[subprocess.Popen[str]]:
-    """Run a command that waits for a look that nobody makes; it is ended with the block, however that ends."""
+    """Run a command that waits for a reconciliation without a worker; the end of the block stops it."""
     said(directory, "emit", "up", "docs", "--url", "http://127.0.0.1:1/mcp")
     pipe, known = subprocess.PIPE, environment_of(directory)
     with subprocess.Popen(command, env=known, stdout=pipe, stderr=pipe, text=True, cwd=ROOT) as process:

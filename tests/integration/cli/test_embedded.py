@@ -44,7 +44,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 
 def config(**servers: ScriptedServer) -> Config:
-    """Return what an mcp.json with these servers says."""
+    """Return the announcements of an mcp.json with these servers."""
     return Config(
         announcements=tuple(ServerAnnouncement(server_id=name, url=server.url) for name, server in servers.items()),
         targets={name: HttpTarget(server.url) for name, server in servers.items()},
@@ -241,7 +241,7 @@ def test_an_embedded_catalogue_is_not_ready_when_its_intents_are_gone(settings: 
 
 
 def ready(embedded: Embedded) -> tuple[int, dict[str, Any]]:
-    """Return the status of `/readyz` beside this catalogue, and what it says."""
+    """Return the status and the body of `/readyz` for this catalogue."""
     entrance = HttpListener(socket.socket())
     entrance.close()
     service = build_server(builtin_tools(catalogue_of(embedded.deps.index, embedded.deps.embedder, embedded.settings)))

@@ -1,4 +1,4 @@
-"""Waiting for a look, and being told how the first ones go, where something really looks."""
+"""Waiting for reconciliations, and the report of the first listings, with real servers."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def corpus(directory: Path) -> Path:
 
 
 def results() -> Results:
-    """Return results in which every number can be told from the others."""
+    """Return results with distinct numbers."""
     conditions = Conditions(subject="storm", seconds=61, load_1m=1, others_percent=3)
     run = StormRun(
         way="door",
@@ -72,7 +72,7 @@ def results() -> Results:
 
 
 def measured() -> Results:
-    """Return results of all parts from which unit costs can be told."""
+    """Return results of all parts, enough for unit costs."""
     resync = Resync(
         protocol="2025-11-25",
         servers=1_000,

@@ -43,7 +43,7 @@ def looks(embedded: int) -> Looks:
 
 
 def results(*, others_percent: float = 0) -> Results:
-    """Return results in which every number can be told from the others."""
+    """Return results with distinct numbers."""
     rate = EventRate(
         kind="storm",
         events=77,

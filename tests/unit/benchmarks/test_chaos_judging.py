@@ -1,4 +1,4 @@
-"""What chaos accepts of find_tool while things break, and what it does not."""
+"""The answers of find_tool that chaos accepts during faults, and those that it rejects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of `make chaos` are kept beside each other, and the report is what was kept."""
+"""The parts of `make chaos` are stored together, and the report is rendered from them."""
 
 from __future__ import annotations
 

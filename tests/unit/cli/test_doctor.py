@@ -1,4 +1,4 @@
-"""`toolscale doctor`: what is wrong is found, and said with what to do."""
+"""`toolscale doctor` finds problems and prints advice."""
 
 from __future__ import annotations
 

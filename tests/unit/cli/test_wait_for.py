@@ -1,4 +1,4 @@
-"""Waiting for looks: how each ended is told, and a wait of no use ends."""
+"""Waiting for reconciliations: each result is returned, and a useless wait ends."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def test_a_command_and_its_parameters_are_described(name: str) -> None:
     assert all(parameters(COMMANDS[name]).values())
 
 
-# What runs until it is ended answers nothing.
+# Commands that run until a signal have no result.
 WITHOUT_JSON = {"toolscale serve", "toolscale watch docker", "toolscale watch kubernetes"}
 
 

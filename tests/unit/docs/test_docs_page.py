@@ -1,4 +1,4 @@
-"""The document of the page shows the pictures that are taken for it, and nobody waits long for them."""
+"""The document of the page shows its screenshots, and they load fast."""
 
 from __future__ import annotations
 
