@@ -1,7 +1,6 @@
 """`python -m benchmarks.answers`: ask `find_tool` for eight tools in each form, and count what it answers.
 
-The JSON is kept, and the Markdown rendered beside it. `--corpora haystack` takes 20,000 tools, and as many minutes
-as it takes to embed them.
+It stores the JSON and renders the Markdown next to it. `--corpora haystack` embeds 20,000 tools, which takes minutes.
 """
 
 from __future__ import annotations

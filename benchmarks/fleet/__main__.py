@@ -1,4 +1,4 @@
-"""`python -m benchmarks.fleet`: measure, keep the JSON, and render the Markdown beside it."""
+"""`python -m benchmarks.fleet`: measure, store the JSON, and render the Markdown next to it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.qdrant_server import qdrant_url
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 SCALING = ROOT / "docs" / "scaling.md"
-# It lies beside the project, and nothing of it is kept here.
+# Outside the repository, which has no copy.
 HAYSTACK = ROOT.parent / "shared" / "retrieval" / "corpora" / "haystack.jsonl"
 
 Measure = Callable[[Plan, Path], BaseModel]
@@ -72,7 +72,7 @@ def read(directory: Path) -> Results:
 
 
 def report(directory: Path) -> None:
-    """Render the report anew from the JSON in this directory, and docs/scaling.md from the kept one."""
+    """Render the report from the JSON in this directory, and docs/scaling.md from the committed JSON."""
     rendered = directory / "fleet.md"
     rendered.write_text(render(read(directory)), encoding="utf-8")
     print(f"Wrote {rendered}")

@@ -1,4 +1,4 @@
-"""A client that asks find_tool over MCP at a steady rate, in a process of its own.
+"""A process with a client that calls find_tool over MCP at a steady rate.
 
 As a program, `python -m benchmarks.fleet.asking URL RATE SEED` asks until its stdin is closed, and then prints how
 long each answer took, in ms.

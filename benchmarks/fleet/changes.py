@@ -1,4 +1,4 @@
-"""Events at a steady rate: one server after the other is said to have changed."""
+"""Events at a steady rate: `changed` for one server after the other."""
 
 from __future__ import annotations
 

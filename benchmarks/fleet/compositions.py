@@ -1,7 +1,7 @@
-"""The product's own processes on a Redis of their own, as a measurement starts them, and what they take.
+"""The processes of Toolscale with a separate Redis, and the resources that they use.
 
-Without QDRANT_URL the index is Qdrant Edge, which one process holds: a worker, or `toolscale serve`, in which a worker
-and the query service share it. With QDRANT_URL it is that server, shared by any number of processes.
+Without QDRANT_URL the index is embedded, and one process opens it: a worker, or `toolscale serve`, which contains
+a worker and the query service. With QDRANT_URL any number of processes share that server.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What processes took: processor seconds since they started, and the most memory one of them ever held."""
+    """Resources of processes: processor seconds since the start, and the maximum memory of one of them."""
 
     cpu_s: float
     peak_mib: float
@@ -63,7 +63,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A Redis, a data directory, and a producer that sends events to whatever runs on both."""
+    """A Redis, a data directory, and a producer of events for the processes on both."""
 
     composition: Composition
     producer: Producer
@@ -125,9 +125,9 @@ def workers(composition: Composition, count: int = 1) -> Generator[list[Running]
 
 @contextmanager
 def everything(composition: Composition) -> Generator[Everything]:
-    """Run both sides, with the door in a process of its own.
+    """Run worker, query service and events API.
 
-    On Qdrant Edge worker and query service are one process, `toolscale serve`; else each is its own.
+    With an embedded index `toolscale serve` contains worker and query service; else each is a process.
     """
     with ExitStack() as running:
         door = running.enter_context(composition.run("events-api", "-m", "workers.events_api"))
@@ -143,7 +143,7 @@ def everything(composition: Composition) -> Generator[Everything]:
 
 
 def said_url(service: Running, event: str) -> str:
-    """Return the URL in the line with which the service says that it listens."""
+    """Return the URL in the log line of a listening service."""
     service.wait_for(event)
     return next(str(line["url"]) for line in log_lines(service, event))
 

@@ -29,7 +29,7 @@ PROTOCOLS: dict[Era, str] = {"handshake": "2025-11-25", "modern": MODERN}
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """What Redis had done and held at a moment."""
+    """Counters and memory of Redis at one moment."""
 
     processed: int
     used_mib: float
@@ -99,7 +99,7 @@ def _resync(at: Site, servers: RunningFleet, era: Era, empty_mib: float) -> Resy
 
 
 def make_due(at: Site) -> None:
-    """Tell the store what it is told at the end of each look, with a resync interval that is over at once."""
+    """Record the end of a reconciliation of each server, with a resync interval of 1 ms."""
     at_once = RetryPolicy(first_s=15.0, longest_s=900.0, resync_s=0.001)
     with closing(RedisIntents(connect(at.composition.redis_url), at_once)) as intents:
         for intent in intents.intents():

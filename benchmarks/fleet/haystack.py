@@ -26,10 +26,10 @@ WARM_UP_SERVERS = 8
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What does the work: so many worker processes on one index, each embedding so many texts at once, in threads.
+    """The number of worker processes on one index, and the threads in which each embeds.
 
-    With `apart`, each worker has an index, a queue and a share of the servers of its own: what workers on one shared
-    index could reach at best.
+    With `apart`, each worker has a separate index, queue and share of the servers: the upper limit for workers on
+    a shared index.
     """
 
     workers: int = 1

@@ -16,7 +16,7 @@ class Plan:
     """Tools of each server of the storm."""
     storm_events: int = 10_000
     storm_repeats: int = 10
-    """How often each event of the storm is said: 10 makes nine in ten duplicates."""
+    """Repetitions of each event of the storm: 10 makes nine in ten duplicates."""
     replicas: int = 1_000
     replica_tools: int = 20
     wide_servers: int = 100

@@ -1,4 +1,4 @@
-"""What was found, as it is kept in JSON. The report and docs/scaling.md are held to these values."""
+"""Results as stored in JSON. Tests compare the report and docs/scaling.md with these values."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class StormRun(Frozen):
 
 
 class Storm(Frozen):
-    """Many events for few servers, nothing of which has changed; `distinct` are said `events / distinct` times each."""
+    """Many events for few unchanged servers; each of the `distinct` events is sent `events / distinct` times."""
 
     servers: int
     tools: int
@@ -101,7 +101,7 @@ class Crowd(Frozen):
 
 
 class Ingestion(Frozen):
-    """Servers of the corpus announced at once; `setting` says what did the work, `tools` were written."""
+    """Servers of the corpus announced at once; `setting` is the worker setting, `tools` were written."""
 
     setting: str
     servers: int

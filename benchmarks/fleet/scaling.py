@@ -20,8 +20,7 @@ BUSY_SHARE = 0.5
 GRAPH_FACTOR = 1.5
 DENSE_VECTORS, FLOAT_BYTES = 2, 4
 REPLICAS = 2
-# What a search on Edge takes between the sizes that were measured, carried on in a straight line, which its graph makes
-# too much; beyond this a server is wanted.
+# Limit for the time of a search on Edge, extrapolated linearly from the measured sizes; above it use a server.
 EDGE_SEARCH_MS = 100.0
 
 GIB = 1 << 30
@@ -31,7 +30,7 @@ _TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A fleet that somebody may have."""
+    """An example fleet."""
 
     servers: int
     tools: int
@@ -42,9 +41,9 @@ SIZES = (Size(1_000, 20_000), Size(1_000, 100_000), Size(10_000, 1_000_000))
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What single things cost: processor ms, commands and KiB of Redis, KiB of disk and memory.
+    """Costs per unit: processor ms, commands and KiB of Redis, KiB of disk and memory.
 
-    A look at an unchanged server costs `look_ms` and `look_tool_ms` for each of its tools.
+    A reconciliation of an unchanged server costs `look_ms`, plus `look_tool_ms` for each of its tools.
     """
 
     event_ms: float

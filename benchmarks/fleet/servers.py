@@ -30,10 +30,10 @@ MODERN = "2026-07-28"
 
 
 class Fleet(BaseModel):
-    """Which servers there are.
+    """The kind of the servers.
 
-    `generated`: each with tools of its own; `changing`: the first of them is another one at each listing;
-    `replicas`: all of them one and the same server; `corpus`: every `share`th server of the file at `corpus`.
+    `generated`: each with different tools; `changing`: the first tool differs at each listing;
+    `replicas`: all with the same tools; `corpus`: every `share`th server of the file at `corpus`.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -85,7 +85,7 @@ class RunningFleet:
 
 @contextmanager
 def running_fleet(fleet: Fleet) -> Generator[RunningFleet]:
-    """Run the fleet in a process of its own until the block ends."""
+    """Run the fleet in a process until the block ends."""
     command = [sys.executable, "-m", "benchmarks.fleet.servers", fleet.model_dump_json()]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout

@@ -69,7 +69,7 @@ def _run(way: str, at: Site, running: Everything, servers: RunningFleet, plan: P
 
 
 def _events(server_ids: Sequence[str], plan: Plan) -> list[ServerEvent]:
-    """Return one distinct event after the other, all servers in turn, each said several times in a row."""
+    """Return distinct events for all servers in turn, each repeated several times in a row."""
     distinct = [
         ServerChanged(data=ServerRef(server_id=server_ids[number % len(server_ids)]))
         for number in range(plan.storm_events // plan.storm_repeats)
@@ -84,7 +84,7 @@ def _sender(way: str, at: Site, running: Everything) -> Send:
 
 
 def _publish(redis_url: str, events: Sequence[ServerEvent]) -> None:
-    """Send a message for each event, as a producer does that knows the broker and nothing else of Toolscale."""
+    """Send a message for each event, as a producer that depends only on the broker."""
     with Celery("producer", broker=redis_url) as app:
         for event in events:
             app.send_task(ACCEPT_EVENT, args=[event.model_dump(mode="json")], queue="toolscale")

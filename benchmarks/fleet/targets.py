@@ -1,4 +1,4 @@
-"""What a fleet must reach on two cores, and whether the kept results do."""
+"""Targets of a fleet on two cores, and whether the stored results reach them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Toolscale beside other systems that find tools, each in an environment of its own: what is found, and how fast."""
+"""Toolscale and other systems that find tools, each in a separate environment: recall and latency."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.peers`: the systems side by side; the JSON is kept, and the Markdown rendered beside it."""
+"""`python -m benchmarks.peers`: compare the systems, store the JSON, and render the Markdown next to it."""
 
 from __future__ import annotations
 

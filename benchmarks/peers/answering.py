@@ -1,4 +1,4 @@
-"""The side of a system under test: a process that reads tools, says when it is ready, and answers questions.
+"""The side of a system under test: a process that reads tools, reports when it is ready, and answers questions.
 
 Runs in the environment of each system, so this module needs nothing but the standard library, and numpy and fastembed
 for the model. Questions and answers are lines of JSON on standard input and output.
@@ -30,7 +30,7 @@ Search = Callable[[Sequence[str], int], Awaitable[Sequence[ToolKey]]]
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool as its server lists it. `copy` tells apart the copies that fill a catalogue to a size; 0 is the tool."""
+    """A tool as its server lists it. `copy` numbers the copies that fill a catalogue to a size; 0 is the original."""
 
     server: str
     name: str
@@ -45,7 +45,7 @@ class Tool:
 
 
 Build = Callable[[Sequence[Tool], TimedEmbedder], AbstractAsyncContextManager[Search]]
-"""Make a system that knows these tools, and yield how it is asked."""
+"""Start a system with these tools, and yield its search function."""
 
 
 def read_tools(path: Path) -> list[Tool]:
@@ -98,7 +98,7 @@ def _say(replies: TextIO, **fields: Any) -> None:
 
 
 def _own_output() -> TextIO:
-    """Return the standard output for answers alone; what else is printed goes to standard error."""
+    """Return standard output for answers only; other output goes to standard error."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return replies

@@ -12,7 +12,7 @@ from benchmarks.retrieval.data import read_servers
 
 
 def write_tools(corpora: Iterable[Path], file: Path, size: int | None = None) -> int:
-    """Write the tools of these corpora, as many as `size` says, and return their number.
+    """Write the tools of these corpora, `size` of them if it is given, and return their number.
 
     A corpus that is too small is repeated: the copies of a tool differ in nothing but the server that has them.
     """

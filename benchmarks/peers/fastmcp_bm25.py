@@ -36,7 +36,7 @@ async def fastmcp_bm25(tools: Sequence[Tool], _: TimedEmbedder) -> AsyncGenerato
 
 
 def _mounted_name(tool: Tool) -> str:
-    # a copy has to be another server's tool, and a letter alone is no term of this index
+    # a copy needs another server name, and this index ignores terms of one letter
     copy = f"_{tool.copy}" if tool.copy else ""
     return re.sub(r"\W+", "_", f"{tool.server}{copy}_{tool.name}")
 

@@ -23,7 +23,7 @@ ALL_ANSWERS_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a system has: seconds to get ready and to answer one query, and for all queries of a size together."""
+    """Time limits of a system: seconds to get ready, for one answer, and for all queries of a size."""
 
     ready_s: float = READY_S
     answer_s: float = 60.0

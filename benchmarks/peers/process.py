@@ -1,4 +1,4 @@
-"""A system under test in a process of its own, as the benchmark sees it: started, asked, ended."""
+"""A system under test in a process: start, queries, end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class OutOfTimeError(Exception):
 
 
 class BrokenError(Exception):
-    """A system ended, or said what it should not; the message is the last it wrote."""
+    """A system ended, or its output was invalid; the message is its last output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was found, best first, and the seconds it took; `embed_s` of these went into the model."""
+    """The tools found, best first, and the seconds of the search; `embed_s` is the share of the model."""
 
     ranked: list[ToolKey]
     seconds: float

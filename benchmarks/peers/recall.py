@@ -1,4 +1,4 @@
-"""What each system finds on the sets of `benchmarks.retrieval`, scored by the script that lies beside the data."""
+"""Recall of each system on the sets of `benchmarks.retrieval`, scored by the script of the data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks.retrieval.scoring import Evaluation
 from benchmarks.retrieval.sets import QuerySet
 
 K = 10
-# Nobody is timed here: only what never comes is given up.
+# Recall is not timed: these limits only stop a system that hangs.
 READY_WITHIN_S = 3600.0
 ANSWER_WITHIN_S = 300.0
 

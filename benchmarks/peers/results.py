@@ -1,4 +1,4 @@
-"""What a comparison found; kept as JSON, rendered as Markdown."""
+"""Results of a comparison, stored as JSON and rendered as Markdown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Compared(_Kept):
 
 
 class SetRecall(_Kept):
-    """A set of queries: recall of each system by name, in percent; `failed` says why one has none."""
+    """A set of queries: recall of each system by name, in percent; `failed` has the reason of a system without one."""
 
     name: str
     queries: int
@@ -33,8 +33,8 @@ class SetRecall(_Kept):
 class Latency(_Kept):
     """A system: milliseconds an answer takes, whole and without the query's embedding.
 
-    `ready_s` is from the tools to the first answer, without the model's share. `answers` is the number of queries that
-    were asked within the time a system has; `failed` says why there are none, or no more.
+    `ready_s` is from the tools to the first answer, without the model's share. `answers` is the number of queries
+    answered within the time limit; `failed` is the reason for missing ones.
     """
 
     system: str
@@ -57,7 +57,7 @@ class Part(_Kept):
 
 
 class RecallPart(Part):
-    """What the systems find."""
+    """Recall of the systems."""
 
     sets: tuple[SetRecall, ...]
 

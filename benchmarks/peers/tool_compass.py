@@ -1,4 +1,4 @@
-"""tool-compass with the bundled model in place of Ollama's, asked over MCP in memory."""
+"""tool-compass over MCP in memory, with the bundled model in place of Ollama's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from benchmarks.peers.answering import Search, Tool, ToolKey, answer, keys, one_by_one
 from benchmarks.peers.model import TimedEmbedder
 
-# What tool-compass takes, whatever the model: zeros fill up the rest, which changes no cosine.
+# The dimension of tool-compass for every model: trailing zeros change no cosine.
 DIMENSION = 768
 COPY = re.compile(r" ~\d+ \|")
 

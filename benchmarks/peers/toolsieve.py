@@ -1,4 +1,4 @@
-"""toolsieve with the bundled model in place of its own, asked over MCP in memory."""
+"""toolsieve over MCP in memory, with the bundled model in place of its default."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Embedding:
         self._embedder = embedder
 
     def embed(self, texts: Sequence[str]) -> Iterator[NDArray[np.float32]]:
-        """Yield the vectors of these texts; a text alone is a query."""
+        """Yield the vectors of these texts; a single text is a query."""
         return iter([self._embedder.query(texts[0])] if len(texts) == 1 else self._embedder.passages(texts))
 
 
 @asynccontextmanager
 async def toolsieve(tools: Sequence[Tool], embedder: TimedEmbedder) -> AsyncGenerator[Search]:
-    """Yield toolsieve's server; its catalogue is put in, since nobody runs thousands of servers for it to list."""
+    """Yield toolsieve's server with its catalogue filled in, since it cannot list thousands of servers here."""
     os.environ["TOOLSIEVE_CONFIG"] = os.devnull
     server: Any = importlib.import_module("toolsieve.server")
     new_tool = importlib.import_module("toolsieve.aggregator").AggregatedTool

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.pools`: measure, keep the JSON, and render the Markdown beside it."""
+"""`python -m benchmarks.pools`: measure, store the JSON, and render the Markdown next to it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def run(plan: Plan) -> Results:
 
 @contextmanager
 def silent_servers(count: int) -> Generator[list[FleetServer]]:
-    """Return servers whose connections the kernel takes and nobody answers."""
+    """Return servers that accept connections and never answer."""
     with socket.create_server(("127.0.0.1", 0), backlog=4 * count) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
         yield [FleetServer(f"silent-{number:04}", url) for number in range(count)]
@@ -97,7 +97,7 @@ def write(results: Results, directory: Path) -> None:
 
 
 def report(directory: Path) -> None:
-    """Render the report anew from the JSON in this directory."""
+    """Render the report from the JSON in this directory."""
     kept = Results.model_validate_json((directory / "pools.json").read_text(encoding="utf-8"))
     (directory / "pools.md").write_text(render(kept), encoding="utf-8")
 

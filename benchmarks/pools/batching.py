@@ -24,7 +24,7 @@ TOOLS_A_SERVER = 20
 
 @dataclass(frozen=True, slots=True)
 class Batched:
-    """Texts a second in batches of this size, and the lowest cosine of a vector to that of the same text alone."""
+    """Texts per second in batches of this size; the lowest cosine between a batched and a single embedding."""
 
     size: int
     sorted_by_length: bool
@@ -41,7 +41,7 @@ class _Batching(FastEmbedder):
 
 
 def measure_batching(plan: Plan) -> list[Batched]:
-    """Return each size of batch, texts as they came and sorted by length."""
+    """Return each size of batch, with the texts in corpus order and sorted by length."""
     embedder = _Batching()
     texts = _texts(plan)
     alone = embedder.batched(texts, 1)  # and warm

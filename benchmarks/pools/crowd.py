@@ -32,7 +32,7 @@ TOOLS, VALUES, DESCRIPTION = 8, 9_000, 400_000
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """What looks side by side at servers of the largest lists took: resident MiB after one of them, and at the most.
+    """Memory of parallel reconciliations of the largest servers: resident MiB after one of them, and the maximum.
 
     `arenas` is what MALLOC_ARENA_MAX was, None: unset.
     """

@@ -32,7 +32,7 @@ class Servers:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a run under one arrangement took: seconds of each quick look from request to end, and of all large ones."""
+    """Result of one arrangement: seconds of each quick reconciliation from request to end, and of all large ones."""
 
     quick_s: list[float]
     large_s: float
@@ -40,10 +40,10 @@ class Found:
 
 
 def measure(pool: Pool, servers: Servers, plan: Plan) -> Found:
-    """Return what the arrangement took, in processes of its own."""
+    """Return the result of the arrangement, measured in new processes."""
     if not pool.own_process:
         return in_fresh_process(_under_load, pool, servers, plan)
-    # a queue of its own for what embeds is a worker of its own: the first lists and passes on, the other lists again
+    # a separate queue for embedding needs a second worker: the first lists and hands over, the second lists again
     quick = Servers(servers.unchanged, (), servers.silent)
     large = Servers((), servers.large, ())
     with ThreadPoolExecutor(2) as both:

@@ -1,4 +1,4 @@
-"""What is compared, and how much of it a run does."""
+"""The arrangements compared, and the size of a run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Plan(BaseModel):
     every_s: float
     """One of them is asked for this often."""
     large: int
-    """Servers that are ingested for the first time meanwhile."""
+    """Servers that are ingested for the first time during the run."""
     tools_of_large: int
     silent: int
     """Servers that take a connection and say nothing."""

@@ -1,4 +1,4 @@
-"""What a run found, as it is kept in JSON. The report is rendered from these values and nothing else."""
+"""Results of a run as stored in JSON. The report is rendered from these values only."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Waiting(Frozen):
 
 
 class Batch(Frozen):
-    """Texts embedded so many at a time. `lowest_cosine` is to the vector of the same text embedded alone."""
+    """Texts embedded in batches of one size. `lowest_cosine` compares with separately embedded texts."""
 
     size: int
     sorted_by_length: bool

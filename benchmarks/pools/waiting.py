@@ -1,4 +1,4 @@
-"""What looks cost while all they do is wait: processor time, memory, threads and open files."""
+"""Costs of waiting reconciliations: processor time, memory, threads and open files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PATIENCE_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """What so many waiting looks took of their process. `processor` is seconds of it per second, 1 a whole core."""
+    """Resources of a process with waiting reconciliations. `processor` is seconds per second; 1 is a whole core."""
 
     looks: int
     processor: float

@@ -1,7 +1,7 @@
 """`python -m benchmarks.retrieval`: all sets of a data directory, or one set from any files of that format.
 
 `--corpus FILE… --queries FILE --out RUN.jsonl` writes a run, for an evaluation script to score. Without these,
-every set of `--data` is measured; the JSON is kept, and the Markdown rendered beside it.
+every set of `--data` is measured, the JSON stored, and the Markdown rendered next to it.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def one_run(arguments: argparse.Namespace) -> None:
 
 
 def report(directory: Path) -> None:
-    """Render the report anew from the JSON in this directory."""
+    """Render the report from the JSON in this directory."""
     kept = Results.model_validate_json((directory / "retrieval.json").read_text(encoding="utf-8"))
     rendered = directory / "retrieval.md"
     rendered.write_text(render(kept), encoding="utf-8")

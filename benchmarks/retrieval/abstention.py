@@ -1,8 +1,7 @@
-"""How well is it known that nothing fits? The same queries, with what they need in the index and without.
+"""Quality of the answer "no tool fits": the same queries with their relevant tools in the index and without.
 
-"Without" has three meanings, each harder to see than the next: asked in the corpus of another set, whose servers have
-nothing to do with it; without the servers that it needs; and without the tools that it needs, beside which their
-siblings and other servers' equals remain.
+"Without" has three levels of difficulty: queries in the corpus of another set with unrelated servers; without the
+relevant servers; and without the relevant tools, where similar tools of the same and other servers remain.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from shared.catalog import Scope
 
 THRESHOLDS = (0.1, 0.15, NO_MATCH_THRESHOLD, 0.2, 0.22, 0.25, 0.3, 0.35, 0.4)
 FIRST = 5
-# What a tool is worth that fits by its name or its words, whatever the model thinks; no closeness comes near it.
+# Score of a match by name or words, independent of the model; it exceeds every similarity.
 FITS = 2.0
-# Each query is searched three times and more; a set's first ones say enough.
+# Each query is searched at least three times; the first queries of a set suffice.
 MAX_QUERIES = 300
 MAX_QUERIES_ELSEWHERE = 100
 # A larger corpus has tools for nearly everything.
@@ -73,7 +72,7 @@ def judge(system: System, queries: Sequence[Query]) -> list[Judged]:
 def judge_elsewhere(system: System, queries: Sequence[Query]) -> list[float]:
     """Return how well the best tool fits queries of another set.
 
-    Left out are those that need a server of which some server here shares a word of the name.
+    It skips queries whose relevant server is similar in name to a server here.
     """
     here = _words(system.ids)
     strangers = [query for query in queries if not here & _words(server for server, _ in query.relevant)]

@@ -13,7 +13,7 @@ from workers.fetch.definitions import read_definition
 
 PROTOCOL_VERSION = "2026-07-28"
 MAX_BYTES = 2 << 20
-# What `find_tool` takes as one description. A query may carry a whole image as text, which a client has to leave out.
+# Maximum length of a description for `find_tool`. Some queries contain an image as text, which a client omits.
 MAX_CHARACTERS = 4_000
 
 ToolKey = tuple[str, str]

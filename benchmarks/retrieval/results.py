@@ -1,4 +1,4 @@
-"""What a run of the benchmark found; kept as JSON, rendered as Markdown."""
+"""Results of the benchmark, stored as JSON and rendered as Markdown."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SetResult(_Kept):
 
 
 class CorpusResult(_Kept):
-    """What loading a corpus took."""
+    """Costs of loading a corpus."""
 
     name: str
     tools: int
@@ -63,7 +63,7 @@ class AbstentionSet(_Kept):
 
 
 class Abstention(_Kept):
-    """How well it is known that nothing fits: means over the sets, and set by set. It can be measured alone."""
+    """Quality of the answer "no tool fits": means over the sets, and per set. It can be measured separately."""
 
     made_at: str
     means: tuple[AbstentionPoint, ...]

@@ -1,4 +1,4 @@
-"""The simple rivals, over the same index: BM25 only, the dense vectors alone, and reciprocal rank fusion."""
+"""The simple rivals over the same index: only BM25, only dense vectors, and reciprocal rank fusion."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def bm25(candidates: Candidates) -> Mapping[str, float]:
 
 
 def dense(candidates: Candidates) -> Mapping[str, float]:
-    """Score by both dense vectors alone."""
+    """Score by the dense vectors only."""
     return similarity(candidates) if candidates.name else {}
 
 

@@ -1,4 +1,4 @@
-"""Score runs with the data's own `evaluate.py`, which is loaded from beside the data and is no part of this project."""
+"""Scores of runs by `evaluate.py` of the data set, which is not part of this project."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-# Repositories' retriever rebuilt from its source by those who gathered the sets; it returns eight tools.
+# The retriever rebuilt from its source by the authors of the sets; it returns eight tools.
 PEER = "mcp-optimizer (StacklokLabs)"
 
 

@@ -30,7 +30,7 @@ from workers.ingest import reconcile
 from workers.intents import open_intents
 from workers.intents.store import Intent
 
-# Nobody is dialled: listings come from the corpus, everything after them is the product.
+# Nothing connects to a server: the corpus supplies the listings, and the product does the rest.
 NOWHERE = "http://127.0.0.1:9/mcp"
 PROGRESS_EVERY = 500
 

@@ -28,7 +28,7 @@ TICK_S = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is measured at every size: a directory of one index, the plan, and the queries."""
+    """The inputs at every size: a directory of one index, the plan, and the queries."""
 
     directory: Path
     plan: Plan

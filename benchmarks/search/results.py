@@ -1,4 +1,4 @@
-"""What a run found, as it is kept in JSON. The report is rendered from these values and nothing else."""
+"""Results of a run as stored in JSON. The report is rendered from these values only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Frozen(BaseModel):
 
 
 class Milliseconds(Frozen):
-    """What single calls took."""
+    """Durations of single calls."""
 
     p50: float
     p95: float
@@ -30,7 +30,7 @@ class Milliseconds(Frozen):
 
 
 class Parts(Frozen):
-    """Where the time of a search goes: each list alone, all lists in one round trip, ranking, and reading eight tools.
+    """Parts of a search: each list separately, all lists in one round trip, ranking, and reading eight tools.
 
     `search` is all of these within `find_tool`, and `filtered` the same within one group.
     """

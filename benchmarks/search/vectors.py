@@ -19,7 +19,7 @@ class KeptEmbedder:
     """
 
     def __init__(self, file: Path | None, embedder: Embedder) -> None:
-        """Take what the file has; None: remember for this run alone."""
+        """Load the vectors of the file; None: cache for this run only."""
         self.model = embedder.model
         self.dimension = embedder.dimension
         self._file = file

@@ -1,1 +1,1 @@
-"""What clients of the query service wait for: each of its tools asked alone, and many clients at once."""
+"""Latency of the query service: each tool separately, and many clients at once."""

@@ -29,12 +29,12 @@ class Round:
 
 
 def questions_needed(plan: Plan) -> int:
-    """Return how many questions nobody asked before `measure_crowd` takes."""
+    """Return the number of new queries that `measure_crowd` needs."""
     return plan.clients * plan.questions * plan.repetitions
 
 
 async def measure_crowd(service: Service, plan: Plan, fresh: Iterator[str]) -> tuple[Crowd, Crowd]:
-    """Return what clients wait for answers to questions that nobody asked before, and to the same ones again."""
+    """Return the latency of new queries, and of the same queries again."""
     first: list[Round] = []
     again: list[Round] = []
     for _ in range(plan.repetitions):

@@ -19,7 +19,7 @@ class Plan(BaseModel):
     calls: int
     """Calls of each tool, one after the other, in each repetition."""
     work_ms: float
-    """What a called tool takes at the least."""
+    """Minimum duration of a called tool."""
     clients: int
     """Clients that ask at once, each for the next thing as soon as it has its answer."""
     questions: int

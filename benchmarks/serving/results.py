@@ -1,4 +1,4 @@
-"""What a run found, as it is kept in JSON. The report is rendered from these values and nothing else."""
+"""Results of a run as stored in JSON. The report is rendered from these values only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Asked(Frozen):
 class Called(Frozen):
     """One tool of a scripted server, called at the server itself and through `call_tool`, in turns.
 
-    `own` is the time that the tool says it took; the others are what the client waited beyond that.
+    `own` is the duration that the tool reports; the others are the additional latency of the client.
     `added` is how much longer a median call through Toolscale takes than one at the server.
     """
 

@@ -1,4 +1,4 @@
-"""An MCP server whose tool knows how long it took, so that what a call takes beyond that can be told.
+"""An MCP server whose tool reports its duration, so that a test can compute the overhead of a call.
 
 As a program: `python -m benchmarks.serving.scripted stdio`, or `... http FD` on an open socket.
 """
@@ -42,7 +42,7 @@ WORK = Tool(
 
 @contextmanager
 def over_http() -> Generator[str]:
-    """Run the server in a process of its own and yield its URL; connections wait until it has started."""
+    """Run the server in a process and yield its URL; connections wait until it has started."""
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
         # as a server has it that opens its socket itself: else every answer waits for a delayed acknowledgement
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -18,7 +18,7 @@ from benchmarks.serving.service import OVER_HTTP, OVER_STDIO, Service
 from benchmarks.throughput.corpus import definitions, server_id
 from benchmarks.throughput.results import Latency, Spread, percentile
 
-# A revision, and how a client is told to speak it.
+# A revision, and the client's option for it.
 PROTOCOLS = {"2026-07-28": "2026-07-28", "2025-11-25": "legacy"}
 TRANSPORTS = {"streamable HTTP": OVER_HTTP, "stdio": OVER_STDIO}
 
@@ -39,12 +39,12 @@ async def answer(client: Client, tool: str, arguments: dict[str, Any]) -> CallTo
 
 
 def questions_needed(plan: Plan) -> int:
-    """Return how many questions nobody asked before `measure_asking` takes."""
+    """Return the number of new queries that `measure_asking` needs."""
     return 2 * (plan.calls + 1) * len(PROTOCOLS) * plan.repetitions
 
 
 async def measure_asking(service: Service, plan: Plan, fresh: Iterator[str]) -> tuple[Asked, ...]:
-    """Return how long each tool of ours takes; every search is for one of the questions that nobody asked before."""
+    """Return the duration of each built-in tool; every search uses a new query."""
     asks = _asks(fresh, _names(plan))
     found: dict[tuple[str, str], list[list[float]]] = {}
     for _ in range(plan.repetitions):
@@ -122,7 +122,7 @@ async def _calls(service: Service, name: str, mode: str, plan: Plan) -> _Calls:
 
 
 async def _beyond_own_ms(client: Client, tool: str, arguments: dict[str, Any]) -> tuple[float, float]:
-    """Return the milliseconds that the tool says it took, and what the client waited beyond them."""
+    """Return the milliseconds that the tool reports, and the additional latency of the client."""
     started = time.perf_counter()
     result = await answer(client, tool, arguments)
     waited_ms = (time.perf_counter() - started) * 1000

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.throughput`: measure, keep the JSON, and render the Markdown beside it."""
+"""`python -m benchmarks.throughput`: measure, store the JSON, and render the Markdown next to it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def write(results: Results, directory: Path) -> None:
 
 
 def report(directory: Path) -> None:
-    """Render the report anew from the JSON in this directory."""
+    """Render the report from the JSON in this directory."""
     kept = Results.model_validate_json((directory / "throughput.json").read_text(encoding="utf-8"))
     rendered = directory / "throughput.md"
     rendered.write_text(render(kept), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Events per second, from the producer's call to the commit that says the index follows."""
+"""Events per second, from the producer's call to the commit of the intent."""
 
 from __future__ import annotations
 

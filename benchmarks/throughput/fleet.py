@@ -1,4 +1,4 @@
-"""A fleet of real MCP servers over HTTP, in a process of its own.
+"""A process with a fleet of real MCP servers over HTTP.
 
 As a program, `python -m benchmarks.throughput.fleet FD SERVERS TOOLS SEED` serves it on an open socket.
 """
@@ -20,7 +20,7 @@ from starlette.applications import Starlette
 
 from benchmarks.throughput.corpus import definitions, server_id
 
-# What the SDK's own examples and many public servers use.
+# The page size of the SDK's examples and many public servers.
 PAGE = 100
 
 
@@ -50,7 +50,7 @@ def fleet(servers: int, tools: int, seed: int) -> Generator[list[FleetServer]]:
 
 
 def fleet_app(servers: int, tools: int, seed: int) -> Starlette:
-    """Return an application with each server under a path of its own."""
+    """Return an application with each server under a separate path."""
     offered = {
         name: mcp_server(name, [Tool.model_validate(tool) for tool in definitions(name, tools, seed)])
         for name in map(server_id, range(servers))

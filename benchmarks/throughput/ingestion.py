@@ -20,7 +20,7 @@ from toolscale.embedded.composition import Embedded, run_embedded
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What one repetition found; `mib` is resident memory by moment, in order."""
+    """Results of one repetition; `mib` is resident memory by moment, in order."""
 
     ingestion_s: float
     late_ms: list[float]

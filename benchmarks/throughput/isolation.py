@@ -1,4 +1,4 @@
-"""Run a measurement in a process of its own, so that no run finds what another one left in memory."""
+"""Run a measurement in a new process, without memory of earlier runs."""
 
 from __future__ import annotations
 

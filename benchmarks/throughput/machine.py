@@ -38,7 +38,7 @@ class Machine(BaseModel):
 
 
 class Conditions(BaseModel):
-    """What else the machine did while a subject was measured."""
+    """Load of the machine by other processes during a measurement."""
 
     model_config = ConfigDict(frozen=True)
 

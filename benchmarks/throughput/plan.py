@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Plan(BaseModel):
-    """The sizes and repetitions of a run; a repetition of a composition gets processes and a directory of its own."""
+    """The sizes and repetitions of a run; each repetition of a composition has new processes and a new directory."""
 
     model_config = ConfigDict(frozen=True)
 

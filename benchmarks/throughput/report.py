@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from benchmarks.throughput.results import Events, Found, Ingestion, Latency, Looks, Results, Spread
 
-# Above this share of the processor taken by others, a subject's numbers are said to be disturbed.
+# Above this share of the processor used by others, a result counts as disturbed.
 DISTURBED_PERCENT = 10.0
 
 Row = Sequence[object]
@@ -155,7 +155,7 @@ def _latency(latency: Latency) -> tuple[str, str, str]:
 
 
 def spread(spread: Spread) -> str:
-    """Return `median (lowest to highest)`, or the number alone where all repetitions agree."""
+    """Return `median (lowest to highest)`, or only the number if all repetitions agree."""
     shown = [number(value) for value in (spread.median, spread.lowest, spread.highest)]
     return shown[0] if len(set(shown)) == 1 else f"{shown[0]} ({shown[1]} to {shown[2]})"
 

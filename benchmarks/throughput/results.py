@@ -1,4 +1,4 @@
-"""What a run found, as it is kept in JSON. The report is rendered from these values and nothing else."""
+"""Results of a run as stored in JSON. The report is rendered from these values only."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ Part = Callable[[argparse.Namespace, int], tuple[Results, bool]]
 
 
 def main() -> int:
-    """Run the parts, print what they found, and return 0 where the catalogue always came to equal the truth."""
+    """Run the parts, print the results, and return 0 if the catalogue always converged to the truth."""
     arguments = _arguments()
     seed = arguments.seed if arguments.seed is not None else random.randrange(1_000_000)
     _say(f"seed {seed}")

@@ -1,4 +1,4 @@
-"""A worker that answers find_tool as well: one process holds Qdrant Edge, so no query service can open it beside.
+"""A worker that also answers find_tool: only one process can open an embedded index.
 
 `celery -A tests.chaos.answering_worker worker` is the worker of `workers.app`, and from the moment that it is ready
 the query service over the same index, in a thread.

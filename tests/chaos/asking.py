@@ -1,4 +1,4 @@
-"""Somebody who asks find_tool over MCP, again and again, whatever happens to those who answer."""
+"""A client that calls find_tool over MCP repeatedly, during all faults of the service."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def _ask(url: str, judge: Judge, wanted: Offer | None, text: str) -> None:
     question = judge.ask(wanted)
     try:
         with anyio.fail_after(ANSWER_WITHIN_S):
-            # connected anew for each: whoever answered before may be gone
+            # a new connection for each: the previous service may be gone
             async with Client(url, cache=None) as client:
                 result = await client.call_tool("find_tool", {"tool_description": text, "detail": "detailed"})
     except Exception as error:  # noqa: BLE001  # judged, whatever it is

@@ -1,4 +1,4 @@
-"""Broker, workers and sweep as they may be, on an intent store alone, for hypothesis to play with.
+"""States of broker, workers and sweep on an intent store, for hypothesis.
 
 Waits are zero seconds long, so that everything planned is due: only its order is left to chance.
 """
@@ -14,7 +14,7 @@ from workers.intents.store import Intent
 
 
 class Fates(Tallied):
-    """One store; `messages` are under way, `looks` have begun."""
+    """One store; `messages` are in the broker, `looks` have begun."""
 
     def __init__(self, open_store: OpenStore, tally: Tally | None = None) -> None:
         super().__init__(tally)

@@ -30,10 +30,10 @@ HANG_S = 10.0
 
 @dataclass
 class Scripted:
-    """One server: what it offers now, what it answered last, and what was last announced of it.
+    """One server: its current tools, its last answer, and its last announcement.
 
-    `is_kept` until the index was lost while the server does not answer: nobody can say then what it offered.
-    `is_steady`: nothing ever happens to it.
+    `is_kept` until the index is lost while the server does not answer: then its tools are unknown.
+    `is_steady`: no fault ever affects it.
     """
 
     server_id: str
@@ -115,14 +115,14 @@ class Fleet:
             server.is_kept = server.mood == "good"
 
     def churn(self, changes: int) -> list[ServerEvent]:
-        """Change some healthy servers; return what is said of it: twice, once, or nothing."""
+        """Change some healthy servers; return their events: two, one or none each."""
         events: list[ServerEvent] = []
         for server in self._rng.sample(self.restless, min(changes, len(self.restless))):
             events += [self._change(server)] * self._rng.choice((0, 1, 2))
         return events
 
     def flip(self, flips: int) -> list[ServerEvent]:
-        """Take some healthy servers down and up; the last event says what is true."""
+        """Take some healthy servers down and up; the last event is the true state."""
         events: list[ServerEvent] = []
         for server in self._rng.sample(self.restless, min(flips, len(self.restless))):
             for _ in range(self._rng.choice((1, 2, 3))):
@@ -136,7 +136,7 @@ class Fleet:
         self.history.note(server.server_id, server.offers)
 
     def announcement(self, server: Scripted) -> ServerEvent:
-        """Return the event that says where the server listens."""
+        """Return the event with the URL of the server."""
         return up(server.server_id, ["chaos"], f"{self.url}/{server.server_id}")
 
     @property

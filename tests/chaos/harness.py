@@ -177,10 +177,10 @@ class Chaos:
     def _delete_index(self) -> None:
         self._judge.index_lost()
         delete_index(self._index, self._qdrant_url)
-        self._judge.index_lost()  # once more: what was found meanwhile is gone by now
+        self._judge.index_lost()  # again: answers during the deletion may have contained tools
 
     def _wipe_redis(self, how: Fault) -> None:
-        """Wipe Redis once all that was said of healthy servers is reflected: what is not is lost with it."""
+        """Wipe Redis after the catalogue reflects all events of healthy servers: other events are lost."""
         if wait(self._has_converged, self._plan.bound_s) is None:
             self._wrong.append(f"not settled within {self._plan.bound_s:g} s, before a {how}")
         if how == "disk":
@@ -211,7 +211,7 @@ class Chaos:
         wait(lambda: self._judge.answers > before, self._plan.bound_s)
 
     def _hear_of_all(self) -> None:
-        """Wait until all that is always offered was found once more."""
+        """Wait until all tools that are always offered were found again."""
         now = self._fleet.history.now()
         if wait(lambda: self._judge.have_all_been_found_since(now), self._plan.bound_s) is None:
             self._wrong.append(f"what is always offered was not found within {self._plan.bound_s:g} s after the end")

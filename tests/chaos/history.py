@@ -12,9 +12,9 @@ Offer = tuple[str, str, str]
 
 
 class History:
-    """What is offered, and since when something no longer is. Safe to call from several threads.
+    """The tools offered, and the end time of tools no longer offered. Safe to call from several threads.
 
-    Times are seconds of one clock, which only grow. `agreed_at` is when the catalogue was last seen to follow.
+    Times are seconds of one monotonic clock. `agreed_at` is the last time at which the catalogue followed.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

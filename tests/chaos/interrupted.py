@@ -19,7 +19,7 @@ class Crash(BaseException):
 
 @dataclass
 class Steps:
-    """What happens at the steps of a look, one after the other; a step is the listing, or a write to the index."""
+    """The fates of the steps of a reconciliation, in order; a step is the listing, or a write to the index."""
 
     interruptions: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
 
@@ -66,7 +66,7 @@ class Outbox:
 
 
 class Leases:
-    """Who holds which server, and claims which texts. Both are lost when a test says so, as by one who stood still."""
+    """Owners of server leases and claims of texts. A test can revoke both, as after a pause of the owner."""
 
     def __init__(self) -> None:
         self._holders: dict[str, object] = {}

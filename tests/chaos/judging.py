@@ -1,4 +1,4 @@
-"""What find_tool may answer while things break, and what it did."""
+"""Valid answers of find_tool during faults, and the answers it gave."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from query.tools.tool import CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE
 from tests.chaos.history import History, Offer
 from tests.chaos.results import Asked
 
-# A frozen process keeps whoever asks waiting for as long as it is frozen.
+# A frozen process delays its callers until it continues.
 ANSWER_WITHIN_S = 20.0
 
 NOBODY = "no process listened, or the one that was asked was killed"
@@ -30,7 +30,7 @@ MORE_TO_COME = (BEING_FILLED, "Servers still being listed: ")
 
 @dataclass(frozen=True)
 class Question:
-    """A question under way; `wanted` is a tool that is always offered, and first by what it says."""
+    """A pending query; `wanted` is a tool that is always offered, and first for this query."""
 
     wanted: Offer | None
     asked_at: float
@@ -39,11 +39,11 @@ class Question:
 
 
 class Judge:
-    """Counts what becomes of questions, and says in `wrong` what should not have been.
+    """Counts the results of queries, and lists violations in `wrong`.
 
-    A tool that was gone when the catalogue last followed the fleet is never found again. One that is always offered
-    is always found; but once the index was lost, an answer may say instead that there is more to come, until the tool
-    was found again; and a server `is_blamed` for deaths of workers may be hidden for it.
+    A tool that was gone when the catalogue last followed the fleet is never found again. A tool that is always
+    offered is always found, with two exceptions. After a loss of the index an answer may be marked as incomplete,
+    until the tool is found again. A server that `is_blamed` for deaths of workers may be hidden.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Judge:
         self._lost_at = self._history.now()
 
     def answered(self, question: Question, result: CallToolResult) -> None:
-        """Judge what came back."""
+        """Judge an answer."""
         if result.is_error or result.structured_content is None:
             self._refused(question, " ".join(block.text for block in result.content if isinstance(block, TextContent)))
             return

@@ -1,4 +1,4 @@
-"""What a fleet does while things break: it changes, and is spoken of in time, late, twice, in disorder or never."""
+"""Load of a fleet during faults: servers change; events are on time, late, duplicate, out of order or missing."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class Load:
             self._until_recorded(event)
 
     def _race(self, server: Scripted) -> None:
-        """Let two producers say at once that the server is up and that it is down: what is recorded last counts."""
-        server.is_up = True  # meanwhile either may be true
+        """Let two producers send `up` and `down` at the same time: the last recorded event counts."""
+        server.is_up = True  # during the race both states are valid
         self._fleet.note(server)
         both = (self._fleet.announcement(server), down(server.server_id))
         threads = [threading.Thread(target=self.tell, args=([event] * RACES,)) for event in both]

@@ -21,7 +21,7 @@ NAMES: dict[Fault, str] = {
 
 @dataclass(frozen=True)
 class Plan:
-    """`faults` says how many of each; times are in seconds. `sick` is the share of servers that hang, drip or fail."""
+    """`faults` counts each fault; times are in seconds. `sick` is the share of servers that hang, drip or fail."""
 
     servers: int
     faults: dict[Fault, int]

@@ -37,9 +37,9 @@ MACHINES: dict[str, Machine] = {
 
 
 def play_all(schedules: int, chosen: int, told: Callable[[Played], None]) -> Schedules:
-    """Play so many schedules of each machine on each store; `chosen` is the seed, and `told` hears of each as it ends.
+    """Play so many schedules of each machine on each store; `chosen` is the seed, and `told` receives each result.
 
-    A real Redis is started for it, and emptied again and again.
+    It starts a real Redis, and empties it before each schedule.
     """
     with ExitStack() as opened:
         directory = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="schedules-")))
@@ -70,7 +70,7 @@ def play(
 ) -> None:
     """Play this machine on stores of this kind; `chosen` is a seed that makes the same choices again.
 
-    Raises: whatever its shortest failing schedule ends in, with that schedule in its notes.
+    Raises: the error of its shortest failing schedule, with that schedule in its notes.
     """
     counted = tally or Tally()
 

@@ -1,4 +1,4 @@
-"""What `make chaos` found, as Markdown rendered from what is kept."""
+"""Results of `make chaos` as Markdown, rendered from the stored JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def render(results: Results) -> Iterator[str]:
 
 
 def faults(outcome: Outcome) -> Iterator[str]:
-    """Yield what was done to real processes, and what came of it."""
+    """Yield the faults of real processes and their effects."""
     yield "## Faults"
     yield ""
     yield f"On {outcome.made_at}, seed {outcome.seed}, in {outcome.seconds:.0f} s."

@@ -1,4 +1,4 @@
-"""What runs of `make chaos` found, as it is kept in JSON; a run of one part keeps the other."""
+"""Results of `make chaos`, stored as JSON; a run of one part keeps the other."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Schedules(Frozen):
 
 
 class Asked(Frozen):
-    """What became of questions to find_tool while faults went on.
+    """Results of queries to find_tool during faults.
 
-    `incomplete` answers said that there is more to come, after the index was lost; `hidden` ones lacked a tool of a
-    server that was parked, blamed for deaths of workers. `errors` counts by kind. The longest answer and the longest
-    error took so many seconds, of `within_s` allowed; `longest_stale_s` is the most that a tool was found for after it
-    was gone.
+    `incomplete` answers were marked as incomplete after a loss of the index. `hidden` answers lacked a tool of a
+    server that was parked after deaths of workers. `errors` counts by kind. The durations of the longest answer and
+    the longest error are in seconds, with the limit `within_s`. `longest_stale_s` is the longest time that a tool was
+    found after its removal.
     """
 
     questions: int
@@ -102,7 +102,7 @@ class Results(Frozen):
     faults: Outcome | None = None
 
     def replaced_by(self, later: Results) -> Results:
-        """Return the same with the parts of the later one in the place of its own; what that one lacks stays."""
+        """Return these results with the parts of the later ones in place of the old; missing parts stay."""
         return Results(schedules=later.schedules or self.schedules, faults=later.faults or self.faults)
 
 

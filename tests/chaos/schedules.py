@@ -33,7 +33,7 @@ Kind = Literal["up", "down", "changed"]
 
 NO_WAIT = RetryPolicy(first_s=0.0, longest_s=0.0, resync_s=1e-9)
 SERVERS = ("a", "b", "c")
-# A sweep and the looks it asks for, twice over: the first may only end what was under way.
+# A sweep and its reconciliations, twice: the first may only complete earlier ones.
 ROUNDS_TO_SETTLE = 4
 
 SAID: dict[str, Kind] = {"up": "up", "down": "down", "silence": "changed"}

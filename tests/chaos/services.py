@@ -77,7 +77,7 @@ class Workers:
         self._running = [self._start() for _ in self._running]
 
     def ended_by_themselves(self) -> list[str]:
-        """Return what workers that nobody killed said last, and start others in their place, as a supervisor does."""
+        """Return the last output of workers that died without a kill, and restart them, as a supervisor does."""
         ended = [running for running in self._running if running.process.poll() is not None]
         self._running = [self._start() if running in ended else running for running in self._running]
         return [f"{running.log.name} ended by itself: {running.output()[-300:]}" for running in ended]
@@ -87,7 +87,7 @@ class Workers:
         return sum(log.read_text(errors="replace").count(f'"event": "{event}"') for log in self._logs)
 
     def parked(self) -> set[str]:
-        """Return the servers that workers said to have parked, and have not said to have listed since."""
+        """Return the servers that workers logged as parked, and not as listed since."""
         with self._reading:
             for log in list(self._logs):
                 self._read(log)
@@ -105,7 +105,7 @@ class Workers:
         self._stack.close()
 
     def _read(self, log: Path) -> None:
-        """Read what a worker has said since it was read last, whole lines only."""
+        """Read the new lines of a worker's log, whole lines only."""
         start = self._read_up_to.get(log, 0)
         with log.open("rb") as file:
             file.seek(start)

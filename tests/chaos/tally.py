@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 
 class Tally:
-    """Schedules that were begun, and the steps that they came to."""
+    """Counts of schedules started and of the steps that they reached."""
 
     def __init__(self) -> None:
         self.schedules = self._states = 0
@@ -21,7 +21,7 @@ class Tally:
         self.schedules += 1
 
     def see(self) -> None:
-        """Count a state that a schedule came to, or began with."""
+        """Count a state that a schedule reached, or began with."""
         self._states += 1
 
 

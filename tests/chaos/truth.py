@@ -58,7 +58,7 @@ def _wrong_tools(found: dict[str, Entry], fleet: Fleet) -> Iterator[str]:
 
 
 def _true(server: Scripted) -> Iterator[tuple[str, Entry]]:
-    """Yield what is to be found of a server that is up; of one that is down, whatever was seen last is kept."""
+    """Yield the tools expected of a running server; of a stopped server, the tools of its last listing."""
     for wire in server.definitions:
         wire["inputSchema"] = dict(sorted(wire["inputSchema"].items()))
         text = Tool.model_validate(wire).model_dump_json(by_alias=True, exclude_none=True)

@@ -44,7 +44,7 @@ def answer(*arguments: str) -> Any:
 @pytest.fixture(autouse=True)
 def _settings(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLSCALE_DATA_DIR", str(config.parent))
-    monkeypatch.setenv("TOOLSCALE_PORT", str(free_port()))  # where nobody answers
+    monkeypatch.setenv("TOOLSCALE_PORT", str(free_port()))  # a port without a service
     for name in ("REDIS_URL", "TOOLSCALE_TOKEN"):
         monkeypatch.setenv(name, "")
 
@@ -73,13 +73,13 @@ def test_the_catalogue_answers_the_same_while_it_is_served_and_afterwards(
 
 def _everything() -> dict[str, Any]:
     found = answer("find", "the", "first", "tool", "--limit", "2")
-    assert found.pop("nextCursor")  # sealed anew each time
+    assert found.pop("nextCursor")  # sealed differently each time
     listed = [{**server, "next_reconcile_at": None} for server in answer("ls")]
     return {"find": found, "ls": listed, "show": answer("show", "good")}
 
 
 @pytest.mark.slow
-def test_an_index_in_use_by_a_process_that_does_not_answer_is_said_to_be(config: Path) -> None:
+def test_an_index_in_use_by_a_process_that_does_not_answer_is_reported(config: Path) -> None:
     with serving(config) as (running, _):
         eventually(lambda: '"event": "server_indexed"' in running.output(), 60, what=running.output())
 
@@ -114,7 +114,7 @@ def test_a_service_that_is_not_there_is_named() -> None:
 
 
 @pytest.mark.slow
-def test_a_service_that_wants_a_token_is_shown_one_and_says_so_without(
+def test_a_service_that_needs_a_token_accepts_one_and_reports_a_missing_one(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = new_token()

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.index, pytest.mark.timeout(300)]
 
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What `toolscale demo --json` prints on a machine where it never ran."""
+    """The output of `toolscale demo --json` on a machine without an earlier run."""
     directory = tmp_path_factory.mktemp("demo")
     command = [TOOLSCALE, "demo", "--json", "--directory", str(directory)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)

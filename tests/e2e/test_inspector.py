@@ -73,7 +73,7 @@ def inspect(program: Path, url: str, era: str, tmp_path: Path) -> Inspect:
 
 
 @pytest.mark.slow
-def test_it_speaks_the_revision_that_it_was_told_to(inspect: Inspect, era: str) -> None:
+def test_it_uses_the_requested_revision(inspect: Inspect, era: str) -> None:
     assert inspect("initialize")["protocolVersion"] == REVISIONS[era]
 
 

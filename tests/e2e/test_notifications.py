@@ -47,7 +47,7 @@ def test_serve_finds_a_tool_that_a_server_added(tmp_path: Path) -> None:
 
 
 @pytest.mark.redis
-def test_the_process_of_its_own_makes_a_worker_find_it(own_redis_url: str, tmp_path: Path) -> None:
+def test_a_separate_notifications_process_makes_a_worker_list_the_change(own_redis_url: str, tmp_path: Path) -> None:
     port = free_port()
     environment = {
         "TOOLSCALE_MCP_CONFIG": str(tmp_path / "mcp.json"),

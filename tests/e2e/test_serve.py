@@ -81,7 +81,7 @@ def test_an_agent_that_starts_it_over_stdio_finds_the_tools(config: Path) -> Non
 
 
 @pytest.mark.slow
-def test_it_says_how_to_connect_a_client(config: Path) -> None:
+def test_it_prints_how_to_connect_a_client(config: Path) -> None:
     with serving(config) as (running, url):
         output = running.output()
 
@@ -109,7 +109,7 @@ def test_after_a_crash_the_catalogue_is_there_at_once_and_nothing_is_embedded_ag
 
 
 @pytest.mark.slow
-def test_a_second_process_on_the_same_data_is_told_so(config: Path) -> None:
+def test_a_second_process_on_the_same_data_is_rejected(config: Path) -> None:
     with (
         serving(config),
         Composition("", config.parent, {"REDIS_URL": "", "QDRANT_URL": ""}).run(

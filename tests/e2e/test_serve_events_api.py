@@ -1,4 +1,4 @@
-"""The door for events beside `/mcp`, in a real `toolscale serve`."""
+"""The events API next to `/mcp`, in a real `toolscale serve`."""
 
 from __future__ import annotations
 

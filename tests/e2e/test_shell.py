@@ -66,7 +66,7 @@ def test_bash_completes_the_ids_of_announced_servers(tmp_path: Path, typed: str)
 
 
 @pytest.mark.slow
-def test_colours_are_for_terminals_and_not_for_those_who_want_none(tmp_path: Path) -> None:
+def test_colours_are_for_terminals_without_no_color(tmp_path: Path) -> None:
     piped = said(tmp_path, "doctor")
     terminal = said(tmp_path, "doctor", FORCE_COLOR="1")
     unwanted = said(tmp_path, "doctor", FORCE_COLOR="1", NO_COLOR="1")
@@ -76,7 +76,7 @@ def test_colours_are_for_terminals_and_not_for_those_who_want_none(tmp_path: Pat
     assert not COLOUR.search(unwanted)
 
 
-def test_a_row_of_a_table_is_a_line_in_a_pipe_and_as_wide_as_it_is_told_elsewhere(tmp_path: Path) -> None:
+def test_a_row_of_a_table_is_one_line_in_a_pipe_and_as_wide_as_columns_elsewhere(tmp_path: Path) -> None:
     server = "a-server-of-the-finance-department-that-has-a-long-name"
     said(tmp_path, "emit", "up", server, "--url", "http://127.0.0.1:1/mcp")
 
@@ -88,7 +88,7 @@ def test_a_row_of_a_table_is_a_line_in_a_pipe_and_as_wide_as_it_is_told_elsewher
     assert max(map(len, narrow)) <= 60
 
 
-def test_a_refused_event_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_rejected_event_is_reported_in_one_line(tmp_path: Path) -> None:
     done = run(tmp_path, "emit", "up", "a:b", "--url", "http://127.0.0.1:1/mcp", "--json")
 
     assert (done.returncode, done.stdout) == (2, "")
@@ -107,7 +107,7 @@ def test_a_failure_is_a_line_on_stderr_and_no_document_on_stdout(tmp_path: Path,
 
 @contextmanager
 def waiting(directory: Path, *command: str) -> Generator[subprocess.Popen[str]]:
-    """Run a command that waits for a look that nobody makes; it is ended with the block, however that ends."""
+    """Run a command that waits for a reconciliation without a worker; the end of the block stops it."""
     said(directory, "emit", "up", "docs", "--url", "http://127.0.0.1:1/mcp")
     pipe, known = subprocess.PIPE, environment_of(directory)
     with subprocess.Popen(command, env=known, stdout=pipe, stderr=pipe, text=True, cwd=ROOT) as process:
@@ -117,7 +117,7 @@ def waiting(directory: Path, *command: str) -> Generator[subprocess.Popen[str]]:
             process.kill()
 
 
-def test_whoever_interrupts_a_wait_gets_no_traceback(tmp_path: Path) -> None:
+def test_an_interrupted_wait_prints_no_traceback(tmp_path: Path) -> None:
     with (
         waiting(tmp_path, TOOLSCALE, "resync", "--wait") as process,
         closing(open_intents(load_settings(data_dir=tmp_path))) as intents,
@@ -131,7 +131,7 @@ def test_whoever_interrupts_a_wait_gets_no_traceback(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_service_on_a_terminal_speaks_to_people_and_logs_what_they_must_know_alone(tmp_path: Path) -> None:
+def test_a_service_on_a_terminal_prints_sentences_and_logs_only_warnings(tmp_path: Path) -> None:
     config = tmp_path / "mcp.json"
     good = good_stdio()
     config.write_text(json.dumps({"mcpServers": {"good": {"command": good.command, "args": list(good.args)}}}))
@@ -140,7 +140,7 @@ def test_a_service_on_a_terminal_speaks_to_people_and_logs_what_they_must_know_a
     serving = subprocess.Popen(command, env=environment_of(tmp_path, TERM="dumb"), stdout=end, stderr=end)
     os.close(end)
     try:
-        text = _read_until(terminal, "can be found")
+        text = _read_until(terminal, "are searchable")
     finally:
         serving.send_signal(signal.SIGINT)
         serving.wait(60)

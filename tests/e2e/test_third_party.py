@@ -23,7 +23,7 @@ needs_node = (
     pytest.mark.node,
 )
 
-# What is asked for, the tool that answers it, its arguments, and what its result says; {scratch} is the demo's own.
+# A query, the tool that answers it, its arguments, and a part of its result; {scratch} is the demo's directory.
 TASKS = [
     pytest.param(
         "convert a time between two timezones",

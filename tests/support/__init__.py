@@ -1,1 +1,1 @@
-"""What tests share: processes under test, stores, servers and waits."""
+"""Helpers of the tests: processes under test, stores, servers and waits."""

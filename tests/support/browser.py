@@ -1,4 +1,4 @@
-"""A real headless Chromium, spoken to by its DevTools protocol: what a page looks like, and what it breaks."""
+"""A real headless Chromium over its DevTools protocol: screenshots of a page, and its errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FLAGS = (
 
 @contextmanager
 def browser(directory: Path) -> Generator[Browser]:
-    """Yield a browser with a profile of its own in `directory`; skips where there is none."""
+    """Yield a browser with its profile in `directory`; skips the test if no browser is installed."""
     if PROGRAM is None:
         pytest.skip("Chromium is not installed: apt-get install chromium")
     port_file = directory / "DevToolsActivePort"
@@ -75,7 +75,7 @@ class Browser:
         return tab
 
     def call(self, method: str, params: dict[str, Any] | None = None, tab: Tab | None = None) -> dict[str, Any]:
-        """Return the answer to a command; what tabs report meanwhile is kept by them."""
+        """Return the answer to a command; tabs keep the events that arrive before it."""
         number = next(self._ids)
         message = {"id": number, "method": method, "params": params or {}}
         self.connection.send(json.dumps(message | ({"sessionId": tab.session} if tab else {})))

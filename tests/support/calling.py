@@ -42,7 +42,7 @@ def tool_of(server_id: str, name: str, **properties: Any) -> IndexedTool:
 
 
 def upstreams_to(targets: Mapping[str, Target], limits: CallLimits = PATIENT) -> Upstreams:
-    """Return the way to these targets, which a test may change meanwhile."""
+    """Return upstreams for these targets; a test may change the mapping later."""
     return Upstreams(Dialler(targets, frozenset(), None, {}).target, limits)
 
 

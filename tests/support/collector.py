@@ -25,7 +25,7 @@ class Span:
 
 @dataclass
 class Collector:
-    """What came so far, and where it is sent to."""
+    """The received requests, and the address of the collector."""
 
     url: str = ""
     spans: list[Span] = field(default_factory=list[Span])

@@ -54,9 +54,9 @@ def filled_in(text: str, given: Mapping[str, str]) -> str:
 class Composed:
     """Starts services on this machine, which has one address and other ports than the containers.
 
-    `given` is what stands in `.env`. Nothing of this process's environment is passed on. A home that cannot be written
-    stands for the container's read-only root, and a directory of its own for its `/tmp`. As on many machines, Docker is
-    configured to give containers a proxy; this one answers nobody.
+    `given` holds the variables of `.env`. The services do not inherit this process's environment. A read-only home
+    stands for the container's read-only root, and a separate directory for its `/tmp`. As on many machines, Docker
+    gives containers a proxy; this proxy never answers.
     """
 
     directory: Path
@@ -134,7 +134,7 @@ class Composed:
                 running.kill()
 
     def is_healthy(self, name: str) -> bool:
-        """Return what the service's own health check says now."""
+        """Return the current result of the service's health check."""
         kind, *check = SERVICES[name]["healthcheck"]["test"]
         return self._done(name, ["sh", "-c", *check] if kind == "CMD-SHELL" else check).returncode == 0
 

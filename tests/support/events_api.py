@@ -1,4 +1,4 @@
-"""A door on a loopback port of its own, and a producer that knocks."""
+"""The events API on a free loopback port, and a producer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIMIT = 16_384
 
 @dataclass(frozen=True)
 class Answer:
-    """What the door said."""
+    """A response of the events API."""
 
     status: int
     content: dict[str, Any]

@@ -129,7 +129,7 @@ class FakeEmbedder:
 
 
 class SaltedEmbedder(FakeEmbedder):
-    """A model of its own: what it makes of a text is far from what any other model makes of the same."""
+    """A model whose vectors of a text are far from those of every other model."""
 
     def _bag(self, text: str) -> NDArray[np.float32]:
         return super()._bag(" ".join(f"{self.model.replace('/', '')}{word}".lower() for word in words(text).split()))
@@ -274,7 +274,7 @@ class FakeIndex:
         return sum(value * weights[term] * self._idf(term) for term, value in asked if term in weights)
 
     def _idf(self, term: int) -> float:
-        """Return Qdrant's inverse document frequency, which counts all points, whatever the scope."""
+        """Return Qdrant's inverse document frequency, which counts all points in every scope."""
         holding = sum(term in stored.vectors.terms.indices for stored in self._tools.values())
         return math.log((len(self._tools) - holding + 0.5) / (holding + 0.5) + 1)
 

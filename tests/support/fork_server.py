@@ -28,8 +28,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypedDict
 
-# The imports of the services, without `workers.app`, which reads the settings when it is imported, and without
-# onnxruntime, fastembed and qdrant_client, which start a thread then: of those, what they import in turn.
+# The imports of the services. `workers.app` is missing because its import reads the settings.
+# onnxruntime, fastembed and qdrant_client start a thread at import: only their own imports are listed.
 PRELOADED = (
     "huggingface_hub",
     "loguru",
@@ -60,7 +60,7 @@ PRELOADED = (
     "toolscale.app",
     "toolscale.embedded.serve",
 )
-# What libraries in C, and Python itself, read when they are loaded.
+# Variables that C libraries and Python read at their start.
 READ_BY_C = ("PYTHON", "LD_", "OPENBLAS_", "OMP_", "MALLOC_", "GLIBC_", "LC_")
 # The server gives a child its path, its habit of writing bytecode and its buffers, as these say.
 HEEDED = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
@@ -211,7 +211,7 @@ class ForkServer:
 
 
 def preload() -> dict[str, str | None]:
-    """Import the modules and return the environment variables that were read meanwhile, with their values."""
+    """Import the modules; return the environment variables that the imports read, with their values."""
     private = os.environ.__class__
     read: dict[str, str | None] = {}
     copied: list[str] = []
@@ -250,7 +250,7 @@ def main() -> Program | None:
 
 
 def _wake(_number: int, _frame: FrameType | None) -> None:
-    """Do nothing: that a signal came is written to the wakeup descriptor."""
+    """Do nothing: the interpreter writes the signal to the wakeup descriptor."""
 
 
 def _receive(connection: socket.socket) -> tuple[bytes, list[int]]:

@@ -32,7 +32,7 @@ URL = "http://127.0.0.1/mcp"
 
 
 def entry(token: str, groups: Any = "*", **more: Any) -> TokenEntry:
-    """Return the entry of a token whose caller may do everything, unless `more` says otherwise."""
+    """Return the entry of a token with all rights; `more` overrides them."""
     return TokenEntry.model_validate({"sha256": digest(token), "groups": groups, "permissions": PERMISSIONS} | more)
 
 
@@ -55,7 +55,7 @@ def app_of(
     *,
     metrics_public: bool = False,
 ) -> Starlette:
-    """Return the application; its socket listens to nobody."""
+    """Return the application; its socket is never accepted from."""
     entrance = HttpListener(socket.socket(), authentication)
     entrance.close()
     catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), recorder=savings)

@@ -1,4 +1,4 @@
-"""A catalogue on a real engine whose workers have models of their own."""
+"""A catalogue on a real engine, with workers that use different models."""
 
 from __future__ import annotations
 

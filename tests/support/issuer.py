@@ -26,7 +26,7 @@ class Issuer:
     keys: dict[str, ec.EllipticCurvePrivateKey] = field(default_factory=dict[str, ec.EllipticCurvePrivateKey])
 
     def rotate(self, kid: str) -> None:
-        """Publish a new key beside those there are."""
+        """Publish a new key in addition to the others."""
         self.keys[kid] = ec.generate_private_key(ec.SECP256R1())
 
     def jwks(self) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def issuer(kid: str = "first") -> Issuer:
 
 @dataclass
 class Published:
-    """What is served at `url`: the issuer's keys, or `answer` where it is set. `fetched` counts the requests."""
+    """Serves the issuer's keys at `url`, or `answer` if it is set. `fetched` counts the requests."""
 
     url: str
     fetched: int = 0

@@ -1,4 +1,4 @@
-"""A scripted Kubernetes API server: lists in pages, watches that can be cut, ended, or told that they expired."""
+"""A scripted Kubernetes API server: lists in pages, watches that can be cut, ended, or marked as expired."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ScriptedKubernetes(ThreadingHTTPServer):
             self._happened("DELETED", self.objects.pop(name))
 
     def bookmark(self) -> None:
-        """Tell all watches a new version without a change."""
+        """Send a new version to all watches without a change."""
         with self.changed:
             self._happened("BOOKMARK", {"metadata": {}})
 

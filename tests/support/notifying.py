@@ -1,4 +1,4 @@
-"""Servers that tell when their tools change, as processes, and a fleet that listens to them."""
+"""Servers that notify of changes, as processes, and a supervisor that listens to them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def notifying_stdio(tools: Path) -> StdioTarget:
 
 @dataclass
 class ListenedServers:
-    """Intents of servers that were listed, and what a fleet made of what it heard.
+    """Intents of listed servers, and the events of a supervisor after notifications.
 
     Each look that is asked for ends at once, unless `commits` is off. `beats` counts the looks at the intents.
     """

@@ -25,7 +25,7 @@ class Running:
     log: Path
 
     def wait_for(self, text: str, within_s: float = 60.0, times: int = 1) -> None:
-        """Wait until the process has said this, so many times."""
+        """Wait until the output contains this text so many times."""
 
         def said() -> bool:
             assert self.process.poll() is None, f"exited with {self.process.returncode}:\n{self.output()}"
@@ -34,7 +34,7 @@ class Running:
         eventually(said, within_s, what=f"{text!r} in {self.log.name}")
 
     def output(self) -> str:
-        """Return all it has said so far."""
+        """Return the output so far."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def kill(self) -> None:
@@ -94,7 +94,7 @@ class Composition:
 
     @contextmanager
     def run(self, name: str, *arguments: str, **environment: str) -> Generator[Running]:
-        """Run Python with these arguments, in a process group of its own; what still runs at the end is stopped."""
+        """Run Python with these arguments in a new process group, which is stopped at the end."""
         log = self.directory / f"{name}.log"
         with log.open("wb") as output:
             process = start(

@@ -18,7 +18,7 @@ def qdrant_url() -> str | None:
 
 
 def own_qdrant_url() -> str | None:
-    """Return where the Qdrant server is that tests have to themselves, which they do not beside other processes'."""
+    """Return the URL of a Qdrant server without other users; None under xdist, where processes share it."""
     return None if "PYTEST_XDIST_WORKER" in os.environ else qdrant_url()
 
 

@@ -37,7 +37,7 @@ def redis_server(directory: Path) -> Generator[str]:
 
 
 def free_port() -> int:
-    """Return a loopback port that nobody listens on now."""
+    """Return a free loopback port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 

@@ -1,6 +1,6 @@
 """Starts Python programs under test: forked from a warm server where one runs, else as new interpreters.
 
-Both are real processes, with a session, an environment and an exit code of their own.
+Both are real processes, each with its session, environment and exit code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Output = IO[bytes] | int
 
 
 class Process(Protocol):
-    """What tests use of `subprocess.Popen`."""
+    """The part of `subprocess.Popen` that tests use."""
 
     @property
     def pid(self) -> int: ...
@@ -271,7 +271,7 @@ def start(
     stderr: Output | None = None,
     pass_fds: Sequence[int] = (),
 ) -> Process:
-    """Start a command in a session of its own; a Python program is forked where a server suits it."""
+    """Start a command in a new session; a Python program is forked if a server fits it."""
     environment = dict(os.environ if env is None else env)
     arguments = _of_python(command)
     server = _forking.server() if arguments else None

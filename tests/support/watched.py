@@ -1,4 +1,4 @@
-"""A watcher in a thread of its own, on intents that a test can look into."""
+"""A watcher in a thread, with intents that a test can read."""
 
 from __future__ import annotations
 

@@ -27,12 +27,11 @@ def dead_letters(
     if as_json:
         print_json([letter.model_dump(mode="json") for letter in letters])
         return
-    title = None if letters else "There are no dead letters."
-    table = Table("when", "reason", "message", box=None, header_style="bold", title=title)
+    table = Table("when", "reason", "message", box=None, header_style="bold")
     for letter in letters:
         when = datetime.fromtimestamp(letter.at, UTC).isoformat(timespec="seconds")
         table.add_row(when, printable(letter.reason), printable(letter.body[:200]))
-    out.print(table)
+    out.print(table if letters else "There are no dead letters.")
 
 
 def show_savings(

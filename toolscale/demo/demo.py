@@ -163,7 +163,7 @@ async def _ask(url: str) -> list[Answered]:
             started = time.monotonic()
             result = await client.call_tool("find_tool", {"tool_description": question, "limit": 3})
             took_ms = (time.monotonic() - started) * 1000
-            answer = result.structured_content or {}
+            answer: dict[str, Any] = result.structured_content or {}
             answers.append(Answered(question=question, took_ms=round(took_ms, 1), answer=answer))
     return answers
 

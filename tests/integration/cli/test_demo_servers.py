@@ -79,7 +79,7 @@ def test_a_failing_npm_leaves_out_its_servers_and_keeps_the_others(
 
 
 @pytest.mark.index
-def test_packages_that_are_not_what_the_lock_says_are_refused(tmp_path: Path) -> None:
+def test_packages_that_differ_from_the_lock_are_rejected(tmp_path: Path) -> None:
     lock = tmp_path / "wrong.lock"
     lock.write_text(f"six==1.17.0 --hash=sha256:{'0' * 64}\n", encoding="utf-8")
     environment = PythonEnvironment("wrong", lock)

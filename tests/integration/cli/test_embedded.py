@@ -44,7 +44,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 
 def config(**servers: ScriptedServer) -> Config:
-    """Return what an mcp.json with these servers says."""
+    """Return the announcements of an mcp.json with these servers."""
     return Config(
         announcements=tuple(ServerAnnouncement(server_id=name, url=server.url) for name, server in servers.items()),
         targets={name: HttpTarget(server.url) for name, server in servers.items()},
@@ -166,7 +166,7 @@ def test_a_server_that_failed_is_tried_again_without_being_asked(settings: Setti
         assert (record.stale_since, record.last_error) == (None, None)
 
 
-def test_a_server_goes_down_and_comes_back_with_what_changed_meanwhile(settings: Settings) -> None:
+def test_a_server_goes_down_and_returns_with_its_changes(settings: Settings) -> None:
     with scripted_http(serves("a")) as server, run_embedded(settings) as embedded:
         embedded.announce(config(s=server))
         eventually(settled(embedded))
@@ -241,7 +241,7 @@ def test_an_embedded_catalogue_is_not_ready_when_its_intents_are_gone(settings: 
 
 
 def ready(embedded: Embedded) -> tuple[int, dict[str, Any]]:
-    """Return the status of `/readyz` beside this catalogue, and what it says."""
+    """Return the status and the body of `/readyz` for this catalogue."""
     entrance = HttpListener(socket.socket())
     entrance.close()
     service = build_server(builtin_tools(catalogue_of(embedded.deps.index, embedded.deps.embedder, embedded.settings)))

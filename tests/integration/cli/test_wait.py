@@ -1,4 +1,4 @@
-"""Waiting for a look, and being told how the first ones go, where something really looks."""
+"""Waiting for reconciliations, and the report of the first listings, with real servers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def announce(embedded: Embedded, **urls: str) -> None:
     embedded.announce(Config(announcements=announcements, targets=targets))
 
 
-def test_a_resync_that_waits_says_how_each_look_ended(settings: Settings) -> None:
+def test_a_resync_that_waits_returns_the_result_of_each_reconciliation(settings: Settings) -> None:
     with (
         scripted_http(lambda exchange: exchange.play(one_page(tool("a")))) as server,
         run_embedded(settings) as embedded,
@@ -49,7 +49,7 @@ def test_a_resync_that_waits_says_how_each_look_ended(settings: Settings) -> Non
     assert ended["gone"].error
 
 
-def test_whoever_starts_it_is_told_how_many_servers_are_listed_and_which_are_not(settings: Settings) -> None:
+def test_the_startup_report_counts_listed_servers_and_names_failed_ones(settings: Settings) -> None:
     said: list[str] = []
     with (
         scripted_http(lambda exchange: exchange.play(one_page(tool("a"), tool("b")))) as server,
@@ -65,7 +65,7 @@ def test_whoever_starts_it_is_told_how_many_servers_are_listed_and_which_are_not
     assert said[1].startswith("  gone: failed: ")
 
 
-def test_first_looks_that_ended_before_the_telling_began_are_told_too(settings: Settings) -> None:
+def test_the_startup_report_includes_listings_that_ended_before_it_began(settings: Settings) -> None:
     said: list[str] = []
     seldom = settings.model_copy(update={"redeliver_after_s": 3_600.0, "retry_max_s": 3_600.0})
     with (

@@ -1,6 +1,6 @@
 """A server whose tools do things, run as a program: `python callable_server.py stdio|http|legacy|sse [FD]`.
 
-`waits` tells what became of it in a file, so that a test can see what reached this process.
+`waits` writes its result to a file, so that a test can see the messages that reached this process.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def listed(_context: Context, _arguments: Arguments) -> types.CallToolResu
 
 
 async def hears(context: Context, _arguments: Arguments) -> types.CallToolResult:
-    """Return the metadata that the call came with."""
+    """Return the metadata of the call."""
     return types.CallToolResult(content=[text(json.dumps(context.meta))])
 
 

@@ -50,7 +50,7 @@ async def over_stdio(server: Server[Any]) -> None:
 
 
 def without_discover(app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> Any:
-    """Answer the version probe as a server would that has never heard of it."""
+    """Answer the version probe as a server that does not support it."""
 
     async def legacy(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (b"mcp-method", b"server/discover") in scope["headers"]:
@@ -90,7 +90,7 @@ def over_http(server: Server[Any], kind: str, descriptor: int) -> None:
 
 
 def run(server: Server[Any]) -> None:
-    """Serve as the command line says."""
+    """Serve according to the command line."""
     if sys.argv[1] == "stdio":
         anyio.run(over_stdio, server)
     else:

@@ -32,7 +32,7 @@ def cursor_of(request: Message) -> str | None:
 
 
 def answer(request: Message, pages: Pages) -> Message | None:
-    """Return what a plain server of the handshake era says, None to a notification."""
+    """Return the response of a plain server of the handshake era; None for a notification."""
     match request.get("method"):
         case "initialize":
             return initialized(request)

@@ -1,8 +1,8 @@
-"""A server that tells when its tools change, run as a program: `python notifying_server.py KIND FILE [FD]`.
+"""A server that notifies of changes of its tools, run as a program: `python notifying_server.py KIND FILE [FD]`.
 
 Its tools are the lines of FILE, which a test edits. KIND is `http` (both eras), `legacy` (no `server/discover`),
 `stateless` (the same, without sessions), `mute` (2026-07-28 without subscriptions), `sse`, `stdio`, or `storm`
-and `legacy-storm`, which tell without end.
+and `legacy-storm`, which notify without end.
 """
 
 from __future__ import annotations

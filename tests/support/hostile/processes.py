@@ -1,4 +1,4 @@
-"""Targets that start a server as a child, and servers as processes of their own."""
+"""Targets that start a server as a child, and servers as separate processes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def good_http(kind: Literal["http", "legacy", "sse"], port: int = 0, program: st
         command = [sys.executable, str(_HERE / f"{program}_server.py"), kind, str(listener.fileno())]
         process = start(command, pass_fds=[listener.fileno()])
         target = http_target(kind, listener.getsockname()[1])
-    try:  # it alone listens now, so that no process does once it is killed
+    try:  # only the child keeps the socket: after its death no process listens
         yield target
     finally:
         process.kill()
@@ -46,7 +46,7 @@ def good_http(kind: Literal["http", "legacy", "sse"], port: int = 0, program: st
 
 
 def free_port() -> int:
-    """Return a port of loopback on which nobody listens."""
+    """Return a free port of loopback."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 

@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback that does what a script says, however rude."""
+"""A real HTTP server on loopback that follows a script, also against the protocol."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Exchange(BaseHTTPRequestHandler):
 
 
 class ScriptedServer(ThreadingHTTPServer):
-    """Listens on a free port of loopback; `seen` holds the exchanges in the order they came."""
+    """Listens on a free port of loopback; `seen` holds the exchanges in their order of arrival."""
 
     daemon_threads = True
     request_queue_size = 1024  # a fleet's workers connect at the same time; one that is turned away waits a second

@@ -1,4 +1,4 @@
-"""What hostile HTTP servers do, by name: each function answers one request."""
+"""Behaviours of hostile HTTP servers by name: each function answers one request."""
 
 from __future__ import annotations
 

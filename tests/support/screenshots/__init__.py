@@ -1,4 +1,4 @@
-"""What docs/page.md shows of the page: which pages, how wide, and in which colours."""
+"""Screenshots of docs/page.md: the pages, their width and their colours."""
 
 from __future__ import annotations
 

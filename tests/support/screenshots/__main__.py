@@ -23,9 +23,9 @@ from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[3]
 PICTURES = ROOT / "docs" / "pictures"
-# Flat colours: more would make files that nobody sees a difference in.
+# Flat colours: more colours make larger files without a visible difference.
 COLOURS = 64
-# The top of a page says what it is like.
+# The top of a page is enough.
 MAX_HEIGHT = 1_250
 DAYS_BEFORE = 29
 QUESTIONS = (
@@ -72,7 +72,7 @@ def _is_kept(directory: Path) -> bool:
 
 
 def _look_back(directory: Path) -> None:
-    """Write the days before, of which a service that started just now knows nothing: servers came one by one."""
+    """Write the history of earlier days, in which the servers appear one by one."""
     with closing(open_history(load_settings(data_dir=directory))) as history:
         sizes = sorted(history.sizes(today(), today())[today()].items(), key=lambda item: item[1].tokens)
         for back in range(1, DAYS_BEFORE):

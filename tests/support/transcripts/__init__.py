@@ -1,4 +1,4 @@
-"""What docs/tools.md shows of each tool of ours: questions, and the answers of a real run on real servers."""
+"""Transcripts of docs/tools.md: calls of each tool and their answers, from a run on real servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`toolscale serve` over the demo's third-party servers, as a process of its own, once all of them are listed."""
+"""`toolscale serve` as a process over the demo's third-party servers, after all of them are listed."""
 
 from __future__ import annotations
 

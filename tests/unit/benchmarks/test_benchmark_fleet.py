@@ -54,7 +54,7 @@ def corpus(directory: Path) -> Path:
 
 
 def results() -> Results:
-    """Return results in which every number can be told from the others."""
+    """Return results with distinct numbers."""
     conditions = Conditions(subject="storm", seconds=61, load_1m=1, others_percent=3)
     run = StormRun(
         way="door",
@@ -73,7 +73,7 @@ def results() -> Results:
 
 
 def measured() -> Results:
-    """Return results of all parts from which unit costs can be told."""
+    """Return results of all parts, enough for unit costs."""
     resync = Resync(
         protocol="2025-11-25",
         servers=1_000,
@@ -159,7 +159,7 @@ def test_a_corpus_is_played_by_one_server_for_each_of_its_names(tmp_path: Path) 
     assert found == {"Mail": ["send", "fetch"], "Maps": ["route"]}
 
 
-def test_the_report_shows_what_was_measured_and_which_targets_were_met() -> None:
+def test_the_report_shows_measurements_and_the_targets_met() -> None:
     rendered = render(results()).splitlines()
 
     assert "| storm | 2026-01-02 | full | Qdrant Edge | 61 | 3 % |" in rendered
@@ -195,7 +195,7 @@ def test_the_tables_on_scaling_are_reckoned_from_the_kept_numbers() -> None:
     assert document == filled(document, kept)
 
 
-def test_a_look_costs_what_a_server_costs_and_what_its_tools_cost() -> None:
+def test_a_reconciliation_costs_its_server_and_its_tools() -> None:
     cost = costs(measured())
 
     assert cost.look_ms == pytest.approx(8)
@@ -219,7 +219,7 @@ def test_the_tables_on_scaling_show_costs_needs_and_limits() -> None:
     assert any("200,000 tools for 100 ms" in line for line in found)
 
 
-def test_tables_on_scaling_say_what_was_not_measured() -> None:
+def test_tables_on_scaling_mark_missing_measurements() -> None:
     document = "<!-- table: needs -->\n<!-- end -->\n"
 
     assert NOT_MEASURED in filled(document, results())

@@ -61,7 +61,7 @@ def launcher(tmp_path: Path, *candidates: Candidate) -> Launcher:
     return Launcher(candidates, tmp_path / "environments", tmp_path / "vectors")
 
 
-def test_a_corpus_is_repeated_to_a_size_by_copies_that_differ_in_their_server_alone(data: Path) -> None:
+def test_a_corpus_is_repeated_to_a_size_by_copies_that_differ_only_in_their_server(data: Path) -> None:
     written = write_tools([data / "corpora" / "small.jsonl"], data / "tools.jsonl", 5)
 
     tools = read_tools(data / "tools.jsonl")
@@ -89,7 +89,7 @@ def test_tools_that_would_get_the_same_name_are_all_kept() -> None:
 
 
 @pytest.mark.slow
-def test_a_system_is_scored_by_what_it_finds_and_one_that_breaks_is_reported_with_the_reason(
+def test_a_system_is_scored_by_its_results_and_a_broken_system_is_reported_with_the_reason(
     data: Path, tmp_path: Path
 ) -> None:
     sets = [QuerySet("one set", "asked", ("small",), 5)]
@@ -153,7 +153,7 @@ def test_a_part_that_is_not_measured_stays_as_it_was_kept() -> None:
     assert [part.made_at for part in now.latency] == ["now"]
 
 
-def test_a_size_that_is_measured_again_replaces_itself_alone() -> None:
+def test_a_size_that_is_measured_again_replaces_only_itself() -> None:
     kept = merged(None, CANDIDATES, latency=[LatencyPart(**made("then"), tools=size, systems=()) for size in (1, 9)])
 
     now = merged(kept, CANDIDATES, latency=[LatencyPart(**made("now"), tools=1, systems=())])
@@ -161,7 +161,7 @@ def test_a_size_that_is_measured_again_replaces_itself_alone() -> None:
     assert [(part.tools, part.made_at) for part in now.latency] == [(1, "now"), (9, "then")]
 
 
-def test_the_report_says_why_a_system_has_no_number() -> None:
+def test_the_report_gives_the_reason_for_a_missing_number() -> None:
     score = Score(recall_at_5=1, recall_at_8=1, recall_at_10=1, interval_at_5=(0, 2), interval_at_10=(0, 2))
     one_set = SetRecall(name="s", queries=1, tools=1, scores={"a": score}, failed={"b": "it fell over"})
     late = Latency(system="b", failed="not ready")

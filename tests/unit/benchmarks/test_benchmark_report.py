@@ -43,7 +43,7 @@ def looks(embedded: int) -> Looks:
 
 
 def results(*, others_percent: float = 0) -> Results:
-    """Return results in which every number can be told from the others."""
+    """Return results with distinct numbers."""
     rate = EventRate(
         kind="storm",
         events=77,
@@ -128,7 +128,7 @@ def test_caveats_stand_above_the_first_table() -> None:
         "| peak | 432 |",
     ],
 )
-def test_the_report_shows_what_was_measured(row: str) -> None:
+def test_the_report_shows_every_measurement(row: str) -> None:
     assert row in render(results()).splitlines()
 
 
@@ -139,7 +139,7 @@ def test_the_report_names_machine_and_versions() -> None:
     assert "Python 3.11.7, mcp 2.3.0." in rendered
 
 
-def test_the_report_says_which_subject_others_disturbed() -> None:
+def test_the_report_marks_disturbed_subjects() -> None:
     assert "events 43 %" in render(results(others_percent=43.2))
     assert "Other programs took less than a tenth" in render(results(others_percent=3))
 
@@ -154,7 +154,7 @@ def test_the_kept_report_is_rendered_from_the_kept_numbers() -> None:
     assert (RESULTS / "throughput.md").read_text(encoding="utf-8") == render(kept)
 
 
-def test_generated_texts_depend_on_the_seed_alone() -> None:
+def test_generated_texts_depend_only_on_the_seed() -> None:
     assert definitions("billing-0000", 20, 1) == definitions("billing-0000", 20, 1)
     assert definitions("billing-0000", 20, 1) != definitions("billing-0000", 20, 2)
     assert queries(20, 1) == queries(20, 1)
@@ -165,7 +165,7 @@ def test_generated_tools_and_queries_are_distinct() -> None:
     assert len(set(queries(1_000, 1))) == 1_000
 
 
-def test_stopwatches_count_what_passes_through_each_stage(tmp_path: Path) -> None:
+def test_stopwatches_count_the_items_of_each_stage(tmp_path: Path) -> None:
     path, stages = write_path(tmp_path), Stages()
     path.world.servers["s"] = listing(definition("a"), definition("b"))
     path.deps.intents.record(up(), due_in_s=60)

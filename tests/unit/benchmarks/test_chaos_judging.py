@@ -1,4 +1,4 @@
-"""What chaos accepts of find_tool while things break, and what it does not."""
+"""The answers of find_tool that chaos accepts during faults, and those that it rejects."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_tool_that_is_gone_may_be_found_until_the_catalogue_has_followed(court
     assert court.judge.asked().longest_stale_s == 5.0
 
 
-def test_a_question_that_was_under_way_when_the_catalogue_followed_may_find_what_was_gone(court: Court) -> None:
+def test_a_query_that_began_before_the_catalogue_followed_may_find_removed_tools(court: Court) -> None:
     court.history.note("restless", {SOME})
     court.at = 1.0
     court.history.note("restless", ())
@@ -83,7 +83,7 @@ def test_a_question_that_was_under_way_when_the_catalogue_followed_may_find_what
     assert court.judge.wrong == []
 
 
-def test_a_tool_that_came_back_is_not_gone(court: Court) -> None:
+def test_a_tool_that_returned_is_not_gone(court: Court) -> None:
     for at, offered in enumerate(({SOME}, (), {SOME})):
         court.at = float(at)
         court.history.note("restless", offered)
@@ -93,11 +93,11 @@ def test_a_tool_that_came_back_is_not_gone(court: Court) -> None:
     assert court.ask(None, SOME) == []
 
 
-def test_a_tool_that_nobody_ever_offered_is_wrong(court: Court) -> None:
+def test_a_tool_that_no_server_ever_offered_is_wrong(court: Court) -> None:
     assert "never offered" in court.ask(None, ("restless", "read", "Reads otherwise."))[0]
 
 
-def test_what_is_always_offered_is_missed_whatever_the_answer_says(court: Court) -> None:
+def test_a_tool_that_is_always_offered_is_missed_in_every_answer(court: Court) -> None:
     assert "not found, though always offered" in court.ask(ALWAYS, warnings=(STILL_LISTED,))[0]
 
 
@@ -117,7 +117,7 @@ def test_a_server_that_was_blamed_when_it_was_asked_for_or_is_by_now_may_be_hidd
 
 
 @pytest.mark.parametrize("warning", [STILL_LISTED, BEING_FILLED])
-def test_after_the_index_was_lost_an_answer_may_say_that_there_is_more_to_come_until_the_tool_is_back(
+def test_after_the_index_was_lost_an_answer_may_be_incomplete_until_the_tool_is_back(
     court: Court, warning: str
 ) -> None:
     court.at = 1.0
@@ -136,7 +136,7 @@ def test_an_empty_answer_without_a_word_is_wrong_even_after_the_index_was_lost(c
     assert "not found" in court.ask(ALWAYS)[0]
 
 
-def test_what_was_found_before_the_index_was_lost_says_nothing_of_after(court: Court) -> None:
+def test_results_from_before_the_loss_of_the_index_do_not_count_after_it(court: Court) -> None:
     question = court.judge.ask(ALWAYS)
     court.at = 1.0
     court.judge.index_lost()
@@ -147,7 +147,7 @@ def test_what_was_found_before_the_index_was_lost_says_nothing_of_after(court: C
     assert not court.judge.have_all_been_found_since(1.0)
 
 
-def test_errors_are_counted_by_kind_and_one_that_nobody_can_act_upon_is_wrong(court: Court) -> None:
+def test_errors_are_counted_by_kind_and_an_error_without_a_remedy_is_wrong(court: Court) -> None:
     gone = [httpx2.ConnectError("refused"), MCPError(code=CONNECTION_CLOSED, message="Connection closed")]
     for error in gone:
         court.judge.failed(court.judge.ask(), ExceptionGroup("", [ExceptionGroup("", [error])]))

@@ -1,4 +1,4 @@
-"""The parts of `make chaos` are kept beside each other, and the report is what was kept."""
+"""The parts of `make chaos` are stored together, and the report is rendered from them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_run_of_one_part_keeps_the_other(tmp_path: Path, first: str) -> None:
         "| longest that a tool was found after it was gone, while faults went on | 8.8 s |",
     ],
 )
-def test_the_report_says_what_became_of_questions(row: str) -> None:
+def test_the_report_shows_the_results_of_queries(row: str) -> None:
     assert row in report(Results(faults=FAULTS))
 
 
@@ -78,7 +78,7 @@ def test_a_run_whose_answers_were_wrong_has_not_passed() -> None:
 
 
 @pytest.mark.redis
-def test_what_is_kept_of_schedules_is_what_was_played() -> None:
+def test_the_stored_schedules_are_those_that_ran() -> None:
     told: list[Played] = []
 
     found = play_all(2, 3, told.append)

@@ -1,4 +1,4 @@
-"""A run that wipes a Qdrant server wipes nobody else's. The server is scripted: what it is asked is what counts."""
+"""A run wipes only its own data on a Qdrant server. The server is scripted: the test compares its requests."""
 
 from __future__ import annotations
 

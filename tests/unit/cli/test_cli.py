@@ -32,7 +32,7 @@ def _embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDIS_URL", "")
 
 
-def test_emit_says_what_was_recorded() -> None:
+def test_emit_prints_the_recorded_intent() -> None:
     result = runner.invoke(app, ["emit", "up", "files", "--url", "http://127.0.0.1:1/mcp", "--group", "dev", "--json"])
 
     assert result.exit_code == 0
@@ -98,7 +98,7 @@ def test_a_cloud_event_is_sent_as_it_is_from_standard_input() -> None:
     assert "s: recorded as generation 1 (running)" in result.stdout
 
 
-def test_dead_letters_are_shown_for_people_and_none_is_said_so() -> None:
+def test_dead_letters_are_shown_as_a_table_and_their_absence_as_a_sentence() -> None:
     assert "There are no dead letters." in runner.invoke(app, ["dead-letters"]).stdout
 
     runner.invoke(app, ["emit", "event", "-"], input="not JSON")
@@ -122,7 +122,7 @@ def test_what_a_dead_letter_holds_is_shown_and_never_acted_upon(tmp_path: Path) 
     assert json.loads(as_json.stdout)[0]["reason"] == f"because {HOSTILE}"
 
 
-def test_an_error_is_one_line_whatever_it_holds(
+def test_an_error_is_one_line_also_with_control_characters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "[" / "no].json\x1b[2J"
@@ -155,7 +155,7 @@ def test_a_setting_out_of_bounds_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     assert "listing_timeout_s" in str(result.exception)
 
 
-def test_help_is_there_whatever_is_wrong_with_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_works_with_invalid_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLSCALE_PORT", "none")
 
     result = runner.invoke(app, ["serve", "--help"])
@@ -164,7 +164,7 @@ def test_help_is_there_whatever_is_wrong_with_the_settings(monkeypatch: pytest.M
     assert "--stdio" in result.stdout
 
 
-def test_how_far_a_coming_model_is_is_told_beside_the_servers() -> None:
+def test_ls_shows_the_progress_of_a_model_change() -> None:
     with closing(open_intents(load_settings())) as intents:
         intents.note_migration(MigrationProgress(model="better/model", servers=12, done=5, at=intents.now()))
 
@@ -174,7 +174,7 @@ def test_how_far_a_coming_model_is_is_told_beside_the_servers() -> None:
     assert "better/model takes over once every tool is embedded by it: 5 of 12 servers are done" in result.stderr
 
 
-def test_servers_are_listed_with_their_state_and_what_is_wrong_with_them() -> None:
+def test_servers_are_listed_with_their_state_and_their_error() -> None:
     assert "No server was announced yet." in runner.invoke(app, ["ls"]).stdout
     for server in ("waiting", "failing", "listed"):
         runner.invoke(app, ["emit", "up", server, "--url", "http://127.0.0.1:1/mcp"])
@@ -194,7 +194,7 @@ def test_servers_are_listed_with_their_state_and_what_is_wrong_with_them() -> No
     assert "no answer" in runner.invoke(app, ["ls"], env={"COLUMNS": "200"}).stdout
 
 
-def test_a_narrow_terminal_cuts_no_id_and_goes_without_what_can_be_spared() -> None:
+def test_a_narrow_terminal_cuts_no_id_and_omits_dispensable_columns() -> None:
     server = "a-server-whose-id-is-longer-than-the-terminal-is-wide"
     runner.invoke(app, ["emit", "up", server, "--url", "http://127.0.0.1:1/mcp"])
     known = rows(servers(load_settings()), {})
@@ -230,7 +230,7 @@ def test_a_search_in_a_misspelt_server_names_the_near_ones() -> None:
     assert known.exit_code == 0
 
 
-def test_where_none_fits_the_nearest_are_named_and_what_is_not_counted_is_no_zero() -> None:
+def test_without_a_match_the_nearest_tools_are_named_and_an_uncounted_tool_has_no_number() -> None:
     searched = {"baseline_tokens": 900, "returned_tokens": 0, "savings_percentage": 100.0, "encoding": "cl100k_base"}
     none = {"tools": [], "no_match": True, "nearest": ["time:now", "git:log"], "token_metrics": searched}
     uncounted = {"tools": [{"server": "time", "name": "now", "summary": "now(): Tell"}], "token_metrics": searched}

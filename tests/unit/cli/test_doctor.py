@@ -1,4 +1,4 @@
-"""`toolscale doctor`: what is wrong is found, and said with what to do."""
+"""`toolscale doctor` finds problems and prints advice."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_an_empty_directory_has_no_problem_and_ends_with_0() -> None:
     assert all(finding.advice for finding in found if finding.level != "ok")
 
 
-def test_a_problem_ends_with_1_and_is_said_with_what_to_do(tmp_path: Path) -> None:
+def test_a_problem_ends_with_1_and_is_printed_with_advice(tmp_path: Path) -> None:
     write(tmp_path / "mcp.json", '{"mcpServers": {"s": {"command": "/no/such/program"}}}')
 
     result = CliRunner().invoke(app, ["doctor"])
@@ -105,11 +105,11 @@ def test_a_misspelt_setting_is_named_with_the_one_that_was_meant(monkeypatch: py
         ("TOOLSCALE_SERVICE_HOST", None),
     ],
 )
-def test_a_name_that_is_like_none_is_nobodys_mistake(name: str, meant: str | None) -> None:
+def test_a_name_unlike_every_setting_has_no_suggestion(name: str, meant: str | None) -> None:
     assert misspelt_settings({name: "1", "TOOLSCALE_TOKEN": "t", "TOOLSCALE_PORT": "1", "PATH": ""}) == {name: meant}
 
 
-def test_settings_that_cannot_be_used_are_all_told_and_nothing_else_is_looked_at(
+def test_invalid_settings_are_all_reported_and_no_other_check_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TOOLSCALE_PORT", "99999")
@@ -125,7 +125,7 @@ def test_settings_that_cannot_be_used_are_all_told_and_nothing_else_is_looked_at
     assert "short-secret" not in result.output
 
 
-def test_every_setting_is_known_by_its_variables() -> None:
+def test_setting_names_contain_every_variable() -> None:
     names = setting_names()
 
     assert {"REDIS_URL", "TOOLSCALE_REDIS_URL", "MCP_RESPONSE_MODE", "TOOLSCALE_DATA_DIR"} <= names
@@ -155,7 +155,7 @@ def test_a_data_directory_that_is_a_file_is_a_problem(tmp_path: Path) -> None:
     assert levels(files.check_data_dir, data_dir=tmp_path / "new") == ["ok"]
 
 
-def test_servers_that_wait_or_failed_and_refused_events_are_told() -> None:
+def test_overdue_and_failed_servers_and_dead_letters_are_reported() -> None:
     with closing(open_intents(load_settings(resync_interval_s=0))) as intents:
         intents.record(up("late"), due_in_s=-100)
         intents.record(up("failing"), due_in_s=60)
@@ -203,7 +203,7 @@ def test_a_redis_that_does_not_answer_is_a_problem() -> None:
 
 
 @pytest.mark.redis
-def test_a_redis_that_refuses_us_is_told_apart_from_one_that_is_not_there(own_redis_url: str) -> None:
+def test_a_redis_that_rejects_the_credentials_differs_from_an_unreachable_one(own_redis_url: str) -> None:
     with redis.Redis.from_url(own_redis_url) as client:
         client.config_set("requirepass", "right")
 
@@ -224,7 +224,7 @@ def test_that_no_worker_answers_is_a_problem(own_redis_url: str) -> None:
 
 
 @pytest.mark.redis
-def test_a_redis_that_keeps_what_it_is_told_is_well_and_another_is_not(own_redis_url: str) -> None:
+def test_a_redis_that_persists_its_data_is_ok_and_another_is_a_problem(own_redis_url: str) -> None:
     def about_redis() -> list[tuple[str, Level]]:
         return [(finding.about, finding.level) for finding in findings(stores.check_redis, redis_url=own_redis_url)]
 
@@ -238,7 +238,7 @@ def test_a_redis_that_keeps_what_it_is_told_is_well_and_another_is_not(own_redis
 
 
 @pytest.mark.redis
-def test_a_clock_that_is_not_redis_own_is_told(redis_url: str) -> None:
+def test_a_clock_that_differs_from_redis_is_reported(redis_url: str) -> None:
     with time_machine.travel(datetime.now(UTC) + timedelta(seconds=120)):
         clock = findings(stores.check_redis, redis_url=redis_url)[-1]
 

@@ -95,7 +95,7 @@ def test_each_clients_own_file_is_found_on_each_system(home: Path, write: Write,
     assert [(server.server_id, server.file.path) for server in findings.servers] == [("s", path)]
 
 
-def test_windows_and_linux_say_in_the_environment_where_settings_are(home: Path) -> None:
+def test_windows_and_linux_name_the_settings_directory_in_the_environment(home: Path) -> None:
     windows = client_files(Machine("win32", home, {"APPDATA": "/roaming"}), home, [Client.CLAUDE_DESKTOP])
     linux = client_files(Machine("linux", home, {"XDG_CONFIG_HOME": "/xdg"}), home, [Client.CLAUDE_DESKTOP])
 
@@ -120,7 +120,7 @@ def test_a_projects_files_are_found(home: Path, write: Write, name: str, documen
     assert [(server.entry, server.project) for server in found(home).servers] == [(TIME, home / "project")]
 
 
-def test_the_servers_of_every_project_that_claude_code_knows_are_found(home: Path, write: Write) -> None:
+def test_the_servers_of_every_project_of_claude_code_are_found(home: Path, write: Write) -> None:
     projects: dict[str, Any] = {
         "/projects/a": {"mcpServers": {"one": TIME}},
         "/projects/b": {"mcpServers": {"two": TIME}, "history": ["x"]},
@@ -156,7 +156,7 @@ def test_the_profiles_and_other_editions_of_vs_code_are_found(home: Path, write:
         ({"command": "${userHome}/x", "args": ["${env:KEY}"]}, {"command": "HOME/x", "args": ["${env:KEY}"]}),
     ],
 )  # fmt: skip
-def test_a_server_is_written_in_one_form_whoever_wrote_it(
+def test_a_server_is_written_in_one_form_for_every_client(
     home: Path, write: Write, raw: object, entry: dict[str, Any]
 ) -> None:
     path = write("some.json", {"mcpServers": {"s": raw}})
@@ -178,7 +178,7 @@ def test_a_server_is_written_in_one_form_whoever_wrote_it(
         ({"command": "/bin/x", "args": ["/etc/hosts"]}, None),
     ],
 )
-def test_what_means_something_in_its_project_alone_is_started_there(
+def test_a_command_with_relative_paths_is_started_in_its_project(
     home: Path, write: Write, entry: object, cwd: str | None
 ) -> None:
     write("project/there.py", "")
@@ -275,7 +275,7 @@ def test_variables_that_are_not_set_here_are_named(home: Path, write: Write) -> 
     assert "required where Toolscale runs: BASE, KEY" in run(str(path)).stdout
 
 
-def test_a_broken_file_of_a_client_is_told_and_costs_the_others_nothing(home: Path, write: Write) -> None:
+def test_a_broken_file_of_a_client_is_reported_and_does_not_affect_the_others(home: Path, write: Write) -> None:
     path = write(".cursor/mcp.json", "{")
     write("project/.mcp.json", {"mcpServers": {"s": TIME}})
 
@@ -339,7 +339,7 @@ def test_a_second_import_finds_nothing_to_change_and_writes_nothing(home: Path, 
     assert "mcp.json: nothing to change." in again.stdout
 
 
-def test_a_new_file_is_its_owners_alone_and_serve_is_named(home: Path, write: Write) -> None:
+def test_only_its_owner_can_read_a_new_file_and_serve_is_named(home: Path, write: Write) -> None:
     write("project/.mcp.json", {"mcpServers": {"new": TIME}})
 
     result = run("--apply")
@@ -413,7 +413,7 @@ def test_only_the_clients_that_are_named_are_looked_at(home: Path, write: Write)
     assert list(imported(home)) == ["two"]
 
 
-def test_nothing_to_import_says_where_it_was_looked_for(home: Path) -> None:
+def test_nothing_to_import_names_the_files_read(home: Path) -> None:
     result = run()
 
     assert result.exit_code == 0

@@ -1,4 +1,4 @@
-"""Waiting for looks: how each ended is told, and a wait of no use ends."""
+"""Waiting for reconciliations: each result is returned, and a useless wait ends."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def park(intents: SqliteIntents, *servers: str) -> None:
         intents.park(server, 1, f"{server}: kills its workers")
 
 
-def test_what_became_of_each_look_is_told(intents: SqliteIntents) -> None:
+def test_the_result_of_each_reconciliation_is_returned(intents: SqliteIntents) -> None:
     looks = asked(intents, "good", "bad", "gone", "hopeless")
     looks += [emit_result(intents.record(down("gone"), due_in_s=0).intent, message_sent=True)]
     for server in ("good", "bad", "gone", "hopeless"):
@@ -61,7 +61,7 @@ def test_what_became_of_each_look_is_told(intents: SqliteIntents) -> None:
     }
 
 
-def test_a_look_from_before_that_fails_meanwhile_is_not_the_one_that_was_asked_for(intents: SqliteIntents) -> None:
+def test_the_failure_of_an_earlier_reconciliation_is_not_the_requested_result(intents: SqliteIntents) -> None:
     asked(intents, "s")
     intents.begin("s")
     look = emit_result(intents.record(changed("s"), due_in_s=0).intent, message_sent=True)
@@ -114,7 +114,7 @@ def test_a_parked_server_that_the_event_brings_no_look_has_failed(intents: Sqlit
     assert results(intents, asked(intents, "s"), 3_600) == {"s": ("failed", "s: kills its workers")}
 
 
-def test_a_look_that_somebody_else_brings_a_parked_server_is_awaited_while_it_runs(intents: SqliteIntents) -> None:
+def test_a_running_retry_of_a_parked_server_is_awaited(intents: SqliteIntents) -> None:
     park(intents, "s")
     (look,) = asked(intents, "s")
     intents.record(changed("s"), due_in_s=0)
@@ -123,7 +123,7 @@ def test_a_look_that_somebody_else_brings_a_parked_server_is_awaited_while_it_ru
     assert results(intents, [look])["s"][0] == "waiting"
 
 
-def test_a_server_that_is_parked_meanwhile_has_failed(intents: SqliteIntents) -> None:
+def test_a_server_that_is_parked_during_the_wait_has_failed(intents: SqliteIntents) -> None:
     asked(intents, "s")
     for _ in range(SUSPECTED_AFTER):
         intents.begin("s")
@@ -133,7 +133,7 @@ def test_a_server_that_is_parked_meanwhile_has_failed(intents: SqliteIntents) ->
     assert results(intents, [look], 3_600) == {"s": ("failed", "s: kills its workers")}
 
 
-def test_where_nobody_looks_that_is_said_and_what_to_do(intents: SqliteIntents) -> None:
+def test_without_a_worker_the_result_is_waiting_with_advice(intents: SqliteIntents) -> None:
     (end,) = wait_for(intents, asked(intents, "s"), 0.05, NEVER)
 
     assert not end.is_good

@@ -49,7 +49,7 @@ def code_of(document: str) -> list[str]:
 # --- errors ---
 
 
-def test_the_tree_of_errors_names_every_error_below_what_a_caller_does_about_it() -> None:
+def test_the_tree_of_errors_names_every_error_below_the_action_of_a_caller() -> None:
     drawn: dict[str, set[str]] = {}
     for branch, indent, name in re.findall(r"^    ([├└│ ])(──|   [├└]──) (\w+)", str(errors.__doc__), re.MULTILINE):
         if indent == "──" and branch in "├└":

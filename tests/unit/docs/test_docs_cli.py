@@ -23,16 +23,16 @@ def test_a_command_and_its_parameters_are_described(name: str) -> None:
     assert all(parameters(COMMANDS[name]).values())
 
 
-# What runs until it is ended answers nothing.
+# Commands that run until a signal have no result.
 WITHOUT_JSON = {"toolscale serve", "toolscale watch docker", "toolscale watch kubernetes"}
 
 
-def test_whatever_answers_something_answers_in_json_too() -> None:
+def test_every_command_with_output_has_json() -> None:
     assert {name for name, command in COMMANDS.items() if "`--json`" not in parameters(command)} == WITHOUT_JSON
 
 
 @pytest.mark.parametrize("path", TOLD, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_command_that_people_are_told_to_run_exists(path: Path) -> None:
+def test_every_command_in_a_document_exists(path: Path) -> None:
     told = re.findall(r"(?:^\s*|`|-- )toolscale ([a-z][a-z-]*)", path.read_text(encoding="utf-8"), re.MULTILINE)
 
     assert set(told) <= {name.split()[1] for name in COMMANDS}

@@ -1,4 +1,4 @@
-"""The document of the page shows the pictures that are taken for it, and nobody waits long for them."""
+"""The document of the page shows its screenshots, and they load fast."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 MAX_BYTES = 150_000
 
 
-def test_every_picture_is_shown_with_words_for_those_who_do_not_see_it() -> None:
+def test_every_picture_has_an_alternative_text() -> None:
     shown = dict(re.findall(r"!\[(.*?)\]\(pictures/(.*?)\)", (DOCS / "page.md").read_text(encoding="utf-8")))
 
     assert set(shown.values()) == {screenshot.file for screenshot in SCREENSHOTS}

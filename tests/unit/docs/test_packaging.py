@@ -1,4 +1,4 @@
-"""What is shipped: our package names, the files of others that are bundled, the lock files, and the wheel."""
+"""The distribution: package names, bundled files of others, lock files, and the wheel."""
 
 from __future__ import annotations
 
