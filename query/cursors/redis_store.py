@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
 from typing_extensions import override
 
 from query.cursors.sealing import EXPIRED

@@ -9,6 +9,7 @@ from datetime import date, timedelta
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
+
 from typing_extensions import override
 
 from query.history.store import (

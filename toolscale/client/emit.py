@@ -73,6 +73,7 @@ def resync(settings: Settings, servers: Sequence[str]) -> Iterator[EmitResult]:
         known = {intent.server_id: intent for intent in intents.intents()}
         wanted = list(map(partial(_running, known), servers))
         notified: list[str] = []
+        emitter = Emitter(intents, partial(_enqueue, settings, notified), message_time_s(settings))
         for server in wanted or [server_id for server_id in known if known[server_id].status == "running"]:
             event = ServerChanged(source=SOURCE, data=ServerRef(server_id=server))
             yield emit_result(emitter.emit(event), message_sent=server in notified)

@@ -19,6 +19,7 @@ from shared.observability.logging import configure_logging
 from shared.observability.tracing import configure_tracing
 from shared.service.routes import liveness_route
 from shared.service.sockets import bind
+from workers.emit import Emitter, message_time_s
 from workers.events_api.recorder import EventRecorder
 from workers.events_api.routes import EVENTS_PATH, MAX_BODY_BYTES, events_route, metrics_route
 from workers.intents import open_intents

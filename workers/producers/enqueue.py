@@ -53,7 +53,6 @@ def broker_enqueue(settings: Settings) -> Enqueue:
     if settings.is_embedded:
         return lambda _: None
     from workers.celery_app import build_app  # noqa: PLC0415  # loads Celery, which recording does not need
-    from workers.celery_app import build_app  # noqa: PLC0415  # loads Celery, which the embedded composition does not need here
     from workers.tasks import send_reconcile  # noqa: PLC0415
 
     return partial(send_reconcile, build_app(settings))

@@ -22,6 +22,7 @@ from tests.support.metrics import scraped
 from tests.support.processes import Composition
 from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
+from workers.emit import Emitter
 from workers.events_api.cloudevents import BATCH
 from workers.events_api.recorder import EventRecorder
 from workers.intents.redis_store import RedisIntents
