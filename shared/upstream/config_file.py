@@ -49,9 +49,7 @@ class ConfigFile:
             return self._targets.get(server_id)
 
     def _current(self) -> Config | ConfigInvalid:
-        signature = file_signature(
-            self.path
-        )  # taken before the file is read, so the next call notices a change in between
+        signature = file_signature(self.path)  # before the file is read: a change in between causes another read
         if self._found is None or signature != self._signature:
             self._found, self._signature = self._read(), signature
         return self._found
