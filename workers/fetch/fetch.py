@@ -62,7 +62,7 @@ def fetch_tools_blocking(
 
 async def _fetch(server_id: str, target: Target, limits: Limits, wait: _SlotWait) -> Listing:
     loop, scope = asyncio.get_running_loop(), anyio.CancelScope()
-    with scope, interruptible(partial(loop.call_soon_threadsafe, scope.cancel)):
+    with scope, interruptible(lambda: loop.call_soon_threadsafe(scope.cancel)):
         return await _list_tools(server_id, target, limits, partial(wait.is_over, scope))
     reason = "no slot for a large list became free" if wait.timed_out else "this process ends"
     raise FetchInterrupted(f"{server_id}: interrupted, since {reason}")
