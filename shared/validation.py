@@ -14,6 +14,12 @@ def first_problem(error: ValidationError, otherwise: str = "") -> str:
     return ": ".join(filter(None, (".".join(map(str, path)) or otherwise, reason)))
 
 
+def first_invalid_argument(error: ValidationError) -> str:
+    """Return `argument: reason` for the first invalid argument, without the path inside its value."""
+    path, reason = first_invalid(error)
+    return f"{path[0]}: {reason}" if path else reason
+
+
 def first_invalid(error: ValidationError) -> tuple[tuple[int | str, ...], str]:
     """Return the path of the first invalid field, empty for the whole value, and the reason."""
     problem = error.errors(include_url=False, include_context=False, include_input=False)[0]

@@ -28,6 +28,8 @@ LONGEST_FIRST = ("*/test_benchmark_*", "*/chaos/*", "*/integration/*", "*/e2e/*"
 
 def pytest_configure(config: pytest.Config) -> None:
     """Prepare a run; xdist's workers share one fork server."""
+    for name in ("COLUMNS", "LINES"):  # xdist sets them for its workers, and a program under test has no terminal
+        os.environ.pop(name, None)
     write_into_memory()
     load_profile()
     if config.getoption("numprocesses", None):

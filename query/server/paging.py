@@ -12,7 +12,7 @@ from query.paging.budget import Budget, PagedRequest
 from query.paging.policy import ResponsePolicy
 from query.paging.results import Reader, next_page, paginate, surely_fits
 from query.tools.tool import PAGING_ARGUMENTS, ToolCallContext, ToolHandler, error_result
-from shared.validation import first_problem
+from shared.validation import first_invalid_argument
 
 CALL_TOOL = "call_tool"
 
@@ -40,7 +40,7 @@ async def _stored_page(handler: ToolHandler, context: ToolCallContext, policy: R
     try:
         request = PagedRequest.model_validate(paging_arguments)
     except ValidationError as error:
-        return error_result(first_problem(error))
+        return error_result(first_invalid_argument(error))
     reader, budget = Reader(context.caller.name, handler.tool.name), policy.budget(request.max_tokens)
     if request.cursor is not None:
         return await anyio.to_thread.run_sync(next_page, request.cursor, reader, budget, policy)

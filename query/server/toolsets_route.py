@@ -21,7 +21,7 @@ from query.caller import Permission
 from query.tools.tool import CATALOGUE_UNREACHABLE
 from shared.errors import IndexUnavailable
 from shared.toolset import Toolset
-from shared.validation import first_problem
+from shared.validation import first_invalid_argument
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -96,7 +96,7 @@ class _Api:
         try:
             toolset = Toolset.model_validate_json(body)
         except ValidationError as error:
-            return _error(400, first_problem(error))
+            return _error(400, first_invalid_argument(error))
         if toolset.name != request.path_params["name"]:
             return _error(400, f"name: expected {request.path_params['name']}, as in the path")
         self._index.put_toolset(toolset)

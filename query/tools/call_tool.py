@@ -22,7 +22,7 @@ from query.history.recorder import call_event
 from query.tools.schema import input_schema
 from query.tools.tool import CATALOGUE_UNREACHABLE, ToolCallContext, ToolHandler, error_result
 from shared.errors import ArgumentsInvalid, CallsExhausted, IndexUnavailable, ServerError, ToolNotFound
-from shared.validation import first_problem
+from shared.validation import first_invalid_argument
 
 if TYPE_CHECKING:
     from query.calling.upstreams import Upstreams
@@ -56,7 +56,7 @@ class CallTool(ToolHandler):
         try:
             request = CallRequest.model_validate(context.arguments)
         except ValidationError as error:
-            return error_result(first_problem(error))
+            return error_result(first_invalid_argument(error))
         audit = _Audit(context.caller.name, request.name, self._catalogue.metrics)
         try:
             with audit:

@@ -17,7 +17,7 @@ from query.caller import Caller, Permission
 from query.paging.budget import PagedRequest, counting, json_text
 from query.tools.schema import input_schema
 from query.tools.threads import run_in_thread
-from shared.validation import first_problem
+from shared.validation import first_invalid_argument
 
 if TYPE_CHECKING:
     from shared.catalog import Encoding
@@ -78,7 +78,7 @@ class CatalogueTool(ToolHandler, Generic[RequestT]):
         try:
             request = self.request_model.model_validate(context.arguments)
         except ValidationError as error:
-            return error_result(first_problem(error))
+            return error_result(first_invalid_argument(error))
         response = await run_in_thread(self.respond, request, context.caller)
         # clients that do not read structured content get the same as text
         text = TextContent(type="text", text=json_text(response))

@@ -22,7 +22,7 @@ from query.web.page import Page, PageRequest, message_page
 from query.web.servers import ServerRow, ServerTable, servers_for
 from shared.errors import BudgetTooSmall, CursorInvalid, CursorsUnavailable, HistoryUnavailable
 from shared.index.contract import EMBEDDED_MAX_ADVISED_TOOLS
-from shared.validation import first_problem
+from shared.validation import first_invalid_argument
 
 if TYPE_CHECKING:
     from query.reports.savings import SavingsReport
@@ -83,7 +83,7 @@ def find(request: PageRequest) -> Page:
         find_request = FindRequest(tool_description=question, limit=FOUND, detail="summary", cursor=cursor)
         response, stats = find_tool(find_request, request.caller.scope, request.catalogue, request.caller)
     except ValidationError as error:
-        return Page("find.html", values | {"problem": first_problem(error)}, 400)
+        return Page("find.html", values | {"problem": first_invalid_argument(error)}, 400)
     except (CursorInvalid, BudgetTooSmall) as error:
         return Page("find.html", values | {"problem": str(error)}, 400)
     except CursorsUnavailable as error:

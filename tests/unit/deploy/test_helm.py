@@ -171,7 +171,8 @@ ROUTES = {
 @pytest.mark.parametrize("name", ROUTES)
 def test_a_probe_asks_a_route_that_exists_at_the_port_that_is_listened_on(name: str) -> None:
     served = container(FULL[name])
-    routes = set(re.findall(r'Route\("(/\w+)"', (ROOT / ROUTES[name]).read_text(encoding="utf-8")))
+    sources = (ROOT / file for file in (ROUTES[name], "shared/service/routes.py"))
+    routes = {route for source in sources for route in re.findall(r'Route\("(/\w+)"', source.read_text("utf-8"))}
     (port,) = served["ports"]
     own = next(value for key, value in environment(FULL[name]).items() if key in LISTENING_PORTS)
 
