@@ -60,11 +60,16 @@ def serve_embedded(settings: Settings, *, stdio: bool) -> None:
     if settings.mcp_config:
         _check(settings.mcp_config)
     if stdio:
-        with _running(settings) as (_, catalogue), closing(upstreams_of(settings)) as upstreams:
+        with (
+            suppress(KeyboardInterrupt),
+            _running(settings) as (_, catalogue),
+            closing(upstreams_of(settings)) as upstreams,
+        ):
             serve_stdio(service_of(catalogue, upstreams, stdio_caller(settings)))
         return
     # before the model is loaded, so that errors of address and authentication appear at once
     with (
+        suppress(KeyboardInterrupt),  # also one that arrives before the service is ready
         closing(open_listener(settings, authentication_of(settings))) as listener,
         _running(settings) as (embedded, catalogue),
     ):
@@ -85,7 +90,6 @@ def _with_config(settings: Settings) -> Settings:
 def _running(settings: Settings) -> Generator[tuple[Embedded, Catalogue]]:
     with (
         run_embedded(settings) as embedded,
-        suppress(KeyboardInterrupt),
         _servers(embedded, settings.mcp_config),
         _notifications(settings, embedded),
         live_index(embedded.versions) as followed,
