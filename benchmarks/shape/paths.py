@@ -23,7 +23,8 @@ import structlog
 from mcp import Client
 
 from benchmarks.shape.tree import PACKAGES, ROOT, place
-from query.catalogue import Catalogue, catalogue_of
+from query.catalogue import Catalogue, live_catalogue
+from query.search.live_index import live_index
 from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
 from shared.events import ServerAnnouncement, ServerUp
@@ -98,8 +99,9 @@ def main_paths() -> tuple[Passed, Passed]:
         settings = load_settings(data_dir=Path(directory), redis_url=None, qdrant_url=None)
         with closing(open_intents(settings)) as intents, closing(open_dependencies(settings, intents)) as dependencies:
             reconciliation = _reconciliation(recorder, settings, dependencies, server)
-            catalogue = catalogue_of(dependencies.index, dependencies.embedder, settings)
-            return reconciliation, anyio.run(_call, recorder, catalogue)
+            assert dependencies.versions is not None
+            with live_index(dependencies.versions) as live:
+                return reconciliation, anyio.run(_call, recorder, live_catalogue(live, settings))
 
 
 def _reconciliation(
