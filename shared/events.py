@@ -45,13 +45,13 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 EventType = Literal["dev.toolscale.server.up", "dev.toolscale.server.down", "dev.toolscale.server.changed"]
 
 
-class Strict(BaseModel):
+class _Strict(BaseModel):
     """A frozen model that rejects unknown fields, so that a misspelt field is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class ServerRef(Strict):
+class ServerRef(_Strict):
     """The data of `down` and `changed`: the server's id."""
 
     server_id: ServerId

@@ -105,15 +105,15 @@ METRICS = (
 )
 
 
-class ReconcileCounts(Protocol):
+class _ReconcileCounts(Protocol):
     """The tools that a reconciliation wrote (of those, added) and removed."""
 
     @property
-    def added(self) -> int: ...  # noqa: D102
+    def added(self) -> int: ...
     @property
-    def written(self) -> int: ...  # noqa: D102
+    def written(self) -> int: ...
     @property
-    def removed(self) -> int: ...  # noqa: D102
+    def removed(self) -> int: ...
 
 
 class WorkerMetrics:
@@ -153,10 +153,10 @@ class WorkerMetrics:
             self.steps += 1
 
     @contextmanager
-    def reconcile(self) -> Generator[Callable[[ReconcileCounts | None], None]]:
+    def reconcile(self) -> Generator[Callable[[_ReconcileCounts | None], None]]:
         """Count a reconciliation by its result; the block passes its counts, or None if none was due, to `done`."""
         started = time.monotonic()
-        results: list[ReconcileCounts | None] = []
+        results: list[_ReconcileCounts | None] = []
         try:
             yield results.append
         except LeaseHeld:
@@ -180,7 +180,7 @@ class WorkerMetrics:
         """Record the wait of a task; a negative one, from clocks that differ, counts as 0."""
         self._task_wait_seconds.labels(task).observe(max(seconds, 0.0))
 
-    def _count_result(self, result: ReconcileCounts | None, seconds: float) -> None:
+    def _count_result(self, result: _ReconcileCounts | None, seconds: float) -> None:
         if result is None:
             self._reconciles.labels("not_due").inc()
             return

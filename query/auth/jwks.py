@@ -55,13 +55,13 @@ def key_source(location: str) -> KeySource:
         ConfigInvalid: the URL is neither https nor on this machine, or the file contains no JWK set.
     """
     if "://" not in location:
-        return FileKeys(Path(location).expanduser())
+        return _FileKeys(Path(location).expanduser())
     if not _is_safe(location):
         raise ConfigInvalid("setting jwt_jwks: expected an https URL, since an attacker could replace the keys")
     return RemoteKeys(location)
 
 
-class FileKeys(KeySource):
+class _FileKeys(KeySource):
     """The keys in a file, which may change."""
 
     def __init__(self, path: Path) -> None:

@@ -28,7 +28,7 @@ FEW = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
+class _Audit:
     """The ledger's baseline and the exact sum over the tools, for one scope and encoding."""
 
     ledger: Baseline
@@ -122,9 +122,9 @@ class Ledger:
         record = self._records.by_id.get(server_id)
         return record.stale_since if record else None
 
-    def audit(self, scope: Scope, encoding: Encoding) -> Audit:
+    def audit(self, scope: Scope, encoding: Encoding) -> _Audit:
         """Compare the baseline with the index's exact sum, which defines it; they agree once writes pause."""
-        return Audit(self.baseline(scope, encoding), self._index.token_sum(scope, encoding))
+        return _Audit(self.baseline(scope, encoding), self._index.token_sum(scope, encoding))
 
     def _of_server(self, record: ServerRecord, scope: Scope, encoding: Encoding) -> Baseline:
         if scope.is_of_whole_servers:

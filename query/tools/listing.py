@@ -89,7 +89,7 @@ class ListedServer(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class ToolsInOrder:
+class _ToolsInOrder:
     """Tools in their order, of which a page shows the first; `is_end`: no further tools follow these."""
 
     tools: Sequence[IndexedTool]
@@ -129,7 +129,9 @@ def tools_of(scope: Scope, catalogue: Catalogue) -> Iterator[IndexedTool]:
     return _of_server(scope, None, catalogue.pinned())
 
 
-def _available(position: bytes, scope: Scope, allowed: Scope, catalogue: Catalogue, encoding: Encoding) -> ToolsInOrder:
+def _available(
+    position: bytes, scope: Scope, allowed: Scope, catalogue: Catalogue, encoding: Encoding
+) -> _ToolsInOrder:
     ledger = catalogue.ledger
     total, listed = ledger.baseline(allowed, encoding).tokens, ledger.baseline(scope, encoding).tokens
     tools = list(islice(_walk(position, scope, catalogue), READ_TOOLS + 1))
@@ -139,7 +141,7 @@ def _available(position: bytes, scope: Scope, allowed: Scope, catalogue: Catalog
         for server in dict.fromkeys(tool.server_id for tool in page)
     }
     contexts = {server: context_cost(tokens, total) for server, tokens in sums.items()}
-    return ToolsInOrder(page, len(tools) <= READ_TOOLS, contexts, context_cost(listed, total), total)
+    return _ToolsInOrder(page, len(tools) <= READ_TOOLS, contexts, context_cost(listed, total), total)
 
 
 def _walk(position: bytes, scope: Scope, catalogue: Catalogue) -> Iterator[IndexedTool]:
@@ -165,7 +167,7 @@ def _position(tool: IndexedTool) -> bytes:
 
 
 def _fit_detail(
-    requested: DetailLevel, page: ToolsInOrder, budget: Budget, encoding: Encoding
+    requested: DetailLevel, page: _ToolsInOrder, budget: Budget, encoding: Encoding
 ) -> tuple[DetailLevel, int]:
     """Return the requested detail level, or the shortest, at which some tools fit, and the number that fits."""
     if not page.tools:
@@ -177,7 +179,7 @@ def _fit_detail(
     raise BudgetTooSmall(f"max_tokens: {budget.max_tokens} are too few for the next tool; ask for more")
 
 
-def _fitting(detail: DetailLevel, page: ToolsInOrder, budget: Budget, encoding: Encoding, *, is_shorter: bool) -> int:
+def _fitting(detail: DetailLevel, page: _ToolsInOrder, budget: Budget, encoding: Encoding, *, is_shorter: bool) -> int:
     def fits(count: int) -> bool:
         response = _response(page, detail, count, encoding, _LIKE_A_CURSOR, is_shorter=is_shorter)
         return budget.admits(json_text(response))
@@ -189,7 +191,7 @@ _SHORTEST: DetailLevel = "name"
 
 
 def _response(
-    page: ToolsInOrder, detail: DetailLevel, count: int, encoding: Encoding, cursor: str | None, *, is_shorter: bool
+    page: _ToolsInOrder, detail: DetailLevel, count: int, encoding: Encoding, cursor: str | None, *, is_shorter: bool
 ) -> dict[str, Any]:
     servers = [
         ListedServer(

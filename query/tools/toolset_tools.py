@@ -72,14 +72,14 @@ class Toolsets:
         names = direct_tool_names([*budget.kept, *budget.excluded], self.reserved)
         by_name = {name: tool for name, tool in names.items() if tool.qualified_name in kept}
         handlers = [
-            DirectTool(definition, tool, self.call_tool)
+            _DirectTool(definition, tool, self.call_tool)
             for name, tool in by_name.items()
             if (definition := _definition(name, tool))
         ]
         return DirectTools(handlers, by_name, budget)
 
 
-class DirectTool(ToolHandler):
+class _DirectTool(ToolHandler):
     """One tool of a toolset; `call_tool` runs it."""
 
     paging = "foreign"

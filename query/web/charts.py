@@ -14,7 +14,7 @@ _STEPS = (1, 2, 3, 4, 5, 6, 8, 10)
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class _Column:
     """A day of a chart; `value` is None if unknown. Coordinates start at the plot's top left corner."""
 
     day: date
@@ -32,9 +32,9 @@ class Column:
 class Chart:
     """All days from the first to the last; `top`, a round number, ends the scale; `peak` is the highest day."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[_Column, ...]
     top: int
-    peak: Column | None
+    peak: _Column | None
 
     @property
     def width(self) -> float:
@@ -64,7 +64,7 @@ class Chart:
         return "".join(parts)
 
     @property
-    def areas(self) -> tuple[Column, ...]:
+    def areas(self) -> tuple[_Column, ...]:
         """Return the days with a known value."""
         return tuple(column for column in self.columns if column.value is not None)
 
@@ -74,7 +74,7 @@ def chart(values: Mapping[date, int], first: date, last: date, missing: int | No
     days = [first + timedelta(days=offset) for offset in range((last - first).days + 1)]
     top = round_up(max(values.values(), default=0))
     columns = tuple(
-        Column(day, value := values.get(day, missing), DAY_WIDTH * at, HEIGHT * (1 - (value or 0) / top))
+        _Column(day, value := values.get(day, missing), DAY_WIDTH * at, HEIGHT * (1 - (value or 0) / top))
         for at, day in enumerate(days)
     )
     known = [column for column in columns if column.value]

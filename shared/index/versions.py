@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ActiveVersions:
+class _ActiveVersions:
     """The active and the requested index version; `since` is the later of the two changes, in epoch seconds.
 
     `active` is None until a worker has opened the index.
@@ -69,11 +69,11 @@ class IndexStore:
         engine.ensure(SERVERS_SPEC)
         engine.ensure(TOOLSETS_SPEC)
 
-    def versions(self) -> ActiveVersions:
+    def versions(self) -> _ActiveVersions:
         """Return the active and the requested version."""
         payloads = self._servers.retrieve([_ACTIVE, _REQUESTED])
         since = max((payload["since"] for payload in payloads.values()), default=0.0)
-        return ActiveVersions(_version(payloads.get(_ACTIVE)), _version(payloads.get(_REQUESTED)), since)
+        return _ActiveVersions(_version(payloads.get(_ACTIVE)), _version(payloads.get(_REQUESTED)), since)
 
     def ensure_active_version(self, own: IndexVersion, models: Callable[[], Iterable[str]] = tuple) -> None:
         """Activate a version if none is active: `own`, unless only other versions have tools.

@@ -16,7 +16,7 @@ PAGE_TOKENS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCost:
+class _ToolCost:
     """A tool and the tokens of its definition; None: not counted. `summary` begins with the name."""
 
     name: str
@@ -32,7 +32,7 @@ class ServerCost:
     server: str
     tokens: int | None
     part: float | None
-    tools: tuple[ToolCost, ...]
+    tools: tuple[_ToolCost, ...]
 
 
 def costs(ask: Ask, servers: list[str] | None = None, *, detail: str = "name") -> dict[str, ServerCost]:
@@ -73,7 +73,7 @@ def cost_table(cost: ServerCost) -> Table:
     return table
 
 
-def _costliest_first(cost: ServerCost | None) -> list[ToolCost]:
+def _costliest_first(cost: ServerCost | None) -> list[_ToolCost]:
     return sorted(cost.tools if cost else (), key=lambda tool: (-(tool.tokens or 0), tool.name))
 
 
@@ -87,8 +87,8 @@ def _pages(ask: Ask, arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
             return
 
 
-def _tool(listed: dict[str, Any]) -> ToolCost:
-    return ToolCost(listed["name"], *_context(listed), listed.get("summary") or listed["name"])
+def _tool(listed: dict[str, Any]) -> _ToolCost:
+    return _ToolCost(listed["name"], *_context(listed), listed.get("summary") or listed["name"])
 
 
 def _context(listed: dict[str, Any]) -> tuple[int | None, float | None]:

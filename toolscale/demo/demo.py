@@ -42,7 +42,7 @@ QUESTIONS = (
 INGESTION_S = 60.0
 
 
-class DemoServerResult(BaseModel):
+class _DemoServerResult(BaseModel):
     """A server of the demo with its tools; `error` is the reason if it has none."""
 
     model_config = ConfigDict(frozen=True)
@@ -70,7 +70,7 @@ class Report(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    servers: list[DemoServerResult]
+    servers: list[_DemoServerResult]
     tools: int
     tokens: int
     encoding: str
@@ -171,7 +171,7 @@ async def _ask(url: str) -> list[Answered]:
 def _report(embedded: Embedded, answers: list[Answered], ingestion_s: float) -> Report:
     encoding = embedded.settings.token_encoding
     servers = [
-        DemoServerResult(
+        _DemoServerResult(
             server=record.server_id,
             declared_name=record.declared_name,
             protocol_version=record.protocol_version,

@@ -34,7 +34,7 @@ class FoundServer:
 
 
 @dataclass(frozen=True, slots=True)
-class SkippedEntry:
+class _SkippedEntry:
     """An entry or a file that cannot be imported; the reason begins with its name and contains no secret."""
 
     reason: str
@@ -46,7 +46,7 @@ class FoundServers:
     """All entries in the order of the files; `read` are the existing files."""
 
     servers: tuple[FoundServer, ...]
-    skipped: tuple[SkippedEntry, ...]
+    skipped: tuple[_SkippedEntry, ...]
     read: tuple[ClientFile, ...]
 
 
@@ -60,7 +60,7 @@ def find_servers(files: Iterable[ClientFile], machine: Machine, settings: Settin
     reader = _Reader(machine, settings)
     entries = [entry for file in read for entry in reader.entries(file)]
     servers = tuple(entry for entry in entries if isinstance(entry, FoundServer))
-    return FoundServers(servers, tuple(entry for entry in entries if isinstance(entry, SkippedEntry)), read)
+    return FoundServers(servers, tuple(entry for entry in entries if isinstance(entry, _SkippedEntry)), read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +77,14 @@ class _Reader:
         self._machine = machine
         self._settings = settings
 
-    def entries(self, file: ClientFile) -> Iterator[FoundServer | SkippedEntry]:
+    def entries(self, file: ClientFile) -> Iterator[FoundServer | _SkippedEntry]:
         try:
             document = read_document(file.path)
             sections = list(self._sections(document, file))
         except ConfigInvalid as error:
             if file.client is None:
                 raise
-            yield SkippedEntry(str(error), file)
+            yield _SkippedEntry(str(error), file)
             return
         if file.client is None and not sections:
             raise ConfigInvalid(f"{file.path}: expected an object 'mcpServers' or 'servers', or a client's settings")
@@ -116,11 +116,11 @@ class _Reader:
 
     def _server(
         self, name: str, raw: object, section: _Section, file: ClientFile, questions: Object
-    ) -> FoundServer | SkippedEntry:
+    ) -> FoundServer | _SkippedEntry:
         try:
             entry = self._usable(name, raw, section, questions)
         except ConfigInvalid as error:
-            return SkippedEntry(str(error), file)
+            return _SkippedEntry(str(error), file)
         unset = tuple(sorted(variables_of(entry) - self._machine.environ.keys()))
         return FoundServer(server_id(name), entry, file, section.project, unset)
 

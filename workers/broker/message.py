@@ -36,18 +36,18 @@ class _Part(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
 
 
-class DeliveryInfo(_Part):
+class _DeliveryInfo(_Part):
     """The queue to which a message returns when its worker dies."""
 
     exchange: str
     routing_key: str
 
 
-class Properties(_Part):
+class _Properties(_Part):
     """The properties that the transport needs."""
 
     delivery_tag: Text
-    delivery_info: DeliveryInfo
+    delivery_info: _DeliveryInfo
     body_encoding: Literal["base64", "utf-8"] | None = None
     priority: int | None = None
     reply_to: str | None = None
@@ -59,7 +59,7 @@ class Message(_Part):
 
     body: str
     headers: dict[str, Any]
-    properties: Properties
+    properties: _Properties
 
     @property
     def decoded_body(self) -> bytes:
@@ -75,7 +75,7 @@ class Message(_Part):
             raise MessageRefused(f"body: expected {self.properties.body_encoding}: {error}") from error
 
 
-class TaskHeaders(BaseModel):
+class _TaskHeaders(BaseModel):
     """The headers of Celery's message protocol 2. Other headers, such as `traceparent`, pass."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="allow")
@@ -116,10 +116,10 @@ class TaskHeaders(BaseModel):
         return self
 
 
-class TaskMessage(Message):
+class _TaskMessage(Message):
     """A task, by Celery's message protocol 2."""
 
-    headers: TaskHeaders  # type: ignore[assignment]  # pyright: ignore[reportIncompatibleVariableOverride]  # a stricter dict
+    headers: _TaskHeaders  # type: ignore[assignment]  # pyright: ignore[reportIncompatibleVariableOverride]  # a stricter dict
     content_type: Literal["application/json"] = Field(alias="content-type")
     content_encoding: Literal["utf-8", "UTF-8"] = Field(alias="content-encoding")
 
@@ -135,7 +135,7 @@ class Embedded(_Part):
     chord: None = None
 
 
-class TaskBody(_Part):
+class _TaskBody(_Part):
     """The arguments of a task."""
 
     args: list[Any]
@@ -154,17 +154,17 @@ def check_message(raw: object) -> Message:
     return message
 
 
-def check_task(raw: object) -> TaskMessage:
+def check_task(raw: object) -> _TaskMessage:
     """Return a validated task message.
 
     Raises:
         MessageRefused: Celery would fail on the message, or drop it silently.
     """
-    message = _validated(TaskMessage, raw)
+    message = _validated(_TaskMessage, raw)
     parts = _loaded(message.decoded_body)
-    if len(parts) != len(TaskBody.model_fields):
+    if len(parts) != len(_TaskBody.model_fields):
         raise MessageRefused("body: expected a list of the task's arguments, keyword arguments and an object")
-    _validated(TaskBody, dict(zip(TaskBody.model_fields, parts, strict=True)), "body")
+    _validated(_TaskBody, dict(zip(_TaskBody.model_fields, parts, strict=True)), "body")
     return message
 
 

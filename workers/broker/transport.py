@@ -31,7 +31,7 @@ def guard_transport(on_invalid: OnInvalidItem) -> None:
     def checked_item(reply: Any, **_: Any) -> Any:
         return _checked_item(reply, on_invalid)
 
-    class GuardedChannel(Channel):
+    class _GuardedChannel(Channel):
         def _create_client(self, asynchronous: bool = False) -> Any:
             _assert_open(self)
             create = cast("Callable[[bool], Any]", super()._create_client)  # type: ignore[misc]  # not in the stubs
@@ -41,8 +41,8 @@ def guard_transport(on_invalid: OnInvalidItem) -> None:
             client.set_response_callback("RPOP", checked_item)
             return client
 
-    class GuardedRedisTransport(Transport):
-        Channel = GuardedChannel
+    class _GuardedRedisTransport(Transport):
+        Channel = _GuardedChannel
 
         def _deliver(self, message: Any, queue: str | None) -> None:
             try:
@@ -54,7 +54,7 @@ def guard_transport(on_invalid: OnInvalidItem) -> None:
 
     aliases = cast("dict[str, Any]", TRANSPORT_ALIASES)  # a callable is allowed, and called
     for scheme in ("redis", "rediss"):
-        aliases[scheme] = lambda: GuardedRedisTransport
+        aliases[scheme] = lambda: _GuardedRedisTransport
 
 
 def _assert_open(channel: Channel) -> None:

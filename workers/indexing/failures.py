@@ -30,7 +30,7 @@ class FailurePolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class FailureOutcome:
+class _FailureOutcome:
     """The reason of a failed reconciliation, and the state of the server after it."""
 
     reason: str
@@ -50,13 +50,13 @@ def record_failure(
     index.assert_held()
     before = known_record(intent, index, intents.next_revision)
     if _silent_for_s(before, intent, intents.now()) >= policy.give_up_after_s:
-        outcome = FailureOutcome(str(error), "stopped", intent.failures + 1, None)
+        outcome = _FailureOutcome(str(error), "stopped", intent.failures + 1, None)
         _write(outcome, before, intent, index, intents)
         intents.stop_retrying(intent.server_id, intent.desired, str(error))  # last: it ends the retries
     else:
         after = intents.fail(intent.server_id, intent.desired, str(error))
         status: Status = "quarantined" if after.failures >= policy.quarantine_after else before.status
-        outcome = FailureOutcome(str(error), status, after.failures, after.due_at)
+        outcome = _FailureOutcome(str(error), status, after.failures, after.due_at)
         _write(outcome, before, intent, index, intents)
     _log.warning(
         "server_listing_failed",
@@ -75,14 +75,14 @@ def park(intent: Intent, index: FencedIndex, intents: IntentStore, attempts: int
         LeaseHeld: the lease was lost; nothing more is written.
     """
     reason = f"{intent.server_id}: {attempts} reconciliations in a row did not end; parked, and retried rarely"
-    outcome = FailureOutcome(reason, "quarantined", attempts, None)
+    outcome = _FailureOutcome(reason, "quarantined", attempts, None)
     _write(outcome, known_record(intent, index, intents.next_revision), intent, index, intents)
     intents.park(intent.server_id, intent.desired, reason)  # last: until then, the sweep retries it
     _log.error("server_parked", server=intent.server_id, attempts=attempts)
 
 
 def _write(
-    outcome: FailureOutcome, before: ServerRecord, intent: Intent, index: FencedIndex, intents: IntentStore
+    outcome: _FailureOutcome, before: ServerRecord, intent: Intent, index: FencedIndex, intents: IntentStore
 ) -> None:
     groups = intent.announcement.groups
     # compared with the tools, not the record: after a model change, tools may have an older status

@@ -33,7 +33,7 @@ METRICS = (BEAT_TICKS, LAST_BEAT_TICK)
 LATE_AT_MOST_S = 15.0
 
 
-class BeatTicks:
+class _BeatTicks:
     """Counts the sweeps that beat sends, and collects the seconds since the last."""
 
     def __init__(self, interval_s: float) -> None:
@@ -61,7 +61,7 @@ def show_ticks(settings: Settings) -> Callable[..., None]:
     """Return a receiver of Celery's `beat_init`, which opens the metrics port until the process ends."""
 
     def on_init(**_: Any) -> None:
-        ticks = BeatTicks(settings.sweep_interval_s)
+        ticks = _BeatTicks(settings.sweep_interval_s)
         signals.after_task_publish.connect(ticks.on_published, weak=False)
         opened = ExitStack()
         atexit.register(opened.close)

@@ -39,7 +39,7 @@ METRICS = (MESSAGES, OLDEST)
 
 
 @dataclass(frozen=True, slots=True)
-class QueueState:
+class _QueueState:
     """Numbers of waiting and of taken messages, and the age of the oldest waiting one in seconds."""
 
     waiting: int
@@ -47,7 +47,7 @@ class QueueState:
     oldest_s: float
 
 
-def read_queue(client: redis.Redis) -> QueueState:
+def read_queue(client: redis.Redis) -> _QueueState:
     """Return the current state of the queue.
 
     Raises:
@@ -58,7 +58,7 @@ def read_queue(client: redis.Redis) -> QueueState:
         pipe.hlen(UNACKED)
         pipe.lindex(QUEUE, -1)  # the end from which workers take
         waiting, taken, first = pipe.execute()
-    return QueueState(waiting, taken, waited_s(sent_at(first)) if first else 0.0)
+    return _QueueState(waiting, taken, waited_s(sent_at(first)) if first else 0.0)
 
 
 def waited_s(since: float | None) -> float:
@@ -81,7 +81,7 @@ def sent_at(message: str) -> float | None:
 class QueueGauges:
     """A collector that reads the queue's state on each scrape."""
 
-    read: Callable[[], QueueState]
+    read: Callable[[], _QueueState]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the current gauges; none if Redis does not answer."""

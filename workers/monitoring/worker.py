@@ -39,7 +39,7 @@ WRITE_EVERY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class LastReconcile:
+class _LastReconcile:
     """A collector of the time since the last successful reconciliation of this process."""
 
     metrics: WorkerMetrics
@@ -75,7 +75,7 @@ def monitored(
         checks = _checks(sample, progress, write_index)
         problems = {name: opened.enter_context(check.running()) for name, check in checks.items()}
         registry = of_all_processes(metrics.registry, environ)
-        shown: list[Collector] = [QueueGauges(lambda: read_queue(client)), LastReconcile(metrics), *gauges]
+        shown: list[Collector] = [QueueGauges(lambda: read_queue(client)), _LastReconcile(metrics), *gauges]
         for collector in shown:
             registry.register(collector)
         opened.enter_context(metrics_port(settings, registry, problems))

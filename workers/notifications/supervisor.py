@@ -35,7 +35,7 @@ _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class ListenTarget:
+class _ListenTarget:
     """A server's address; a different endpoint, command or header needs a new connection."""
 
     endpoint: Endpoint
@@ -83,7 +83,7 @@ class ListenerSupervisor:
         self._metrics = metrics or NotificationMetrics()
         self._reconnect = reconnect
         self._poll_s = poll_s
-        self._listeners: dict[str, tuple[ListenTarget, anyio.CancelScope]] = {}
+        self._listeners: dict[str, tuple[_ListenTarget, anyio.CancelScope]] = {}
         self._reported = ""
         self._is_full = False
 
@@ -113,7 +113,7 @@ class ListenerSupervisor:
         self._beat()
 
     def _start_listener(
-        self, server_id: str, listen_target: ListenTarget, tasks: TaskGroup, limits: ConnectionLimits
+        self, server_id: str, listen_target: _ListenTarget, tasks: TaskGroup, limits: ConnectionLimits
     ) -> None:
         scope = anyio.CancelScope()
         self._listeners[server_id] = (listen_target, scope)
@@ -133,11 +133,11 @@ class ListenerSupervisor:
                     _log.error("listener_failed", server=server_id, exc_info=error)
                 await anyio.sleep(self._reconnect.unsupported_s)
 
-    def _wanted(self) -> dict[str, ListenTarget]:
+    def _wanted(self) -> dict[str, _ListenTarget]:
         """Return the address of each server that needs a listener."""
         running = [intent for intent in self._intents.intents() if self._is_wanted(intent)]
         wanted = {
-            intent.server_id: ListenTarget(intent.announcement.endpoint, self._policy.configured.get(intent.server_id))
+            intent.server_id: _ListenTarget(intent.announcement.endpoint, self._policy.configured.get(intent.server_id))
             for intent in running
         }
         return {
@@ -152,7 +152,7 @@ class ListenerSupervisor:
         # a server without a successful listing gets no new connection; an open connection stays
         return intent.server_id in self._listeners or (intent.committed > 0 and not intent.failures)
 
-    def _is_subscribed(self, listen_target: ListenTarget) -> bool:
+    def _is_subscribed(self, listen_target: _ListenTarget) -> bool:
         return self._policy.listen == "all" or (self._policy.listen == "http" and not listen_target.is_stdio)
 
     async def _request_reconcile(self, server_id: str) -> bool:

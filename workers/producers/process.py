@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceProcess:
+class _SourceProcess:
     """The intents, the queue of messages, the metrics and the health checks of such a process."""
 
     settings: Settings
@@ -55,7 +55,7 @@ class SourceProcess:
 
 
 @contextmanager
-def source_process(settings: Settings, parts: Collection[str], within_s: float) -> Generator[SourceProcess]:
+def source_process(settings: Settings, parts: Collection[str], within_s: float) -> Generator[_SourceProcess]:
     """Open the parts of the process until the block ends.
 
     The process is ready while each of its `parts` has called `beat` in the last `within_s` seconds.
@@ -71,4 +71,4 @@ def source_process(settings: Settings, parts: Collection[str], within_s: float) 
         enqueue_in_background(broker_enqueue(settings)) as enqueue,
         metrics_port(settings, metrics.registry, {part: deadline.problem for part, deadline in deadlines.items()}),
     ):
-        yield SourceProcess(settings, intents, enqueue, metrics, deadlines)
+        yield _SourceProcess(settings, intents, enqueue, metrics, deadlines)

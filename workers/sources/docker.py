@@ -39,7 +39,7 @@ class _NetworkSettings(BaseModel):
     networks: dict[str, _Network] = Field(default_factory=dict[str, _Network], alias="Networks")
 
 
-class Container(BaseModel):
+class _Container(BaseModel):
     """One container of a list of containers."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -65,7 +65,7 @@ class Container(BaseModel):
         return next((network.address for network in chosen if network.address), None)
 
 
-_CONTAINERS = TypeAdapter(list[Container])
+_CONTAINERS = TypeAdapter(list[_Container])
 
 
 class DockerSource:
@@ -103,7 +103,7 @@ class DockerSource:
             container_id = str(event.get("Actor", {}).get("ID", event.get("id")))
             self._started[container_id] = event.get("timeNano", event.get("time"))
 
-    def _running(self, container: Container) -> Running | None:
+    def _running(self, container: _Container) -> Running | None:
         labels = container.labels
         data: dict[str, object] = {
             "server_id": labels[LABEL],

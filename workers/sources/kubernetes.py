@@ -27,7 +27,7 @@ PREFIX = "toolscale.dev/"
 RUNNING_PHASES = ("Running", "Ready")
 
 
-class Metadata(BaseModel):
+class _Metadata(BaseModel):
     """The metadata of an object."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -55,7 +55,7 @@ class _ServiceSpec(BaseModel):
 class Service(BaseModel):
     """The relevant fields of a Service."""
 
-    metadata: Metadata
+    metadata: _Metadata
     spec: _ServiceSpec = Field(default_factory=_ServiceSpec)
 
     @property
@@ -77,7 +77,7 @@ class _Status(BaseModel):
 class MCPServer(BaseModel):
     """The relevant fields of a server that ToolHive runs."""
 
-    metadata: Metadata
+    metadata: _Metadata
     status: _Status = Field(default_factory=_Status)
 
     @property
@@ -116,7 +116,7 @@ def _mcp_server(document: dict[str, Any], announcements: Announcements) -> Runni
 
 
 def _running(
-    metadata: Metadata, server_id: str, url: str | None, transport: str | None, announcements: Announcements
+    metadata: _Metadata, server_id: str, url: str | None, transport: str | None, announcements: Announcements
 ) -> Running | None:
     data: dict[str, object] = {
         "server_id": server_id,

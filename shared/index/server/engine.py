@@ -64,8 +64,8 @@ class ServerEngine(Engine):
         self.collection(spec).ensure(spec.vectors, indexes)
 
     @override
-    def collection(self, spec: CollectionSpec) -> ServerCollection:
-        return ServerCollection(self._client, self._prefix + spec.name, self._guard)
+    def collection(self, spec: CollectionSpec) -> _ServerCollection:
+        return _ServerCollection(self._client, self._prefix + spec.name, self._guard)
 
     @override
     def exists(self, name: str) -> bool:
@@ -94,7 +94,7 @@ class ServerEngine(Engine):
 _IN_ORDER = models.WriteOrdering.STRONG
 
 
-class ServerCollection(PointCollection):
+class _ServerCollection(PointCollection):
     """One collection of a server. Every call of the client holds `guard`."""
 
     def __init__(self, client: QdrantClient, name: str, guard: AbstractContextManager[object]) -> None:

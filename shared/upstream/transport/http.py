@@ -182,7 +182,7 @@ class _CappedBody(httpx2.AsyncByteStream):
         self._body = body
         self._max_bytes = max_bytes
         self._state = state
-        self._meter = EventMeter() if is_event_stream else BodyMeter()
+        self._meter = EventMeter() if is_event_stream else _BodyMeter()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self._body:
@@ -217,7 +217,7 @@ class _OwnStream(httpx2.AsyncByteStream):
         await self._body.aclose()
 
 
-class BodyMeter:
+class _BodyMeter:
     """Counts the bytes and the JSON values of a body."""
 
     def __init__(self) -> None:
