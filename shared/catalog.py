@@ -23,20 +23,28 @@ if TYPE_CHECKING:
 Encoding = Literal["cl100k_base", "o200k_base", "heuristic"]
 ENCODINGS: tuple[Encoding, ...] = ("cl100k_base", "o200k_base", "heuristic")
 
+Form = Literal["wire", "model"]
+"""`wire` is a tool as `tools/list` sends it; `model` is what a model API receives: name, description, input schema."""
+
+FORMS: tuple[Form, ...] = ("wire", "model")
+
 Status = Literal["running", "stopped", "quarantined"]
 Transport = Literal["streamable-http", "sse", "stdio"]
 
 NAMESPACE = uuid.UUID("5f0a2b1e-7d0c-5f6e-9a53-0c1f6f2f7a11")
 
 # Part of every digest: raise it when counting or embedding of the same definition changes.
-FEATURES_VERSION = "2"
+FEATURES_VERSION = "3"
+
+# The fields of a definition that reach a model; titles, annotations and output schemas do not.
+MODEL_FIELDS = ("name", "description", "inputSchema")
 
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
     """One tool as its server declares it.
 
-    `wire` is the JSON of `tools/list`, over which tokens are counted.
+    `wire` is the JSON of `tools/list`: compact, with its keys in the server's order.
     `read_only` is the server's unverified `readOnlyHint`.
     """
 
@@ -69,18 +77,24 @@ class ToolDefinition:
         decoded: dict[str, Any] = json.loads(self.wire)
         return decoded
 
+    def for_model(self) -> dict[str, Any]:
+        """Return the fields that a model API receives, in the server's order."""
+        return {key: value for key, value in self.as_object().items() if key in MODEL_FIELDS}
+
 
 def _object(value: object) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def digest(definition: ToolDefinition, declared_name: str) -> str:
-    """Return 32 hex digits that change whenever the tool's counts or vectors would change.
+    """Return 32 hex digits that change whenever the tool or its vectors change.
 
+    The order of the definition's keys is ignored, since some servers change it with each listing.
     The server's declared name is included, since it is embedded.
     The server's id is not, so that replicas of one server share their digests.
     """
-    material = "\x00".join((FEATURES_VERSION, declared_name, definition.wire))
+    canonical = json.dumps(definition.as_object(), sort_keys=True)
+    material = "\x00".join((FEATURES_VERSION, declared_name, canonical))
     return hashlib.sha256(material.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
@@ -99,7 +113,11 @@ def point_id(server_id: str, tool_name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class IndexedTool:
-    """A tool in the index. `token_counts` has no key for an encoding whose count failed."""
+    """A tool in the index.
+
+    `token_counts` counts the wire form, `model_counts` the model form. Both lack an encoding whose count failed.
+    The heuristic has one estimate for both forms.
+    """
 
     server_id: str
     definition: ToolDefinition
@@ -107,6 +125,11 @@ class IndexedTool:
     token_counts: Mapping[Encoding, int]
     groups: frozenset[str] = frozenset()
     status: Status = "running"
+    model_counts: Mapping[Encoding, int] = field(default_factory=dict["Encoding", int])
+
+    def counts(self, form: Form) -> Mapping[Encoding, int]:
+        """Return the counts of this form."""
+        return self.model_counts if form == "model" else self.token_counts
 
     @property
     def qualified_name(self) -> str:
@@ -137,13 +160,16 @@ class ToolVectors:
 
 @dataclass(frozen=True, slots=True)
 class ToolFeatures:
-    """Token counts and vectors of a definition. Equal digests have equal features, on any server.
+    """Token counts and vectors of a definition. Equal digests have equal vectors, on any server.
 
-    `token_counts` has no key for an encoding whose count failed.
+    `token_counts` and `model_counts` count the forms of the definition `wire`. Both lack an encoding whose count
+    failed, and the heuristic, which also reads the server's id.
     """
 
     token_counts: Mapping[Encoding, int]
+    model_counts: Mapping[Encoding, int]
     vectors: ToolVectors
+    wire: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +265,8 @@ class RejectedTool(BaseModel):
 class ServerRecord(BaseModel):
     """The state of one server, written by the same reconciliation as its tools.
 
-    `tokens` are the sums over its counted tools; `uncounted` names the others, per encoding.
+    `tokens` and `model_tokens` are the sums over its counted tools, in the wire and the model form; `uncounted` names
+    the others, per encoding.
     `features_version` is the version of the features that the sums were computed from.
     `catalog_digest` is the digest of the definitions behind the sums; it is empty while the tools are being changed.
     `revision` is the number of the reconciliation that wrote the record, increasing over all servers.
@@ -259,6 +286,7 @@ class ServerRecord(BaseModel):
     source: str = ""
     tool_count: int = 0
     tokens: dict[Encoding, int] = {}
+    model_tokens: dict[Encoding, int] = {}
     uncounted: dict[Encoding, tuple[str, ...]] = {}
     rejected: tuple[RejectedTool, ...] = ()
     features_version: str = ""

@@ -15,9 +15,10 @@ from dataclasses import asdict, dataclass
 
 import structlog
 
-from shared.catalog import EmbeddedTool, IndexedTool, Listing, ToolDefinition, ToolFeatures, digest
+from shared.catalog import EmbeddedTool, Listing, ToolDefinition, ToolFeatures, digest
 from shared.errors import ServerError
 from shared.observability.tracing import SpanKind, span
+from shared.text.forms import indexed_tool
 from workers.dependencies import Dependencies
 from workers.indexing.failures import park, record_failure
 from workers.indexing.features import FeatureDependencies, compute_features
@@ -170,6 +171,5 @@ def _write_batch(definitions: Mapping[str, ToolDefinition], declared_name: str, 
 
 
 def _tool(definition: ToolDefinition, tool_digest: str, features: ToolFeatures, intent: Intent) -> EmbeddedTool:
-    groups = intent.announcement.groups
-    tool = IndexedTool(intent.server_id, definition, tool_digest, features.token_counts, groups)
+    tool = indexed_tool(intent.server_id, definition, tool_digest, features, intent.announcement.groups)
     return EmbeddedTool(tool, features.vectors)

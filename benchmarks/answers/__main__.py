@@ -19,7 +19,7 @@ from benchmarks.retrieval.system import ingested
 from benchmarks.throughput.machine import Machine, this_machine
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.paging.budget import counting, json_text
+from query.paging.budget import counting
 from query.paging.policy import ResponsePolicy
 from query.response.find_response import FindResponse
 from query.response.stats import SearchStats
@@ -29,6 +29,7 @@ from query.search.request import FindRequest
 from shared.catalog import Scope
 from shared.observability.logging import configure_logging
 from shared.settings import ResponseMode
+from shared.text.forms import json_text
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "retrieval"

@@ -19,10 +19,12 @@ from shared.catalog import (
 )
 from shared.index.contract import ToolIndex
 from shared.text.embedding import Embedder
-from shared.text.tokens import count_all, counters
+from shared.text.forms import count_forms, indexed_tool
+from shared.text.tokens import counters
 from shared.text.vectors import tool_vectors
 
 A_WRITE = 64
+_COUNTERS = counters()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +58,18 @@ def fill(index: ToolIndex, servers: Sequence[PreparedServer], tools: int, groups
 
 def _prepared(server: CorpusServer, embedder: Embedder) -> PreparedServer:
     tools = server.listing.tools
-    counts = count_all((tool.wire for tool in tools), counters())
     vectors = tool_vectors(tools, server.name, embedder)
-    return PreparedServer(server, tuple(ToolFeatures(*features) for features in zip(counts, vectors, strict=True)))
+    features = (
+        ToolFeatures(*count_forms(tool, _COUNTERS), its_vectors, tool.wire)
+        for tool, its_vectors in zip(tools, vectors, strict=True)
+    )
+    return PreparedServer(server, tuple(features))
 
 
 def _tools(server: PreparedServer, server_id: str, groups: frozenset[str]) -> list[EmbeddedTool]:
     name = server.server.name
     return [
-        EmbeddedTool(IndexedTool(server_id, tool, digest(tool, name), made.token_counts, groups), made.vectors)
+        EmbeddedTool(indexed_tool(server_id, tool, digest(tool, name), made, groups), made.vectors)
         for tool, made in zip(server.server.listing.tools, server.prepared, strict=True)
     ]
 
@@ -78,6 +83,7 @@ def _record(server_id: str, number: int, tools: Sequence[IndexedTool]) -> Server
         tool_count=len(tools),
         groups=tools[0].groups,
         tokens={encoding: sum(tool.token_counts.get(encoding, 0) for tool in tools) for encoding in ENCODINGS},
+        model_tokens={encoding: sum(tool.model_counts.get(encoding, 0) for tool in tools) for encoding in ENCODINGS},
         revision=number + 1,
     )
 

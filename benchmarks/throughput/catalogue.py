@@ -14,24 +14,26 @@ from shared.catalog import (
     ENCODINGS,
     FEATURES_VERSION,
     EmbeddedTool,
-    Encoding,
     Endpoint,
     IndexedTool,
     Listing,
     ServerRecord,
     ToolDefinition,
+    ToolFeatures,
     ToolVectors,
     digest,
 )
 from shared.index.contract import ToolIndex
 from shared.text.bm25 import tool_terms
 from shared.text.embedding import Embedder
-from shared.text.tokens import count_all, counters
+from shared.text.forms import count_forms, indexed_tool
+from shared.text.tokens import counters
 from shared.text.vectors import tool_vectors
 from workers.fetch.definitions import read_definition
 
 PROTOCOL_VERSION = "2026-07-28"
 MAX_BYTES = 1 << 20
+_COUNTERS = counters()
 
 
 def fill(index: ToolIndex, numbers: range, tools: int, seed: int, dimension: int) -> None:
@@ -46,32 +48,30 @@ def fill(index: ToolIndex, numbers: range, tools: int, seed: int, dimension: int
 
 def put_server(index: ToolIndex, name: str, tools: Sequence[ToolDefinition], rows: NDArray[np.float32]) -> None:
     """Write a server with these tools, as a look at it would; shape of `rows`: two for each tool."""
-    counts = count_all((tool.wire for tool in tools), counters())
-    indexed = [
-        IndexedTool(name, tool, digest(tool, name), token_counts)
-        for tool, token_counts in zip(tools, counts, strict=True)
-    ]
     row = iter(rows)
-    vectors = (ToolVectors(next(row), next(row), tool_terms(tool, name)) for tool in tools)
-    index.upsert([EmbeddedTool(tool, its_vectors) for tool, its_vectors in zip(indexed, vectors, strict=True)])
-    index.put_server(_record(name, name, indexed))
+    written = [_embedded(name, name, tool, ToolVectors(next(row), next(row), tool_terms(tool, name))) for tool in tools]
+    index.upsert(written)
+    index.put_server(_record(name, name, [embedded.tool for embedded in written]))
 
 
 def put_replicas(index: ToolIndex, listings: Mapping[str, Listing], embedder: Embedder) -> None:
     """Write servers by their ids, as looks at them would; a tool that several list is counted and embedded once."""
 
     @cache
-    def made(tool: ToolDefinition, declared_name: str) -> tuple[Mapping[Encoding, int], ToolVectors]:
-        (counts,) = count_all([tool.wire], counters())
+    def vectors_of(tool: ToolDefinition, declared_name: str) -> ToolVectors:
         (vectors,) = tool_vectors([tool], declared_name, embedder)
-        return counts, vectors
+        return vectors
 
     for server, listing in listings.items():
         name = listing.declared_name
-        every = [(tool, *made(tool, name)) for tool in listing.tools]
-        tools = [IndexedTool(server, tool, digest(tool, name), counts) for tool, counts, _ in every]
-        index.upsert([EmbeddedTool(tool, vectors) for tool, (_, _, vectors) in zip(tools, every, strict=True)])
-        index.put_server(_record(server, name, tools))
+        written = [_embedded(server, name, tool, vectors_of(tool, name)) for tool in listing.tools]
+        index.upsert(written)
+        index.put_server(_record(server, name, [embedded.tool for embedded in written]))
+
+
+def _embedded(server: str, declared_name: str, tool: ToolDefinition, vectors: ToolVectors) -> EmbeddedTool:
+    features = ToolFeatures(*count_forms(tool, _COUNTERS), vectors, tool.wire)
+    return EmbeddedTool(indexed_tool(server, tool, digest(tool, declared_name), features), vectors)
 
 
 def read_tools(server: str, tools: int, seed: int) -> list[ToolDefinition]:
@@ -95,5 +95,6 @@ def _record(server: str, declared_name: str, tools: Sequence[IndexedTool]) -> Se
         declared_name=declared_name,
         tool_count=len(tools),
         tokens={encoding: sum(tool.token_counts[encoding] for tool in tools) for encoding in ENCODINGS},
+        model_tokens={encoding: sum(tool.model_counts[encoding] for tool in tools) for encoding in ENCODINGS},
         revision=time.time_ns() // 1000,
     )

@@ -21,12 +21,12 @@ STAGES: tuple[Stage, ...] = ("intent", "list", "compare", "count", "embed", "wri
 
 INTENT_STAGES: Mapping[str, Stage] = dict.fromkeys(("record", "begin", "commit", "next_revision"), "intent")
 INDEX_STAGES: Mapping[str, Stage] = {
-    "digests": "compare",
+    "tool_states": "compare",
     "server": "compare",
-    "prepared": "compare",  # what other servers' tools can give
+    "features_by_digest": "compare",
     "upsert": "write",
     "delete": "write",
-    "assign": "write",
+    "set_status_and_groups": "write",
     "put_server": "write",
     "token_sum": "write",  # taken for the server's record
     "uncounted": "write",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -78,8 +77,3 @@ def _counted(count: Counter, text: str) -> int:
         return count(text)
     except CountFailed:
         return estimate(text)
-
-
-def json_text(value: object) -> str:
-    """Return a JSON value as the shortest text."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

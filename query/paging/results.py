@@ -17,9 +17,10 @@ from mcp.types import CallToolResult, ContentBlock, TextContent
 
 from query.cursors.store import KEY_BYTES
 from query.paging.blocks import Position, take_part, visible_texts
-from query.paging.budget import Budget, json_text
+from query.paging.budget import Budget
 from query.paging.policy import ResponsePolicy
 from shared.errors import CursorsUnavailable
+from shared.text.forms import json_text
 
 MORE_PAGES = "This is not all: for the rest call {tool} again, with this cursor."
 REST_LOST = "This is not all, and the rest could not be kept: ask for less at once."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from query.paging.budget import MAX_TOKEN_CHARACTERS, Budget, json_text
+from query.paging.budget import MAX_TOKEN_CHARACTERS, Budget
 from query.paging.fitting import most_that_fit
 from query.paging.policy import OnTruncated, ignore_truncation
 from query.response.find_response import DetailLevel, FindResponse, FoundTool, stale_warnings, to_found_tool
@@ -18,6 +18,7 @@ from query.savings.savings import Baseline, token_metrics
 from query.search.search import Hit
 from shared.catalog import Encoding, IndexedTool
 from shared.errors import BudgetTooSmall
+from shared.text.forms import json_text
 
 if TYPE_CHECKING:
     from shared.settings import ResponseMode

@@ -134,8 +134,9 @@ class Ledger:
     def _summed(self, scope: Scope, encoding: Encoding) -> Baseline:
         """Return the exact sum over the tools of a scope that divides some servers' tools."""
         summed = self._index.token_sum(scope, encoding)
+        model_tokens = self._index.token_sum(scope, encoding, "model").tokens
         names = self._index.uncounted(scope, encoding, UNCOUNTED_SHOWN) if summed.uncounted else []
-        return Baseline(summed.tokens, summed.counted + summed.uncounted, tuple(names), summed.uncounted)
+        return Baseline(summed.tokens, summed.counted + summed.uncounted, tuple(names), summed.uncounted, model_tokens)
 
     def _refresh(self) -> None:
         with self._refreshing:

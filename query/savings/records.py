@@ -44,6 +44,7 @@ def summed(records: Iterable[ServerRecord], encoding: Encoding) -> Baseline:
         tokens=sum(record.tokens.get(encoding, 0) for record in listed),
         tools=sum(record.tool_count for record in listed),
         uncounted=tuple(islice(names, UNCOUNTED_SHOWN)),
+        model_tokens=sum(record.model_tokens.get(encoding, 0) for record in listed),
         uncounted_total=sum(len(record.uncounted[encoding]) for record in uncounted),
         largest={record.server_id: record.tokens.get(encoding, 0) for record in _largest(listed, encoding)},
     )

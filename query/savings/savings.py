@@ -21,7 +21,8 @@ OTHERS = "(others)"
 class Baseline:
     """The cost of all tools of a scope.
 
-    `tools` is how many there are, counted or not. `uncounted` names at most UNCOUNTED_SHOWN of the
+    `tokens` is the sum of the wire form and `model_tokens` that of the model form. `tools` is how many there are,
+    counted or not. `uncounted` names at most UNCOUNTED_SHOWN of the
     `uncounted_total` tools that have no count and so are no part of `tokens`. `largest` has the part of `tokens` of
     the LARGEST servers that cost most, by id; it is empty where a server's tools are not all in the scope.
     """
@@ -30,6 +31,7 @@ class Baseline:
     tools: int
     uncounted: tuple[str, ...] = ()
     uncounted_total: int = 0
+    model_tokens: int = 0
     largest: Mapping[str, int] = field(default_factory=dict[str, int])
 
 

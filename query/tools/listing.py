@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from query.catalogue import Catalogue
-from query.paging.budget import Budget, CursorText, MaxTokens, json_text
+from query.paging.budget import Budget, CursorText, MaxTokens
 from query.paging.fitting import most_that_fit
 from query.response.find_response import DetailLevel, sendable
 from query.response.summary import summary
@@ -23,6 +23,7 @@ from query.savings.savings import ContextCost, context_cost
 from query.search.request import ToolNames, intersection
 from shared.catalog import Encoding, IndexedTool, Scope, point_id
 from shared.errors import BudgetTooSmall
+from shared.text.forms import json_text
 from shared.text.tokens import is_estimate
 
 TOOL = "list_available_tools"

@@ -14,9 +14,10 @@ from mcp.types import CallToolResult, TextContent, Tool
 from pydantic import BaseModel, ValidationError
 
 from query.caller import Caller, Permission
-from query.paging.budget import PagedRequest, counting, json_text
+from query.paging.budget import PagedRequest, counting
 from query.tools.schema import input_schema
 from query.tools.threads import run_in_thread
+from shared.text.forms import json_text
 from shared.validation import first_invalid_argument
 
 if TYPE_CHECKING:

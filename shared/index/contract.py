@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         Candidates,
         EmbeddedTool,
         Encoding,
+        Form,
         IndexedTool,
         QueryVectors,
         Scope,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 # Part of the tools' collections' names: raise it when points get other vectors or payload keys.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 SERVERS_COLLECTION = "servers"
 TOOLSETS_COLLECTION = "toolsets"
@@ -119,8 +120,8 @@ class ToolIndex(Protocol):
         """Return the tools of these points by point id, without missing points."""
         ...
 
-    def token_sum(self, scope: Scope, encoding: Encoding) -> TokenSum:
-        """Return the exact sum of the scope's token counts, and how many tools have none."""
+    def token_sum(self, scope: Scope, encoding: Encoding, form: Form = "wire") -> TokenSum:
+        """Return the exact sum of the scope's token counts in this form, and how many tools have none."""
         ...
 
     def uncounted(self, scope: Scope, encoding: Encoding, limit: int) -> list[str]:

@@ -6,21 +6,22 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from shared.catalog import ENCODINGS, IndexedTool, Scope, ServerRecord, ToolDefinition, point_id
+from shared.catalog import FORMS, IndexedTool, Scope, ServerRecord, ToolDefinition, point_id
 from shared.index.points import AnyOf, Condition, HasIdOrAny, Indexes, NoneOf, Payload, VectorSchema
 from shared.toolset import Toolset
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from shared.catalog import Encoding
+    from shared.catalog import Encoding, Form
     from shared.toolset import Selection
 
-COUNT_KEYS: Mapping[Encoding, str] = {
-    "cl100k_base": "token_count",
-    "o200k_base": "token_count_o200k",
-    "heuristic": "token_estimate",
+COUNT_KEYS: Mapping[Form, Mapping[Encoding, str]] = {
+    "wire": {"cl100k_base": "token_count", "o200k_base": "token_count_o200k", "heuristic": "token_estimate"},
+    "model": {"cl100k_base": "model_count", "o200k_base": "model_count_o200k", "heuristic": "token_estimate"},
 }
+# All keys of counts; both forms share the estimate.
+TOOL_COUNT_KEYS = tuple(dict.fromkeys(key for keys in COUNT_KEYS.values() for key in keys.values()))
 
 NAME_VECTOR = "dense_name"
 TEXT_VECTOR = "dense_text"
@@ -33,9 +34,7 @@ TOOL_INDEXES: Indexes = {
     "read_only": "keyword",
     "groups": "keyword",
     "status": "keyword",
-    "token_count": "integer",
-    "token_count_o200k": "integer",
-    "token_estimate": "integer",
+    **dict.fromkeys(TOOL_COUNT_KEYS, "integer"),
 }
 SERVER_INDEXES: Indexes = {"revision": "integer"}
 
@@ -49,7 +48,7 @@ def tool_vector_schema(dimension: int) -> VectorSchema:
 
 def tool_payload(tool: IndexedTool) -> Payload:
     """Return the payload of a tool, without keys for failed counts."""
-    counts = {COUNT_KEYS[encoding]: count for encoding, count in tool.token_counts.items()}
+    counts = {COUNT_KEYS[form][encoding]: count for form in FORMS for encoding, count in tool.counts(form).items()}
     return {
         "server_id": tool.server_id,
         "groups": sorted(tool.groups),
@@ -63,9 +62,9 @@ def tool_payload(tool: IndexedTool) -> Payload:
     }
 
 
-def counts_from(payload: Payload) -> dict[Encoding, int]:
-    """Return the token counts of a tool's payload."""
-    return {encoding: payload[COUNT_KEYS[encoding]] for encoding in ENCODINGS if COUNT_KEYS[encoding] in payload}
+def counts_from(payload: Payload, form: Form) -> dict[Encoding, int]:
+    """Return the token counts of a tool's payload, in one form."""
+    return {encoding: payload[key] for encoding, key in COUNT_KEYS[form].items() if key in payload}
 
 
 def tool_from(payload: Payload) -> IndexedTool:
@@ -74,7 +73,8 @@ def tool_from(payload: Payload) -> IndexedTool:
         server_id=payload["server_id"],
         definition=ToolDefinition.from_wire(payload["definition"]),
         digest=payload["digest"],
-        token_counts=counts_from(payload),
+        token_counts=counts_from(payload, "wire"),
+        model_counts=counts_from(payload, "model"),
         groups=frozenset(payload["groups"]),
         status=payload["status"],
     )

@@ -11,13 +11,24 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from shared.catalog import NAMESPACE, Candidates, SparseVector, TokenSum, ToolFeatures, ToolPage, ToolVectors, point_id
+from shared.catalog import (
+    FORMS,
+    NAMESPACE,
+    Candidates,
+    SparseVector,
+    TokenSum,
+    ToolFeatures,
+    ToolPage,
+    ToolVectors,
+    point_id,
+)
 from shared.index.contract import ToolIndex, ToolState
 from shared.index.payload import (
     COUNT_KEYS,
     NAME_VECTOR,
     TERMS_VECTOR,
     TEXT_VECTOR,
+    TOOL_COUNT_KEYS,
     counts_from,
     matches_nothing,
     named,
@@ -42,7 +53,7 @@ from shared.index.points import (
 )
 
 if TYPE_CHECKING:
-    from shared.catalog import EmbeddedTool, Encoding, IndexedTool, QueryVectors, Scope, ServerRecord, Status
+    from shared.catalog import EmbeddedTool, Encoding, Form, IndexedTool, QueryVectors, Scope, ServerRecord, Status
     from shared.toolset import Toolset
 
 
@@ -79,7 +90,7 @@ class QdrantIndex(ToolIndex):
 
     @override
     def features_by_digest(self, digests: Collection[str]) -> dict[str, ToolFeatures]:
-        asked, keys = list(digests), ("digest", *COUNT_KEYS.values())
+        asked, keys = list(digests), ("digest", "definition", *TOOL_COUNT_KEYS)
         found: dict[str, Point] = {}
         for start in range(0, len(asked), DIGESTS_A_REQUEST):
             found |= self._tools.sample_by_value("digest", asked[start : start + DIGESTS_A_REQUEST], keys)
@@ -124,11 +135,11 @@ class QdrantIndex(ToolIndex):
         return {point: tool_from(payload) for point, payload in self._tools.retrieve(ids).items()} if ids else {}
 
     @override
-    def token_sum(self, scope: Scope, encoding: Encoding) -> TokenSum:
+    def token_sum(self, scope: Scope, encoding: Encoding, form: Form = "wire") -> TokenSum:
         """Return the exact sum from a facet, since Qdrant has no sum but counts each value exactly."""
         if matches_nothing(scope):
             return TokenSum(0, 0, 0)
-        where, key = scope_conditions(scope), COUNT_KEYS[encoding]
+        where, key = scope_conditions(scope), COUNT_KEYS[form][encoding]
         tools_by_count = self._tools_by_count(where, key)
         return TokenSum(
             tokens=sum(count * tools for count, tools in tools_by_count.items()),
@@ -140,7 +151,7 @@ class QdrantIndex(ToolIndex):
     def uncounted(self, scope: Scope, encoding: Encoding, limit: int) -> list[str]:
         if limit < 1 or matches_nothing(scope):
             return []
-        where = [*scope_conditions(scope), IsEmpty(COUNT_KEYS[encoding])]
+        where = [*scope_conditions(scope), IsEmpty(COUNT_KEYS["wire"][encoding])]
         rows = walk(self._tools, where, ("server_id", "tool_name"))
         return [f"{row['server_id']}:{row['tool_name']}" for row in islice(rows, limit)]
 
@@ -215,7 +226,13 @@ def _features(point: Point) -> ToolFeatures:
     name, text, terms = (point.vectors[name] for name in (NAME_VECTOR, TEXT_VECTOR, TERMS_VECTOR))
     if isinstance(name, SparseVector) or isinstance(text, SparseVector) or not isinstance(terms, SparseVector):
         raise TypeError(f"point {point.id} has other vectors than its collection")
-    return ToolFeatures(counts_from(point.payload), ToolVectors(name, text, terms))
+    payload, vectors = point.payload, ToolVectors(name, text, terms)
+    wire, model = (_without_estimate(counts_from(payload, form)) for form in FORMS)
+    return ToolFeatures(wire, model, vectors, payload["definition"])
+
+
+def _without_estimate(counts: Mapping[Encoding, int]) -> dict[Encoding, int]:
+    return {encoding: count for encoding, count in counts.items() if encoding != "heuristic"}
 
 
 def _query_vectors(query: QueryVectors) -> list[NamedVector]:

@@ -68,11 +68,11 @@ def count_all(texts: Iterable[str], counters: Mapping[Encoding, Counter]) -> lis
 
 
 def counters(vocabularies: Path | None = None) -> dict[Encoding, Counter]:
-    """Return a counter for every encoding; each loads its vocabulary for its first text.
+    """Return a counter for every encoding of tiktoken; each loads its vocabulary for its first text.
 
     A counter with an invalid vocabulary fails each count.
     """
-    return {encoding: _LateCounter(encoding, vocabularies) for encoding in ENCODINGS}
+    return {encoding: _LateCounter(encoding, vocabularies) for encoding in ENCODINGS if not is_estimate(encoding)}
 
 
 def estimate(text: str) -> int:

@@ -14,13 +14,13 @@ from celery import Celery
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from shared.catalog import ENCODINGS, Listing, Status, digest, point_id
+from shared.catalog import ENCODINGS, Encoding, Listing, Status, digest, point_id
 from shared.errors import IntentsUnavailable, ServerError, ServerTimeout
 from shared.events import ServerEvent
-from shared.text.tokens import estimate
+from shared.text.tokens import Counter, estimate
 from tests.chaos.interrupted import Crash, InterruptedIndex, Leases, Outbox, Steps, WithLeases
 from tests.chaos.tally import Tallied, Tally
-from tests.support.builders import World, changed, definition, down, listing, up
+from tests.support.builders import World, changed, definition, down, estimated_counts, listing, up
 from tests.support.fakes import FakeEmbedder
 from workers.dependencies import Dependencies
 from workers.indexing.failures import FailurePolicy
@@ -66,7 +66,7 @@ class Chaos(Tallied):
         super().__init__(tally)
         self.steps, self.world, self.outbox = Steps(), World(), Outbox()
         self.index = InterruptedIndex(self.steps)
-        counters = dict.fromkeys(ENCODINGS, estimate)
+        counters: dict[Encoding, Counter] = {"cl100k_base": estimate, "o200k_base": estimate}
         self.leases = Leases()
         self.open_store, self.was_wiped = open_store, False
         intents = self.opened()
@@ -258,7 +258,7 @@ class Chaos(Tallied):
         points: dict[str, tuple[object, ...]] = {}
         for server_id, (status, within) in self.said.items():
             for tool in self._tools(server_id, status):
-                counts = dict.fromkeys(ENCODINGS, estimate(tool.wire))
+                counts = estimated_counts(server_id, tool)
                 points[point_id(server_id, tool.name)] = (
                     f"{server_id}:{tool.name}", status, within, digest(tool, "scripted"), counts,
                 )  # fmt: skip
@@ -273,7 +273,8 @@ class Chaos(Tallied):
 
     def sums(self, server_id: str) -> tuple[dict[Any, int], int]:
         tools = self._tools(server_id, "running")
-        return dict.fromkeys(ENCODINGS, sum(estimate(tool.wire) for tool in tools)), len(tools)
+        counts = [estimated_counts(server_id, tool) for tool in tools]
+        return {encoding: sum(count[encoding] for count in counts) for encoding in ENCODINGS}, len(tools)
 
 
 class ChaosWithoutRetries(Chaos):

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from mcp_types import Tool
-
 from shared.catalog import ENCODINGS, Encoding, IndexedTool, Scope, Status, ToolDefinition, digest, point_id
 from shared.index.contract import ToolIndex
 from shared.settings import load_settings
 from shared.text import BUNDLED_MODEL
 from shared.text.embedding import BUNDLED_DIMENSION
+from shared.text.forms import estimate_tool, json_text
 from shared.text.tokens import counters
 from tests.chaos.fleet import Fleet, Scripted
 from tests.support.indexes import open_index
@@ -59,11 +58,10 @@ def _wrong_tools(found: dict[str, Entry], fleet: Fleet) -> Iterator[str]:
 
 def _true(server: Scripted) -> Iterator[tuple[str, Entry]]:
     """Yield the tools expected of a running server; of a stopped server, the tools of its last listing."""
-    for wire in server.definitions:
-        wire["inputSchema"] = dict(sorted(wire["inputSchema"].items()))
-        text = Tool.model_validate(wire).model_dump_json(by_alias=True, exclude_none=True)
-        definition = ToolDefinition.from_wire(text)
-        counts: dict[Encoding, int] = {encoding: count(text) for encoding, count in counters().items()}
+    for declared in server.definitions:
+        definition = ToolDefinition.from_wire(json_text(declared))
+        counts: dict[Encoding, int] = {encoding: count(definition.wire) for encoding, count in counters().items()}
+        counts["heuristic"] = estimate_tool(server.server_id, definition)
         tool = IndexedTool(server.server_id, definition, digest(definition, DECLARED_NAME), counts)
         yield point_id(server.server_id, definition.name), _entry(tool, is_sick=server.mood != "good")
 

@@ -7,13 +7,14 @@ from hypothesis import strategies as st
 
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.paging.budget import MIN_TOKENS, counting, json_text
+from query.paging.budget import MIN_TOKENS, counting
 from query.paging.policy import ResponsePolicy
 from query.response.find_response import FindResponse
 from query.savings.ledger import Ledger
 from query.search.request import FindRequest
 from shared.catalog import Encoding, IndexedTool, Scope
 from shared.settings import ResponseMode
+from shared.text.forms import json_text
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 
 WORDS = ["read", "write", "file", "mail", "send", "issue", "list", "zap"]

@@ -19,11 +19,12 @@ from mcp.types import (
 )
 
 from query.paging.blocks import visible_texts
-from query.paging.budget import MIN_TOKENS, Budget, counting, json_text
+from query.paging.budget import MIN_TOKENS, Budget, counting
 from query.paging.fitting import fitting_prefix
 from query.paging.policy import ResponsePolicy
 from query.paging.results import Reader, fits, next_page, paginate
 from shared.catalog import ENCODINGS, Encoding
+from shared.text.forms import json_text
 
 READER = Reader("caller", "call_tool")
 ANSWERS = ResponsePolicy()

@@ -12,6 +12,7 @@ from typing import Any
 from shared.catalog import Encoding, Listing, ToolDefinition
 from shared.errors import CountFailed, ServerError
 from shared.events import ServerAnnouncement, ServerChanged, ServerDown, ServerRef, ServerUp
+from shared.text.forms import estimate_tool
 from shared.text.tokens import Counter, estimate
 from tests.support.fakes import FakeEmbedder, FakeIndex
 from workers.dependencies import Dependencies
@@ -105,12 +106,18 @@ class WritePath:
 def write_path(directory: Path, *, failing: frozenset[Encoding] = frozenset()) -> WritePath:
     """Return a write path in which the encodings in `failing` cannot count."""
     world, index, embedder, counted = World(), FakeIndex(), FakeEmbedder(), CountedTexts()
-    counters: dict[Encoding, Counter] = {"cl100k_base": counted, "o200k_base": estimate, "heuristic": estimate}
+    counters: dict[Encoding, Counter] = {"cl100k_base": counted, "o200k_base": estimate}
     counters |= dict.fromkeys(failing, _fail)
     clock = Clock()
     intents = SqliteIntents(directory / "intents.sqlite3", RETRY_POLICY, clock=clock)
     deps = Dependencies(intents, index, embedder, counters, world.list_server)
     return WritePath(deps, world, index, embedder, counted, clock)
+
+
+def estimated_counts(server_id: str, tool: ToolDefinition) -> dict[Encoding, int]:
+    """Return the wire counts that `write_path` gives to a tool: its counters estimate."""
+    estimated = estimate(tool.wire)
+    return {"cl100k_base": estimated, "o200k_base": estimated, "heuristic": estimate_tool(server_id, tool)}
 
 
 def _fail(text: str) -> int:

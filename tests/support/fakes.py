@@ -15,9 +15,11 @@ import numpy as np
 
 from shared.catalog import (
     ENCODINGS,
+    FORMS,
     Candidates,
     EmbeddedTool,
     Encoding,
+    Form,
     IndexedTool,
     QueryVectors,
     Scope,
@@ -56,8 +58,12 @@ def make_tool(
     groups: Collection[str] = (),
     status: Status = "running",
     read_only: bool = False,
+    model_tokens: int | Mapping[Encoding, int] | None = None,
 ) -> IndexedTool:
-    """Return a tool; an integer in `tokens` is its count in every encoding, a mapping leaves encodings out."""
+    """Return a tool; an integer in `tokens` is its count in every encoding, a mapping leaves encodings out.
+
+    `model_tokens` are those of the model form, by default as many.
+    """
     declared: dict[str, object] = {"name": name, "description": description, "inputSchema": {"type": "object"}}
     if read_only:
         declared["annotations"] = {"readOnlyHint": True}
@@ -66,10 +72,15 @@ def make_tool(
         server_id=server_id,
         definition=definition,
         digest=digest(definition, server_id),
-        token_counts=dict.fromkeys(ENCODINGS, tokens) if isinstance(tokens, int) else dict(tokens),
+        token_counts=_counts(tokens),
+        model_counts=_counts(tokens if model_tokens is None else model_tokens),
         groups=frozenset(groups),
         status=status,
     )
+
+
+def _counts(tokens: int | Mapping[Encoding, int]) -> Mapping[Encoding, int]:
+    return dict.fromkeys(ENCODINGS, tokens) if isinstance(tokens, int) else dict(tokens)
 
 
 def embedded(tool: IndexedTool, seed: int = 0, vector: NDArray[np.float32] | None = None) -> EmbeddedTool:
@@ -182,7 +193,7 @@ class FakeIndex:
     def features_by_digest(self, digests: Collection[str]) -> dict[str, ToolFeatures]:
         with self._held():
             held = [stored for stored in self._tools.values() if stored.tool.digest in digests]
-        return {stored.tool.digest: ToolFeatures(stored.tool.token_counts, stored.vectors) for stored in held}
+        return {stored.tool.digest: _features(stored) for stored in held}
 
     def tool_states(self, server_id: str) -> dict[str, ToolState]:
         with self._held():
@@ -212,8 +223,8 @@ class FakeIndex:
         with self._held():
             return {point: self._tools[point].tool for point in ids if point in self._tools}
 
-    def token_sum(self, scope: Scope, encoding: Encoding) -> TokenSum:
-        counts = [stored.tool.token_counts.get(encoding) for stored in self._within(scope)]
+    def token_sum(self, scope: Scope, encoding: Encoding, form: Form = "wire") -> TokenSum:
+        counts = [stored.tool.counts(form).get(encoding) for stored in self._within(scope)]
         counted = [count for count in counts if count is not None]
         return TokenSum(sum(counted), len(counted), len(counts) - len(counted))
 
@@ -289,6 +300,16 @@ class FakeIndex:
         """Return what the scope admits, in the order of the points' ids."""
         with self._held():
             return [stored for _, stored in sorted(self._tools.items()) if _admits(scope, stored.tool)]
+
+
+def _features(stored: EmbeddedTool) -> ToolFeatures:
+    tool = stored.tool
+    wire, model = (_without_estimate(tool.counts(form)) for form in FORMS)
+    return ToolFeatures(wire, model, stored.vectors, tool.definition.wire)
+
+
+def _without_estimate(counts: Mapping[Encoding, int]) -> dict[Encoding, int]:
+    return {encoding: count for encoding, count in counts.items() if encoding != "heuristic"}
 
 
 def _id(tool: IndexedTool) -> str:

@@ -76,21 +76,19 @@ class ListingBuilder:
 
 
 def read_definition(raw: object, protocol_version: str, max_bytes: int) -> ToolDefinition:
-    """Return the definition as a client of this protocol version gets it.
-
-    Keys inside its schemas are sorted, since some servers change their order with each listing.
+    """Return the definition as the server sent it, without spaces between its values, and with its keys in order.
 
     Raises:
         ValueError: a client would reject it, its name is not printable, or it exceeds `max_bytes`.
     """
     if not isinstance(raw, dict):
         raise ValueError("not a JSON object")  # a TypeError would be a second error type for invalid data
-    _refuse_large(to_json(raw, inf_nan_mode="null"), max_bytes)  # validating takes many times the memory
+    wire = to_json(raw, inf_nan_mode="null")
+    _refuse_large(wire, max_bytes)  # validating takes many times the memory
+    _refuse_deep(cast("dict[str, object]", raw))
     tool = _validated(cast("dict[str, Any]", raw), protocol_version)
     if not tool.name or len(tool.name) > MAX_NAME_CHARACTERS or not tool.name.isprintable():
         raise ValueError(f"its name must have 1 to {MAX_NAME_CHARACTERS} printable characters")
-    wire = _wire(tool)
-    _refuse_large(wire, max_bytes)
     return ToolDefinition.from_wire(wire.decode())
 
 
@@ -110,20 +108,14 @@ def _validated(raw: dict[str, Any], protocol_version: str) -> Tool:
     return tool
 
 
-def _wire(tool: Tool) -> bytes:
-    fields = tool.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return to_json({key: _sorted(value) for key, value in fields.items()}, inf_nan_mode="null")
-
-
-def _sorted(value: object, depth: int = 0) -> object:
+def _refuse_deep(value: object, depth: int = 0) -> None:
     if depth > MAX_DEPTH:
         raise ValueError(f"its definition is nested more than {MAX_DEPTH} levels deep")
     if isinstance(value, dict):
-        members = cast("dict[str, object]", value)
-        return {key: _sorted(members[key], depth + 1) for key in sorted(members)}
+        value = list(cast("dict[str, object]", value).values())
     if isinstance(value, list):
-        return [_sorted(item, depth + 1) for item in cast("list[object]", value)]
-    return value
+        for item in cast("list[object]", value):
+            _refuse_deep(item, depth + 1)
 
 
 def _name_shown(raw: object) -> str:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from shared.catalog import Encoding, ToolDefinition, ToolFeatures
 from shared.index.contract import ToolIndex
 from shared.text.embedding import Embedder
-from shared.text.tokens import Counter, count_all
+from shared.text.forms import count_forms
+from shared.text.tokens import Counter
 from shared.text.vectors import tool_vectors
 from workers.indexing.fenced import FencedIndex
 from workers.intents.store import IntentStore
@@ -89,23 +90,16 @@ def claim_digests(digests: Collection[str], deps: FeatureDependencies) -> Genera
 
 def _stored_features(definitions: Definitions, deps: FeatureDependencies) -> dict[str, ToolFeatures]:
     stored = deps.index.features_by_digest(definitions.keys())
-    return {
-        digest: _with_missing_counts(features, definitions[digest], deps.counters)
-        for digest, features in stored.items()
-    }
+    return {digest: _recounted(features, definitions[digest], deps.counters) for digest, features in stored.items()}
 
 
-def _with_missing_counts(
+def _recounted(
     features: ToolFeatures, definition: ToolDefinition, counters: Mapping[Encoding, Counter]
 ) -> ToolFeatures:
-    """Count again for the encodings that failed before, for example without a vocabulary."""
-    missing: dict[Encoding, Counter] = {
-        encoding: count for encoding, count in counters.items() if encoding not in features.token_counts
-    }
-    if not missing:
+    """Count again if the keys have another order here, or if a count failed before."""
+    if features.wire == definition.wire and features.token_counts.keys() >= counters.keys():
         return features
-    (counts,) = count_all([definition.wire], missing)
-    return replace(features, token_counts={**features.token_counts, **counts})
+    return ToolFeatures(*count_forms(definition, counters), features.vectors, definition.wire)
 
 
 def _compute_claimed(claimed: Definitions, declared_name: str, deps: FeatureDependencies) -> dict[str, ToolFeatures]:
@@ -119,11 +113,11 @@ def _compute(definitions: Definitions, declared_name: str, deps: FeatureDependen
         return {}
     with deps.embedding_slots:
         with deps.metrics.stage("count"):
-            counts = count_all((tool.wire for tool in definitions.values()), deps.counters)
+            counts = [count_forms(tool, deps.counters) for tool in definitions.values()]
         with deps.metrics.stage("embed"):
             vectors = tool_vectors(list(definitions.values()), declared_name, deps.embedder)
-    computed = (ToolFeatures(token_counts, embedding) for token_counts, embedding in zip(counts, vectors, strict=True))
-    return dict(zip(definitions, computed, strict=True))
+    computed = zip(definitions.items(), counts, vectors, strict=True)
+    return {digest: ToolFeatures(*counted, embedding, tool.wire) for (digest, tool), counted, embedding in computed}
 
 
 def _subset(definitions: Definitions, digests: Collection[str]) -> dict[str, ToolDefinition]:

@@ -27,14 +27,13 @@ def listed_record(
     """
     current_digest = catalog_digest(digests)
     known = before if before and before.is_listed and before.catalog_digest == current_digest else None
-    tokens, uncounted = (known.tokens, known.uncounted) if known else _sums(index, intent.server_id)
+    sums = _sums_of(known) if known else _sums(index, intent.server_id)
     record = unlisted_record(intent, known.revision if known else 0).model_copy(
         update={
             "declared_name": listing.declared_name,
             "protocol_version": listing.protocol_version,
             "tool_count": len(digests),
-            "tokens": tokens,
-            "uncounted": uncounted,
+            **sums,
             "rejected": listing.rejected,
             "features_version": FEATURES_VERSION,
             "catalog_digest": current_digest,
@@ -105,14 +104,21 @@ def _visible_to_readers(record: ServerRecord) -> ServerRecord:
     return record.model_copy(update={"generation": 0, "last_listed_at": None})
 
 
-def _sums(index: FencedIndex, server_id: str) -> tuple[dict[Encoding, int], dict[Encoding, tuple[str, ...]]]:
+def _sums_of(record: ServerRecord) -> dict[str, object]:
+    return record.model_dump(include={"tokens", "model_tokens", "uncounted"})
+
+
+def _sums(index: FencedIndex, server_id: str) -> dict[str, object]:
+    """Return the sums of a record, from the tools in the index."""
     scope = Scope(servers=frozenset({server_id}))
     tokens: dict[Encoding, int] = {}
+    model_tokens: dict[Encoding, int] = {}
     uncounted: dict[Encoding, tuple[str, ...]] = {}
     for encoding in ENCODINGS:
         total = index.token_sum(scope, encoding)
         tokens[encoding] = total.tokens
+        model_tokens[encoding] = index.token_sum(scope, encoding, "model").tokens
         if total.uncounted:
             names = index.uncounted(scope, encoding, total.uncounted)
             uncounted[encoding] = tuple(name.removeprefix(f"{server_id}:") for name in names)
-    return tokens, uncounted
+    return {"tokens": tokens, "model_tokens": model_tokens, "uncounted": uncounted}

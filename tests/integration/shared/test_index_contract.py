@@ -13,6 +13,7 @@ import pytest
 
 from shared.catalog import (
     ENCODINGS,
+    FORMS,
     EmbeddedTool,
     Encoding,
     Endpoint,
@@ -134,10 +135,23 @@ def test_what_was_made_of_a_definition_is_found_by_its_digest_on_whichever_serve
 
     prepared = index.features_by_digest({"1" * 32, "2" * 32, "3" * 32})
 
-    assert {digest: found.token_counts for digest, found in prepared.items()} == {"1" * 32: counts, "2" * 32: {}}
+    assert {digest: found.token_counts for digest, found in prepared.items()} == {
+        "1" * 32: {"cl100k_base": 0},  # the estimate is of one server's tool
+        "2" * 32: {},
+    }
+    assert prepared["1" * 32].wire == written[0].tool.definition.wire
     _assert_same_vectors(prepared["1" * 32].vectors, written[0].vectors)
     _assert_same_vectors(prepared["2" * 32].vectors, written[300].vectors)
     assert index.features_by_digest([]) == {}
+
+
+def test_each_form_of_a_tool_has_its_own_sum(index: ToolIndex) -> None:
+    index.upsert([embedded(make_tool("s", name, tokens=10, model_tokens=7), 1) for name in ("a", "b")])
+
+    wire, model = (index.token_sum(Scope(), "cl100k_base", form) for form in FORMS)
+
+    assert (wire.tokens, model.tokens) == (20, 14)
+    assert [tool.model_counts["o200k_base"] for tool in index.tools(Scope(), limit=9).tools] == [7, 7]
 
 
 def test_more_digests_are_looked_up_than_a_request_may_hold(index: ToolIndex) -> None:

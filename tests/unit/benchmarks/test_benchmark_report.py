@@ -172,7 +172,7 @@ def test_stopwatches_count_the_items_of_each_stage(tmp_path: Path) -> None:
 
     reconcile("s", timed_dependencies(path.deps, stages))
 
-    assert stages.items == {"intent": 0, "list": 1, "compare": 0, "count": 6, "embed": 4, "write": 2}
+    assert stages.items == {"intent": 0, "list": 1, "compare": 0, "count": 8, "embed": 4, "write": 2}
     assert all(seconds > 0 for seconds in stages.seconds.values())
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
 from shared.index.engine import SERVERS_SPEC
+from shared.index.payload import TOOL_INDEXES
 from shared.index.points import Point
 from shared.index.server.engine import BATCH_CHARACTERS, BATCH_POINTS, ServerEngine, batches, connect
 from tests.support.indexes import open_server
@@ -97,7 +98,7 @@ def test_a_collection_that_another_worker_made_in_the_same_moment_is_used() -> N
         open_server(url, "tools", 4).close()
 
     assert refused == {"/collections/tools", "/collections/servers", "/collections/toolsets"}
-    assert indexed.count("/collections/tools/index") == 9
+    assert indexed.count("/collections/tools/index") == len(TOOL_INDEXES)
     assert indexed.count("/collections/servers/index") == 1
 
 

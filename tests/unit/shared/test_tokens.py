@@ -54,7 +54,7 @@ def test_text_is_counted_as_tiktoken_counts_it(encoding: str, tokens: int) -> No
 def test_hostile_text_is_counted_not_raised(text: str) -> None:
     counts = count_all([text], counters())[0]
 
-    assert set(counts) == {"cl100k_base", "o200k_base", "heuristic"}
+    assert set(counts) == {"cl100k_base", "o200k_base"}
     assert all(count > 0 for count in counts.values())
 
 
@@ -87,7 +87,7 @@ def test_a_vocabulary_is_loaded_when_the_first_text_is_counted(tmp_path: Path) -
     for file_name, _ in VOCABULARIES.values():
         shutil.copy(bundled_vocabularies() / file_name, tmp_path)
 
-    assert count_all(["hello world"], late) == [{"cl100k_base": 2, "o200k_base": 2, "heuristic": 2}]
+    assert count_all(["hello world"], late) == [{"cl100k_base": 2, "o200k_base": 2}]
 
 
 def test_a_vocabulary_that_is_unusable_is_said_to_be_so_once(tmp_path: Path) -> None:
@@ -102,4 +102,5 @@ def test_without_vocabularies_nothing_is_fetched_and_the_estimate_remains(tmp_pa
     with pytest.raises(AssetInvalid, match="found none"):
         counter("o200k_base", tmp_path)
 
-    assert count_all(["abc"], counters(tmp_path)) == [{"heuristic": 1}]
+    assert count_all(["abc"], counters(tmp_path)) == [{}]
+    assert estimate("abc") == 1

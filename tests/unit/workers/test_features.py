@@ -12,8 +12,9 @@ from typing import cast
 
 import pytest
 
-from shared.catalog import Encoding, ToolDefinition, digest
+from shared.catalog import FORMS, Encoding, ToolDefinition, digest
 from shared.errors import IndexUnavailable, ModelUnavailable
+from shared.text.forms import model_text
 from shared.text.tokens import Counter, estimate
 from tests.support.builders import WritePath, definition, down, listing, up, write_path
 from tests.support.fakes import FakeEmbedder, WithoutModel, embedded, make_tool
@@ -64,7 +65,7 @@ def test_only_what_a_replica_has_more_is_counted_and_embedded(path: WritePath) -
 
     bring_up(path, "second", *TOOLS, definition("delete_file"))
 
-    assert len(path.counted.texts) == counted + 1
+    assert len(path.counted.texts) == counted + len(FORMS)
     assert path.embedder.embedded_texts[-2:] == ["scripted: delete file", "delete file: does something"]
 
 
@@ -77,6 +78,20 @@ def test_the_tools_of_a_server_that_is_down_spare_a_replica_the_work_as_well(pat
     bring_up(path, "second", *TOOLS)
 
     assert len(path.embedder.embedded_texts) == embedded_texts
+
+
+def test_a_replica_with_its_keys_in_another_order_keeps_its_text_and_has_its_own_counts(path: WritePath) -> None:
+    wires = ['{"name":"read","description":"x","inputSchema":{"b":1,"a":2}}']
+    wires.append('{"inputSchema":{"a":2,"b":1},"description":"x","name":"read"}')
+    for server_id, wire in zip(("first", "second"), wires, strict=True):
+        bring_up(path, server_id, ToolDefinition.from_wire(wire))
+
+    first, second = (path.index.points()[f"{server_id}:read"].tool for server_id in ("first", "second"))
+    assert (first.digest, first.definition.wire, second.definition.wire) == (second.digest, *wires)
+    for tool in (first, second):
+        assert tool.token_counts["cl100k_base"] == estimate(tool.definition.wire)
+        assert tool.model_counts["cl100k_base"] == estimate(model_text(tool.definition))
+    assert path.embedder.embedded_texts == ["scripted: read", "read: x"]
 
 
 def test_what_was_made_by_another_recipe_is_made_again(path: WritePath) -> None:
@@ -130,7 +145,7 @@ def test_replicas_that_are_looked_at_at_once_wait_for_the_one_that_embeds(path: 
             each.result(timeout=60)
 
     assert len(path.embedder.embedded_texts) == 6
-    assert len(path.counted.texts) == 3
+    assert len(path.counted.texts) == 3 * len(FORMS)
 
 
 def test_what_another_look_wrote_just_before_it_was_claimed_is_not_made_again(path: WritePath) -> None:
@@ -145,7 +160,7 @@ def test_what_another_look_wrote_just_before_it_was_claimed_is_not_made_again(pa
     (computed,) = compute_features(wanted, "scripted", deps)
 
     assert computed.keys() == wanted.keys()
-    assert len(path.counted.texts) == 2
+    assert len(path.counted.texts) == 2 * len(FORMS)
 
 
 def test_what_counts_and_embeds_waits_its_turn_and_what_only_copies_does_not(path: WritePath) -> None:
@@ -170,7 +185,7 @@ def test_what_counts_and_embeds_waits_its_turn_and_what_only_copies_does_not(pat
     bring_up(gated, "first", *TOOLS)
     bring_up(gated, "second", *TOOLS)
 
-    assert inside == ["in", "count", "count", "out"]
+    assert inside == ["in", *["count"] * len(TOOLS) * len(FORMS), "out"]
 
 
 def test_when_the_one_that_embeds_fails_another_does_it(path: WritePath) -> None:
