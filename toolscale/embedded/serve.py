@@ -112,7 +112,7 @@ def _check(path: Path) -> None:
 def _servers(embedded: Embedded, path: Path | None) -> Generator[None]:
     """Follow the file if there is one, else announce the servers of earlier events again."""
     if path:
-        with embedded.reconciling(path):
+        with embedded.following(path):
             yield
     else:
         embedded.announce(Config())

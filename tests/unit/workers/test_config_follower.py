@@ -20,7 +20,7 @@ from workers.emit import Emitter
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.store import Intent
 from workers.intents.transitions import RetryPolicy
-from workers.sources.mcp_json import ConfigReconciler
+from workers.sources.mcp_json import ConfigFollower
 
 
 class Followed:
@@ -31,7 +31,7 @@ class Followed:
         self.intents = intents
         self.emitted: list[tuple[str, str]] = []
         self.fails = False
-        self.follower = ConfigReconciler(ConfigFile(path, {"HOME": "/h"}), intents, self._emit, recheck_s=0)
+        self.follower = ConfigFollower(ConfigFile(path, {"HOME": "/h"}), intents, self._emit, recheck_s=0)
 
     def _emit(self, event: ServerEvent) -> Intent:
         if self.fails:
