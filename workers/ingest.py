@@ -31,8 +31,9 @@ from workers.indexing.records import (
     unlisted_record,
 )
 from workers.intents.leases import held
+from workers.intents.requests import request_reconcile
 from workers.intents.store import Intent, Lease
-from workers.maintenance.migrate import SOURCE, request_reconcile
+from workers.maintenance.migrate import SOURCE as MIGRATION_SOURCE
 
 # Tools counted, embedded and written at a time, so that the memory does not grow with the server. Another server
 # with the same tools waits until this run has written its batch: about half a second of embedding.
@@ -129,7 +130,7 @@ def _reconcile_intent(intent: Intent, lease: Lease, deps: Dependencies) -> Inges
     run = Run(intent, index, features, deps)
     ingested = _reconcile_stopped(run) if intent.status == "stopped" else _reconcile_running(run)
     if not deps.is_active(active.version):
-        request_reconcile(intent.server_id, deps.intents, SOURCE)  # the tools went to the previous version
+        request_reconcile(intent.server_id, deps.intents, MIGRATION_SOURCE)  # the tools went to the previous version
     deps.intents.commit(intent.server_id, intent.desired)
     return ingested
 
