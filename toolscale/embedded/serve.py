@@ -30,8 +30,9 @@ from query.web.routes import page_routes
 from shared.errors import ConfigInvalid
 from shared.observability.tracing import configure_tracing
 from shared.settings import Settings
+from shared.text.display import printable
 from shared.upstream.mcp_json import Config, read_config
-from toolscale.console import err, printable
+from toolscale.console import err
 from toolscale.embedded.composition import Embedded, run_embedded
 from toolscale.embedded.startup_progress import report_startup
 from toolscale.importing.target import FILE_NAME

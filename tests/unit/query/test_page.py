@@ -21,9 +21,10 @@ from query.history.sqlite_store import SqliteHistory
 from query.savings.ledger import Ledger
 from query.web import views
 from query.web.page import PageRequest
-from query.web.rendering import CONTENT_SECURITY_POLICY, ago, printable, render, size
+from query.web.rendering import CONTENT_SECURITY_POLICY, ago, render, size
 from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, RejectedTool, ServerRecord
 from shared.errors import KeysUnavailable
+from shared.text.display import printable
 from shared.toolset import Toolset
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 from tests.support.http_callers import app_of, entry, http_client, static
