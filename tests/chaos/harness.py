@@ -244,7 +244,7 @@ class Chaos:
             faults={NAMES[fault]: times for fault, times in self._done.items()},
             clocks_ahead_s=CLOCKS_AHEAD_S,
             events=self._load.events,
-            changes_nobody_announced=self._load.unannounced,
+            unannounced_changes=self._load.unannounced,
             listings=self._fleet.listings,
             resync_s=self._plan.resync_s,
             bound_s=self._plan.bound_s,
