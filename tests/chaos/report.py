@@ -52,7 +52,7 @@ def faults(outcome: Outcome) -> Iterator[str]:
     yield f"| recorded events that a killed Redis had lost | {outcome.lost_acknowledged_events} |"
     yield f"| times that a server was parked, until a retry listed it again | {outcome.parked} |"
     yield f"| resync interval | {outcome.resync_s:g} s |"
-    yield f"| from the last fault until the index equals the servers | {_converged(outcome)}, allowed {outcome.bound_s:g} s |"
+    yield f"| last fault until the index equals the servers | {_converged(outcome)}, allowed {outcome.bound_s:g} s |"
     yield f"| tools compared, twice | {outcome.tools_compared[0]}, {outcome.tools_compared[1]} |"
     yield f"| differences: lost, duplicated, stale or wrong tools, or wrong answers | {len(outcome.differences)} |"
     if outcome.asked:

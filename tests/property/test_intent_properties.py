@@ -44,7 +44,7 @@ def with_a_change_to_come(directory: Path) -> Chaos:
 
 @pytest.mark.parametrize("second", CHANGES)
 @pytest.mark.parametrize("first", CHANGES)
-def test_a_change_after_a_look_that_was_killed_at_any_step_ends_in_the_truth(
+def test_a_change_after_a_reconciliation_killed_at_any_step_ends_in_the_truth(
     tmp_path: Path, first: str, second: str
 ) -> None:
     for step in count():
@@ -71,7 +71,7 @@ def test_a_write_that_comes_after_those_of_another_run_is_made_good_whatever_it_
             return  # the look has no more steps
 
 
-def test_a_stop_that_was_killed_at_any_step_is_in_the_record_or_the_next_look_makes_up_for_it(tmp_path: Path) -> None:
+def test_a_stop_killed_at_any_step_is_in_the_record_or_the_next_reconciliation_completes_it(tmp_path: Path) -> None:
     for step in count():
         world = ChaosWithoutRetries(sqlite_in(tmp_path))
         world.say("up", "a", ("x",))
@@ -84,14 +84,14 @@ def test_a_stop_that_was_killed_at_any_step_is_in_the_record_or_the_next_look_ma
             return  # the look has no more steps
 
 
-def test_every_server_is_looked_at_after_its_last_event_whatever_becomes_of_messages_and_looks(
+def test_every_server_is_reconciled_after_its_last_event_despite_lost_messages_and_runs(
     open_store: OpenStore,
 ) -> None:
     play(Fates, open_store, SETTINGS)
 
 
 @pytest.mark.parametrize("world", [Chaos, ChaosWithoutRetries])
-def test_the_catalogue_ends_equal_to_the_truth_wherever_looks_are_cut_off(
+def test_the_catalogue_ends_equal_to_the_truth_wherever_reconciliations_are_interrupted(
     open_store: OpenStore, world: type[Chaos]
 ) -> None:
     play(world, open_store, SETTINGS)

@@ -75,7 +75,7 @@ def test_containers_come_and_go_by_events(docker: ScriptedDocker, intents: Sqlit
         eventually(lambda: running(intents) == {})
 
 
-def test_a_container_that_starts_afresh_is_looked_at_again(docker: ScriptedDocker, intents: SqliteIntents) -> None:
+def test_a_restarted_container_is_reconciled_again(docker: ScriptedDocker, intents: SqliteIntents) -> None:
     docker.start("a", server="docs", port="9000")
     with watching(DockerSource(docker.environ), intents):
         eventually(lambda: connected(docker) and generation(intents, "docs") == 1)

@@ -270,7 +270,7 @@ def test_a_store_that_is_gone_is_answered_with_503_in_time() -> None:
 
 
 @pytest.mark.redis
-def test_the_door_of_its_own_records_in_redis_and_wakes_a_worker(own_redis_url: str, tmp_path: Path) -> None:
+def test_a_separate_events_api_records_in_redis_and_sends_a_message(own_redis_url: str, tmp_path: Path) -> None:
     port, token = free_port(), "the-operators-own-token"
     composition = Composition(
         own_redis_url, tmp_path, {"TOOLSCALE_EVENTS_TOKEN": token, "TOOLSCALE_EVENTS_PORT": str(port)}
@@ -288,14 +288,14 @@ def test_the_door_of_its_own_records_in_redis_and_wakes_a_worker(own_redis_url: 
         assert token not in door.output()
 
 
-def test_without_a_token_the_door_does_not_open(tmp_path: Path) -> None:
+def test_without_a_token_the_events_api_does_not_start(tmp_path: Path) -> None:
     composition = Composition("", tmp_path, {"TOOLSCALE_EVENTS_TOKEN": ""})
     with composition.run("events-api", "-m", "workers.events_api") as door:
         assert door.process.wait(60) == 1
         assert "TOOLSCALE_EVENTS_TOKEN" in door.output()
 
 
-def test_what_came_by_the_door_is_counted_for_those_who_hold_the_token(intents: SqliteIntents) -> None:
+def test_requests_of_the_events_api_are_counted_and_shown_only_with_the_token(intents: SqliteIntents) -> None:
     metrics = WorkerMetrics()
     recorder = EventRecorder(Emitter(intents, lambda _: None, 5.0, metrics))
     with closing(recorder), open_events_api(recorder, metrics) as door:

@@ -113,7 +113,7 @@ def test_the_second_large_list_waits_until_the_first_is_written_and_a_small_one_
         assert fleet.listed == ["first", "small", "second"]
 
 
-def test_a_large_list_whose_turn_does_not_come_is_put_off_and_its_server_is_not_blamed(tmp_path: Path) -> None:
+def test_a_large_list_without_a_slot_is_postponed_and_counts_as_no_failure(tmp_path: Path) -> None:
     path = write_path(tmp_path)
     large = scripted_stdio("as_dense_as_allowed")
 

@@ -118,7 +118,7 @@ def counts(deps: Dependencies) -> dict[str, object]:
     return {tool.qualified_name: tool.token_counts for tool in tools}
 
 
-def test_a_migration_that_lost_the_lease_of_a_server_has_it_looked_at_once_more(shop: Catalogue) -> None:
+def test_a_migration_that_lost_the_lease_of_a_server_requests_its_reconciliation(shop: Catalogue) -> None:
     leases = Leases()
 
     class Slow(SaltedEmbedder):
@@ -377,7 +377,7 @@ def test_replicas_are_embedded_once(shop: Catalogue) -> None:
     assert embedder.embedded_texts.count("scripted: copied tool") == 1
 
 
-def test_a_server_that_is_being_looked_at_is_visited_later(shop: Catalogue) -> None:
+def test_a_server_with_a_running_reconciliation_is_migrated_later(shop: Catalogue) -> None:
     deps = wanting(shop)
     with shop.intents.lease("clock"):
         migrate(deps, lambda _: None, slice_s=0.5)
@@ -409,7 +409,7 @@ def test_only_one_process_migrates_at_a_time(shop: Catalogue) -> None:
             pass
 
 
-def test_the_edition_that_was_in_service_is_removed_when_nobody_searches_it_any_more(shop: Catalogue) -> None:
+def test_a_retired_index_version_is_deleted_when_no_service_searches_it(shop: Catalogue) -> None:
     deps = wanting(shop)
     finish(deps)
     assert deps.versions
@@ -479,7 +479,7 @@ def test_an_old_model_that_is_gone_is_replaced_and_meanwhile_keywords_find(shop:
     assert (afterwards.tools[0].name, afterwards.keywords_only) == ("get_time", None)
 
 
-def test_tools_from_before_editions_are_adopted_as_they_are(shop: Catalogue) -> None:
+def test_tools_from_before_index_versions_are_adopted_unchanged(shop: Catalogue) -> None:
     forget_versions(shop)
 
     deps = wanting(shop, OLD)
@@ -490,7 +490,7 @@ def test_tools_from_before_editions_are_adopted_as_they_are(shop: Catalogue) -> 
     assert "files:read_file" in tools_found(deps)
 
 
-def test_tools_from_before_editions_of_another_model_serve_until_they_are_made_anew(shop: Catalogue) -> None:
+def test_tools_from_before_index_versions_of_another_model_serve_until_migrated(shop: Catalogue) -> None:
     forget_versions(shop)
     store = IndexStore(shop.engine)
 
@@ -501,7 +501,7 @@ def test_tools_from_before_editions_of_another_model_serve_until_they_are_made_a
     assert "files:read_file" in tools_found(shop.worker(NEW))
 
 
-def test_questions_are_answered_from_one_edition_at_every_moment(shop: Catalogue) -> None:
+def test_each_search_uses_one_index_version_at_every_moment(shop: Catalogue) -> None:
     asked = FindRequest(tool_description="get time")
     reader = LiveIndex(IndexVersions(IndexStore(shop.engine), SaltedEmbedder(OLD), SaltedEmbedder))
     found = live_catalogue(reader, load_settings(no_match_threshold=0.3))
@@ -537,7 +537,7 @@ def test_questions_are_answered_from_one_edition_at_every_moment(shop: Catalogue
     assert tools_found(deps) == {"files:read_file", f"files:tool_{last}", "clock:get_time", "clock:set_alarm"} | back
 
 
-def test_a_large_server_is_carried_over_in_batches_between_which_it_may_be_looked_at(on_edge: Catalogue) -> None:
+def test_a_large_server_is_migrated_in_batches_between_which_it_may_be_reconciled(on_edge: Catalogue) -> None:
     on_edge.world.servers["large"] = listing(*(definition(f"tool_{i}") for i in range(2 * BATCH + 1)))
     on_edge.intents.record(up("large"), due_in_s=0)
     reconcile_all(on_edge.worker(OLD))

@@ -205,7 +205,7 @@ def test_a_worker_counts_what_its_processes_did_where_they_keep_it(
 
 
 @pytest.mark.slow
-def test_a_worker_says_that_nobody_counts_the_looks_of_its_processes(monitored: Monitored) -> None:
+def test_a_worker_logs_that_reconciliations_of_its_processes_are_not_counted(monitored: Monitored) -> None:
     with monitored.worker("--pool", "processes", "--concurrency", "1") as worker:
         worker.wait_for("multiprocess_metrics_disabled")
 
@@ -232,7 +232,7 @@ _RESULTS = ("reconciled", "failed")
 
 
 @pytest.mark.slow
-def test_beat_shows_that_it_ticks_and_turns_red_when_its_ticks_reach_nobody(monitored: Monitored) -> None:
+def test_beat_counts_its_ticks_and_turns_red_when_they_reach_no_broker(monitored: Monitored) -> None:
     metrics = monitored.url("/metrics")
     with monitored.composition.beat(TOOLSCALE_METRICS_PORT=str(monitored.port)) as beat:
         beat.wait_for("metrics_port_opened")

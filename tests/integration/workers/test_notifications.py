@@ -139,7 +139,7 @@ def test_a_stdio_server_is_not_started_for_listening_unless_asked(heard: Listene
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["http", "legacy"])
-def test_a_server_killed_while_listened_to_is_looked_at_once_when_it_is_back_and_heard_again(
+def test_a_server_killed_during_a_subscription_is_reconciled_and_subscribed_to_again(
     heard: ListenedServers, logs: list[Any], tmp_path: Path, kind: str
 ) -> None:
     with announced(heard, kind, tmp_path / "tools") as server, listening_to(heard):
@@ -173,7 +173,7 @@ def test_a_server_that_cannot_tell_is_remembered_and_tried_again_seldom(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["storm", "legacy-storm"])
-def test_a_server_that_tells_without_end_costs_few_looks_and_little_memory(
+def test_a_server_with_endless_notifications_costs_few_reconciliations_and_little_memory(
     heard: ListenedServers, tmp_path: Path, kind: str
 ) -> None:
     us, pace = psutil.Process(), replace(HASTY, least_between_s=0.5)

@@ -81,7 +81,7 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Inte
             yield [opened.enter_context(closing(RedisIntents(connect(url), PACE))) for _ in range(2)]
 
 
-def test_a_thousand_replicas_looked_at_at_once_cost_the_work_of_one(stores: list[IntentStore], tmp_path: Path) -> None:
+def test_a_thousand_replicas_reconciled_at_once_cost_the_work_of_one(stores: list[IntentStore], tmp_path: Path) -> None:
     watched = Watched()
     replicas = [f"replica_{i}" for i in range(1_000)]
     for server_id in replicas:

@@ -90,7 +90,7 @@ def test_one_trace_leads_from_the_command_that_emits_to_the_points_and_to_the_se
 @pytest.mark.slow
 @pytest.mark.redis
 @pytest.mark.parametrize("carrier", ["event", "message"])
-def test_a_look_goes_on_with_the_trace_of_a_producer(
+def test_a_reconciliation_continues_the_trace_of_a_producer(
     composition: Composition, collector: Collector, server: ScriptedServer, carrier: str
 ) -> None:
     event = up("files", url=server.url).model_dump(mode="json")
@@ -105,7 +105,7 @@ def test_a_look_goes_on_with_the_trace_of_a_producer(
 
 @pytest.mark.slow
 @pytest.mark.redis
-def test_a_trace_comes_in_by_the_door_and_goes_on_in_a_pool_of_processes(
+def test_a_trace_enters_by_the_events_api_and_continues_in_a_pool_of_processes(
     composition: Composition, collector: Collector, server: ScriptedServer
 ) -> None:
     token, port = "a-token-for-traces", free_port()

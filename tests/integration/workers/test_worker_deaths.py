@@ -125,7 +125,7 @@ def test_a_worker_whose_process_group_is_killed_at_any_step_leaves_nothing_that_
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_a_server_whose_looks_cost_pool_processes_is_parked_and_the_worker_goes_on(site: Site) -> None:
+def test_a_server_that_kills_pool_processes_is_parked_and_the_worker_goes_on(site: Site) -> None:
     killed: list[int] = []
     with ExitStack() as opened:
         opened.enter_context(site.composition.beat())

@@ -75,7 +75,7 @@ def test_the_failure_of_an_earlier_reconciliation_is_not_the_requested_result(in
     assert results(intents, [look]) == {"s": ("listed", None)}
 
 
-def test_after_a_look_from_before_failed_the_one_that_was_asked_for_is_awaited_while_it_runs(
+def test_after_an_earlier_failure_the_requested_reconciliation_is_awaited_while_it_runs(
     intents: SqliteIntents,
 ) -> None:
     asked(intents, "s")
@@ -91,7 +91,7 @@ def test_after_a_look_from_before_failed_the_one_that_was_asked_for_is_awaited_w
     assert results(intents, [look]) == {"s": ("failed", "s: 401")}
 
 
-def test_a_look_at_a_parked_server_is_awaited_while_it_runs(intents: SqliteIntents) -> None:
+def test_a_reconciliation_of_a_parked_server_is_awaited_while_it_runs(intents: SqliteIntents) -> None:
     park(intents, "mended", "broken")
     looks = [
         emit_result(intents.record(changed(each), due_in_s=0).intent, message_sent=True)
@@ -108,7 +108,7 @@ def test_a_look_at_a_parked_server_is_awaited_while_it_runs(intents: SqliteInten
     assert results(intents, looks) == {"mended": ("listed", None), "broken": ("failed", "broken: 401")}
 
 
-def test_a_parked_server_that_the_event_brings_no_look_has_failed(intents: SqliteIntents) -> None:
+def test_a_parked_server_without_a_reconciliation_for_the_event_has_failed(intents: SqliteIntents) -> None:
     park(intents, "s")
 
     assert results(intents, asked(intents, "s"), 3_600) == {"s": ("failed", "s: kills its workers")}

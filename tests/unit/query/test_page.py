@@ -226,7 +226,7 @@ async def test_a_cursor_that_is_none_of_ours_is_refused() -> None:
     assert (await get("/ui/find?q=time&cursor=abc")).status_code == 400
 
 
-async def test_what_people_look_for_counts_as_nobodys_saving(savings: UsageRecorder) -> None:
+async def test_searches_of_the_page_are_not_recorded_as_savings(savings: UsageRecorder) -> None:
     async with http_client(app_of(clock(), savings=savings)) as http:
         await http.get("/ui/find?q=time")
     savings.close()
@@ -362,7 +362,7 @@ async def test_a_refused_token_is_in_no_line_of_the_log(known: Authentication) -
     assert "secret" not in str(lines)
 
 
-async def test_a_look_is_a_line_of_the_log_without_the_question() -> None:
+async def test_a_request_of_the_page_is_logged_without_the_question() -> None:
     with structlog.testing.capture_logs() as lines:
         await get("/ui/find?q=time")
 

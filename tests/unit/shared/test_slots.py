@@ -9,7 +9,7 @@ from shared.slots import LargePayloadSlots
 from shared.upstream.transport.session_state import SMALL_BYTES, SMALL_NODES, SessionState
 
 
-def test_only_so_many_servers_have_their_turn_at_a_time() -> None:
+def test_a_limited_number_of_servers_have_a_slot_at_a_time() -> None:
     turns = LargePayloadSlots(2)
 
     with turns.released("a"):
@@ -18,7 +18,7 @@ def test_only_so_many_servers_have_their_turn_at_a_time() -> None:
     assert [turns.try_acquire(each) for each in ("b", "c", "a")] == [True, True, False]
 
 
-def test_a_turn_is_given_back_by_a_look_that_fails() -> None:
+def test_a_slot_is_released_after_a_failure() -> None:
     turns = LargePayloadSlots(1)
 
     turns.try_acquire("a")
@@ -29,7 +29,7 @@ def test_a_turn_is_given_back_by_a_look_that_fails() -> None:
     assert turns.try_acquire("b")
 
 
-def test_many_threads_never_have_more_turns_than_there_are() -> None:
+def test_many_threads_never_have_more_slots_than_the_limit() -> None:
     turns = LargePayloadSlots(3)
 
     with ThreadPoolExecutor(16) as pool:

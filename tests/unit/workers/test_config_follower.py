@@ -97,7 +97,7 @@ def test_only_what_changed_is_said_after_a_change(followed: Followed) -> None:
         ({"command": "x", "env": {"A": "1"}}, {"command": "x", "env": {"A": "2"}}),
     ],
 )
-def test_a_server_that_is_reached_in_another_way_is_looked_at_again(
+def test_a_server_with_a_changed_target_is_reconciled_again(
     followed: Followed, before: dict[str, Any], after: dict[str, Any]
 ) -> None:
     write(followed.path, s=before, t=at(2))
@@ -167,7 +167,7 @@ def test_an_entry_that_cannot_be_used_is_left_as_it_is(followed: Followed) -> No
     assert [line["reason"] for line in logs] == ["a: the environment variable NOT_SET is not set"]
 
 
-def test_what_could_not_be_recorded_is_said_by_the_next_look(followed: Followed) -> None:
+def test_the_next_poll_announces_servers_that_could_not_be_recorded(followed: Followed) -> None:
     write(followed.path, a=at(1))
     followed.fails = True
     assert followed.poll() == []
@@ -210,7 +210,7 @@ def url(target: Target | None) -> str:
     return target.url
 
 
-def test_the_next_look_uses_the_changed_target_and_a_broken_file_leaves_the_last(path: Path) -> None:
+def test_the_next_poll_uses_the_changed_target_and_a_broken_file_leaves_the_last(path: Path) -> None:
     write(path, a=at(1), b=at(2), gone=at(3))
     get = partial(ConfigFile(path, os.environ).get)
     assert url(get("a")) == at(1)["url"]

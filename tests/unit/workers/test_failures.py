@@ -201,7 +201,7 @@ def test_trouble_of_our_own_never_parks_a_server(path: WritePath, trouble: Excep
     assert (status(path), found(path)) == ("running", 1)
 
 
-def test_looks_that_end_in_our_own_trouble_are_ever_further_apart_until_a_commit(path: WritePath) -> None:
+def test_internal_failures_are_retried_ever_later_until_a_commit(path: WritePath) -> None:
     intents = path.deps.intents
     intents.record(changed(), due_in_s=60)
     waits: list[float] = []
@@ -244,7 +244,7 @@ def parked(path: WritePath) -> WritePath:
     return path
 
 
-def test_a_server_whose_looks_kill_their_workers_is_hidden_and_not_looked_at(parked: WritePath) -> None:
+def test_a_server_that_kills_its_workers_is_quarantined_and_not_reconciled(parked: WritePath) -> None:
     record = parked.index.server("s")
     intent = parked.deps.intents.intent("s")
     assert record is not None
@@ -284,7 +284,7 @@ def test_a_parked_server_stays_parked_while_each_starting_worker_announces_it_ag
     assert (status(parked), parked.world.listed) == ("quarantined", [])
 
 
-def test_a_suspect_is_not_looked_at_because_its_message_is_delivered_again(path: WritePath) -> None:
+def test_a_redelivered_message_does_not_reconcile_a_suspect(path: WritePath) -> None:
     never_ends(path, times=1)
     assert path.deps.intents.begin("s")
     path.world.listed.clear()
@@ -297,7 +297,7 @@ def test_a_suspect_is_not_looked_at_because_its_message_is_delivered_again(path:
     assert path.world.listed == ["s"]
 
 
-def test_a_look_that_is_interrupted_by_the_end_of_its_process_raises_no_suspicion(path: WritePath) -> None:
+def test_a_reconciliation_interrupted_by_a_shutdown_raises_no_suspicion(path: WritePath) -> None:
     def interrupted(intent: Intent) -> Listing:
         raise FetchInterrupted(intent.server_id)
 
@@ -330,7 +330,7 @@ def looks_in_a_storm(path: WritePath) -> int:
 
 
 @pytest.mark.parametrize("news", [[changed()], [down(), up()], [up(url="http://127.0.0.1:10/mcp")]])
-def test_a_parked_server_is_looked_at_at_once_when_an_event_says_something_new(
+def test_a_parked_server_is_retried_at_once_after_an_event_with_a_change(
     parked: WritePath, news: list[ServerEvent]
 ) -> None:
     for event in news:
@@ -340,7 +340,7 @@ def test_a_parked_server_is_looked_at_at_once_when_an_event_says_something_new(
     assert (status(parked), found(parked)) == ("running", 1)
 
 
-def test_parking_that_was_cut_short_is_finished_by_the_next_look(path: WritePath) -> None:
+def test_interrupted_parking_is_finished_by_the_next_reconciliation(path: WritePath) -> None:
     never_ends(path)
     path.index.is_down = True
     with pytest.raises(IndexUnavailable):

@@ -104,7 +104,7 @@ def kills_its_workers(path: WritePath) -> None:
         (kills_its_workers, "quarantined"),
     ],
 )
-def test_every_write_of_a_look_comes_after_a_check_of_its_lease(
+def test_every_write_of_a_run_comes_after_a_check_of_its_lease(
     path: WritePath, happen: Callable[[WritePath], None], status: str
 ) -> None:
     happen(path)

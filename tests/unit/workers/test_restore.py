@@ -43,7 +43,7 @@ def test_every_server_of_the_index_is_known_again_as_it_was(path: WritePath) -> 
     assert intent(path, "fails").failures == 1
 
 
-def test_who_announced_a_server_is_known_again_and_so_takes_down_what_is_gone(path: WritePath) -> None:
+def test_a_restored_source_takes_down_its_removed_servers(path: WritePath) -> None:
     (announced,) = {up("any").source}
     restore_if_lost(path.deps.intents, path.deps.index)
     announcer = SourceAnnouncer(
@@ -57,7 +57,7 @@ def test_who_announced_a_server_is_known_again_and_so_takes_down_what_is_gone(pa
     }  # fmt: skip
 
 
-def test_running_servers_are_looked_at_at_once_and_stopped_ones_are_not(path: WritePath) -> None:
+def test_running_servers_are_reconciled_at_once_and_stopped_ones_are_not(path: WritePath) -> None:
     restore_if_lost(path.deps.intents, path.deps.index)
 
     assert sorted(path.deps.intents.claim_due(10)) == ["fails", "runs"]

@@ -35,7 +35,7 @@ def metrics(path: WritePath) -> dict[str, float]:
     return shown(path.deps.metrics.registry)
 
 
-def test_a_look_is_counted_by_what_it_changed_and_timed_by_its_stages(path: WritePath) -> None:
+def test_a_reconciliation_is_counted_by_its_changes_and_timed_by_its_stages(path: WritePath) -> None:
     look(path, "read", "write", "list")
     look(path, "read", "write", "list")
     look(path, "read", "write=does another thing", "new")
@@ -55,7 +55,7 @@ _CHANGES = ("added", "changed", "removed")
 _STAGES = ("fetch", "count", "embed", "upsert")
 
 
-def test_a_look_that_ends_otherwise_is_counted_by_why(path: WritePath) -> None:
+def test_a_reconciliation_without_a_commit_is_counted_by_its_reason(path: WritePath) -> None:
     path.world.servers["s"] = ServerTimeout("s", "silent")
     path.deps.intents.record(up(), due_in_s=60)
 

@@ -55,7 +55,7 @@ def test_a_worker_with_a_long_queue_that_ends_tasks_is_well(clock: Steady) -> No
     assert watch(clock, 3_600, waiting=10_000, ends=True) is None
 
 
-def test_a_worker_whose_threads_all_wait_for_servers_has_the_time_that_a_look_takes(clock: Steady) -> None:
+def test_a_worker_whose_threads_all_wait_for_servers_has_the_time_of_a_reconciliation(clock: Steady) -> None:
     assert watch(clock, LOOK_S + IDLE_AT_MOST_S - STEP_S, waiting=5, ends=False, is_full=True) is None
     assert watch(clock, LOOK_S + IDLE_AT_MOST_S + 2 * STEP_S, waiting=5, ends=False, is_full=True) is not None
 
