@@ -1,4 +1,4 @@
-"""Neighbours of a look between any two steps of which something may happen."""
+"""Dependencies of a reconciliation that can be interrupted between any two of its steps."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Whatever happens to messages, looks, workers and servers, the catalogue ends equal to what the servers offer.
+"""The catalogue ends equal to the servers, despite lost messages, reconciliations and workers.
 
 Two machines, each over both intent stores. In the first, hypothesis plays broker, workers and sweep against a store.
-In the second it plays the world around the real tasks: events arrive, servers change, and looks are cut off, at any
-step of a look. Waits are zero seconds long, so that everything planned is due: only its order is left to chance.
+In the second it plays the world around the real tasks: events arrive, servers change, and reconciliations are
+interrupted at any step. Waits are zero seconds long, so everything planned is due; only its order is random.
 `CHAOS_SCHEDULES` sets how many schedules are tried.
 """
 
@@ -54,7 +54,7 @@ def test_a_change_after_a_reconciliation_killed_at_any_step_ends_in_the_truth(
 
         world.teardown()
         if not was_killed:
-            return  # the look has no more steps
+            return  # the reconciliation has no more steps
 
 
 @pytest.mark.parametrize("second", CHANGES)
@@ -68,7 +68,7 @@ def test_a_write_that_comes_after_those_of_another_run_is_made_good_whatever_it_
 
         world.teardown()
         if not was_frozen:
-            return  # the look has no more steps
+            return  # the reconciliation has no more steps
 
 
 def test_a_stop_killed_at_any_step_is_in_the_record_or_the_next_reconciliation_completes_it(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_stop_killed_at_any_step_is_in_the_record_or_the_next_reconciliation_c
 
         world.teardown()
         if not was_killed:
-            return  # the look has no more steps
+            return  # the reconciliation has no more steps
 
 
 def test_every_server_is_reconciled_after_its_last_event_despite_lost_messages_and_runs(

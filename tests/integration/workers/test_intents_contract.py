@@ -264,10 +264,10 @@ def test_failures_are_counted_until_a_reconciliation_succeeds(store: IntentStore
 def test_only_the_first_event_before_a_reconciliation_needs_a_message(store: IntentStore) -> None:
     needs_message = [store.record(event, due_in_s=60).needs_message for event in (up(), changed(), down(), up())]
     store.begin("s")
-    during_the_look = [store.record(changed(), due_in_s=60).needs_message for _ in range(3)]
+    during_the_run = [store.record(changed(), due_in_s=60).needs_message for _ in range(3)]
 
     assert needs_message == [True, False, False, False]
-    assert during_the_look == [True, False, False]
+    assert during_the_run == [True, False, False]
 
 
 def test_a_storm_of_events_does_not_put_the_sweep_off(store: IntentStore) -> None:
@@ -280,8 +280,8 @@ def test_a_storm_of_events_does_not_put_the_sweep_off(store: IntentStore) -> Non
 
 def test_two_reconciliations_follow_at_once_and_a_third_waits(reopen: Callable[..., IntentStore]) -> None:
     store = reopen(spacing_s=3)
-    look_at(store, up("s"))
-    first = look_at(store, changed("s"))
+    reconcile_after(store, up("s"))
+    first = reconcile_after(store, changed("s"))
 
     assert store.record(changed("s"), due_in_s=60).needs_message
     assert store.begin("s") is None
@@ -297,8 +297,8 @@ def test_two_reconciliations_follow_at_once_and_a_third_waits(reopen: Callable[.
 @pytest.mark.parametrize("news", [down("s"), up("s", groups=["new"])], ids=["down", "new groups"])
 def test_what_is_new_of_a_server_waits_for_no_distance(reopen: Callable[..., IntentStore], news: ServerEvent) -> None:
     store = reopen(spacing_s=60)
-    look_at(store, up("s"))
-    look_at(store, changed("s"))
+    reconcile_after(store, up("s"))
+    reconcile_after(store, changed("s"))
     store.record(changed("s"), due_in_s=60)
     assert store.begin("s") is None
 
@@ -306,7 +306,7 @@ def test_what_is_new_of_a_server_waits_for_no_distance(reopen: Callable[..., Int
     assert store.begin("s") is not None
 
 
-def look_at(store: IntentStore, event: ServerEvent) -> Intent:
+def reconcile_after(store: IntentStore, event: ServerEvent) -> Intent:
     store.record(event, due_in_s=60)
     intent = store.begin("s")
     assert intent is not None

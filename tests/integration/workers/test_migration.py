@@ -98,7 +98,7 @@ def wanting(shop: Catalogue, model: str = NEW) -> Dependencies:
 
 
 def finish(deps: Dependencies) -> None:
-    """Work on the coming edition, as sweeps have it worked on, until there is none."""
+    """Migrate as sweeps do, until there is no next index version."""
     assert deps.versions
     for _ in range(20):
         if deps.versions.store.versions().next_version is None:
@@ -146,19 +146,19 @@ class LargeIndex(QdrantIndex):
         return super().servers_with_tools()
 
 
-class LargeEditions(IndexVersions):
-    """Editions of which the one in service is large."""
+class LargeVersions(IndexVersions):
+    """Index versions of which the active one is large."""
 
     def __init__(self, engine: Engine, own: Embedder) -> None:
         super().__init__(IndexStore(engine), own, SaltedEmbedder)
         self._engine = engine
 
     def current(self) -> tuple[OpenVersion, OpenVersion | None]:
-        edition, coming = super().current()
-        tools = self._engine.collection(tools_spec(edition.version))
+        active, next_version = super().current()
+        tools = self._engine.collection(tools_spec(active.version))
         servers, toolsets = self._engine.collection(SERVERS_SPEC), self._engine.collection(TOOLSETS_SPEC)
         large = LargeIndex(tools, servers, toolsets)
-        return replace(edition, index=large), coming
+        return replace(active, index=large), next_version
 
 
 def closest_name(deps: Dependencies, text: str) -> float:
@@ -182,7 +182,7 @@ def test_the_first_workers_model_is_in_service_at_once(shop: Catalogue) -> None:
 
 
 def test_another_model_takes_over_with_everything_as_it_was_and_no_server_is_asked(shop: Catalogue) -> None:
-    before, counted, looks = states(shop.worker(OLD)), counts(shop.worker(OLD)), list(shop.world.listed)
+    before, counted, listed = states(shop.worker(OLD)), counts(shop.worker(OLD)), list(shop.world.listed)
 
     deps = wanting(shop)
     assert active_version(deps).version == index_version(OLD)
@@ -192,7 +192,7 @@ def test_another_model_takes_over_with_everything_as_it_was_and_no_server_is_ask
     assert states(deps) == before
     assert counts(deps) == counted
     assert closest_name(deps, "scripted: get time") == pytest.approx(1, abs=1e-3)
-    assert shop.world.listed == looks
+    assert shop.world.listed == listed
 
 
 def test_a_server_that_was_down_is_carried_over_and_comes_back_without_embedding(shop: Catalogue) -> None:
@@ -565,7 +565,7 @@ def test_the_sweep_asks_for_the_migration_only_while_there_is_one(on_edge: Catal
 
 def test_a_migration_goes_on_where_asking_who_has_tools_takes_longer_than_a_slice(on_edge: Catalogue) -> None:
     deps = wanting(on_edge)
-    large = replace(deps, versions=LargeEditions(on_edge.engine, deps.embedder))
+    large = replace(deps, versions=LargeVersions(on_edge.engine, deps.embedder))
     visited: list[str] = []
 
     migrate(large, visited.append, SHORT_SLICE_S)

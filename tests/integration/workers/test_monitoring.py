@@ -185,20 +185,20 @@ def test_a_worker_counts_what_its_processes_did_where_they_keep_it(
 ) -> None:
     kept = tmp_path / "counters"
     kept.mkdir()
-    # no beat repeats a look here, so none may lose its lease on a busy machine
+    # no beat repeats a reconciliation here, so none may lose its lease on a busy machine
     given = {"PROMETHEUS_MULTIPROC_DIR": str(kept), "TOOLSCALE_LEASE_S": "10"}
     pages = one_page(tool("read_file"), tool("write_file"))
-    looks, changes = 'toolscale_reconciles_total{result="changed"}', 'toolscale_tool_changes_total{change="added"}'
+    reconciles, changes = 'toolscale_reconciles_total{result="changed"}', 'toolscale_tool_changes_total{change="added"}'
     with (
         scripted_http(lambda exchange: exchange.play(pages)) as server,
         monitored.worker("--pool", "processes", "--concurrency", "1", **given) as worker,
     ):
         announce(producer, "files", server.url)
-        eventually(lambda: scraped(monitored.url("/metrics")).get(looks), 60, what=worker.output())
+        eventually(lambda: scraped(monitored.url("/metrics")).get(reconciles), 60, what=worker.output())
 
         found = scraped(monitored.url("/metrics"))
 
-    assert (found[looks], found[changes]) == (1, 2)
+    assert (found[reconciles], found[changes]) == (1, 2)
     assert found['toolscale_stage_seconds_count{stage="fetch"}'] == 1
     assert found["toolscale_servers_announced"] == 1
     assert "multiprocess_metrics_disabled" not in worker.output()

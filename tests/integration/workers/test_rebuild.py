@@ -84,7 +84,7 @@ def fill(shop: Catalogue) -> None:
 
 
 def sweep(deps: Dependencies) -> list[str]:
-    """Do what a sweep does; return the servers that are looked at."""
+    """Do what a sweep does; return the servers that are reconciled."""
     maintain_index(deps, lambda: None)
     due = sorted(deps.intents.claim_due(100))
     for server_id in due:
@@ -169,7 +169,7 @@ def test_two_workers_that_find_the_index_lost_ask_for_each_server_once(shop: Cat
 @pytest.mark.parametrize(
     ("lost", "said"), [("everything", "is being filled"), ("the tools", "Servers still being listed: 2")]
 )
-def test_whoever_asks_during_the_rebuilding_hears_that_there_is_more_to_come(
+def test_answers_during_a_rebuild_are_marked_as_incomplete(
     shop: Catalogue, tmp_path: Path, lost: str, said: str
 ) -> None:
     reader, deps = (
@@ -203,7 +203,9 @@ def test_collections_that_vanished_before_a_worker_started_are_filled_by_its_fir
 
 
 @wiped
-def test_a_running_query_service_says_so_and_answers_again(shop: Catalogue, wipe: Callable[[Catalogue], None]) -> None:
+def test_a_running_query_service_reports_a_lost_index_and_answers_again(
+    shop: Catalogue, wipe: Callable[[Catalogue], None]
+) -> None:
     reader = LiveIndex(IndexVersions(IndexStore(shop.engine), SaltedEmbedder(OLD), SaltedEmbedder))
     found, asked = live_catalogue(reader, load_settings()), FindRequest(tool_description="get time")
     tools = [tool.name for tool in find_tool(asked, Scope(), found)[0].tools]
@@ -277,7 +279,7 @@ def test_a_lost_next_index_version_is_filled_again(shop: Catalogue) -> None:
 
 
 @pytest.mark.parametrize("lost", ["everything", "the tools", "the servers"])
-def test_a_directory_that_was_wiped_while_nobody_ran_is_filled_again(tmp_path: Path, lost: str) -> None:
+def test_a_directory_wiped_while_no_process_ran_is_filled_again(tmp_path: Path, lost: str) -> None:
     with catalogue("edge", tmp_path) as shop:
         fill(shop)
         world = shop.world

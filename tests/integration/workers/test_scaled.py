@@ -196,7 +196,7 @@ def test_messages_that_are_no_events_are_kept_for_people_and_never_end_the_worke
         expected = len(GARBAGE) + len(refused) + 1
         eventually(lambda: len(intents.dead_letters(100)) == expected, what=str(intents.dead_letters(100)))
         assert worker.process.poll() is None
-        eventually(lambda: client.hlen("unacked") == 0)  # a look is committed before its message is acknowledged
+        eventually(lambda: client.hlen("unacked") == 0)  # the commit comes before the acknowledgement
 
     reasons = [letter.reason for letter in intents.dead_letters(100)]
     assert "id: missing; CloudEvents 1.0 requires it" in reasons

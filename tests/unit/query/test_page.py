@@ -1,4 +1,4 @@
-"""The page for people: who may look, what is shown, and that nothing of it is taken for markup."""
+"""The page for people: access, contents, and that nothing of it is taken for markup."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ def test_what_nobody_can_see_is_made_visible() -> None:
     assert printable("a\u202eb\x00c\ud800\nd") == "a\ufffdb\ufffdc\ufffd d"
 
 
-# --- who may look ---
+# --- access ---
 
 
 @pytest.fixture

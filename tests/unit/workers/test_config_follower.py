@@ -40,7 +40,7 @@ class Followed:
         return Emitter(self.intents, lambda _: None, 1.0).emit(event)
 
     def poll(self) -> list[tuple[str, str]]:
-        """Return what a look at the file makes it say."""
+        """Return the events after a poll of the file."""
         self.emitted.clear()
         self.follower.poll()
         return sorted(self.emitted)
@@ -79,7 +79,7 @@ def test_all_servers_are_announced_at_the_start_and_none_again_without_a_change(
     assert followed.poll() == []
 
 
-def test_only_what_changed_is_said_after_a_change(followed: Followed) -> None:
+def test_only_changed_servers_are_announced_after_a_change(followed: Followed) -> None:
     write(followed.path, kept=at(1), moved=at(2), gone=at(3))
     followed.poll()
 
@@ -185,7 +185,7 @@ def test_servers_of_other_sources_are_left_alone(followed: Followed) -> None:
     assert followed.poll() == [("up", "a")]
 
 
-def test_what_the_file_said_before_this_process_is_known_from_the_intents(followed: Followed) -> None:
+def test_earlier_servers_of_the_file_are_known_from_the_intents(followed: Followed) -> None:
     write(followed.path, a=at(1), b=at(2))
     followed.poll()
     write(followed.path, a=at(1))
@@ -229,7 +229,7 @@ def test_an_unchanged_file_is_not_read_again(path: Path) -> None:
     assert file.config() is file.config()
 
 
-def test_a_file_that_cannot_be_used_says_so_each_time(path: Path) -> None:
+def test_an_unusable_file_raises_each_time(path: Path) -> None:
     file = ConfigFile(path, {})
 
     for _ in range(2):

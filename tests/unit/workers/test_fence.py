@@ -1,4 +1,4 @@
-"""Whatever a look writes, it first makes sure of its lease: a run that was frozen writes at most one thing late."""
+"""Each write of a run checks its lease first: a suspended run writes at most once late."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def counted_reconcile(path: WritePath, server_id: str) -> None:
         done(reconcile(server_id, path.deps))
 
 
-def look(path: WritePath, *offered: str) -> None:
+def reconcile_offered(path: WritePath, *offered: str) -> None:
     path.world.servers["s"] = listing(*(definition(*name.split("=")) for name in offered))
     path.deps.intents.record(up(), due_in_s=60)
     counted_reconcile(path, "s")
@@ -36,9 +36,9 @@ def metrics(path: WritePath) -> dict[str, float]:
 
 
 def test_a_reconciliation_is_counted_by_its_changes_and_timed_by_its_stages(path: WritePath) -> None:
-    look(path, "read", "write", "list")
-    look(path, "read", "write", "list")
-    look(path, "read", "write=does another thing", "new")
+    reconcile_offered(path, "read", "write", "list")
+    reconcile_offered(path, "read", "write", "list")
+    reconcile_offered(path, "read", "write=does another thing", "new")
 
     found = metrics(path)
     assert found['toolscale_reconciles_total{result="changed"}'] == 2
