@@ -39,7 +39,7 @@ def index_of(fleet: dict[tuple[str, str], int | None]) -> FakeIndex:
 
 
 def put(index: FakeIndex, tool: IndexedTool) -> None:
-    """Write a tool, and its server's record as a look would."""
+    """Write a tool, and its server's record as a reconciliation would."""
     index.upsert([ingested(tool, FakeEmbedder())])
     note(index, tool.server_id)
 
