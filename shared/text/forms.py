@@ -10,11 +10,10 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from shared.catalog import IndexedTool, ToolDefinition, ToolFeatures
+from shared.catalog import Encoding, IndexedTool, ToolDefinition, ToolFeatures
 from shared.text.tokens import count_all, estimate
 
 if TYPE_CHECKING:
-    from shared.catalog import Encoding
     from shared.text.tokens import Counter
 
 Profile = Literal["generic", "anthropic", "openai"]
@@ -23,7 +22,7 @@ PROFILES: tuple[Profile, ...] = ("generic", "anthropic", "openai")
 # The profile of all stored counts and of every number that names no other.
 PROFILE: Profile = "generic"
 
-Counts = dict["Encoding", int]
+Counts = dict[Encoding, int]
 
 
 def json_text(value: object) -> str:
