@@ -58,7 +58,8 @@ def indexed_tool(
 ) -> IndexedTool:
     """Return a server's tool with its counts; the estimate, which reads the server's id, is added here."""
     estimated: Counts = {"heuristic": estimate_tool(server_id, definition)}
-    wire, model = {**features.token_counts, **estimated}, {**features.model_counts, **estimated}
+    wire: Counts = {**features.token_counts, **estimated}
+    model: Counts = {**features.model_counts, **estimated}
     return IndexedTool(server_id, definition, digest, wire, groups, model_counts=model)
 
 
