@@ -13,7 +13,6 @@ from query.catalogue import Catalogue
 from query.response.find_response import FindResponse, empty_response
 from query.response.fit import SearchResult, within_budget
 from query.response.pages import SearchPages
-from query.response.stats import SearchStats
 from query.response.timings import Stopwatch, Timings
 from query.search.no_match import is_covered, is_similar
 from query.search.request import FindRequest
@@ -28,7 +27,7 @@ MATCH_CANDIDATES = 8
 
 def find_tool(
     request: FindRequest, allowed: Scope, catalogue: Catalogue, caller: Caller = ANYONE
-) -> tuple[FindResponse, SearchStats]:
+) -> tuple[FindResponse, Timings]:
     """Return the allowed tools that fit the request, and the tokens saved against all tools of the same scope.
 
     If no tool fits, the response has no tools and names the nearest. Without a model, the search uses keywords only.
@@ -81,9 +80,8 @@ def find_tool(
         budget_warnings=budget_result.warnings,
     )
     budget = policy.budget(request.max_tokens, encoding)
-    response, shown_tokens = within_budget(result, request.detail or policy.mode, budget, policy.on_truncated)
-    timings = Timings(embed_ms, search_ms, sum_ms, stopwatch.lap_ms("fit answer"))
-    return response, SearchStats(timings, baseline, shown_tokens)
+    response, _ = within_budget(result, request.detail or policy.mode, budget, policy.on_truncated)
+    return response, Timings(embed_ms, search_ms, sum_ms, stopwatch.lap_ms("fit answer"))
 
 
 def _has_match(step_results: Sequence[StepResult], closest: Sequence[Hit], catalogue: Catalogue) -> bool:

@@ -22,7 +22,7 @@ from query.find import find_tool
 from query.paging.budget import counting
 from query.paging.policy import ResponsePolicy
 from query.response.find_response import FindResponse
-from query.response.stats import SearchStats
+from query.response.timings import Timings
 from query.savings.ledger import Ledger
 from query.search.no_match import NO_THRESHOLD
 from query.search.request import FindRequest
@@ -38,7 +38,7 @@ LIMIT = 8
 NEVER = NO_THRESHOLD  # each question is answered with eight tools, whether they fit or not
 
 
-Answer = tuple[FindResponse, SearchStats]
+Answer = tuple[FindResponse, Timings]
 
 
 class _Kept(BaseModel):
@@ -152,7 +152,7 @@ def _result(form: str, answered: Sequence[Answer]) -> FormResult:
     count = counting("cl100k_base")
     answers = [response for response, _ in answered]
     tokens = [count(json_text(answer.as_object())) for answer in answers]
-    fit_ms = [stats.timings.fit_ms for _, stats in answered]
+    fit_ms = [timings.fit_ms for _, timings in answered]
     return FormResult(
         form=form,
         median_tokens=statistics.median(tokens),

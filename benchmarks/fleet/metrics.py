@@ -72,7 +72,7 @@ def _find(embedded: Embedded) -> Callable[[str], Timings]:
     catalogue = catalogue_of(embedded.deps.index, embedded.deps.embedder, embedded.settings)
 
     def ask(query: str) -> Timings:
-        return find_tool(FindRequest(tool_description=query), Scope(), catalogue)[1].timings
+        return find_tool(FindRequest(tool_description=query), Scope(), catalogue)[1]
 
     ask("ready")
     return ask

@@ -40,4 +40,4 @@ def measure_latency(system: System, tools: int, queries: Sequence[Query]) -> Lat
 
 
 def _find(catalogue: Catalogue, text: str) -> Timings:
-    return find_tool(FindRequest(tool_description=text), Scope(), catalogue)[1].timings
+    return find_tool(FindRequest(tool_description=text), Scope(), catalogue)[1]

@@ -58,7 +58,7 @@ def measure_parts(asked: Asked) -> Parts:
     catalogue = Catalogue(asked.index, asked.embedder, Ledger(asked.index))
 
     def find(text: str, scope: Scope) -> Timings:
-        return find_tool(FindRequest(tool_description=text), scope, catalogue)[1].timings
+        return find_tool(FindRequest(tool_description=text), scope, catalogue)[1]
 
     find(asked.texts[0], Scope())  # the ledger reads every record once
     everywhere = [find(text, Scope()) for _ in range(asked.rounds) for text in asked.texts]

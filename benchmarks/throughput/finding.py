@@ -56,7 +56,7 @@ def _parts(index: ToolIndex, batches: Sequence[Sequence[str]], settings: Setting
     catalogue = catalogue_of(index, embedder, settings)
 
     def ask(batch: Sequence[str]) -> list[Timings]:
-        return [find_tool(FindRequest(tool_description=query), Scope(), catalogue)[1].timings for query in batch]
+        return [find_tool(FindRequest(tool_description=query), Scope(), catalogue)[1] for query in batch]
 
     ask(["ready"])  # the ledger reads every record once
     return [(ask(batch), ask(batch)) for batch in batches]

@@ -1,18 +1,15 @@
-"""Records answers and calls in the background, without delaying them."""
+"""Counts and records events in the background, without delaying answers."""
 
 from __future__ import annotations
 
 import queue
 import threading
 from collections.abc import Iterable
+from itertools import chain
 
 import structlog
 
-from query.caller import Caller
-from query.history.periods import today
-from query.history.store import AnswerEvent, CallEvent, SavingsHistory, SearchEvent, UsageEvent
-from query.response.find_response import FindResponse, FoundTool
-from query.response.stats import SearchStats
+from query.history.store import Row, SavingsHistory, summed
 from shared.errors import HistoryUnavailable
 
 MAX_WAITING = 1_000
@@ -20,22 +17,28 @@ BATCH = 200
 # Limits the delay of shutdown by queued events and by a store that hangs.
 CLOSE_S = 5.0
 
+Event = Iterable[Row]
+"""The rows of one fact. A generator counts when it is read, which is in the recorder's thread."""
+
 _log = structlog.get_logger()
 
 
 class UsageRecorder:
-    """Writes events to a history in the background; a slow or failing history drops events, and delays no answer."""
+    """Counts events and writes their sums to a history in the background.
+
+    A slow or failing history drops events, and delays no answer.
+    """
 
     def __init__(self, history: SavingsHistory, max_waiting: int = MAX_WAITING) -> None:
         self.history = history
-        self._waiting: queue.Queue[UsageEvent | None] = queue.Queue(max_waiting)
+        self._waiting: queue.Queue[Event | None] = queue.Queue(max_waiting)
         self._dropped = 0
         self._is_failing = False
         self._thread = threading.Thread(target=self._write, name="toolscale savings", daemon=True)
         self._thread.start()
 
-    def record(self, event: UsageEvent) -> None:
-        """Queue an answer or a call. Returns at once and never raises, from any thread."""
+    def record(self, event: Event) -> None:
+        """Queue an event. Returns at once and never raises, from any thread."""
         try:
             self._waiting.put_nowait(event)
         except queue.Full:
@@ -56,7 +59,7 @@ class UsageRecorder:
             if is_last:
                 return
 
-    def _batch(self, first: UsageEvent) -> tuple[list[UsageEvent], bool]:
+    def _batch(self, first: Event) -> tuple[list[Event], bool]:
         """Return the first event with those queued behind it, and whether the queue is closed."""
         batch = [first]
         while len(batch) < BATCH:
@@ -69,9 +72,9 @@ class UsageRecorder:
             batch.append(following)
         return batch, False
 
-    def _add(self, batch: list[UsageEvent]) -> None:
+    def _add(self, batch: list[Event]) -> None:
         try:
-            self.history.add(batch)
+            self.history.add(summed(chain.from_iterable(batch)))
         except HistoryUnavailable as error:
             self._dropped += len(batch)
             if not self._is_failing:
@@ -79,31 +82,5 @@ class UsageRecorder:
             self._is_failing = True
             return
         if self._dropped:
-            _log.warning("savings_dropped", answers=self._dropped)
+            _log.warning("savings_dropped", events=self._dropped)
         self._is_failing, self._dropped = False, 0
-
-
-def search_event(
-    response: FindResponse, stats: SearchStats, caller: Caller, own_tokens: int, *, is_new: bool
-) -> AnswerEvent:
-    """Return the event of a `find_tool` answer; a further page counts as returned, not as a search."""
-    metrics = response.token_metrics
-    saved = stats.saved_by_server(metrics.tokens_saved)
-    search = SearchEvent(metrics.baseline_tokens, stats.baseline.tools, own_tokens, metrics.tokens_saved, saved)
-    tools, returned = _tools(response.tools), metrics.returned_tokens
-    return AnswerEvent(today(), caller.name, tools, returned, search if is_new else None, stats.shown_tokens)
-
-
-def description_event(tools: Iterable[FoundTool], caller: Caller) -> AnswerEvent:
-    """Return the event of a `describe_tool` answer."""
-    shown = _tools(tools)
-    return AnswerEvent(today(), caller.name, shown, sum(shown.values()))
-
-
-def call_event(caller: str, server: str, tool: str, response_bytes: int, *, is_failed: bool) -> CallEvent:
-    """Return the event of a call, for today."""
-    return CallEvent(today(), caller, server, tool, response_bytes, is_failed)
-
-
-def _tools(tools: Iterable[FoundTool]) -> dict[tuple[str, str], int]:
-    return {(tool.server, tool.name): tool.token_count or 0 for tool in tools}

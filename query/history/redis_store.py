@@ -1,26 +1,17 @@
-"""The history in Redis, shared by replicas: two hashes per day; a batch takes two round trips."""
+"""The history in Redis, shared by replicas: two hashes per day; a batch takes one round trip for each of its days."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import date, timedelta
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from query.history.store import (
-    MAX_COUNTERS_A_DAY,
-    REPEAT_WITHIN_S,
-    CountedHistory,
-    RowKey,
-    Rows,
-    ServerSize,
-    Sizes,
-)
+from query.history.store import MAX_COUNTERS_A_DAY, RowKey, Rows, SavingsHistory, ServerSize, Sizes
 from shared.errors import HistoryUnavailable
 from shared.service.redis import redis_errors
 
@@ -51,7 +42,7 @@ redis.call('EXPIRE', KEYS[1], ARGV[2])
 """
 
 
-class RedisHistory(CountedHistory):
+class RedisHistory(SavingsHistory):
     """A SavingsHistory for any number of replicas."""
 
     def __init__(self, client: redis.Redis, keep_days: int, max_counters: int = MAX_COUNTERS_A_DAY) -> None:
@@ -60,6 +51,16 @@ class RedisHistory(CountedHistory):
         self._keep_s = keep_days * _DAY_S
         self._max_counters = max_counters
         self._script = client.register_script(_ADD)
+
+    @override
+    def add(self, rows: Rows) -> None:
+        with _redis_errors():
+            for day, keys in groupby(sorted(rows), key=lambda key: key.day):
+                added: list[Any] = [self._max_counters, self._keep_s]
+                for key in keys:
+                    counters = [part for counter in rows[key].items() for part in counter]
+                    added += [_row(key), _row(key.overflow), len(rows[key]), *counters]
+                self._script(keys=[_key(day)], args=added)
 
     @override
     def rows(self, first: date, last: date) -> Rows:
@@ -100,31 +101,9 @@ class RedisHistory(CountedHistory):
                 pipeline.hgetall(prefix + day.isoformat())
             return list(zip(days, pipeline.execute(), strict=True))
 
-    @override
-    def _swap_last_answers(self, answers: Sequence[tuple[str, str]]) -> list[str | None]:
-        with _redis_errors(), self._redis.pipeline(transaction=False) as pipeline:
-            for caller, tools in answers:
-                pipeline.set(_last_key(caller), tools, ex=REPEAT_WITHIN_S, get=True)
-            return cast("list[str | None]", pipeline.execute())
-
-    @override
-    def _add(self, sums: Rows) -> None:
-        with _redis_errors():
-            for day, keys in groupby(sorted(sums), key=lambda key: key.day):
-                added: list[Any] = [self._max_counters, self._keep_s]
-                for key in keys:
-                    counters = [part for counter in sums[key].items() for part in counter]
-                    added += [_row(key), _row(key.overflow), len(sums[key]), *counters]
-                self._script(keys=[_key(day)], args=added)
-
 
 def _key(day: date) -> str:
     return PREFIX + day.isoformat()
-
-
-def _last_key(caller: str) -> str:
-    # the issuer does not limit the length of a caller's name
-    return f"{PREFIX}last:{hashlib.sha256(caller.encode('utf-8', 'replace')).hexdigest()}"
 
 
 def _row(key: RowKey) -> str:

@@ -5,22 +5,14 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 from typing_extensions import override
 
-from query.history.store import (
-    MAX_COUNTERS_A_DAY,
-    REPEAT_WITHIN_S,
-    CountedHistory,
-    RowKey,
-    Rows,
-    ServerSize,
-    Sizes,
-)
+from query.history.store import MAX_COUNTERS_A_DAY, RowKey, Rows, SavingsHistory, ServerSize, Sizes
 from shared.errors import HistoryUnavailable
 
 _SCHEMA = """
@@ -30,14 +22,13 @@ CREATE TABLE IF NOT EXISTS counters (
 CREATE TABLE IF NOT EXISTS sizes (
     day TEXT, server TEXT, tools INTEGER NOT NULL, tokens INTEGER NOT NULL,
     PRIMARY KEY (day, server)) STRICT, WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS last_answers (caller TEXT PRIMARY KEY, at REAL NOT NULL, tools TEXT NOT NULL) STRICT;
 """
 _ADD = """
 INSERT INTO counters VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET amount = amount + excluded.amount
 """
 
 
-class SqliteHistory(CountedHistory):
+class SqliteHistory(SavingsHistory):
     """A SavingsHistory in one file."""
 
     def __init__(
@@ -58,6 +49,14 @@ class SqliteHistory(CountedHistory):
             self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" + _SCHEMA)
         except (sqlite3.Error, OSError) as error:
             raise HistoryUnavailable(f"{path}: {error}") from error
+
+    @override
+    def add(self, rows: Rows) -> None:
+        with self._transaction() as db:
+            db.execute("DELETE FROM counters WHERE day < ?", (self._oldest(),))
+            for key, counters in rows.items():
+                where = _columns(key if self._has_room(db, key) else key.overflow)
+                db.executemany(_ADD, [(*where, counter, amount) for counter, amount in counters.items()])
 
     @override
     def rows(self, first: date, last: date) -> Rows:
@@ -91,21 +90,6 @@ class SqliteHistory(CountedHistory):
         with self._lock:
             self._db.close()
 
-    @override
-    def _swap_last_answers(self, answers: Sequence[tuple[str, str]]) -> list[str | None]:
-        since = self._clock() - REPEAT_WITHIN_S
-        with self._transaction() as db:
-            db.execute("DELETE FROM last_answers WHERE at < ?", (since,))
-            return [_swap_last_answer(db, caller, self._clock(), tools) for caller, tools in answers]
-
-    @override
-    def _add(self, sums: Rows) -> None:
-        with self._transaction() as db:
-            db.execute("DELETE FROM counters WHERE day < ?", (self._oldest(),))
-            for key, counters in sums.items():
-                where = _columns(key if self._has_room(db, key) else key.overflow)
-                db.executemany(_ADD, [(*where, counter, amount) for counter, amount in counters.items()])
-
     def _oldest(self) -> str:
         """Return the first day to keep."""
         today = datetime.fromtimestamp(self._clock(), UTC).date()
@@ -130,9 +114,3 @@ class SqliteHistory(CountedHistory):
 
 def _columns(key: RowKey) -> tuple[str, str, str, str]:
     return key.day.isoformat(), key.caller, key.server, key.tool
-
-
-def _swap_last_answer(db: sqlite3.Connection, caller: str, at: float, tools: str) -> str | None:
-    before = db.execute("SELECT tools FROM last_answers WHERE caller = ?", (caller,)).fetchone()
-    db.execute("INSERT OR REPLACE INTO last_answers VALUES (?, ?, ?)", (caller, at, tools))
-    return before[0] if before else None

@@ -19,6 +19,10 @@ from query.paging.budget import Budget
 from query.paging.fitting import fitting_prefix
 
 
+class OwnText(TextContent):
+    """A text that Toolscale wrote, unlike the content of a called tool's result; on the wire it is a text like any."""
+
+
 @dataclass(frozen=True, slots=True)
 class Position:
     """Where a page begins: at a character of a block's text, or, with `as_json`, of its JSON."""

@@ -16,7 +16,7 @@ import structlog
 from mcp.types import CallToolResult, ContentBlock, TextContent
 
 from query.cursors.store import KEY_BYTES
-from query.paging.blocks import Position, take_part, visible_texts
+from query.paging.blocks import OwnText, Position, take_part, visible_texts
 from query.paging.budget import Budget
 from query.paging.policy import ResponsePolicy
 from shared.errors import CursorsUnavailable
@@ -28,6 +28,8 @@ REST_LOST = "This is not all, and the rest could not be kept: ask for less at on
 CURSOR_TOKENS = 60
 
 _POSITION = struct.Struct(">II?")
+# Marks a stored result of Toolscale's own texts; no page shows it.
+_OWN = "own"
 
 _log = structlog.get_logger()
 
@@ -47,7 +49,7 @@ def paginate(result: CallToolResult, reader: Reader, budget: Budget, policy: Res
     """
     if fits(result, budget):
         return result
-    whole = CallToolResult(content=[*result.content, *_missing_from_text(result)], is_error=result.is_error)
+    whole = _whole(result)
     _log.warning("response_truncated", tool=reader.tool, form="page", max_tokens=budget.max_tokens)
     policy.on_truncated(reader.tool, "page")
     try:
@@ -67,8 +69,13 @@ def next_page(cursor: str, reader: Reader, budget: Budget, policy: ResponsePolic
     """
     state = policy.cursors.unseal(cursor, *_binding(reader))
     key, position = state[:KEY_BYTES], Position(*_POSITION.unpack(state[KEY_BYTES:]))
-    whole = CallToolResult.model_validate_json(policy.cursors.store.get(key))
+    whole = _restored(policy.cursors.store.get(key))
     return _page(whole, position, budget, reader, _Rest(key, policy))
+
+
+def own_texts(result: CallToolResult) -> list[str]:
+    """Return the texts of a result that Toolscale wrote."""
+    return [block.text for block in result.content if isinstance(block, OwnText)]
 
 
 def fits(result: CallToolResult, budget: Budget) -> bool:
@@ -102,6 +109,22 @@ class _Rest:
         return self.policy.cursors.seal(state, *_binding(reader))
 
 
+def _whole(result: CallToolResult) -> CallToolResult:
+    """Return all of a result as content; `meta` marks the texts of Toolscale, whose type the stored JSON lacks."""
+    content = [*result.content, *_missing_from_text(result)]
+    meta = {_OWN: True} if all(isinstance(block, OwnText) for block in content) else None
+    return CallToolResult(content=content, is_error=result.is_error, _meta=meta)
+
+
+def _restored(stored: bytes) -> CallToolResult:
+    """Return a stored result; its texts have their type again."""
+    whole = CallToolResult.model_validate_json(stored)
+    if _OWN not in (whole.meta or {}):
+        return whole
+    content = [OwnText(text=block.text) for block in whole.content if isinstance(block, TextContent)]
+    return CallToolResult(content=list[ContentBlock](content), is_error=whole.is_error)
+
+
 def _binding(reader: Reader) -> tuple[str, str, str]:
     return reader.caller, reader.tool, "rest"
 
@@ -111,7 +134,7 @@ def _page(whole: CallToolResult, start: Position, budget: Budget, reader: Reader
     room = budget.minus(budget.count(notice) + CURSOR_TOKENS)
     blocks, after = _blocks(whole.content, start, room)
     if after.block < len(whole.content):
-        blocks.append(_text(_notice(reader, rest.cursor(after, reader) if rest else None)))
+        blocks.append(OwnText(text=_notice(reader, rest.cursor(after, reader) if rest else None)))
     return CallToolResult(content=blocks, is_error=whole.is_error)
 
 
@@ -142,7 +165,7 @@ def _missing_from_text(result: CallToolResult) -> list[TextContent]:
         structured, [block for block in result.content if isinstance(block, TextContent)]
     ):
         return []
-    return [_text(json_text(structured))]
+    return [TextContent(text=json_text(structured))]
 
 
 def _is_in_text(structured: Any, blocks: Sequence[TextContent]) -> bool:
@@ -161,7 +184,3 @@ def _parsed(text: str) -> object:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
-
-
-def _text(text: str) -> TextContent:
-    return TextContent(type="text", text=text)

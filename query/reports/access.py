@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from query.caller import Caller
 from query.history.periods import days_of, today
-from query.history.store import RowKey, Rows, Sizes
+from query.history.store import Rows, Sizes
 from query.reports.savings import SavingsReport, report
 from shared.catalog import IndexedTool, Scope, point_id
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def report_for(caller: Caller, period: str, catalogue: Catalogue, history: SavingsHistory) -> SavingsReport:
     """Return the savings of a period within the caller's scope.
 
-    A caller with all groups and no toolset sees the savings of all callers. Any other sees its own searches, and the
-    names of tools within its scope.
+    A caller with all groups and no toolset sees the savings of all callers. Any other sees its own lists and answers,
+    and the names of tools within its scope.
 
     Raises:
         ValueError: `days_of` rejects the period.
@@ -31,7 +31,7 @@ def report_for(caller: Caller, period: str, catalogue: Catalogue, history: Savin
     if is_unrestricted(caller):
         return report(rows, first, last, sizes=sizes)
     own = {key: counters for key, counters in rows.items() if key.caller == caller.name}
-    visible = _visible(own, caller.scope, catalogue) | _visible_servers(caller.scope, catalogue)
+    visible = _visible(own, caller.scope, catalogue)
     return report(own, first, last, lambda key: (key.server, key.tool) in visible, sizes)
 
 
@@ -61,21 +61,13 @@ def is_unrestricted(caller: Caller) -> bool:
 
 
 def _visible(rows: Rows, scope: Scope, catalogue: Catalogue) -> set[tuple[str, str]]:
-    tools = sorted({(key.server, key.tool) for key in rows if _is_tool(key)})
+    tools = sorted({(key.server, key.tool) for key in rows if key.server})
     ids = {point_id(server, tool): (server, tool) for server, tool in tools}
     held = catalogue.pinned().index.get(list(ids))
     return {ids[point] for point, tool in held.items() if _admits(scope, tool)}
-
-
-def _visible_servers(scope: Scope, catalogue: Catalogue) -> set[tuple[str, str]]:
-    return {(record.server_id, "") for record in catalogue.ledger.known(scope)}
 
 
 def _admits(scope: Scope, tool: IndexedTool) -> bool:
     """Return whether the scope contains this tool, running or not."""
     is_in_groups = scope.groups is None or not scope.groups.isdisjoint(tool.groups)
     return is_in_groups and (scope.within is None or scope.within.admits(tool.server_id, tool.definition.name))
-
-
-def _is_tool(key: RowKey) -> bool:
-    return bool(key.tool)

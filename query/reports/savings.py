@@ -1,35 +1,46 @@
-"""The savings report of a period, gross and net: pure arithmetic, no I/O.
+"""The savings report of a period: pure arithmetic over the rows of the history, no I/O.
 
-A search's saving compares its answer with all tools; a client that lists all tools does so once per session. A
-stateless service cannot see sessions, so the report gives the net for both extremes: a session for every search that
-is no repeat, and one session a day for each caller.
+Without Toolscale, a client would have loaded all tools of its scope instead of a `tools/list` of Toolscale. So the
+first page of each list claims that baseline. A caller claims at most as many baselines a day as it received answers:
+clients that only list claim nothing.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date
 
 from pydantic import BaseModel, ConfigDict
 
-from query.history.store import RowKey, Rows, ServerSize, Sizes
-from query.savings.savings import OTHERS
+from query.history.events import TOOLS_LIST
+from query.history.store import OTHERS, Counts, RowKey, Rows, ServerSize, Sizes
+from shared.text.forms import PROFILE, Profile
 
 SHOWN = 20
 
 
 class Sums(BaseModel):
-    """Numbers of searches, and sums of the tokens that their answers stated."""
+    """Net savings in the model form, the sums that they follow from, and the gross that answers stated.
+
+    `net_tokens_saved` is `baseline_tokens` minus `listed_tokens` minus `answer_tokens`, and may be negative.
+    `tokens_saved` is gross, in the wire form: each search against all tools, without the cost of lists and answers.
+    """
 
     model_config = ConfigDict(frozen=True)
 
+    net_tokens_saved: int
+    baseline_tokens: int
+    """All tools of the caller's scope, once for each context."""
+    listed_tokens: int
+    """The tools in all pages of `tools/list`."""
+    answer_tokens: int
+    """The texts that Toolscale wrote, in all answers."""
+    contexts: int
+    """Lists that claim their baseline."""
+    tokens_saved: int
     searches: int
     found_nothing: int
-    repeat_searches: int
-    returned_tokens: int
-    tokens_saved: int
 
 
 class _Day(BaseModel):
@@ -40,35 +51,27 @@ class DaySums(Sums, _Day):
     """The sums of one day, UTC."""
 
 
-class Net(BaseModel):
-    """Tokens saved minus the cost of our own definitions, returned tools and repeats; may be negative."""
-
-    model_config = ConfigDict(frozen=True)
-
-    if_each_search_is_a_session: int
-    if_callers_have_one_session_a_day: int
-    own_definitions_tokens: int
-    """The mean cost of our own tools' definitions per session."""
-
-
-class UsageRow(BaseModel):
-    """Usage of one tool, or of one server's tools: answers that had them, and the sum of their definitions' tokens.
-
-    `returned_tokens` sums the tokens of the returned form. `tokens_saved` is the saving by leaving out this server's
-    definitions; None for a tool, for the sum of others, and for a server without a search. `response_bytes` sums the
-    results of `calls` in JSON.
-    """
+class OwnUse(BaseModel):
+    """Cost of `tools/list` or of one tool of ours: its answers, and the tokens and bytes of their texts."""
 
     model_config = ConfigDict(frozen=True)
 
     name: str
     answers: int
-    definition_tokens: int
-    returned_tokens: int = 0
-    tokens_saved: int | None = None
-    calls: int = 0
-    failed_calls: int = 0
-    response_bytes: int = 0
+    tokens: int
+    bytes: int
+
+
+class UsageRow(BaseModel):
+    """Use of one tool, or of one server's tools: answers that showed it, calls, and the JSON bytes of the results."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    shown: int
+    calls: int
+    failed_calls: int
+    result_bytes: int
 
 
 class CatalogueDay(_Day):
@@ -80,17 +83,19 @@ class CatalogueDay(_Day):
 
 
 class SavingsReport(BaseModel):
-    """The savings of a period; `break_even_tools` is None without a search."""
+    """The savings of a period; `break_even_tools` is None without a context."""
 
     model_config = ConfigDict(frozen=True)
 
     first_day: date
     last_day: date
+    profile: Profile
+    """The shape of the model form, in which all but `tokens_saved` is counted."""
     totals: Sums
-    net: Net
     break_even_tools: int | None = None
     advice: str
     by_day: list[DaySums]
+    own_tools: list[OwnUse]
     by_server: list[UsageRow]
     by_tool: list[UsageRow]
     catalogue: list[CatalogueDay]
@@ -103,87 +108,85 @@ class SavingsReport(BaseModel):
 def report(
     rows: Rows, first: date, last: date, can_see: Callable[[RowKey], bool] = lambda _: True, sizes: Sizes | None = None
 ) -> SavingsReport:
-    """Return the report of these rows; rows that `can_see` rejects are summed as OTHERS.
-
-    `can_see` receives the keys of tools, and of servers, whose keys have no tool.
-    """
-    callers = {key: counters for key, counters in rows.items() if not key.server}
-    servers = {key: counters for key, counters in rows.items() if key.server}
-    tools = {key: counters for key, counters in servers.items() if key.tool}
-    total = _summed(callers.values())
+    """Return the report of these rows; servers' tools that `can_see` rejects are summed as OTHERS."""
+    own = {key: counts for key, counts in rows.items() if not key.server}
+    tools = {key: counts for key, counts in rows.items() if key.server}
+    days = {day: _of_day(own, day) for day in sorted({key.day for key in own})}
+    total = _together(days.values())
     break_even = _break_even(total)
-    named = {key: OTHERS not in (key.server, key.tool) and can_see(key) for key in servers}
+    named = {key for key in tools if key.server != OTHERS and can_see(key)}
     return SavingsReport(
         first_day=first,
         last_day=last,
+        profile=PROFILE,
         totals=Sums(**_stated(total)),
-        net=_net(total, callers),
         break_even_tools=break_even,
         advice=_advice(break_even),
-        by_day=[DaySums(day=day, **_stated(_of_day(callers, day))) for day in sorted({key.day for key in callers})],
-        by_server=_ranked((key.server if named[key] else OTHERS, counters) for key, counters in servers.items()),
-        by_tool=_ranked(
-            (f"{key.server}:{key.tool}" if named[key] else OTHERS, counters) for key, counters in tools.items()
-        ),
+        by_day=[DaySums(day=day, **_stated(sums)) for day, sums in days.items()],
+        own_tools=_own_tools(own),
+        by_server=_ranked((key.server if key in named else OTHERS, counts) for key, counts in tools.items()),
+        by_tool=_ranked((f"{key.server}:{key.tool}" if key in named else OTHERS, used) for key, used in tools.items()),
         catalogue=[_catalogue(day, by_server.values()) for day, by_server in sorted((sizes or {}).items())],
     )
 
 
-def _net(total: Counter[str], callers: Rows) -> Net:
-    sessions = _sessions(total)
-    return Net(
-        if_each_search_is_a_session=total["baseline_tokens"] - total["own_tokens"] - total["returned_tokens"],
-        if_callers_have_one_session_a_day=sum(_of_one_session(counters) for counters in callers.values()),
-        own_definitions_tokens=round(total["own_tokens"] / sessions) if sessions else 0,
+def _of_day(own: Rows, day: date) -> Counter[str]:
+    """Return the sums of all callers on a day."""
+    callers: dict[str, dict[str, Counts]] = {}
+    for key, counts in own.items():
+        if key.day == day:
+            callers.setdefault(key.caller, {})[key.tool] = counts
+    return _together(_of_caller(tools) for tools in callers.values())
+
+
+def _of_caller(tools: Mapping[str, Counts]) -> Counter[str]:
+    """Return the sums of a caller's day, from the counters of `tools/list` and of each tool of ours."""
+    listed = Counter(tools.get(TOOLS_LIST, {}))
+    answers = _together(counts for tool, counts in tools.items() if tool != TOOLS_LIST)
+    lists, contexts = listed["answers"], min(listed["answers"], answers["answers"])
+    baseline, baseline_tools, used = (
+        listed[name] * contexts // lists if lists else 0 for name in ("baseline_tokens", "baseline_tools", "tokens")
+    )
+    return Counter(
+        net_tokens_saved=baseline - listed["tokens"] - answers["tokens"],
+        baseline_tokens=baseline,
+        baseline_tools=baseline_tools,
+        listed_tokens=listed["tokens"],
+        answer_tokens=answers["tokens"],
+        used_tokens=used + answers["tokens"] if contexts else 0,
+        contexts=contexts,
+        tokens_saved=answers["tokens_saved"],
+        searches=answers["searches"],
+        found_nothing=answers["found_nothing"],
     )
 
 
-def _of_one_session(counters: Mapping[str, int]) -> int:
-    """Return a caller's saving on a day if all its searches shared one session."""
-    sessions = _sessions(counters)
-    once = counters.get("baseline_tokens", 0) - counters.get("own_tokens", 0)
-    return (round(once / sessions) if sessions else 0) - counters.get("returned_tokens", 0)
-
-
-def _sessions(counters: Mapping[str, int]) -> int:
-    """Return the number of searches that found something new: only those replace a list of all tools."""
-    return counters.get("searches", 0) - counters.get("found_nothing", 0) - counters.get("repeats", 0)
+def _stated(total: Counter[str]) -> dict[str, int]:
+    return {name: total[name] for name in Sums.model_fields}
 
 
 def _break_even(total: Counter[str]) -> int | None:
-    """Return the number of tools of mean size whose definitions cost a session as much as finding."""
-    sessions, tools = _sessions(total), total["baseline_tools"]
-    if not sessions or not tools or not total["baseline_tokens"]:
+    """Return the number of tools of mean size that cost a context as much as Toolscale; None without a context."""
+    tokens, tools, contexts = total["baseline_tokens"], total["baseline_tools"], total["contexts"]
+    if not tokens or not tools:
         return None
-    finding = (total["own_tokens"] + total["returned_tokens"]) / sessions
-    return math.ceil(finding / (total["baseline_tokens"] / tools))
+    return -(-total["used_tokens"] * tools // (contexts * tokens))
 
 
 def _advice(break_even: int | None) -> str:
     if break_even is None:
-        return "Nothing was found in this period, so there is nothing to compare with listing all."
-    return f"Below {break_even} tools in this catalogue, listing all is cheaper."
+        return "No list was followed by an answer in this period, so there is nothing to compare with listing all."
+    return f"Below {break_even} tools in this catalogue, listing all is cheaper ({PROFILE} profile)."
 
 
-def _of_day(callers: Rows, day: date) -> Counter[str]:
-    return _summed(counters for key, counters in callers.items() if key.day == day)
-
-
-def _summed(rows: Iterable[Mapping[str, int]]) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for counters in rows:
-        total.update(counters)
-    return total
-
-
-def _stated(total: Counter[str]) -> dict[str, int]:
-    return {
-        "searches": total["searches"],
-        "found_nothing": total["found_nothing"],
-        "repeat_searches": total["repeats"],
-        "returned_tokens": total["returned_tokens"],
-        "tokens_saved": total["tokens_saved"],
-    }
+def _own_tools(own: Rows) -> list[OwnUse]:
+    """Return the use of `tools/list` and of each tool of ours, the most expensive first."""
+    uses = _by_name((key.tool, counts) for key, counts in own.items())
+    rows = [
+        OwnUse(name=name, answers=sums["answers"], tokens=sums["tokens"], bytes=sums["bytes"])
+        for name, sums in uses.items()
+    ]
+    return sorted(rows, key=lambda row: (-row.tokens, row.name))
 
 
 def _catalogue(day: date, sizes: Iterable[ServerSize]) -> CatalogueDay:
@@ -193,31 +196,31 @@ def _catalogue(day: date, sizes: Iterable[ServerSize]) -> CatalogueDay:
     )
 
 
-def _ranked(rows: Iterable[tuple[str, Mapping[str, int]]]) -> list[UsageRow]:
+def _ranked(uses: Iterable[tuple[str, Counts]]) -> list[UsageRow]:
     """Return the SHOWN most frequent names, the most frequent first, and the sum of the rest."""
-    sums: dict[str, Counter[str]] = {}
-    for name, counters in rows:
-        sums.setdefault(name, Counter()).update(counters)
+    sums = _by_name(uses)
     others = sums.pop(OTHERS, Counter())
-    ordered = sorted(sums.items(), key=_rank)
-    for _, counters in ordered[SHOWN:]:
-        others.update(counters)
-    shown = ordered[:SHOWN] + ([(OTHERS, others)] if others else [])
+    ordered = sorted(sums.items(), key=lambda use: (-use[1]["answers"], -use[1]["calls"], use[0]))
+    for _, counts in ordered[SHOWN:]:
+        others.update(counts)
     return [
         UsageRow(
             name=name,
-            answers=counters["answers"],
-            definition_tokens=counters["definition_tokens"],
-            returned_tokens=counters["returned_tokens"],
-            tokens_saved=counters.get("tokens_saved"),
-            calls=counters["calls"],
-            failed_calls=counters["failed_calls"],
-            response_bytes=counters["response_bytes"],
+            shown=counts["answers"],
+            calls=counts["calls"],
+            failed_calls=counts["failed_calls"],
+            result_bytes=counts["bytes"],
         )
-        for name, counters in shown
+        for name, counts in [*ordered[:SHOWN], *([(OTHERS, others)] if others else [])]
     ]
 
 
-def _rank(used: tuple[str, Counter[str]]) -> tuple[int, int, int, str]:
-    name, counters = used
-    return -counters["answers"], -counters["calls"], -counters["tokens_saved"], name
+def _by_name(uses: Iterable[tuple[str, Counts]]) -> dict[str, Counter[str]]:
+    sums: dict[str, Counter[str]] = {}
+    for name, counts in uses:
+        sums.setdefault(name, Counter()).update(counts)
+    return sums
+
+
+def _together(counts: Iterable[Counts]) -> Counter[str]:
+    return _by_name(("", each) for each in counts).get("", Counter())

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache, partial
-from heapq import nlargest
 from itertools import islice
 
-from query.savings.savings import LARGEST, UNCOUNTED_SHOWN, Baseline
+from query.savings.savings import UNCOUNTED_SHOWN, Baseline
 from shared.catalog import Encoding, Scope, ServerRecord
 
 # Callers share a few scopes; a caller with many private scopes only evicts others from the cache.
@@ -46,12 +45,7 @@ def summed(records: Iterable[ServerRecord], encoding: Encoding) -> Baseline:
         uncounted=tuple(islice(names, UNCOUNTED_SHOWN)),
         model_tokens=sum(record.model_tokens.get(encoding, 0) for record in listed),
         uncounted_total=sum(len(record.uncounted[encoding]) for record in uncounted),
-        largest={record.server_id: record.tokens.get(encoding, 0) for record in _largest(listed, encoding)},
     )
-
-
-def _largest(records: Iterable[ServerRecord], encoding: Encoding) -> list[ServerRecord]:
-    return nlargest(LARGEST, records, key=lambda record: record.tokens.get(encoding, 0))
 
 
 def _sum_of(by_id: Mapping[str, ServerRecord], scope: Scope, encoding: Encoding) -> Baseline:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -11,10 +11,6 @@ from shared.catalog import Encoding, IndexedTool
 from shared.text.tokens import is_estimate
 
 UNCOUNTED_SHOWN = 20
-# The savings name this many servers, the most expensive ones; OTHERS holds the rest.
-LARGEST = 20
-# The name of the rest; no server can have it.
-OTHERS = "(others)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +18,8 @@ class Baseline:
     """The cost of all tools of a scope.
 
     `tokens` is the sum of the wire form and `model_tokens` that of the model form. `tools` is how many there are,
-    counted or not. `uncounted` names at most UNCOUNTED_SHOWN of the
-    `uncounted_total` tools that have no count and so are no part of `tokens`. `largest` has the part of `tokens` of
-    the LARGEST servers that cost most, by id; it is empty where a server's tools are not all in the scope.
+    counted or not. `uncounted` names at most UNCOUNTED_SHOWN of the `uncounted_total` tools that have no count and so
+    are no part of `tokens`.
     """
 
     tokens: int
@@ -32,7 +27,6 @@ class Baseline:
     uncounted: tuple[str, ...] = ()
     uncounted_total: int = 0
     model_tokens: int = 0
-    largest: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 class TokenMetrics(BaseModel):
@@ -81,19 +75,6 @@ def token_metrics(
         uncounted=uncounted[:UNCOUNTED_SHOWN],
         uncounted_total=max(baseline.uncounted_total, len(uncounted)),
     )
-
-
-def saved_by_server(baseline: Baseline, returned: Mapping[str, int], tokens_saved: int) -> dict[str, int]:
-    """Return which servers' definitions an answer did without, in tokens; together they are `tokens_saved`.
-
-    `returned` is what the tools of a server cost as they are shown. All but the largest servers are OTHERS; so are all,
-    where a server's record is behind its tools, and its part would be less than nothing.
-    """
-    largest = {server: tokens - returned.get(server, 0) for server, tokens in baseline.largest.items()}
-    rest = tokens_saved - sum(largest.values())
-    if rest < 0 or any(saved < 0 for saved in largest.values()):
-        largest, rest = {}, tokens_saved
-    return largest | ({OTHERS: rest} if rest else {})
 
 
 def _uncounted(baseline: Baseline, returned: Sequence[IndexedTool], encoding: Encoding) -> list[str]:

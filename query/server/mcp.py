@@ -30,6 +30,7 @@ from query.metrics import QueryMetrics
 from query.paging.policy import ResponsePolicy
 from query.server.paging import page_of_result
 from query.server.tools_list import page_of_tools
+from query.server.usage import record_answer, record_list
 from query.tools.registry import builtin_tools
 from query.tools.tool import CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE, ToolCallContext, ToolHandler, error_result
 from query.tools.toolset_tools import NO_DIRECT_TOOLS, DirectTools, Toolsets, toolsets_of
@@ -64,9 +65,7 @@ def service_of(
 ) -> Server[Any]:
     """Return the MCP server of this catalogue; without upstreams, no tool can be called."""
     handlers = builtin_tools(catalogue, upstreams)
-    return build_server(
-        handlers, authenticate, catalogue.response_policy, toolsets_of(catalogue, handlers), catalogue.metrics
-    )
+    return build_server(handlers, authenticate, catalogue.response_policy, toolsets_of(catalogue, handlers), catalogue)
 
 
 def build_server(
@@ -74,13 +73,14 @@ def build_server(
     authenticate: Authenticate = anonymous,
     policy: ResponsePolicy | None = None,
     toolsets: Toolsets | None = None,
-    metrics: QueryMetrics | None = None,
+    catalogue: Catalogue | None = None,
 ) -> Server[Any]:
     """Return an MCP server of these tools and of each caller's toolset; any replica answers any request.
 
-    The low-level server leaves schemas, errors and texts to us: a caller pays for their tokens.
+    The catalogue's metrics count the calls, and its recorder records what leaves. The low-level server leaves schemas,
+    errors and texts to us: a caller pays for their tokens.
     """
-    tools = _Tools(handlers, authenticate, policy or ResponsePolicy(), toolsets, metrics or QueryMetrics())
+    tools = _Tools(handlers, authenticate, policy or ResponsePolicy(), toolsets, catalogue)
     return Server(
         "toolscale",
         version=importlib.metadata.version("toolscale"),
@@ -100,13 +100,14 @@ class _Tools:
         authenticate: Authenticate,
         policy: ResponsePolicy,
         toolsets: Toolsets | None,
-        metrics: QueryMetrics,
+        catalogue: Catalogue | None,
     ) -> None:
         self._by_name = {handler.tool.name: handler for handler in handlers}
         self._authenticate = authenticate
         self._policy = policy
         self._toolsets = toolsets
-        self._metrics = metrics
+        self._catalogue = catalogue
+        self._metrics = catalogue.metrics if catalogue else QueryMetrics()
 
     async def list(self, context: RequestContext, params: PaginatedRequestParams | None) -> ListToolsResult:
         """Return a page of the tools that the caller may use."""
@@ -120,6 +121,8 @@ class _Tools:
         except CursorsUnavailable as error:
             _log.warning("cursor_store_unavailable", reason=str(error))
             raise MCPError(code=INTERNAL_ERROR, message=CURSOR_STORE_UNAVAILABLE) from error
+        is_first = params is None or params.cursor is None
+        record_list(self._catalogue, caller, page, context.protocol_version, is_first=is_first)
         return page.model_copy(update={"meta": direct.meta})
 
     async def call(self, context: RequestContext, params: CallToolRequestParams) -> CallToolResult:
@@ -129,19 +132,26 @@ class _Tools:
         if handler is None:
             expected = " or ".join(self._by_name)
             raise MCPError(code=INVALID_PARAMS, message=f"expected the tool {expected}, got {params.name!r}")
-        if handler.permission not in caller.permissions:
-            return error_result(f"You may not use {params.name}: it needs the permission {handler.permission}.")
+        label = params.name if params.name in self._by_name else DIRECT
+        with ExitStack() as exit_stack, structlog.contextvars.bound_contextvars(caller=caller.name):
+            call = ToolCallContext(caller, arguments, context, exit_stack)
+            result = await self._permitted(handler, call, label)
+        record_answer(self._catalogue, label, call, result)
+        return result
+
+    async def _permitted(self, handler: ToolHandler, context: ToolCallContext, label: str) -> CallToolResult:
+        """Return the result, and count the call; or an error result where the caller lacks the permission."""
+        if handler.permission not in context.caller.permissions:
+            return error_result(f"You may not use {handler.tool.name}: it needs the permission {handler.permission}.")
         if handler.paging == "foreign":
-            check_param_headers(handler.tool, arguments, context)
+            check_param_headers(handler.tool, context.arguments, context.mcp_context)
         started_s, outcome = time.perf_counter(), "error"
         try:
-            with ExitStack() as exit_stack, structlog.contextvars.bound_contextvars(caller=caller.name):
-                result = await self._result(handler, ToolCallContext(caller, arguments, context, exit_stack))
+            result = await self._result(handler, context)
             outcome = "refused" if result.is_error else "ok"
+            return result
         finally:
-            label = params.name if params.name in self._by_name else DIRECT
             self._metrics.count_request(label, outcome, time.perf_counter() - started_s)
-        return result
 
     async def _result(self, handler: ToolHandler, context: ToolCallContext) -> CallToolResult:
         """Return one page of the tool's result; errors that the model can act on become error results."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,8 @@ from query.calling.call import ResolvedTool, call_tool, resolve_tool
 from query.calling.pool import CallResources
 from query.calling.progress import ProgressRelay
 from query.calling.request import CallRequest
-from query.history.recorder import call_event
+from query.history.events import call_rows
+from query.history.periods import today
 from query.tools.schema import input_schema
 from query.tools.tool import CATALOGUE_UNREACHABLE, ToolCallContext, ToolHandler, error_result
 from shared.errors import ArgumentsInvalid, CallsExhausted, IndexUnavailable, ServerError, ToolNotFound
@@ -27,7 +29,7 @@ from shared.validation import first_invalid_argument
 if TYPE_CHECKING:
     from query.calling.upstreams import Upstreams
     from query.catalogue import Catalogue
-    from query.history.store import CallEvent
+    from query.history.store import Row
     from query.metrics import QueryMetrics
 
 CALL_TOOL = Tool(
@@ -63,7 +65,7 @@ class CallTool(ToolHandler):
                 return await self._result(request, context, audit)
         finally:
             if self._catalogue.recorder and audit.server:
-                self._catalogue.recorder.record(audit.as_event(audit.server))
+                self._catalogue.recorder.record(audit.rows(audit.server))
 
     async def _result(self, request: CallRequest, context: ToolCallContext, audit: _Audit) -> CallToolResult:
         mcp_context = context.mcp_context
@@ -117,9 +119,10 @@ class _Audit:
         """Record the tool that the request names."""
         self.server, self.tool = resolved.tool.server_id, resolved.tool.definition.name
 
-    def as_event(self, server: str) -> CallEvent:
-        """Return the call as a usage event."""
-        return call_event(self.caller, server, self.tool, self.result_bytes, is_failed=self.outcome != "ok")
+    def rows(self, server: str) -> Iterator[Row]:
+        """Return the call as a row of the history."""
+        is_failed = self.outcome != "ok"
+        return call_rows(today(), self.caller, server, self.tool, self.result_bytes, is_failed=is_failed)
 
     def set_result(self, result: CallToolResult) -> None:
         """Record the tool's own result."""

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from query.caller import Caller
 from query.calling.tool_lookup import resolve_tool_name
 from query.catalogue import Catalogue
-from query.history.recorder import description_event
 from query.response.find_response import FoundTool, to_found_tool
 from query.search.request import ToolName
 from query.tools.schema import input_schema, output_schema
@@ -117,9 +116,7 @@ class DescribeTool(CatalogueTool[DescribeRequest]):
         self._catalogue = catalogue
 
     def respond(self, request: DescribeRequest, caller: Caller) -> dict[str, Any]:
-        """Return the definitions; log and record the request."""
+        """Return the definitions; log the request."""
         response = describe_tools(request, caller.scope, self._catalogue)
         _log.info("tools_described", described=len(response.tools), not_found=len(response.not_found or ()))
-        if self._catalogue.recorder:
-            self._catalogue.recorder.record(description_event(response.tools, caller))
         return response.as_object()

@@ -9,7 +9,6 @@ from mcp.types import Tool, ToolAnnotations
 
 from query.caller import Caller
 from query.find import find_tool
-from query.history.recorder import search_event
 from query.response.find_response import FindResponse
 from query.response.timings import Timings
 from query.search.request import FindRequest
@@ -18,7 +17,6 @@ from query.tools.tool import CatalogueTool
 
 if TYPE_CHECKING:
     from query.catalogue import Catalogue
-    from query.tools.tool import BuiltinDefinitions
 
 FIND_TOOL = Tool(
     name="find_tool",
@@ -38,25 +36,20 @@ _log = structlog.get_logger()
 
 
 class FindTool(CatalogueTool[FindRequest]):
-    """Finds tools in a catalogue; `builtin` counts the definitions that every caller has loaded."""
+    """Finds tools in a catalogue."""
 
     tool = FIND_TOOL
     paging = "own"
     request_model = FindRequest
 
-    def __init__(self, catalogue: Catalogue, builtin: BuiltinDefinitions) -> None:
+    def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
-        self._builtin = builtin
 
     def respond(self, request: FindRequest, caller: Caller) -> dict[str, Any]:
-        """Return the search response; log, count and record the search."""
-        is_new = request.cursor is None
-        response, stats = find_tool(request, caller.scope, self._catalogue, caller)
-        _log_found(response, stats.timings)
-        self._catalogue.metrics.count_search(response, stats.timings, is_new=is_new)
-        if self._catalogue.recorder:
-            own_tokens = self._builtin.tokens(caller.permissions)
-            self._catalogue.recorder.record(search_event(response, stats, caller, own_tokens, is_new=is_new))
+        """Return the search response; log and count the search."""
+        response, timings = find_tool(request, caller.scope, self._catalogue, caller)
+        _log_found(response, timings)
+        self._catalogue.metrics.count_search(response, timings, is_new=request.cursor is None)
         return response.as_object()
 
 

@@ -36,7 +36,7 @@ class SavingsRequest(BaseModel):
 # No output schema: it would cost every session more tokens than the report, which few sessions request.
 GET_SAVINGS_REPORT = Tool(
     name="get_savings_report",
-    description="Report the tokens that find_tool saved, by day, server and tool, and net of what finding costs.",
+    description="Report the tokens saved, net of lists and answers, by day, and the use of servers and tools.",
     input_schema=input_schema(SavingsRequest),
     annotations=ToolAnnotations(
         title="Report savings", read_only_hint=True, idempotent_hint=True, open_world_hint=False

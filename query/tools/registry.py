@@ -10,7 +10,6 @@ from query.tools.find_tool import FindTool
 from query.tools.get_active_toolset import GetActiveToolset
 from query.tools.get_savings_report import GetSavingsReport
 from query.tools.list_available_tools import ListAvailableTools
-from query.tools.tool import BuiltinDefinitions
 
 if TYPE_CHECKING:
     from query.calling.upstreams import Upstreams
@@ -23,8 +22,7 @@ def builtin_tools(catalogue: Catalogue, upstreams: Upstreams | None = None) -> l
 
     `call_tool` needs upstreams, and `get_savings_report` needs a recorder; without them they are absent.
     """
-    handlers: list[ToolHandler] = []
-    handlers += [FindTool(catalogue, BuiltinDefinitions(handlers, catalogue.encoding)), DescribeTool(catalogue)]
+    handlers: list[ToolHandler] = [FindTool(catalogue), DescribeTool(catalogue)]
     if upstreams:
         handlers.append(CallTool(catalogue, upstreams))
     handlers += [ListAvailableTools(catalogue), GetActiveToolset(catalogue)]

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
 
 from mcp.server.context import ServerRequestContext
-from mcp.types import CallToolResult, TextContent, Tool
+from mcp.types import CallToolResult, Tool
 from pydantic import BaseModel, ValidationError
 
 from query.caller import Caller, Permission
-from query.paging.budget import PagedRequest, counting
+from query.paging.blocks import OwnText
+from query.paging.budget import PagedRequest
 from query.tools.schema import input_schema
 from query.tools.threads import run_in_thread
 from shared.text.forms import json_text
 from shared.validation import first_invalid_argument
-
-if TYPE_CHECKING:
-    from shared.catalog import Encoding
-
 
 CATALOGUE_UNREACHABLE = "The tool catalogue cannot be reached at the moment. Try again in a few seconds."
 CURSOR_STORE_UNAVAILABLE = "Further pages cannot be kept or read at the moment. Try again in a few seconds."
@@ -38,13 +33,15 @@ RequestT = TypeVar("RequestT", bound=BaseModel)
 class ToolCallContext:
     """One call of a tool: its caller, its arguments and the request that carried it.
 
-    The server closes `exit_stack` after it has cut the result into pages.
+    The server closes `exit_stack` after it has cut the result into pages. `response` is the JSON object that
+    a CatalogueTool returned.
     """
 
     caller: Caller
     arguments: dict[str, Any]
     mcp_context: ServerRequestContext[Any]
     exit_stack: ExitStack
+    response: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 class ToolHandler(ABC):
@@ -81,9 +78,9 @@ class CatalogueTool(ToolHandler, Generic[RequestT]):
         except ValidationError as error:
             return error_result(first_invalid_argument(error))
         response = await run_in_thread(self.respond, request, context.caller)
+        context.response.update(response)
         # clients that do not read structured content get the same as text
-        text = TextContent(type="text", text=json_text(response))
-        return CallToolResult(content=[text], structured_content=response)
+        return CallToolResult(content=[OwnText(text=json_text(response))], structured_content=response)
 
     @abstractmethod
     def respond(self, request: RequestT, caller: Caller) -> dict[str, Any]:
@@ -104,23 +101,4 @@ def listed(handler: ToolHandler) -> Tool:
 
 def error_result(reason: str) -> CallToolResult:
     """Return an error result, for the model to read."""
-    return CallToolResult(content=[TextContent(type="text", text=reason)], is_error=True)
-
-
-class BuiltinDefinitions:
-    """The tokens of the built-in definitions as `tools/list` sends them, counted once per set of permissions."""
-
-    def __init__(self, handlers: Sequence[ToolHandler], encoding: Encoding) -> None:
-        """Keep a reference to `handlers`, which may still grow until the first count."""
-        self._handlers = handlers
-        self._encoding = encoding
-        self.tokens = functools.lru_cache(self._tokens)
-
-    def _tokens(self, permissions: frozenset[Permission]) -> int:
-        count = counting(self._encoding)
-        tools = (
-            listed(handler)
-            for handler in self._handlers
-            if handler.permission in permissions and handler.paging != "foreign"
-        )
-        return sum(count(tool.model_dump_json(by_alias=True, exclude_none=True)) for tool in tools)
+    return CallToolResult(content=[OwnText(text=reason)], is_error=True)

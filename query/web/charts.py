@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 
@@ -15,25 +15,24 @@ _STEPS = (1, 2, 3, 4, 5, 6, 8, 10)
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A day of a chart; `value` is None if unknown. Coordinates start at the plot's top left corner."""
+    """A day of a chart with its bar; `value` is None if unknown. Coordinates start at the plot's top left corner."""
 
     day: date
     value: int | None
     x: float
     y: float
-
-    @property
-    def height(self) -> float:
-        """Return the height of the day's bar."""
-        return HEIGHT - self.y
+    height: float
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """All days from the first to the last; `top`, a round number, ends the scale; `peak` is the highest day."""
+    """All days from the first to the last, and the grid lines of the scale, from the top.
+
+    `peak` is the highest day, None if no day has a value other than 0.
+    """
 
     columns: tuple[_Column, ...]
-    top: int
+    levels: tuple[int, ...]
     peak: _Column | None
 
     @property
@@ -41,10 +40,9 @@ class Chart:
         """Return the plot's width in units."""
         return DAY_WIDTH * len(self.columns)
 
-    @property
-    def levels(self) -> tuple[int, ...]:
-        """Return the values of the grid lines, from the top."""
-        return (self.top, 0) if self.top % 2 else (self.top, self.top // 2, 0)
+    def y(self, value: int) -> float:
+        """Return the place of a value between the highest and the lowest level."""
+        return _place(value, self.levels)
 
     @property
     def bar_width(self) -> float:
@@ -71,14 +69,27 @@ class Chart:
 
 def chart(values: Mapping[date, int], first: date, last: date, missing: int | None) -> Chart:
     """Return the chart of these days, both included; `missing` is the value of absent days."""
-    days = [first + timedelta(days=offset) for offset in range((last - first).days + 1)]
-    top = round_up(max(values.values(), default=0))
-    columns = tuple(
-        _Column(day, value := values.get(day, missing), DAY_WIDTH * at, HEIGHT * (1 - (value or 0) / top))
-        for at, day in enumerate(days)
-    )
-    known = [column for column in columns if column.value]
-    return Chart(columns, top, max(known, key=lambda column: column.value or 0, default=None))
+    levels = _levels(values.values())
+    columns: list[_Column] = []
+    for offset in range((last - first).days + 1):
+        value = values.get(first + timedelta(days=offset), missing)
+        y, end = (_place(limit(value or 0, 0), levels) for limit in (max, min))
+        columns.append(_Column(first + timedelta(days=offset), value, DAY_WIDTH * offset, y, end - y))
+    known = [column for column in columns if column.value is not None]
+    has_peak = any(column.value for column in known)
+    return Chart(tuple(columns), levels, max(known, key=lambda column: column.value or 0) if has_peak else None)
+
+
+def _levels(values: Collection[int]) -> tuple[int, ...]:
+    """Return the grid lines from a round number down to 0, or to its negative if any value is negative."""
+    top = round_up(max(map(abs, values), default=0))
+    if any(value < 0 for value in values):
+        return (top, 0, -top)
+    return (top, 0) if top % 2 else (top, top // 2, 0)
+
+
+def _place(value: int, levels: tuple[int, ...]) -> float:
+    return HEIGHT * (levels[0] - value) / (levels[0] - levels[-1])
 
 
 def round_up(value: int) -> int:

@@ -81,7 +81,7 @@ def find(request: PageRequest) -> Page:
     try:
         cursor = request.query.get("cursor")
         find_request = FindRequest(tool_description=question, limit=FOUND, detail="summary", cursor=cursor)
-        response, stats = find_tool(find_request, request.caller.scope, request.catalogue, request.caller)
+        response, timings = find_tool(find_request, request.caller.scope, request.catalogue, request.caller)
     except ValidationError as error:
         return Page("find.html", values | {"problem": first_invalid_argument(error)}, 400)
     except (CursorInvalid, BudgetTooSmall) as error:
@@ -89,7 +89,7 @@ def find(request: PageRequest) -> Page:
     except CursorsUnavailable as error:
         _log.warning("cursor_store_unavailable", reason=str(error))
         return Page("find.html", values | {"problem": "Further tools cannot be shown at the moment."}, 503)
-    return Page("find.html", values | {"answer": response, "timings": stats.timings})
+    return Page("find.html", values | {"answer": response, "timings": timings})
 
 
 def history(request: PageRequest) -> Page:
@@ -117,7 +117,7 @@ def _report(request: PageRequest, days: int) -> SavingsReport | None:
 def _charts(report: SavingsReport | None) -> dict[str, Chart | None]:
     if report is None:
         return {"saved_chart": None, "context_chart": None}
-    saved = {day.day: day.tokens_saved for day in report.by_day}
+    saved = {day.day: day.net_tokens_saved for day in report.by_day}
     held = {day.day: day.tokens for day in report.catalogue}
     return {
         "saved_chart": chart(saved, report.first_day, report.last_day, missing=0),

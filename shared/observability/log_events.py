@@ -127,7 +127,8 @@ LOG_EVENTS: Mapping[str, str] = {
     # savings
     "savings_reported": "A `get_savings_report` request for this many days was answered.",
     "savings_write_failed": "The history did not answer; responses do not depend on it. Logged once.",
-    "savings_dropped": "This many responses are missing from the history: it was slow or down.",
+    "savings_dropped": "This many lists, answers and calls are missing from the history: it was slow or down.",
+    "savings_baseline_missing": "The index did not answer for the baseline of a `tools/list`; that list claims none.",
     "savings_read_failed": "The history did not answer; a report got an error result, or a page has no figures.",
     "catalogue_size_not_stored": "The catalogue's size of today could not be read or stored. Logged once.",
     # the demo

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,10 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp.types import TextContent
 
+from query.history.events import call_rows
 from query.history.periods import today
 from query.history.recorder import UsageRecorder
 from query.history.sqlite_store import SqliteHistory
-from query.history.store import CallEvent
+from query.history.store import summed
 from query.reports.catalogue_size import CatalogueSampler
 from query.savings.ledger import Ledger
 from shared.catalog import ENCODINGS, FEATURES_VERSION, Encoding, Endpoint, IndexedTool, ServerRecord, Status
@@ -206,7 +208,8 @@ def pages(fleet: Sequence[Server], groups: frozenset[str] | None, paths: Sequenc
         CatalogueSampler(Ledger(index), history, "cl100k_base").sample()
         used = [tool for server in fleet for tool in server.tools]
         for name in ("caller", "somebody else") if groups is None else ("somebody else",):
-            history.add([CallEvent(today(), name, tool.server_id, tool.definition.name, 100) for tool in used])
+            calls = (call_rows(today(), name, tool.server_id, tool.definition.name, 100) for tool in used)
+            history.add(summed(chain.from_iterable(calls)))
         with closing(UsageRecorder(history)) as savings:
             return anyio.run(request_names, Path(directory) / "tokens.toml", savings)
 

@@ -11,10 +11,10 @@ from rich.table import Table
 
 from query.history import open_history
 from query.history.periods import days_of, today
-from query.reports.savings import SavingsReport, UsageRow, report
+from query.reports.savings import OwnUse, SavingsReport, UsageRow, report
 from shared.settings import Settings
 from shared.text.display import printable
-from toolscale.console import number_table, thousands
+from toolscale.console import number_table
 
 
 def savings(settings: Settings, period: str) -> SavingsReport:
@@ -33,31 +33,38 @@ def savings(settings: Settings, period: str) -> SavingsReport:
 
 def view(report: SavingsReport) -> Group:
     """Return the report as tables, without empty ones."""
-    tables = (_days(report), _catalogue(report), _servers(report.by_server), _tools(report.by_tool))
+    tables = (
+        _days(report),
+        _catalogue(report),
+        _own_tools(report.own_tools),
+        _used("server", report.by_server),
+        _used("tool", report.by_tool),
+    )
     filled = [part for table in tables if table.row_count for part in ("", table)]
     return Group(_totals(report), "", report.advice, *filled)
 
 
 def _totals(report: SavingsReport) -> Table:
-    totals, net = report.totals, report.net
+    totals = report.totals
     shown = number_table(f"{report.first_day} to {report.last_day}, UTC", "")
     for name, value in (
+        (f"net tokens saved, {report.profile} profile", totals.net_tokens_saved),
+        ("  contexts", totals.contexts),
+        ("  tokens of all tools in them", totals.baseline_tokens),
+        ("  less tokens of lists", totals.listed_tokens),
+        ("  less tokens of answers", totals.answer_tokens),
+        ("gross, as answers state, wire form", totals.tokens_saved),
         ("searches", totals.searches),
         ("  that found nothing", totals.found_nothing),
-        ("  that repeated the one before", totals.repeat_searches),
-        ("tokens saved, as in the answers", totals.tokens_saved),
-        ("net, each search a session", net.if_each_search_is_a_session),
-        ("net, one session a caller and day", net.if_callers_have_one_session_a_day),
-        ("our own definitions, a session", net.own_definitions_tokens),
     ):
         shown.add_row(name, f"{value:,}")
     return shown
 
 
 def _days(report: SavingsReport) -> Table:
-    shown = number_table("day", "searches", "tokens saved")
+    shown = number_table("day", "net tokens saved", "gross", "searches")
     for day in report.by_day:
-        shown.add_row(str(day.day), f"{day.searches:,}", f"{day.tokens_saved:,}")
+        shown.add_row(str(day.day), f"{day.net_tokens_saved:,}", f"{day.tokens_saved:,}", f"{day.searches:,}")
     return shown
 
 
@@ -68,30 +75,16 @@ def _catalogue(report: SavingsReport) -> Table:
     return shown
 
 
-def _servers(used: Sequence[UsageRow]) -> Table:
-    shown = number_table("server", "tokens saved", *_USES)
-    for server in used:
-        shown.add_row(printable(server.name), thousands(server.tokens_saved), *_uses(server))
-    return shown
-
-
-def _tools(used: Sequence[UsageRow]) -> Table:
-    shown = number_table("tool", *_USES)
+def _own_tools(used: Sequence[OwnUse]) -> Table:
+    shown = number_table("our tool", "answers", "tokens", "text bytes")
     for tool in used:
-        shown.add_row(printable(tool.name), *_uses(tool))
+        shown.add_row(tool.name, f"{tool.answers:,}", f"{tool.tokens:,}", f"{tool.bytes:,}")
     return shown
 
 
-_USES = ("answers", "tokens defined", "tokens shown", "calls", "failed", "result bytes")
-
-
-def _uses(used: UsageRow) -> list[str]:
-    numbers = (
-        used.answers,
-        used.definition_tokens,
-        used.returned_tokens,
-        used.calls,
-        used.failed_calls,
-        used.response_bytes,
-    )
-    return [f"{number:,}" for number in numbers]
+def _used(of: str, used: Sequence[UsageRow]) -> Table:
+    shown = number_table(of, "in answers", "calls", "failed", "result bytes")
+    for row in used:
+        numbers = (row.shown, row.calls, row.failed_calls, row.result_bytes)
+        shown.add_row(printable(row.name), *(f"{number:,}" for number in numbers))
+    return shown

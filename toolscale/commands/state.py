@@ -40,7 +40,7 @@ def show_savings(
     as_json: JsonOption = False,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Show the tokens that find_tool saved, gross and net, by day, server and tool."""
+    """Show the tokens saved, net and gross, by day, and the use of servers and tools."""
     from toolscale.client.savings import savings, view  # noqa: PLC0415  # loads the store's client
 
     report = savings(load_settings(data_dir=data_dir), period)

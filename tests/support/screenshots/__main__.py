@@ -12,9 +12,9 @@ import anyio
 from PIL import Image
 
 from query.history import open_history
+from query.history.events import TOOLS_LIST
 from query.history.periods import today
-from query.history.store import AnswerEvent, SearchEvent, ServerSize
-from query.savings.savings import Baseline, saved_by_server
+from query.history.store import RowKey, ServerSize
 from shared.settings import load_settings
 from tests.support.browser import browser
 from tests.support.screenshots import SCREENSHOTS
@@ -79,13 +79,17 @@ def _look_back(directory: Path) -> None:
             day, there = today() - timedelta(days=back), len(sizes) - back // 6
             history.store_sizes(day, dict(sizes[:there]))
             tokens, tools = _together([size for _, size in sizes[:there]])
-            saved, largest = max(0, tokens - 100), {server: size.tokens for server, size in sizes[:there]}
-            by_server = saved_by_server(Baseline(tokens, tools, largest=largest), {"git": 100}, saved)
-            searched = SearchEvent(tokens, tools, own_tokens=900, tokens_saved=saved, saved_by_server=by_server)
-            # each another tool than the search before, which would make it a repeat
-            tools_found = [("git", "git_log"), ("git", "git_status")] * 5
-            found = tools_found[: back * 7 % 11]
-            history.add([AnswerEvent(day, "anyone", {tool: 100}, 100, searched) for tool in found])
+            found = back * 7 % 11
+            baseline = {"baseline_tokens": tokens * found, "baseline_tools": tools * found}
+            saved = max(0, tokens - 100) * found
+            answers = {"answers": found, "tokens": 600 * found, "searches": found, "tokens_saved": saved}
+            history.add(
+                {
+                    RowKey(day, "anyone", "", TOOLS_LIST): {"answers": found, "tokens": 1_000 * found, **baseline},
+                    RowKey(day, "anyone", "", "find_tool"): answers,
+                    RowKey(day, "anyone", "git", "git_log"): {"answers": found},
+                }
+            )
 
 
 def _together(sizes: list[ServerSize]) -> tuple[int, int]:

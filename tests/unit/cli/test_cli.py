@@ -10,8 +10,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from query.history import open_history
+from query.history.events import TOOLS_LIST
 from query.history.periods import today
-from query.history.store import AnswerEvent, CallEvent, SearchEvent, ServerSize
+from query.history.store import RowKey, ServerSize
 from shared.errors import ConfigInvalid, EventInvalid, ServerNotRunning
 from shared.settings import load_settings
 from toolscale.app import app
@@ -275,8 +276,10 @@ def test_what_to_paste_is_valid_json_and_names_the_file() -> None:
 def test_savings_are_read_from_the_file_of_a_service(tmp_path: Path) -> None:
     day = today()
     with closing(open_history(load_settings(data_dir=tmp_path))) as history:
-        history.add([AnswerEvent(day, "ann", {("files", "read"): 10}, 10, SearchEvent(1_000, 100, 60, 990))])
-        history.add([CallEvent(day, "ann", "files", "read", 12_345)])
+        listed = {"answers": 1, "tokens": 60, "baseline_tokens": 1_000, "baseline_tools": 100}
+        history.add({RowKey(day, "ann", "", TOOLS_LIST): listed})
+        history.add({RowKey(day, "ann", "", "find_tool"): {"answers": 1, "tokens": 10, "tokens_saved": 990}})
+        history.add({RowKey(day, "ann", "files", "read"): {"answers": 0, "calls": 1, "bytes": 12_345}})
         history.store_sizes(day, {"files": ServerSize(7, 6_543)})
 
     as_json = json.loads(runner.invoke(app, ["savings", "7d", "--json"]).stdout)
@@ -284,7 +287,8 @@ def test_savings_are_read_from_the_file_of_a_service(tmp_path: Path) -> None:
     before = runner.invoke(app, ["savings", "2020-01-01"]).stdout
 
     assert as_json["totals"]["tokens_saved"] == 990
-    assert as_json["net"]["if_each_search_is_a_session"] == 930
+    assert as_json["totals"]["net_tokens_saved"] == 930
+    assert "net tokens saved, generic profile" in for_people
     assert "files:read" in for_people
     assert "Below 7 tools" in for_people
     assert as_json["catalogue"] == [{"day": day.isoformat(), "servers": 1, "tools": 7, "tokens": 6_543}]

@@ -198,7 +198,5 @@ async def test_a_call_is_noted_by_server_and_tool_and_one_of_no_known_tool_is_no
         rows = history.rows(today(), today())
 
     assert rows == {
-        RowKey(today(), "anyone", "time", "convert"): {
-            "answers": 0, "calls": 1, "failed_calls": 1, "response_bytes": 0,
-        }
-    }  # fmt: skip
+        RowKey(today(), "anyone", "time", "convert"): {"answers": 0, "calls": 1, "failed_calls": 1, "bytes": 0}
+    }

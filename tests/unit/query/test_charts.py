@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 from datetime import date, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,8 +23,20 @@ def test_every_day_has_a_place_within_the_plot(values: dict[date, int]) -> None:
     assert [column.day for column in drawn.columns] == [FIRST + timedelta(days=offset) for offset in range(DAYS)]
     assert all(0 <= column.x <= drawn.width - DAY_WIDTH for column in drawn.columns)
     assert all(0 <= column.y <= HEIGHT for column in drawn.columns)
-    assert drawn.levels[0] == drawn.top >= max(values.values(), default=0)
+    assert drawn.levels[0] >= max(values.values(), default=0)
     assert drawn.levels[-1] == 0
+
+
+@given(st.dictionaries(st.dates(FIRST, LAST), st.integers(-(10**9), 10**9)))
+def test_a_bar_spans_from_its_value_to_zero_within_the_plot(values: dict[date, int]) -> None:
+    drawn = chart(values, FIRST, LAST, missing=0)
+
+    assert drawn.levels[0] >= max(map(abs, values.values()), default=0)
+    assert drawn.levels[-1] == (-drawn.levels[0] if any(value < 0 for value in values.values()) else 0)
+    for column in drawn.columns:
+        ends = sorted((drawn.y(column.value or 0), drawn.y(0)))
+        assert [column.y, column.y + column.height] == pytest.approx(ends)
+        assert 0 <= column.y <= column.y + column.height <= HEIGHT
 
 
 @given(some_days)

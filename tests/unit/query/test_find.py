@@ -9,9 +9,8 @@ import pytest
 from query.catalogue import Catalogue
 from query.find import find_tool
 from query.response.find_response import KEYWORDS_ONLY, NOTHING_FITS, FindResponse
-from query.response.stats import SearchStats
+from query.response.timings import Timings
 from query.savings.ledger import Ledger
-from query.savings.savings import OTHERS
 from query.search.request import FindRequest
 from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, Scope, ServerRecord, Status, ToolDefinition
 from shared.errors import IndexUnavailable
@@ -51,17 +50,17 @@ def find(
     no_match_threshold: float = -1,
     **more: Any,
 ) -> FindResponse:
-    return find_with_stats(index, description, scope, embedder, no_match_threshold, **more)[0]
+    return find_with_timings(index, description, scope, embedder, no_match_threshold, **more)[0]
 
 
-def find_with_stats(
+def find_with_timings(
     index: FakeIndex,
     description: str | list[str] = "read a file",
     scope: Scope | None = None,
     embedder: Embedder | None = None,
     no_match_threshold: float = -1,
     **more: Any,
-) -> tuple[FindResponse, SearchStats]:
+) -> tuple[FindResponse, Timings]:
     catalogue = Catalogue(index, embedder or FakeEmbedder(), Ledger(index), no_match_threshold=no_match_threshold)
     return find_tool(FindRequest(tool_description=description, **more), scope or Scope(), catalogue)
 
@@ -158,9 +157,9 @@ def test_a_lone_surrogate_in_a_definition_does_not_make_the_answer_unsendable() 
 
 
 def test_the_parts_of_the_time_are_known_to_the_caller_and_not_sent() -> None:
-    answer, stats = find_with_stats(index_of(make_tool()))
+    answer, timings = find_with_timings(index_of(make_tool()))
 
-    assert min(stats.timings.embed_ms, stats.timings.search_ms, stats.timings.sum_ms) > 0
+    assert min(timings.embed_ms, timings.search_ms, timings.sum_ms) > 0
     assert answer.as_object().keys() == {"tools", "token_metrics", "warnings"}
 
 
@@ -273,26 +272,3 @@ def test_a_tool_named_by_a_stop_word_fits_when_it_is_asked_for_by_name() -> None
     answer = find(index_of(make_tool("b", "help", "nothing alike")), "help", no_match_threshold=1)
 
     assert names(answer) == ["help"]
-
-
-@pytest.mark.parametrize("detail", ["detailed", "summary"])
-def test_what_an_answer_saved_is_divided_among_the_servers_it_did_without(detail: str) -> None:
-    index = index_of(make_tool("files", "read_file", tokens=30), make_tool("files", "write_file", tokens=50),
-                     make_tool("clock", "get_time", tokens=70))  # fmt: skip
-
-    answer, stats = find_with_stats(index, "read_file", limit=1, detail=detail)
-
-    returned = answer.token_metrics.returned_tokens
-    assert names(answer) == ["read_file"]
-    assert stats.saved_by_server(answer.token_metrics.tokens_saved) == {"files": 80 - returned, "clock": 70}
-    assert stats.shown_tokens == {("files", "read_file"): returned}
-
-
-def test_a_scope_that_divides_servers_saves_in_sum_alone() -> None:
-    index = index_of(make_tool("files", "read_file", tokens=30, read_only=True), make_tool("files", "write", tokens=50))
-
-    answer, stats = find_with_stats(index, limit=1, read_only=True)
-
-    by_server = stats.saved_by_server(answer.token_metrics.tokens_saved)
-    assert set(by_server) <= {OTHERS}
-    assert sum(by_server.values()) == answer.token_metrics.tokens_saved

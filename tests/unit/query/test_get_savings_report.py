@@ -7,7 +7,10 @@ from typing import Any
 
 import anyio
 import pytest
+import structlog
 from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp.types import CallToolResult
 
 from query.caller import Caller
 from query.catalogue import Catalogue
@@ -16,12 +19,13 @@ from query.history.recorder import UsageRecorder
 from query.history.sqlite_store import SqliteHistory
 from query.reports.catalogue_size import CatalogueSampler
 from query.savings.ledger import Ledger
-from query.server.mcp import build_server
+from query.server.mcp import service_of
 from query.tools.get_savings_report import GET_SAVINGS_REPORT
-from query.tools.registry import builtin_tools
 from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord
+from shared.text.forms import json_text
 from shared.text.tokens import counter
 from shared.toolset import Selection
+from tests.support.calling import text_of
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 
 pytestmark = pytest.mark.anyio
@@ -44,15 +48,15 @@ def path(tmp_path: Path) -> Path:
 
 
 def catalogue() -> FakeIndex:
-    """Return two tools of 1,000 tokens each, of a team and of both teams."""
+    """Return two tools of 1,000 tokens each, 900 in the model form, of a team and of both teams."""
     index, embedder = FakeIndex(), FakeEmbedder()
     for number, (server, groups) in enumerate({"own": ["team"], "both": ["team", "other"]}.items(), start=1):
-        tool = make_tool(server, f"{server}_time", "Tell the time", tokens=1_000, groups=groups)
+        tool = make_tool(server, f"{server}_time", "Tell the time", tokens=1_000, groups=groups, model_tokens=900)
         index.upsert([ingested(tool, embedder)])
         record = ServerRecord(
             features_version=FEATURES_VERSION, last_listed_at=1.0, server_id=server, endpoint=Endpoint(),
             groups=frozenset(groups),
-            tool_count=1, tokens={"cl100k_base": 1_000}, revision=number,
+            tool_count=1, tokens={"cl100k_base": 1_000}, model_tokens={"cl100k_base": 900}, revision=number,
         )  # fmt: skip
         index.put_server(record)
     return index
@@ -60,20 +64,26 @@ def catalogue() -> FakeIndex:
 
 @asynccontextmanager
 async def client_of(index: FakeIndex, path: Path, caller: Caller, mode: str = "auto") -> AsyncGenerator[Client]:
-    """Yield a client of one process; what it was given is written when the block ends."""
+    """Yield a client of one process, whose events are written when the block ends."""
     with closing(SqliteHistory(path, keep_days=2)) as history, closing(UsageRecorder(history)) as recorder:
         held = Catalogue(index, FakeEmbedder(), Ledger(index), no_match_threshold=-1, recorder=recorder)
-        async with Client(build_server(builtin_tools(held), lambda _: caller), mode=mode) as client:
+        async with Client(service_of(held, authenticate=lambda _: caller), mode=mode) as client:
             yield client
+
+
+async def call(
+    index: FakeIndex, path: Path, caller: Caller, tool: str, mode: str = "auto", **arguments: Any
+) -> CallToolResult:
+    async with client_of(index, path, caller, mode) as client:
+        result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content
+    return result
 
 
 async def call_json(
     index: FakeIndex, path: Path, caller: Caller, tool: str, mode: str = "auto", **arguments: Any
 ) -> Any:
-    async with client_of(index, path, caller, mode) as client:
-        result = await client.call_tool(tool, arguments)
-    assert not result.is_error, result.content
-    return result.structured_content
+    return (await call(index, path, caller, tool, mode, **arguments)).structured_content
 
 
 async def find(index: FakeIndex, path: Path, caller: Caller, words: str = "own time") -> dict[str, Any]:
@@ -81,40 +91,61 @@ async def find(index: FakeIndex, path: Path, caller: Caller, words: str = "own t
     return found
 
 
+async def listed(client: Client) -> int:
+    """Return the tokens of our own tools, as a client lists them."""
+    count, model = counter("cl100k_base"), ("name", "description", "inputSchema")
+    tools = (await client.list_tools()).tools
+    sent = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools]
+    return sum(count(json_text({key: tool[key] for key in model})) for tool in sent)
+
+
 @both_eras
-async def test_a_report_says_what_searches_saved_net_of_what_they_cost(path: Path, mode: str) -> None:
+async def test_a_report_leads_with_the_net_and_states_the_gross_of_the_answers(path: Path, mode: str) -> None:
     index = catalogue()
-    answer = await find(index, path, ROOT)
-    await find(index, path, ROOT)
+    async with client_of(index, path, ROOT, mode) as client:
+        tokens = await listed(client)
+        found = await client.call_tool("find_tool", {"tool_description": "own time", "limit": 1})
 
     report = await call_json(index, path, ROOT, "get_savings_report", mode)
 
-    assert report["totals"]["searches"] == 2
-    assert report["totals"]["repeat_searches"] == 1
-    assert report["totals"]["tokens_saved"] == 2 * answer["token_metrics"]["tokens_saved"] == 2_000
-    own = report["net"]["own_definitions_tokens"]
-    assert own > 300
-    assert report["net"]["if_each_search_is_a_session"] == 2_000 - own - 2 * 1_000
-    (tool,) = report["by_tool"]
-    assert (tool["name"], tool["answers"], tool["definition_tokens"], tool["calls"]) == ("own:own_time", 2, 2_000, 0)
-    assert tool["returned_tokens"] == 2_000
-    saved = {row["name"]: row["tokens_saved"] for row in report["by_server"]}
-    assert saved == {"own": 0, "both": 2_000}
-    assert sum(saved.values()) == report["totals"]["tokens_saved"]
+    totals = report["totals"]
+    answered = counter("cl100k_base")(text_of(found))
+    assert report["profile"] == "generic"
+    assert totals["tokens_saved"] == found.structured_content["token_metrics"]["tokens_saved"] == 1_000
+    assert (totals["searches"], totals["found_nothing"], totals["contexts"]) == (1, 0, 1)
+    assert (totals["baseline_tokens"], totals["answer_tokens"]) == (1_800, answered)
+    # a client that parses a tool and writes it again may order its keys anew
+    assert totals["listed_tokens"] == pytest.approx(tokens, rel=0.01)
+    assert totals["net_tokens_saved"] == 1_800 - totals["listed_tokens"] - answered
+    assert report["by_tool"] == [{"name": "own:own_time", "shown": 1, "calls": 0, "failed_calls": 0, "result_bytes": 0}]
+    assert [use["name"] for use in report["own_tools"]] == ["tools/list", "find_tool"]
     assert f"Below {report['break_even_tools']} tools" in report["advice"]
 
 
-async def test_our_own_definitions_are_those_that_the_client_is_sent(path: Path) -> None:
+async def test_a_client_that_only_lists_claims_nothing(path: Path) -> None:
     index = catalogue()
-    await find(index, path, ROOT)
-    async with client_of(index, path, ROOT) as client:
-        listed = (await client.list_tools()).tools
-    report = await call_json(index, path, ROOT, "get_savings_report")
+    async with client_of(index, path, ANN) as client:
+        tokens = await listed(client)
 
-    count = counter("cl100k_base")
-    sent = sum(count(tool.model_dump_json(by_alias=True, exclude_none=True)) for tool in listed)
-    # a client that parses a tool and writes it again may order its keys anew
-    assert report["net"]["own_definitions_tokens"] == pytest.approx(sent, rel=0.01)
+    totals = (await call_json(index, path, ROOT, "get_savings_report"))["totals"]
+
+    assert (totals["contexts"], totals["baseline_tokens"]) == (0, 0)
+    assert totals["net_tokens_saved"] == -totals["listed_tokens"] == pytest.approx(-tokens, rel=0.01)
+
+
+async def test_a_list_without_an_index_is_answered_and_claims_nothing(path: Path) -> None:
+    index = catalogue()
+    with structlog.testing.capture_logs() as lines:
+        index.is_down = True
+        async with client_of(index, path, ROOT) as client:
+            assert (await client.list_tools()).tools
+            assert (await client.call_tool("find_tool", {"tool_description": "time"})).is_error
+    index.is_down = False
+
+    totals = (await call_json(index, path, ROOT, "get_savings_report"))["totals"]
+
+    assert (totals["contexts"], totals["baseline_tokens"], totals["searches"]) == (1, 0, 0)
+    assert "savings_baseline_missing" in [line["event"] for line in lines]
 
 
 async def test_a_caller_of_some_groups_sees_its_own_searches_alone(path: Path) -> None:
@@ -125,7 +156,7 @@ async def test_a_caller_of_some_groups_sees_its_own_searches_alone(path: Path) -
     seen = {caller.name: await call_json(index, path, caller, "get_savings_report") for caller in (ANN, BOB, ROOT)}
 
     assert {name: report["totals"]["searches"] for name, report in seen.items()} == {"ann": 1, "bob": 1, "root": 3}
-    assert "own" not in str(seen["bob"]["by_tool"])
+    assert [row["name"] for row in seen["bob"]["by_tool"]] == ["both:both_time"]
 
 
 async def test_a_tool_that_a_caller_may_no_longer_see_is_not_named_to_it(path: Path) -> None:
@@ -138,7 +169,7 @@ async def test_a_tool_that_a_caller_may_no_longer_see_is_not_named_to_it(path: P
     report = await call_json(index, path, ANN, "get_savings_report")
 
     assert [row["name"] for row in report["by_tool"]] == ["(others)"]
-    assert {row["name"] for row in report["by_server"]} == {"both", "(others)"}
+    assert [row["name"] for row in report["by_server"]] == ["(others)"]
 
 
 async def test_a_caller_with_a_toolset_is_told_of_no_tool_outside_it(path: Path) -> None:
@@ -176,15 +207,26 @@ async def test_a_server_that_a_toolset_shows_in_part_is_no_part_of_what_its_call
     assert [day["tokens"] for day in report["catalogue"]] == [1_000]
 
 
-async def test_what_is_described_counts_as_returned_and_is_no_search(path: Path) -> None:
+async def test_a_description_counts_as_an_answer_and_is_no_search(path: Path) -> None:
     index = catalogue()
-    await call_json(index, path, ROOT, "describe_tool", names="both:both_time")
+    described = await call(index, path, ROOT, "describe_tool", names="both:both_time")
 
     report = await call_json(index, path, ROOT, "get_savings_report")
 
-    assert report["totals"]["searches"] == 0
-    assert report["totals"]["returned_tokens"] == 1_000
-    assert report["net"]["if_each_search_is_a_session"] == -1_000
+    assert report["totals"]["searches"] == report["totals"]["tokens_saved"] == 0
+    assert report["totals"]["answer_tokens"] == counter("cl100k_base")(text_of(described))
+    assert [(row["name"], row["shown"]) for row in report["by_tool"]] == [("both:both_time", 1)]
+
+
+async def test_an_error_of_the_protocol_is_no_answer(path: Path) -> None:
+    index = catalogue()
+    async with client_of(index, path, ROOT) as client:
+        with pytest.raises(MCPError):
+            await client.call_tool("nothing", {})
+
+    report = await call_json(index, path, ROOT, "get_savings_report")
+
+    assert report["own_tools"] == []
 
 
 async def test_a_period_that_is_none_is_refused_with_what_was_expected(path: Path) -> None:

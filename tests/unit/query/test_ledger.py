@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from query.savings.ledger import EVERYTHING_EVERY_S, FEW, OVERLAP_EVERY_S, OVERLAP_US, Ledger
-from query.savings.savings import LARGEST, UNCOUNTED_SHOWN
+from query.savings.savings import UNCOUNTED_SHOWN
 from shared.catalog import FEATURES_VERSION, Endpoint, Scope, ServerRecord
 from shared.errors import IndexUnavailable
 from shared.toolset import Selection
@@ -370,18 +370,3 @@ def test_a_stopped_server_of_the_scope_is_known_and_costs_nothing() -> None:
     assert ledger.by_server(scope, "cl100k_base") == {}
     assert ledger.of_server("a", scope, "cl100k_base").tokens == 0
     assert ledger.of_server("b", scope, "cl100k_base").tokens == 0
-
-
-def test_a_baseline_names_the_servers_that_cost_most_and_follows_them() -> None:
-    index = FakeIndex()
-    for number in range(LARGEST + 5):
-        index.put_server(record(f"s{number:02}", NOW_US + number, tokens=number + 1))
-    ledger = Ledger(index)
-    before = ledger.baseline(Scope(), "cl100k_base").largest
-    index.put_server(record("s00", NOW_US + 100, tokens=1_000))
-
-    after = ledger.baseline(Scope(), "cl100k_base").largest
-
-    assert len(before) == len(after) == LARGEST
-    assert "s00" not in before
-    assert after["s00"] == 1_000

@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from query.savings.savings import OTHERS, UNCOUNTED_SHOWN, Baseline, saved_by_server, token_metrics
+from query.savings.savings import UNCOUNTED_SHOWN, Baseline, token_metrics
 from tests.support.fakes import make_tool
 
 
@@ -70,29 +67,3 @@ def test_only_the_heuristic_is_labelled_an_estimate() -> None:
 
     assert token_metrics(baseline, [], "heuristic").estimated
     assert not token_metrics(baseline, [], "o200k_base").estimated
-
-
-@given(
-    st.dictionaries(st.text(min_size=1), st.integers(0, 10_000), max_size=5),
-    st.dictionaries(st.text(min_size=1), st.integers(0, 10_000), max_size=5),
-    st.integers(0, 100_000),
-)
-def test_what_servers_saved_together_is_what_the_answer_saved(
-    largest: dict[str, int], returned: dict[str, int], saved: int
-) -> None:
-    by_server = saved_by_server(Baseline(0, 0, largest=largest), returned, saved)
-
-    assert sum(by_server.values()) == saved
-    assert all(part >= 0 for part in by_server.values())
-    assert all(by_server[server] == largest[server] - returned.get(server, 0) for server in by_server.keys() - {OTHERS})
-
-
-def test_a_server_saved_its_definitions_without_what_was_shown_of_them() -> None:
-    baseline = Baseline(tokens=1_500, tools=20, largest={"git": 1_000, "time": 400})
-
-    assert saved_by_server(baseline, {"git": 100}, 1_400) == {"git": 900, "time": 400, OTHERS: 100}
-
-
-def test_nothing_is_claimed_of_a_server_whose_record_is_behind_its_tools() -> None:
-    assert saved_by_server(Baseline(100, 3, largest={"a": 100}), {"b": 150}, 0) == {}
-    assert saved_by_server(Baseline(1_000, 3, largest={"a": 100}), {"a": 150}, 850) == {OTHERS: 850}

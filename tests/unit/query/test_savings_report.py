@@ -1,115 +1,138 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from datetime import date, timedelta
+from itertools import count
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from query.history.events import TOOLS_LIST
 from query.history.periods import days_of
-from query.history.store import RowKey, ServerSize
+from query.history.store import OTHERS, Counts, RowKey, Rows, ServerSize
 from query.reports.savings import SHOWN, report
-from query.savings.savings import OTHERS
 
 DAY = date(2026, 11, 21)
 
 
-def counters(searches: int = 1, **more: int) -> dict[str, int]:
-    """Return counters of searches of 1,000 tokens in 100 tools each, beside 60 of our own, of which 20 came back."""
-    per_search = {"baseline_tokens": 1_000, "baseline_tools": 100, "own_tokens": 60, "returned_tokens": 20}
-    return {"searches": searches} | {name: tokens * searches for name, tokens in per_search.items()} | more
+def rows_of(caller: str, lists: int, answers: int, day: date = DAY, **more: int) -> dict[RowKey, Counts]:
+    """Return a caller's lists of 60 tokens each, against 100 tools of 1,000 tokens, and its answers of 20 tokens."""
+    listed = {"answers": lists, "tokens": 60 * lists, "baseline_tokens": 1_000 * lists, "baseline_tools": 100 * lists}
+    return {
+        RowKey(day, caller, "", TOOLS_LIST): listed,
+        RowKey(day, caller, "", "find_tool"): {"answers": answers, "tokens": 20 * answers} | more,
+    }
 
 
-def test_each_search_in_a_session_of_its_own_saves_all_tools_less_ours_and_what_came_back() -> None:
-    net = report({RowKey(DAY, "ann"): counters(3), RowKey(DAY, "bob"): counters(1)}, DAY, DAY).net
-
-    assert net.if_each_search_is_a_session == 4 * (1_000 - 60 - 20)
+def net(rows: Rows) -> int:
+    return report(rows, DAY, DAY).totals.net_tokens_saved
 
 
-def test_callers_with_one_session_a_day_list_all_tools_and_ours_once() -> None:
-    net = report({RowKey(DAY, "ann"): counters(3), RowKey(DAY, "bob"): counters(1)}, DAY, DAY).net
-
-    assert net.if_callers_have_one_session_a_day == (1_000 - 60 - 3 * 20) + (1_000 - 60 - 20)
-    assert net.own_definitions_tokens == 60
+def test_a_list_saves_its_baseline_minus_all_lists_and_answers() -> None:
+    assert net(rows_of("ann", 1, 3)) == 1_000 - 60 - 3 * 20
+    assert net(rows_of("ann", 2, 3) | rows_of("bob", 1, 1)) == 3 * 1_000 - 3 * 60 - 4 * 20
 
 
-def test_repeats_cost_what_they_return_and_need_no_session() -> None:
-    repeated = counters(1) | {"searches": 3, "repeats": 2, "returned_tokens": 60}
+def test_a_caller_that_only_lists_claims_nothing() -> None:
+    totals = report(rows_of("probe", 1_440, 0), DAY, DAY).totals
 
-    net = report({RowKey(DAY, "ann"): repeated}, DAY, DAY).net
+    assert (totals.contexts, totals.baseline_tokens) == (0, 0)
+    assert totals.net_tokens_saved == -1_440 * 60
 
-    assert net.if_each_search_is_a_session == net.if_callers_have_one_session_a_day == 1_000 - 60 - 60
+
+def test_a_caller_claims_at_most_one_baseline_for_each_answer_of_its_day() -> None:
+    totals = report(rows_of("ann", 10, 3), DAY, DAY).totals
+
+    assert (totals.contexts, totals.baseline_tokens) == (3, 3_000)
+    assert totals.net_tokens_saved == 3 * 1_000 - 10 * 60 - 3 * 20
 
 
-def test_a_small_catalogue_is_cheaper_to_list_and_the_report_says_so() -> None:
-    small = {"searches": 2, "baseline_tokens": 80, "baseline_tools": 8, "own_tokens": 120, "returned_tokens": 40}
+def test_the_answers_of_one_caller_or_day_claim_no_list_of_another() -> None:
+    rows = rows_of("probe", 5, 0) | rows_of("ann", 0, 5) | rows_of("ann", 5, 0, DAY - timedelta(days=1))
 
-    found = report({RowKey(DAY, "ann"): small}, DAY, DAY)
+    assert report(rows, DAY - timedelta(days=1), DAY).totals.contexts == 0
 
-    assert found.net.if_each_search_is_a_session == 80 - 120 - 40
-    # a session costs 60 + 20 tokens, a tool 10
+
+def test_a_small_catalogue_is_cheaper_to_list_and_the_report_states_it() -> None:
+    listed = {"answers": 2, "tokens": 120, "baseline_tokens": 80, "baseline_tools": 8}
+    rows = {
+        RowKey(DAY, "ann", "", TOOLS_LIST): listed,
+        RowKey(DAY, "ann", "", "find_tool"): {"answers": 2, "tokens": 40},
+    }
+
+    found = report(rows, DAY, DAY)
+
+    assert found.totals.net_tokens_saved == 80 - 120 - 40
+    # a context costs 60 + 20 tokens, a tool 10
     assert found.break_even_tools == 8
-    assert found.advice == "Below 8 tools in this catalogue, listing all is cheaper."
+    assert found.advice == "Below 8 tools in this catalogue, listing all is cheaper (generic profile)."
 
 
-def test_without_a_search_there_is_nothing_to_break_even() -> None:
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 10**4), st.integers(0, 10**4), st.integers(1, 10**4))
+def test_the_break_even_is_the_least_catalogue_that_costs_its_contexts_as_much(
+    lists: int, answers: int, listed: int, answered: int, tokens: int
+) -> None:
+    rows = {
+        RowKey(DAY, "ann", "", TOOLS_LIST): {
+            "answers": lists, "tokens": listed * lists, "baseline_tokens": tokens * lists, "baseline_tools": 7 * lists
+        },
+        RowKey(DAY, "ann", "", "find_tool"): {"answers": answers, "tokens": answered},
+    }  # fmt: skip
+    contexts = min(lists, answers)
+    cost = listed * contexts + answered
+
+    least = next(tools for tools in count() if tools * tokens * contexts >= 7 * cost)
+
+    assert report(rows, DAY, DAY).break_even_tools == least
+
+
+def test_without_a_context_there_is_nothing_to_break_even() -> None:
     found = report({}, DAY, DAY)
 
     assert found.break_even_tools is None
-    assert found.totals.searches == found.net.if_each_search_is_a_session == 0
+    assert found.totals.searches == found.totals.net_tokens_saved == 0
     assert "break_even_tools" not in found.as_object()
+    assert report(rows_of("probe", 1, 0), DAY, DAY).break_even_tools is None
+
+
+def test_lists_and_answers_are_shown_by_tool_the_most_expensive_first() -> None:
+    rows = rows_of("ann", 1, 5, bytes=300, tokens_saved=900, searches=2, found_nothing=1) | rows_of("bob", 1, 0)
+
+    found = report(rows, DAY, DAY)
+
+    assert [(use.name, use.answers, use.tokens, use.bytes) for use in found.own_tools] == [
+        (TOOLS_LIST, 2, 120, 0), ("find_tool", 5, 100, 300),
+    ]  # fmt: skip
+    assert (found.totals.tokens_saved, found.totals.searches, found.totals.found_nothing) == (900, 2, 1)
 
 
 def test_the_most_frequent_tools_are_named_and_the_rest_is_one_sum() -> None:
-    rows = {
-        RowKey(DAY, "ann", "srv", f"t{number:02}"): {"answers": number, "definition_tokens": 5}
-        for number in range(1, 31)
-    }
+    rows = {RowKey(DAY, "ann", "srv", f"t{number:02}"): {"answers": number} for number in range(1, 31)}
 
     found = report(rows, DAY, DAY)
 
     assert [used.name for used in found.by_tool[:2]] == ["srv:t30", "srv:t29"]
     assert len(found.by_tool) == SHOWN + 1
     assert found.by_tool[-1].name == OTHERS
-    assert sum(used.answers for used in found.by_tool) == sum(range(31))
-    assert [(used.name, used.definition_tokens) for used in found.by_server] == [("srv", 150)]
+    assert sum(used.shown for used in found.by_tool) == sum(range(31))
+    assert [(used.name, used.shown) for used in found.by_server] == [("srv", sum(range(31)))]
 
 
 def test_calls_and_their_results_are_summed_by_server_and_tool() -> None:
-    called = {"answers": 0, "calls": 2, "failed_calls": 1, "response_bytes": 300}
+    called = {"answers": 0, "calls": 2, "failed_calls": 1, "bytes": 300}
     rows = {RowKey(DAY, "ann", "srv", "read"): called, RowKey(DAY, "bob", "srv", "write"): called}
 
     found = report(rows, DAY, DAY)
 
     (server,) = found.by_server
-    assert (server.calls, server.failed_calls, server.response_bytes) == (4, 2, 600)
+    assert (server.calls, server.failed_calls, server.result_bytes) == (4, 2, 600)
     assert [(tool.name, tool.calls) for tool in found.by_tool] == [("srv:read", 2), ("srv:write", 2)]
-
-
-def test_what_servers_saved_is_told_of_each_that_was_large_enough() -> None:
-    used = {"answers": 1, "definition_tokens": 50, "returned_tokens": 20}
-    rows = {
-        RowKey(DAY, "ann", "small", "read"): used,
-        RowKey(DAY, "ann", "large"): {"answers": 0, "tokens_saved": 300},
-        RowKey(DAY, "bob", "large"): {"answers": 0, "tokens_saved": 500},
-        RowKey(DAY, "bob", "larger"): {"answers": 0, "tokens_saved": 900},
-        RowKey(DAY, "bob", OTHERS): {"answers": 0, "tokens_saved": 7},
-    }
-
-    found = report(rows, DAY, DAY)
-
-    assert [(used.name, used.tokens_saved) for used in found.by_server] == [
-        ("small", None), ("larger", 900), ("large", 800), (OTHERS, 7),
-    ]  # fmt: skip
-    assert [(used.name, used.returned_tokens, used.tokens_saved) for used in found.by_tool] == [
-        ("small:read", 20, None)
-    ]
-    assert found.totals.searches == 0
     assert found.by_day == []
 
 
-def test_a_server_whose_tools_nobody_could_find_is_no_part_of_the_days_catalogue() -> None:
+def test_a_server_without_tools_that_can_be_found_is_no_part_of_the_days_catalogue() -> None:
     sizes = {DAY: {"a": ServerSize(2, 30), "stopped": ServerSize(0, 0)}}
 
     (day,) = report({}, DAY, DAY, sizes=sizes).catalogue
@@ -118,30 +141,30 @@ def test_a_server_whose_tools_nobody_could_find_is_no_part_of_the_days_catalogue
 
 
 def test_tools_that_may_not_be_named_are_among_the_others() -> None:
-    rows = {RowKey(DAY, "ann", "srv", name): {"answers": 1, "definition_tokens": 5} for name in ("open", "secret")}
+    rows = {RowKey(DAY, "ann", "srv", name): {"answers": 1} for name in ("open", "secret")}
 
     found = report(rows, DAY, DAY, lambda key: key.tool == "open")
 
     assert "secret" not in str(found.as_object())
-    assert {used.name: used.answers for used in found.by_tool} == {"srv:open": 1, OTHERS: 1}
+    assert {used.name: used.shown for used in found.by_tool} == {"srv:open": 1, OTHERS: 1}
 
 
-@given(
-    st.dictionaries(
-        st.builds(RowKey, st.dates(DAY, DAY + timedelta(days=5)), st.sampled_from(["ann", "bob"])),
-        st.integers(1, 9).map(counters),
-    )
+some_rows = st.builds(
+    rows_of, st.sampled_from(["ann", "bob"]), st.integers(0, 9), st.integers(0, 9), st.dates(DAY, DAY + timedelta(5))
 )
-def test_the_days_together_are_the_whole_and_one_session_never_saves_more_than_many(
-    rows: dict[RowKey, dict[str, int]],
-) -> None:
-    found = report(rows, DAY, DAY + timedelta(days=5))
+
+
+@given(st.lists(some_rows, max_size=9))
+def test_the_days_together_are_the_whole(parts: list[Mapping[RowKey, Counts]]) -> None:
+    found = report({key: counts for rows in parts for key, counts in rows.items()}, DAY, DAY + timedelta(days=5))
 
     days: Counter[str] = Counter()
     for day in found.by_day:
-        days.update({name: value for name, value in day.model_dump(exclude={"day"}).items()})
-    assert dict(+days) == {name: value for name, value in found.totals.model_dump().items() if value}
-    assert found.net.if_callers_have_one_session_a_day <= found.net.if_each_search_is_a_session
+        days.update(day.model_dump(exclude={"day"}))
+    totals = found.totals.model_dump()
+    assert {name: days[name] for name in totals} == totals
+    spent = totals["listed_tokens"] + totals["answer_tokens"]
+    assert totals["net_tokens_saved"] == totals["baseline_tokens"] - spent
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,429 @@
+"""The savings report equals a recount of the messages that left, for any mix of lists, answers and calls."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp.types import TextContent
+
+from query.caller import Caller
+from query.calling.upstreams import Upstreams
+from query.catalogue import Catalogue
+from query.history.recorder import UsageRecorder
+from query.history.redis_store import RedisHistory
+from query.history.sqlite_store import SqliteHistory
+from query.history.store import SavingsHistory
+from query.paging.policy import ResponsePolicy
+from query.reports.access import report_for
+from query.reports.savings import SavingsReport
+from query.savings.ledger import Ledger
+from query.server.mcp import service_of
+from query.toolsets.active import with_toolset_scope
+from shared.catalog import FEATURES_VERSION, EmbeddedTool, Endpoint, IndexedTool, ServerRecord, ToolDefinition
+from shared.text.forms import count_forms
+from shared.text.tokens import counter, counters
+from shared.toolset import Toolset
+from shared.upstream.dial import HttpTarget
+from tests.support.calling import upstreams_to
+from tests.support.fake_redis import FakeRedisServer
+from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+from tests.support.hostile.messages import initialized, result
+from tests.support.hostile.scripted_http import Exchange, scripted_http
+from tests.support.profiles import examples
+from tests.support.wire import Message, exchanges, recorded_client
+
+COUNT = counter("cl100k_base")
+COUNT_FORMS = counters()
+VERBS = ("read", "write", "send", "list")
+# `up` answers calls, `down` refuses connections
+FLEET: Mapping[str, Sequence[str]] = {"up": ("team",), "down": ("team", "other"), "mail": ("other",)}
+CALLERS = (
+    Caller("root"),
+    Caller("ann", frozenset({"team"})),
+    Caller("dev", toolset="dev"),
+    Caller("weak", frozenset({"other"}), frozenset({"catalog:read"})),
+)
+REPLICAS = 2
+
+
+def definition(server: str, verb: str) -> Message:
+    """Return a tool in the order of keys of some server, with fields that no model receives."""
+    schema: Message = {"type": "object", "properties": {"length": {"type": "integer", "description": f"of {server}"}}}
+    if (server, verb) == ("up", "send"):
+        schema = {"type": "object", "properties": {}, "additionalProperties": False}
+    title = {"title": f"{verb.capitalize()} é"}
+    return {"inputSchema": schema, **title, "name": f"{verb}_it", "description": f"{verb} what {server} has " * 9}
+
+
+def indexed(server: str, verb: str) -> IndexedTool:
+    declared = ToolDefinition.from_wire(json.dumps(definition(server, verb), ensure_ascii=False, separators=(",", ":")))
+    wire, model = count_forms(declared, COUNT_FORMS)
+    made = make_tool(server, declared.name, groups=FLEET[server])
+    return IndexedTool(server, declared, made.digest, wire, made.groups, model_counts=model)
+
+
+def points() -> list[EmbeddedTool]:
+    return [ingested(indexed(server, verb), FakeEmbedder()) for server in FLEET for verb in VERBS]
+
+
+POINTS = points()
+
+
+def index() -> FakeIndex:
+    made = FakeIndex()
+    made.upsert(POINTS)
+    for number, (server, groups) in enumerate(FLEET.items(), start=1):
+        tools = [point.tool for point in POINTS if point.tool.server_id == server]
+        made.put_server(
+            ServerRecord(
+                features_version=FEATURES_VERSION, last_listed_at=1.0, server_id=server, endpoint=Endpoint(),
+                groups=frozenset(groups), tool_count=len(tools), revision=number, protocol_version="2025-11-25",
+                tokens={"cl100k_base": sum(tool.token_counts["cl100k_base"] for tool in tools)},
+                model_tokens={"cl100k_base": sum(tool.model_counts["cl100k_base"] for tool in tools)},
+            )
+        )  # fmt: skip
+    made.put_toolset(Toolset(name="dev", tools=("up", "mail:send_it")))
+    return made
+
+
+def visible_to(caller: Caller) -> list[tuple[str, str]]:
+    """Return the servers and verbs of the tools that the caller may see."""
+    tools = [(server, verb) for server in FLEET for verb in VERBS]
+    if caller.toolset:
+        return [tool for tool in tools if tool[0] == "up" or tool == ("mail", "send")]
+    return [tool for tool in tools if caller.groups is None or not caller.groups.isdisjoint(FLEET[tool[0]])]
+
+
+def visible(caller: Caller) -> list[Message]:
+    return [definition(*tool) for tool in visible_to(caller)]
+
+
+# --- the upstream: its texts are made of u and spaces, so that a recount can tell them from ours ---
+
+
+def upstream(exchange: Exchange) -> None:
+    if exchange.method == "initialize":
+        exchange.send_json(initialized(exchange.request_json))
+    elif exchange.method == "tools/call":
+        exchange.send_json(result(exchange.request_json, called(exchange.request_json["params"])))
+    else:
+        exchange.send(202 if exchange.command == "POST" else 405)
+
+
+def called(params: Message) -> Message:
+    text = "uuu " * params["arguments"].get("length", 1)
+    if params["name"] == "list_it":
+        return {"content": [], "structuredContent": {"u": text}}
+    return {"content": [{"type": "text", "text": text}], "isError": params["name"] == "write_it"}
+
+
+def is_upstreams(text: str) -> bool:
+    return set(text) <= set('u {}":')
+
+
+# --- the recount ---
+
+FOR_MODEL = ("name", "description", "inputSchema")
+OURS = (
+    "find_tool",
+    "describe_tool",
+    "call_tool",
+    "list_available_tools",
+    "get_active_toolset",
+    "get_savings_report",
+)
+STATED = ("net_tokens_saved", "baseline_tokens", "listed_tokens", "answer_tokens", "contexts", "tokens_saved",
+          "searches", "found_nothing")  # fmt: skip
+
+
+def compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def for_model(tool: Message) -> str:
+    return compact({key: value for key, value in tool.items() if key in FOR_MODEL})
+
+
+@dataclass
+class Recount:
+    """A caller's day, from its messages and from the definitions that it may see."""
+
+    caller: Caller
+    found: Counter[str] = field(default_factory=Counter[str])
+    own: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter[str]))
+    used: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter[str]))
+    described: str = ""
+
+    def add(self, method: str, params: Message, answer: Message | None) -> None:
+        if method == "tools/list" and answer:
+            sent = "".join(map(compact, answer["tools"]))
+            self._note("tools/list", int("cursor" not in params), map(for_model, answer["tools"]), sent)
+        elif method == "tools/call":
+            name, arguments = params["name"], params.get("arguments") or {}
+            self._use(name, arguments, answer)
+            if answer:
+                self._answer(name, arguments, answer)
+
+    def _answer(self, name: str, arguments: Message, answer: Message) -> None:
+        texts = [block["text"] for block in answer["content"]]
+        own = [text for text in texts if not is_upstreams(text)]
+        self._note(name if name in OURS else "direct", 1, own, "".join(own))
+        if answer["isError"] or name not in ("find_tool", "describe_tool"):
+            return
+        found = answer["structuredContent"] if name == "find_tool" else self._described(texts)
+        if name == "find_tool" and "cursor" not in arguments:
+            saved = found["token_metrics"]["tokens_saved"] if found["tools"] else 0
+            self.found.update(searches=1, found_nothing=int(not found["tools"]), tokens_saved=saved)
+        for tool in found["tools"]:
+            self.used[f"{tool['server']}:{tool['name']}"]["shown"] += 1
+
+    def _described(self, texts: list[str]) -> Message:
+        """Return a description once its last page has come, until then one without tools."""
+        text, *notice = texts
+        self.described += text
+        if notice:
+            return {"tools": []}
+        whole, self.described = self.described, ""
+        found: Message = json.loads(whole)
+        return found
+
+    def _use(self, name: str, arguments: Message, answer: Message | None) -> None:
+        """Count a call of a server's tool that the caller may see; a further page is none."""
+        called = arguments.get("tool_name", "") if name == "call_tool" else f"up:{name}"
+        is_offered = "tools:call" in self.caller.permissions if name == "call_tool" else self.caller.toolset
+        if is_offered and called in names(self.caller):
+            self.used[called].update(calls=1, failed_calls=int(answer is None or answer["isError"]))
+
+    def _note(self, tool: str, answers: int, texts: Iterable[str], sent: str) -> None:
+        self.own[tool].update(answers=answers, tokens=sum(map(COUNT, texts)), bytes=len(sent.encode()))
+
+    def totals(self) -> Counter[str]:
+        """Return the sums that the report states for this caller."""
+        lists = self.own.get("tools/list", Counter())
+        answers = [amounts for tool, amounts in self.own.items() if tool != "tools/list"]
+        spent = sum(amounts["tokens"] for amounts in answers)
+        contexts = min(lists["answers"], sum(amounts["answers"] for amounts in answers))
+        baseline = contexts * sum(COUNT(for_model(tool)) for tool in visible(self.caller))
+        sums = {"baseline_tokens": baseline, "listed_tokens": lists["tokens"], "answer_tokens": spent}
+        return Counter(net_tokens_saved=baseline - lists["tokens"] - spent, contexts=contexts, **sums, **self.found)
+
+
+def names(caller: Caller) -> set[str]:
+    return {f"{server}:{verb}_it" for server, verb in visible_to(caller)}
+
+
+# --- what the callers do ---
+
+
+@dataclass(frozen=True)
+class Act:
+    """A request of a caller at a replica, and whether the caller follows the cursors of its answer."""
+
+    caller: int
+    replica: int
+    tool: str
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    follows: bool = True
+
+
+def acts(tool: str, **arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Act]:
+    # every page of a description is read, so that the recount knows the tools in it
+    follows = st.just(value=True) if tool == "describe_tool" else st.booleans()
+    given_arguments = st.fixed_dictionaries({}, optional=arguments)
+    return st.builds(Act, st.integers(0, len(CALLERS) - 1), st.integers(0, REPLICAS - 1), st.just(tool),
+                     given_arguments, follows)  # fmt: skip
+
+
+some_names = st.lists(
+    st.sampled_from([*(f"{server}:{verb}_it" for server in FLEET for verb in VERBS), "read_it", "nothing"]),
+    min_size=1, max_size=6, unique=True,
+)  # fmt: skip
+detail = st.sampled_from(["detailed", "summary", "name"])
+lengths = st.fixed_dictionaries({"length": st.sampled_from([1, 40, 3_000])})
+called_names = st.sampled_from([f"{server}:{verb}_it" for server in ("up", "mail", "gone") for verb in VERBS])
+# the error that repeats it is longer than the smallest page
+LONG_NAME = "é漢" * 140
+steps = st.one_of(
+    acts("tools/list"),
+    acts("tools/list"),
+    acts(
+        "find_tool",
+        tool_description=st.sampled_from(["read what up has", "send it", "", ["read", "send"]]),
+        detail=detail,
+        limit=st.integers(1, 12),
+        servers=st.sampled_from([["up"], ["nothing"]]),
+        max_tokens=st.sampled_from([200, 400]),
+    ),
+    acts("describe_tool", names=some_names),
+    acts("list_available_tools", detail=detail),
+    acts("get_active_toolset"),
+    acts("get_savings_report", period=st.sampled_from(["7d", "never"])),
+    acts(
+        "call_tool",
+        tool_name=called_names | st.just(LONG_NAME),
+        parameters=lengths,
+        max_tokens=st.sampled_from([200, 400]),
+    ),
+    acts("read_it", length=st.sampled_from([1, 3_000])),
+    acts("list_it", length=st.sampled_from([1, 3_000])),
+)
+
+
+# each kind of answer, twice, by a caller with direct tools
+EVERYTHING = [
+    Act(2, replica, tool, arguments)
+    for replica in range(REPLICAS)
+    for tool, arguments in (
+        ("tools/list", {}),
+        ("find_tool", {"tool_description": "read", "limit": 2, "detail": "summary"}),
+        ("find_tool", {"tool_description": "read", "servers": ["nothing"]}),
+        ("find_tool", {}),
+        ("describe_tool", {"names": ["up:read_it", "mail:send_it", "nothing"], "max_tokens": 200}),
+        ("list_available_tools", {"detail": "detailed"}),
+        ("get_active_toolset", {}),
+        ("get_savings_report", {}),
+        ("call_tool", {"tool_name": "up:read_it", "parameters": {"length": 3_000}}),
+        ("call_tool", {"tool_name": "up:list_it", "parameters": {"length": 3_000}}),
+        ("call_tool", {"tool_name": "up:write_it"}),
+        ("call_tool", {"tool_name": "up:send_it", "parameters": {"length": 1}}),
+        ("call_tool", {"tool_name": "mail:send_it"}),
+        ("call_tool", {"tool_name": LONG_NAME, "max_tokens": 200}),
+        ("read_it", {"length": 3_000}),
+        ("list_it", {"length": 3_000}),
+    )
+]
+
+
+async def act(client: Client, step: Act) -> None:
+    cursor: str | None = None
+    while True:
+        try:
+            cursor = await (listed(client, cursor) if step.tool == "tools/list" else asked(client, step, cursor))
+        except MCPError:
+            return
+        if cursor is None or not step.follows:
+            return
+
+
+async def listed(client: Client, cursor: str | None) -> str | None:
+    return (await client.list_tools(cursor=cursor, cache_mode="refresh")).next_cursor
+
+
+async def asked(client: Client, step: Act, cursor: str | None) -> str | None:
+    """Ask, and return the cursor to the next page; those of a server's tool are read by call_tool."""
+    arguments = dict(step.arguments) | ({"cursor": cursor} if cursor else {})
+    is_upstreams_page = cursor and step.tool not in OURS[:2] and step.tool != "list_available_tools"
+    tool = step.tool if step.tool in OURS else "call_tool" if cursor else step.tool
+    answer = await client.call_tool(tool, {"cursor": cursor} if is_upstreams_page else arguments)
+    if answer.structured_content is not None and "nextCursor" in answer.structured_content:
+        return str(answer.structured_content["nextCursor"])
+    *_, text = [block.text for block in answer.content if isinstance(block, TextContent)] or [""]
+    return str(json.loads(text)["nextCursor"]) if text.startswith('{"nextCursor"') else None
+
+
+# --- the property ---
+
+
+@contextmanager
+def stores(kind: str) -> Generator[Callable[[], SavingsHistory]]:
+    """Yield what opens the store of a replica."""
+    redis = FakeRedisServer()
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "savings.sqlite3"
+        yield lambda: SqliteHistory(file, 30) if kind == "sqlite" else RedisHistory(redis.client(), 30)
+
+
+async def play(steps: Sequence[Act], catalogues: Sequence[Catalogue], upstreams: Upstreams, mode: str) -> list[Recount]:
+    """Take the steps in turn; return the recount of each caller."""
+    messages: dict[tuple[int, int], list[Message]] = defaultdict(list)
+    async with AsyncExitStack() as opened:
+        clients: dict[tuple[int, int], Client] = {}
+        for step in steps:
+            key = step.caller, step.replica
+            if key not in clients:
+                caller = CALLERS[step.caller]
+                server = service_of(catalogues[step.replica], upstreams, partial(of, caller))
+                connection = recorded_client(server, messages[key], mode)
+                clients[key] = await opened.enter_async_context(connection)
+            await act(clients[key], step)
+    recounts = [Recount(caller) for caller in CALLERS]
+    for (caller_number, _), seen in messages.items():
+        for exchange in exchanges(seen):
+            recounts[caller_number].add(*exchange)
+    return recounts
+
+
+def of(caller: Caller, _: object) -> Caller:
+    return caller
+
+
+@pytest.fixture(scope="module")
+def upstreams() -> Generator[Upstreams]:
+    with scripted_http(upstream) as server, closing(upstreams_to({"up": HttpTarget(server.url)})) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "fakeredis"])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(taken=st.lists(steps, max_size=12), mode=st.sampled_from(("legacy", "2026-07-28")))
+@example(EVERYTHING, "legacy")
+@example(EVERYTHING, "2026-07-28")
+def test_the_report_equals_a_recount_of_what_left(upstreams: Upstreams, kind: str, taken: list[Act], mode: str) -> None:
+    policy = ResponsePolicy(max_tokens=600)
+    held = index()
+    with stores(kind) as open_store:
+        with ExitStack() as opened:
+            catalogues = [
+                Catalogue(
+                    held, FakeEmbedder(), Ledger(held), no_match_threshold=-1, response_policy=policy,
+                    recorder=opened.enter_context(closing(UsageRecorder(open_store()))),
+                )
+                for _ in range(REPLICAS)
+            ]  # fmt: skip
+            recounts = anyio.run(play, taken, catalogues, upstreams, mode)
+        with closing(open_store()) as history:
+            callers = [with_toolset_scope(caller, held) for caller in CALLERS]
+            reports = [report_for(caller, "today", catalogues[0], history) for caller in callers]
+
+    check(reports[0], recounts)
+    for report, recount in zip(reports[1:], recounts[1:], strict=True):
+        check(report, [recount])
+
+
+def check(report: SavingsReport, recounts: Sequence[Recount]) -> None:
+    """Compare a report with the recounts of the callers that it covers."""
+    totals: Counter[str] = Counter()
+    for recount in recounts:
+        totals.update(recount.totals())
+    assert report.totals.model_dump() == {name: totals[name] for name in STATED}
+    own = together(recount.own for recount in recounts)
+    assert {use.name: use.model_dump(exclude={"name"}) for use in report.own_tools} == {
+        name: {"answers": sums["answers"], "tokens": sums["tokens"], "bytes": sums["bytes"]}
+        for name, sums in own.items()
+    }
+    used = together(recount.used for recount in recounts)
+    assert {use.name: (use.shown, use.calls, use.failed_calls) for use in report.by_tool} == {
+        name: (sums["shown"], sums["calls"], sums["failed_calls"]) for name, sums in used.items()
+    }
+
+
+def together(parts: Iterable[Mapping[str, Counter[str]]]) -> dict[str, Counter[str]]:
+    sums: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for part in parts:
+        for name, amounts in part.items():
+            sums[name].update(amounts)
+    return sums
