@@ -34,7 +34,7 @@ PAGES = (
     "/ui/history",
     "/ui/servers/nothing",
 )
-CHARTS = ("What all tools cost a context", "Tokens saved by finding")
+CHARTS = ("What all tools cost a context", "Net tokens saved")
 MARKUP_SERVER = Path(__file__).parents[2] / "support" / "hostile" / "markup_server.py"
 
 
