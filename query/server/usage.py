@@ -35,7 +35,7 @@ def record_answer(catalogue: Catalogue | None, tool: str, call: ToolCallContext,
     if catalogue and catalogue.recorder:
         texts, encoding, caller = own_texts(result), catalogue.encoding, call.caller.name
         shown = _shown(call) if tool in (FIND_TOOL.name, DESCRIBE_TOOL.name) else []
-        search = _search(call) if tool == FIND_TOOL.name and not result.is_error else {}
+        search = _search(call) if tool == FIND_TOOL.name and not result.is_error else None
         catalogue.recorder.record(answer_rows(today(), caller, tool, texts, encoding, shown, search))
 
 

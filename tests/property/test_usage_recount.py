@@ -173,7 +173,8 @@ class Recount:
             sent = "".join(map(compact, answer["tools"]))
             self._note("tools/list", int("cursor" not in params), map(for_model, answer["tools"]), sent)
         elif method == "tools/call":
-            name, arguments = params["name"], params.get("arguments") or {}
+            name: str = params["name"]
+            arguments: Message = params.get("arguments") or {}
             self._use(name, arguments, answer)
             if answer:
                 self._answer(name, arguments, answer)
