@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -18,6 +19,8 @@ from query.history.store import OTHERS, Counts, RowKey, Rows, ServerSize, Sizes
 from shared.text.forms import PROFILE, Profile
 
 SHOWN = 20
+
+K = TypeVar("K")
 
 
 class Sums(BaseModel):
@@ -111,7 +114,7 @@ def report(
     """Return the report of these rows; servers' tools that `can_see` rejects are summed as OTHERS."""
     own = {key: counts for key, counts in rows.items() if not key.server}
     tools = {key: counts for key, counts in rows.items() if key.server}
-    days = {day: _of_day(own, day) for day in sorted({key.day for key in own})}
+    days = _days(own)
     total = _together(days.values())
     break_even = _break_even(total)
     named = {key for key in tools if key.server != OTHERS and can_see(key)}
@@ -130,13 +133,12 @@ def report(
     )
 
 
-def _of_day(own: Rows, day: date) -> Counter[str]:
-    """Return the sums of all callers on a day."""
-    callers: dict[str, dict[str, Counts]] = {}
+def _days(own: Rows) -> dict[date, Counter[str]]:
+    """Return the sums of all callers by day."""
+    callers: dict[tuple[date, str], dict[str, Counts]] = {}
     for key, counts in own.items():
-        if key.day == day:
-            callers.setdefault(key.caller, {})[key.tool] = counts
-    return _together(_of_caller(tools) for tools in callers.values())
+        callers.setdefault((key.day, key.caller), {})[key.tool] = counts
+    return _by((day, _of_caller(tools)) for (day, _), tools in sorted(callers.items()))
 
 
 def _of_caller(tools: Mapping[str, Counts]) -> Counter[str]:
@@ -175,13 +177,15 @@ def _break_even(total: Counter[str]) -> int | None:
 
 def _advice(break_even: int | None) -> str:
     if break_even is None:
-        return "No list was followed by an answer in this period, so there is nothing to compare with listing all."
+        return (
+            "No caller received a list and an answer in this period, so there is nothing to compare with listing all."
+        )
     return f"Below {break_even} tools in this catalogue, listing all is cheaper ({PROFILE} profile)."
 
 
 def _own_tools(own: Rows) -> list[OwnUse]:
     """Return the use of `tools/list` and of each tool of ours, the most expensive first."""
-    uses = _by_name((key.tool, counts) for key, counts in own.items())
+    uses = _by((key.tool, counts) for key, counts in own.items())
     rows = [
         OwnUse(name=name, answers=sums["answers"], tokens=sums["tokens"], bytes=sums["bytes"])
         for name, sums in uses.items()
@@ -198,7 +202,7 @@ def _catalogue(day: date, sizes: Iterable[ServerSize]) -> CatalogueDay:
 
 def _ranked(uses: Iterable[tuple[str, Counts]]) -> list[UsageRow]:
     """Return the SHOWN most frequent names, the most frequent first, and the sum of the rest."""
-    sums = _by_name(uses)
+    sums = _by(uses)
     others = sums.pop(OTHERS, Counter())
     ordered = sorted(sums.items(), key=lambda use: (-use[1]["answers"], -use[1]["calls"], use[0]))
     for _, counts in ordered[SHOWN:]:
@@ -215,12 +219,12 @@ def _ranked(uses: Iterable[tuple[str, Counts]]) -> list[UsageRow]:
     ]
 
 
-def _by_name(uses: Iterable[tuple[str, Counts]]) -> dict[str, Counter[str]]:
-    sums: dict[str, Counter[str]] = {}
-    for name, counts in uses:
-        sums.setdefault(name, Counter()).update(counts)
+def _by(parts: Iterable[tuple[K, Counts]]) -> dict[K, Counter[str]]:
+    sums: dict[K, Counter[str]] = {}
+    for key, counts in parts:
+        sums.setdefault(key, Counter()).update(counts)
     return sums
 
 
 def _together(counts: Iterable[Counts]) -> Counter[str]:
-    return _by_name(("", each) for each in counts).get("", Counter())
+    return _by(("", each) for each in counts).get("", Counter())
