@@ -52,7 +52,7 @@ def catalogue() -> FakeIndex:
         record = ServerRecord(
             features_version=FEATURES_VERSION, last_listed_at=1.0, server_id=server, endpoint=Endpoint(),
             groups=frozenset(groups),
-            tool_count=1, tokens={"cl100k_base": 1_000}, revision=number,
+            tool_count=1, tokens={"cl100k_base": 1_000}, model_tokens={"cl100k_base": 700}, revision=number,
         )  # fmt: skip
         index.put_server(record)
     return index
@@ -161,8 +161,8 @@ async def test_what_a_catalogue_costs_is_reported_by_day_for_the_servers_of_the_
     bob, ann, root = [await call_json(index, path, caller, "get_savings_report") for caller in (BOB, ANN, ROOT)]
 
     day = today().isoformat()
-    assert bob["catalogue"] == [{"day": day, "servers": 1, "tools": 1, "tokens": 1_000}]
-    assert ann["catalogue"] == root["catalogue"] == [{"day": day, "servers": 2, "tools": 2, "tokens": 2_000}]
+    assert bob["catalogue"] == [{"day": day, "servers": 1, "tools": 1, "tokens": 700}]
+    assert ann["catalogue"] == root["catalogue"] == [{"day": day, "servers": 2, "tools": 2, "tokens": 1_400}]
 
 
 async def test_a_server_that_a_toolset_shows_in_part_is_no_part_of_what_its_caller_is_told(path: Path) -> None:
@@ -173,7 +173,7 @@ async def test_a_server_that_a_toolset_shows_in_part_is_no_part_of_what_its_call
 
     report = await call_json(index, path, Caller("dev", toolset="dev", selection=selection), "get_savings_report")
 
-    assert [day["tokens"] for day in report["catalogue"]] == [1_000]
+    assert [day["tokens"] for day in report["catalogue"]] == [700]
 
 
 async def test_what_is_described_counts_as_returned_and_is_no_search(path: Path) -> None:
