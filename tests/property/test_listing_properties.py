@@ -112,9 +112,9 @@ def check_shares(contexts: Collection[dict[str, Any]]) -> None:
     """Hold the contexts of the parts of a whole to their shares of it, which sum to 1 within rounding."""
     whole = sum(context["tokens"] or 0 for context in contexts)
     for context in contexts:
-        is_part = context["tokens"] is not None and whole
+        tokens: int | None = context["tokens"]
         assert context.keys() == {"tokens", "percentTotal"}
-        assert context["percentTotal"] == (round(context["tokens"] / whole, 4) if is_part else None)
+        assert context["percentTotal"] == (None if tokens is None or not whole else round(tokens / whole, 4))
     if whole:
         assert abs(sum(context["percentTotal"] or 0 for context in contexts) - 1) <= ROUNDED * len(contexts)
 
