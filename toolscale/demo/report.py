@@ -18,9 +18,8 @@ def print_report(report: Report) -> None:
     out.print(_answers(report))
     out.print(
         f"{report.tools} tools of {len(report.servers)} servers, ingested in {report.ingestion_s:.1f} s. "
-        f"A client that loads all tools pays {report.tokens:,} tokens ({report.encoding}, {report.profile} profile); "
-        "with find_tool it pays for the tools that it needs. "
-        f"The wire form of all tools, with output schemas and annotations, has {report.wire_tokens:,} tokens.",
+        f"A client that loads all tools pays {report.tokens:,} tokens ({report.encoding}, {report.profile} profile; "
+        f"{report.wire_tokens:,} in the wire form); with find_tool it pays for the tools that it needs.",
         highlight=False,
     )
 
