@@ -1,6 +1,7 @@
 """Find the tools that a task needs, and count the tokens saved: the main path of the query service.
 
-request ─▶ steps ─▶ embed ─▶ search, one round trip ─▶ fuse and rank ─▶ merge ─▶ match? ─▶ baseline ─▶ fit the budget
+request ─▶ steps ─▶ embed ─▶ search, one round trip ─▶ fuse and rank ─▶ merge ─▶ match?
+        ─▶ context budget (apply_budget) ─▶ baseline ─▶ token budget (within_budget) ─▶ response
 """
 
 from __future__ import annotations
@@ -85,12 +86,12 @@ def find_tool(
     return response, SearchStats(timings, baseline, shown_tokens)
 
 
-def _has_match(step_results: Sequence[StepResult], nearest: Sequence[Hit], catalogue: Catalogue) -> bool:
+def _has_match(step_results: Sequence[StepResult], closest: Sequence[Hit], catalogue: Catalogue) -> bool:
     """Return whether any step found a tool by its name, by meaning, or by most of its words."""
     return any(
         step_result.named
         or is_similar(step_result.step.whole, step_result.candidates, catalogue.embedder, catalogue.no_match_threshold)
-        or is_covered(step_result.step.whole, [hit.tool for hit in nearest])
+        or is_covered(step_result.step.whole, [hit.tool for hit in closest])
         for step_result in step_results
     )
 

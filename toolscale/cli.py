@@ -21,8 +21,9 @@ def _run() -> None:
     from rich.text import Text  # noqa: PLC0415
 
     from shared.errors import Permanent, ToolscaleError  # noqa: PLC0415
+    from shared.text.display import printable  # noqa: PLC0415
     from toolscale.app import app  # noqa: PLC0415
-    from toolscale.console import err, printable  # noqa: PLC0415
+    from toolscale.console import err  # noqa: PLC0415
 
     try:
         app()

@@ -54,8 +54,3 @@ def ago(at: float | None, now: float) -> str:
         if passed_s >= length_s:
             return f"{passed_s / length_s:.0f} {unit} ago"
     return f"{passed_s:.0f} s ago"
-
-
-def printable(text: str) -> str:
-    """Return foreign text as one line without control characters."""
-    return "".join(sign if sign.isprintable() else " " if sign.isspace() else "\ufffd" for sign in text)

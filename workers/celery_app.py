@@ -33,7 +33,7 @@ from workers.metrics import BacklogGauges, WorkerMetrics
 from workers.monitoring.beat import show_ticks
 from workers.monitoring.queue import QUEUE
 from workers.monitoring.worker import monitored, record_wait, stamp, warn_of_uncounted_reconciles
-from workers.sources.mcp_json import ConfigReconciler, config_reconciled
+from workers.sources.mcp_json import ConfigFollower, config_followed
 from workers.sources.metrics import SourceMetrics
 from workers.tasks import SWEEP_INTENTS, TICK_EXPIRES_S, Tasks, send_reconcile
 
@@ -184,10 +184,10 @@ def _connect_signals(app: Celery, settings: Settings, lazy: LazyDependencies, me
             warn_of_uncounted_reconciles(sender.pool, os.environ)
         if settings.mcp_config:
             emitter = Emitter(lazy.intents(), partial(send_reconcile, app), settings.redeliver_after_s, metrics)
-            reconciler = ConfigReconciler(
+            follower = ConfigFollower(
                 ConfigFile(settings.mcp_config, os.environ), lazy.intents(), emitter.emit, sources
             )
-            running.enter_context(config_reconciled(reconciler))
+            running.enter_context(config_followed(follower))
 
     def on_init(**_: Any) -> None:
         configure_tracing("toolscale-worker", os.environ)

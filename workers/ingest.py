@@ -32,17 +32,22 @@ from workers.indexing.records import (
     unlisted_record,
 )
 from workers.intents.leases import held
+from workers.intents.requests import request_reconcile
 from workers.intents.store import Intent, Lease
-from workers.maintenance.migrate import SOURCE, request_reconcile
+from workers.maintenance.migrate import SOURCE as MIGRATION_SOURCE
 
-# Tools counted, embedded and written at a time, so that the memory does not grow with the server. A replica that
-# waits for another run's batch waits for about half a second of embedding.
+# Tools counted, embedded and written at a time, so that the memory does not grow with the server. Another server
+# with the same tools waits until this run has written its batch: about half a second of embedding.
 BATCH = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """The tools of one reconciliation: offered, written (of those, added), removed and rejected."""
+    """Numbers of tools in one reconciliation.
+
+    `offered` tools are usable, and `rejected` ones invalid. `written` tools are new or changed; `added` counts the new
+    ones among them. `removed` tools are no longer in the listing.
+    """
 
     offered: int = 0
     added: int = 0
@@ -64,6 +69,7 @@ class Run:
 def reconcile(server_id: str, deps: Dependencies) -> Ingested | None:
     """Make the index equal to this server as it is now; None when no reconciliation is due.
 
+    A large listing acquires a slot; the run releases it at its end.
     Safe to repeat and to interrupt: the intent is committed last, and until then the sweep retries.
 
     Raises:
@@ -93,7 +99,7 @@ def ingest(listing: Listing, run: Run) -> Ingested:
     digests = {name: state.digest for name, state in states.items()}
     changed = [tool for tool in listing.tools if digests.get(tool.name) != wanted[tool.name]]
     gone = states.keys() - wanted.keys()
-    # the tools too: a run without its lease may have written some late
+    # the record alone is not enough: a run that lost its lease may have written tools after it
     unchanged = is_current(before, groups, listing.declared_name) and all(
         state.status == "running" and state.groups == groups for state in states.values()
     )
@@ -113,18 +119,19 @@ def _reconcile_intent(intent: Intent, lease: Lease, deps: Dependencies) -> Inges
     active = deps.active()
     index = FencedIndex(active.index, lease)
     if intent.parked:
-        # the last line of a worker that the server kills
+        # logged before the listing: if the server kills this worker, it is the last line of its log
         structlog.get_logger().warning("parked_server_retried", server=intent.server_id, attempt=intent.attempts)
     elif intent.attempts > deps.failure_policy.quarantine_after:
         park(intent, index, deps.intents, deps.failure_policy.quarantine_after)
         return None
+    # unfenced: computing features only reads the index, and reads need no lease
     features = FeatureDependencies(
         active.index, active.embedder, deps.counters, deps.intents, deps.embedding_slots, deps.metrics
     )
     run = Run(intent, index, features, deps)
     ingested = _reconcile_stopped(run) if intent.status == "stopped" else _reconcile_running(run)
     if not deps.is_active(active.version):
-        request_reconcile(intent.server_id, deps.intents, SOURCE)  # the tools went to the previous version
+        request_reconcile(intent.server_id, deps.intents, MIGRATION_SOURCE)  # the tools went to the previous version
     deps.intents.commit(intent.server_id, intent.desired)
     return ingested
 

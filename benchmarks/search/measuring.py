@@ -36,8 +36,8 @@ class Subject:
     texts: Sequence[str]
 
     @property
-    def edition(self) -> IndexVersion:
-        """Return the edition that is searched."""
+    def index_version(self) -> IndexVersion:
+        """Return the index version that is searched."""
         return IndexVersion(self.embedder.model, self.embedder.dimension)
 
 
@@ -86,10 +86,10 @@ def _size_bytes(directory: Path) -> int:
 def _asked(subject: Subject) -> Generator[Asked]:
     engine = EdgeEngine(subject.directory)
     with closing(IndexStore(engine)) as store:
-        store.ensure_active_version(subject.edition)
+        store.ensure_active_version(subject.index_version)
         yield Asked(
-            index=store.index(subject.edition),
-            collection=engine.collection(tools_spec(subject.edition)),
+            index=store.index(subject.index_version),
+            collection=engine.collection(tools_spec(subject.index_version)),
             embedder=subject.embedder,
             texts=subject.texts,
             scopes=[_narrow(number, subject.plan) for number in range(len(subject.texts))],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ import structlog
 from query.search.tool_categories import category_vectors
 from shared.errors import IndexUnavailable, ModelUnavailable
 from shared.index.open_versions import active_index
+from shared.service.repeated import repeated
 
 if TYPE_CHECKING:
     from shared.index.contract import ToolIndex
@@ -74,22 +74,16 @@ def live_index(versions: IndexVersions, every_s: float = REFRESH_EVERY_S) -> Gen
     Raises:
         IndexUnavailable: the index does not answer.
     """
-    live, stopped = LiveIndex(versions), threading.Event()
+    live = LiveIndex(versions)
 
-    def refresh_until_stopped() -> None:
-        while not stopped.wait(every_s):
-            try:
-                live.refresh()
-            except IndexUnavailable as error:
-                _log.debug("index_version_unreadable", reason=str(error))
+    def refresh() -> None:
+        try:
+            live.refresh()
+        except IndexUnavailable as error:
+            _log.debug("index_version_unreadable", reason=str(error))
 
-    thread = threading.Thread(target=refresh_until_stopped, name="toolscale index versions", daemon=True)
-    thread.start()
-    try:
+    with repeated(refresh, every_s, "toolscale index versions"):
         yield live
-    finally:
-        stopped.set()
-        thread.join(timeout=10)
 
 
 def _load(embedder: Embedder) -> None:

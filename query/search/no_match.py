@@ -57,4 +57,5 @@ def is_covered(query: QueryVectors, tools: Sequence[IndexedTool]) -> bool:
 
 
 def _terms(tool: IndexedTool) -> tuple[int, ...]:
+    # a tool in the index has no declared name; the server id, which responses show, takes its place
     return tool_terms(tool.definition, tool.server_id).indices

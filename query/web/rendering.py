@@ -14,6 +14,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from query.web.page import Page
+from shared.text.display import printable
 
 # Only our own style sheet and images; no scripts, no framing, no form to another origin.
 CONTENT_SECURITY_POLICY = (
@@ -37,11 +38,6 @@ def render(page: Page, **values: object) -> Response:
     """Return the response of a page; `values` are added to the page's own."""
     html = _TEMPLATES.get_template(page.template).render(**page.values, **values)
     return Response(html.encode(), page.status, {**PAGE_HEADERS, **page.headers}, "text/html; charset=utf-8")
-
-
-def printable(text: str) -> str:
-    """Return the text without characters that are invisible, change its direction, or cannot be encoded."""
-    return "".join(sign if sign.isprintable() else " " if sign.isspace() else "\ufffd" for sign in text)
 
 
 def _output(value: Any) -> Any:

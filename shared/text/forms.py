@@ -10,11 +10,10 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from shared.catalog import IndexedTool, ToolDefinition, ToolFeatures
+from shared.catalog import Encoding, IndexedTool, ToolDefinition, ToolFeatures
 from shared.text.tokens import count_all, estimate
 
 if TYPE_CHECKING:
-    from shared.catalog import Encoding
     from shared.text.tokens import Counter
 
 Profile = Literal["generic", "anthropic", "openai"]
@@ -23,7 +22,7 @@ PROFILES: tuple[Profile, ...] = ("generic", "anthropic", "openai")
 # The profile of all stored counts and of every number that names no other.
 PROFILE: Profile = "generic"
 
-Counts = dict["Encoding", int]
+Counts = dict[Encoding, int]
 
 
 def json_text(value: object) -> str:
@@ -59,7 +58,8 @@ def indexed_tool(
 ) -> IndexedTool:
     """Return a server's tool with its counts; the estimate, which reads the server's id, is added here."""
     estimated: Counts = {"heuristic": estimate_tool(server_id, definition)}
-    wire, model = {**features.token_counts, **estimated}, {**features.model_counts, **estimated}
+    wire: Counts = {**features.token_counts, **estimated}
+    model: Counts = {**features.model_counts, **estimated}
     return IndexedTool(server_id, definition, digest, wire, groups, model_counts=model)
 
 

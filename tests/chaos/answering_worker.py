@@ -56,9 +56,9 @@ class Answering:
                 self._ending.wait(AGAIN_AFTER_S)
 
     def _answer(self) -> None:
-        settings, editions = load_settings(), _dependencies().versions
-        assert editions
-        with live_index(editions) as followed, closing(open_listener(settings)) as entrance:
+        settings, versions = load_settings(), _dependencies().versions
+        assert versions
+        with live_index(versions) as followed, closing(open_listener(settings)) as entrance:
             catalogue = live_catalogue(followed, settings)
             self._http = HttpServer(service_of(catalogue), entrance, index=catalogue.index)
             if not self._ending.is_set():

@@ -14,13 +14,13 @@ from workers.intents.store import Intent
 
 
 class Fates(Tallied):
-    """One store; `messages` are in the broker, `looks` have begun."""
+    """One store; `messages` are in the broker, `running` are reconciliations that have begun."""
 
     def __init__(self, open_store: OpenStore, tally: Tally | None = None) -> None:
         super().__init__(tally)
         self.store = open_store()
         self.messages: list[str] = []
-        self.looks: dict[str, Intent] = {}
+        self.running: dict[str, Intent] = {}
         self.said: dict[str, str] = {}
 
     @rule(kind=kinds, server_id=server_ids)
@@ -37,17 +37,17 @@ class Fates(Tallied):
     @rule(data=st.data())
     def deliver(self, data: st.DataObject) -> None:
         server_id = self.messages.pop(data.draw(st.integers(0, len(self.messages) - 1)))
-        if server_id in self.looks:
+        if server_id in self.running:
             return  # its lease is held: the run at it will ask again
         begun = self.store.begin(server_id)
         if begun and begun.is_lagging:
-            self.looks[server_id] = begun
+            self.running[server_id] = begun
 
-    @precondition(lambda self: self.looks)
+    @precondition(lambda self: self.running)
     @rule(data=st.data(), fate=st.sampled_from(("succeed", "succeed", "fail", "rest", "die")))
     def end_reconcile(self, data: st.DataObject, fate: str) -> None:
-        server_id = data.draw(st.sampled_from(sorted(self.looks)))
-        self._end(self.looks.pop(server_id), fate)
+        server_id = data.draw(st.sampled_from(sorted(self.running)))
+        self._end(self.running.pop(server_id), fate)
 
     def _end(self, begun: Intent, fate: str) -> None:
         match fate:
@@ -75,7 +75,7 @@ class Fates(Tallied):
     @rule()
     def restart_with_a_broker_in_memory(self) -> None:
         self.messages.clear()
-        self.looks.clear()
+        self.running.clear()
         self.store.clear_pending_messages()
 
     @invariant()
@@ -93,9 +93,9 @@ class Fates(Tallied):
 
     def teardown(self) -> None:
         """Once faults stop, every server's last event is acted upon."""
-        for begun in self.looks.values():
+        for begun in self.running.values():
             self._end(begun, "die")
-        self.looks.clear()
+        self.running.clear()
         for _ in range(ROUNDS_TO_SETTLE):
             self.sweep()
             while self.messages:

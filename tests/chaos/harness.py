@@ -37,7 +37,7 @@ LEASE_S = 2.0
 RETRY_AFTER_S = 1.0
 RETRY_MAX_S = 10.0
 APART_S = 5.0
-# Answers come later than looks, so many a worker would be gone before its first one.
+# Answers take longer than reconciliations: without a pause, many workers would end before their first answer.
 AFTER_AN_ANSWER = 0.5
 # How wrong a clock is: every process draws one of these at its start.
 CLOCKS_AHEAD_S = (-120, 0, 120)
@@ -122,7 +122,7 @@ class Chaos:
         return {"PYTHONPATH": path, "CHAOS_CLOCK_AHEAD_S": str(self._rng.choice(CLOCKS_AHEAD_S))}
 
     def _is_blamed(self, server_id: str) -> bool:
-        """Return whether the server is parked, or about to be: it was looked at when workers died."""
+        """Return whether the server is parked, or about to be: its reconciliation ran when workers died."""
         if server_id in self._workers.parked():
             return True
         try:
@@ -200,7 +200,7 @@ class Chaos:
         self._wrong += self._workers.ended_by_themselves()
         if not all(server.shown == server.tools for server in self._fleet.healthy if server.is_up):
             return False
-        known = self._known()  # read last: a look that shows the tools commits later
+        known = self._known()  # read last: a reconciliation writes its tools before it commits
         if not all(_is_current(known.get(server.server_id)) for server in self._fleet.healthy):
             return False
         self._fleet.history.agree()
@@ -244,7 +244,7 @@ class Chaos:
             faults={NAMES[fault]: times for fault, times in self._done.items()},
             clocks_ahead_s=CLOCKS_AHEAD_S,
             events=self._load.events,
-            changes_nobody_announced=self._load.unannounced,
+            unannounced_changes=self._load.unannounced,
             listings=self._fleet.listings,
             resync_s=self._plan.resync_s,
             bound_s=self._plan.bound_s,

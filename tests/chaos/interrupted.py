@@ -1,4 +1,4 @@
-"""Neighbours of a look between any two steps of which something may happen."""
+"""Dependencies of a reconciliation that can be interrupted between any two of its steps."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Leases:
     @contextmanager
     def lease(self, server_id: str) -> Generator[Lease]:
         if server_id in self._holders:
-            raise LeaseHeld(server_id, "another run is looking at it")
+            raise LeaseHeld(server_id, "another run holds the lease")
         held = _Held(self, server_id)
         self._holders[server_id] = held
         try:

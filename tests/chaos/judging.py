@@ -20,7 +20,7 @@ from tests.chaos.results import Asked
 # A frozen process delays its callers until it continues.
 ANSWER_WITHIN_S = 20.0
 
-NOBODY = "no process listened, or the one that was asked was killed"
+NO_PROCESS = "no process was listening, or the called process was killed"
 REFUSALS = {
     CATALOGUE_UNREACHABLE: "the index did not answer",
     CURSOR_STORE_UNAVAILABLE: "further pages could not be kept",
@@ -87,7 +87,7 @@ class Judge:
     def failed(self, question: Question, error: BaseException) -> None:
         """Judge what a question ended in that got no answer."""
         if all(_is_of_a_killed_process(leaf) for leaf in _leaves(error)):
-            self._count_error(NOBODY, question)
+            self._count_error(NO_PROCESS, question)
         elif any(isinstance(leaf, TimeoutError) for leaf in _leaves(error)):
             self.wrong.append(f"no answer within {ANSWER_WITHIN_S:g} s")
         else:

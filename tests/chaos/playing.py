@@ -30,9 +30,9 @@ STEPS_AT_MOST = 40
 Machine = Callable[[OpenStore, Tally], Tallied]
 
 MACHINES: dict[str, Machine] = {
-    "messages and looks, on the store alone": Fates,
-    "the real tasks, looks cut off at any step": Chaos,
-    "the same, hidden or parked by the first setback": ChaosWithoutRetries,
+    "messages and reconciliations, on the store alone": Fates,
+    "the real tasks, interrupted at any step": Chaos,
+    "the same, quarantined or parked after the first failure": ChaosWithoutRetries,
 }
 
 

@@ -10,7 +10,7 @@ from tests.chaos.results import Asked, Outcome, Results, Schedules
 
 
 def write(results: Results, directory: Path) -> None:
-    """Keep the results as JSON, and the report rendered from them."""
+    """Write the results as JSON, and the report rendered from them."""
     directory.mkdir(parents=True, exist_ok=True)
     kept = directory / "chaos.json"
     kept.write_text(results.model_dump_json(indent=2) + "\n", encoding="utf-8")
@@ -22,7 +22,7 @@ def render(results: Results) -> Iterator[str]:
     yield "# Chaos"
     yield ""
     yield "The latest run of each part of `make chaos`."
-    yield "Rendered from `chaos.json`; what the figures promise is in [operations](../../docs/operations.md)."
+    yield "Rendered from `chaos.json`; [operations](../../docs/operations.md) states the guarantees."
     if results.faults:
         yield from ("", *faults(results.faults))
     if results.schedules:
@@ -47,23 +47,23 @@ def faults(outcome: Outcome) -> Iterator[str]:
     yield "| | |"
     yield "|---|---:|"
     yield f"| events, duplicates among them | {outcome.events} |"
-    yield f"| changes that nobody announced | {outcome.changes_nobody_announced} |"
-    yield f"| listings that servers were asked for | {outcome.listings} |"
+    yield f"| changes without an event | {outcome.unannounced_changes} |"
+    yield f"| listings requested from servers | {outcome.listings} |"
     yield f"| recorded events that a killed Redis had lost | {outcome.lost_acknowledged_events} |"
-    yield f"| times that a server was parked, and came back by itself | {outcome.parked} |"
+    yield f"| times that a server was parked, until a retry listed it again | {outcome.parked} |"
     yield f"| resync interval | {outcome.resync_s:g} s |"
-    yield f"| last fault to truth | {_converged(outcome)}, allowed {outcome.bound_s:g} s |"
+    yield f"| last fault until the index equals the servers | {_converged(outcome)}, allowed {outcome.bound_s:g} s |"
     yield f"| tools compared, twice | {outcome.tools_compared[0]}, {outcome.tools_compared[1]} |"
-    yield f"| lost, duplicated, stale or differing, or answered wrongly | {len(outcome.differences)} |"
+    yield f"| differences: lost, duplicated, stale or wrong tools, or wrong answers | {len(outcome.differences)} |"
     if outcome.asked:
         yield from ("", *_asked(outcome.asked))
 
 
 def schedules(played: Schedules) -> Iterator[str]:
-    """Yield what hypothesis played, and how it ended."""
+    """Yield the schedules that hypothesis played, and their outcome."""
     yield "## Schedules"
     yield ""
-    yield f"Of hypothesis, on {played.made_at}, seed {played.seed}; at most {played.steps_at_most} steps each."
+    yield f"By hypothesis, on {played.made_at}, seed {played.seed}; at most {played.steps_at_most} steps each."
     yield f"{_place(played.machine)}."
     yield ""
     yield "| played | store | schedules | steps | seconds | failed |"
@@ -74,18 +74,18 @@ def schedules(played: Schedules) -> Iterator[str]:
 
 
 def _asked(asked: Asked) -> Iterator[str]:
-    yield "Meanwhile somebody asked `find_tool` over MCP, again and again:"
+    yield "A client called `find_tool` over MCP during the faults:"
     yield ""
     yield "| | |"
     yield "|---|---:|"
     yield f"| questions | {asked.questions} |"
     yield f"| answers | {asked.answers} |"
-    yield f"| of these, said that there is more to come: the index had been deleted | {asked.incomplete} |"
-    yield f"| of these, lacked a tool whose server was parked, blamed for deaths of workers | {asked.hidden} |"
+    yield f"| answers marked as incomplete, after the index was deleted | {asked.incomplete} |"
+    yield f"| answers without a tool of a parked server | {asked.hidden} |"
     yield from (f"| errors: {kind} | {times} |" for kind, times in asked.errors.items())
     yield f"| longest wait for an answer | {asked.longest_s:.1f} s, allowed {asked.within_s:g} s |"
     yield f"| longest wait for an error | {asked.longest_error_s:.1f} s, allowed {asked.within_s:g} s |"
-    yield f"| longest that a tool was found after it was gone, while faults went on | {asked.longest_stale_s:.1f} s |"
+    yield f"| longest time that a removed tool was found during the faults | {asked.longest_stale_s:.1f} s |"
 
 
 def _place(machine: Machine) -> str:

@@ -76,7 +76,7 @@ class Outcome(Frozen):
     seconds: float
     faults: dict[str, int]
     events: int
-    changes_nobody_announced: int
+    unannounced_changes: int
     listings: int
     resync_s: float
     bound_s: float

@@ -1,4 +1,4 @@
-"""The write path in a world where anything happens at any step of a look, for hypothesis to play with.
+"""The write path in a world where anything happens at any step of a reconciliation, for hypothesis to play with.
 
 Waits are zero seconds long, so that everything planned is due: only its order is left to chance.
 """
@@ -143,7 +143,7 @@ class Chaos(Tallied):
         raise Crash
 
     def freeze(self, server_id: str, meanwhile: str = "") -> None:
-        """Let this look stand still before its write, until its lease is another's, whose look comes to an end."""
+        """Suspend this run before its write, until another run has taken its lease and ended."""
         self.leases.lose(server_id)
         if meanwhile:
             self.happen(server_id, meanwhile)
@@ -200,7 +200,7 @@ class Chaos(Tallied):
                 self._reconcile(self.outbox.messages.pop(0))
 
     def happen(self, server_id: str, what: str, at: int = 0, strike: Callable[[], None] | None = None) -> bool:
-        """Let one change be acted upon; return whether the look that would finish it was struck, `at` this step."""
+        """Process one change; return whether its reconciliation was interrupted `at` this step."""
         word, _, group = what.partition(" ")
         self.say(SAID[word], server_id, (group,))
         self.silent = {server_id} if word == "silence" else set()
@@ -213,7 +213,7 @@ class Chaos(Tallied):
         return was_struck
 
     def announce_what_was_lost(self) -> None:
-        """Say again what no look had reflected when the intents were lost."""
+        """Repeat the events that no reconciliation had processed when the intents were lost."""
         for server_id, (status, within) in self.said.items():
             record, intent = self.index.server(server_id), self.deps.intents.intent(server_id)
             if (
@@ -278,6 +278,6 @@ class Chaos(Tallied):
 
 
 class ChaosWithoutRetries(Chaos):
-    """The same where a server is stopped by its first failed look, and parked by the first that kills its worker."""
+    """The same where a server is quarantined after its first failure, and parked by the first that kills its worker."""
 
     patience = FailurePolicy(quarantine_after=1, give_up_after_s=0.0)

@@ -125,7 +125,8 @@ def test_one_process_shows_the_metrics_of_both_sides(config: Path) -> None:
         ask(url)
         metrics = url.removesuffix("/mcp") + "/metrics"
         eventually(
-            lambda: 'toolscale_reconciles_total{result="changed"}' in scraped(metrics), what="the end of the look"
+            lambda: 'toolscale_reconciles_total{result="changed"}' in scraped(metrics),
+            what="the commit",
         )
         found = scraped(metrics)
 

@@ -197,7 +197,7 @@ def pages(fleet: Sequence[Server], groups: frozenset[str] | None, paths: Sequenc
     """Return what the page shows to a caller with a token for these groups, after a day on which all was used."""
     index = catalogue(fleet)
 
-    async def look(file: Path, savings: UsageRecorder) -> list[str]:
+    async def request_names(file: Path, savings: UsageRecorder) -> list[str]:
         authentication = static(file, caller=entry("token", "*" if groups is None else sorted(groups)))
         async with http_client(app_of(index, authentication, savings=savings), "token") as http:
             return [(await http.get(path)).text for path in paths]
@@ -208,7 +208,7 @@ def pages(fleet: Sequence[Server], groups: frozenset[str] | None, paths: Sequenc
         for name in ("caller", "somebody else") if groups is None else ("somebody else",):
             history.add([CallEvent(today(), name, tool.server_id, tool.definition.name, 100) for tool in used])
         with closing(UsageRecorder(history)) as savings:
-            return anyio.run(look, Path(directory) / "tokens.toml", savings)
+            return anyio.run(request_names, Path(directory) / "tokens.toml", savings)
 
 
 @settings(max_examples=examples(30), deadline=None)

@@ -1,8 +1,8 @@
-"""Whatever happens to messages, looks, workers and servers, the catalogue ends equal to what the servers offer.
+"""The catalogue ends equal to the servers, despite lost messages, reconciliations and workers.
 
 Two machines, each over both intent stores. In the first, hypothesis plays broker, workers and sweep against a store.
-In the second it plays the world around the real tasks: events arrive, servers change, and looks are cut off, at any
-step of a look. Waits are zero seconds long, so that everything planned is due: only its order is left to chance.
+In the second it plays the world around the real tasks: events arrive, servers change, and reconciliations are
+interrupted at any step. Waits are zero seconds long, so everything planned is due; only its order is random.
 `CHAOS_SCHEDULES` sets how many schedules are tried.
 """
 
@@ -44,7 +44,7 @@ def with_a_change_to_come(directory: Path) -> Chaos:
 
 @pytest.mark.parametrize("second", CHANGES)
 @pytest.mark.parametrize("first", CHANGES)
-def test_a_change_after_a_look_that_was_killed_at_any_step_ends_in_the_truth(
+def test_a_change_after_a_reconciliation_killed_at_any_step_ends_in_the_truth(
     tmp_path: Path, first: str, second: str
 ) -> None:
     for step in count():
@@ -54,7 +54,7 @@ def test_a_change_after_a_look_that_was_killed_at_any_step_ends_in_the_truth(
 
         world.teardown()
         if not was_killed:
-            return  # the look has no more steps
+            return  # the reconciliation has no more steps
 
 
 @pytest.mark.parametrize("second", CHANGES)
@@ -68,10 +68,10 @@ def test_a_write_that_comes_after_those_of_another_run_is_made_good_whatever_it_
 
         world.teardown()
         if not was_frozen:
-            return  # the look has no more steps
+            return  # the reconciliation has no more steps
 
 
-def test_a_stop_that_was_killed_at_any_step_is_in_the_record_or_the_next_look_makes_up_for_it(tmp_path: Path) -> None:
+def test_a_stop_killed_at_any_step_is_in_the_record_or_the_next_reconciliation_completes_it(tmp_path: Path) -> None:
     for step in count():
         world = ChaosWithoutRetries(sqlite_in(tmp_path))
         world.say("up", "a", ("x",))
@@ -81,17 +81,17 @@ def test_a_stop_that_was_killed_at_any_step_is_in_the_record_or_the_next_look_ma
 
         world.teardown()
         if not was_killed:
-            return  # the look has no more steps
+            return  # the reconciliation has no more steps
 
 
-def test_every_server_is_looked_at_after_its_last_event_whatever_becomes_of_messages_and_looks(
+def test_every_server_is_reconciled_after_its_last_event_despite_lost_messages_and_runs(
     open_store: OpenStore,
 ) -> None:
     play(Fates, open_store, SETTINGS)
 
 
 @pytest.mark.parametrize("world", [Chaos, ChaosWithoutRetries])
-def test_the_catalogue_ends_equal_to_the_truth_wherever_looks_are_cut_off(
+def test_the_catalogue_ends_equal_to_the_truth_wherever_reconciliations_are_interrupted(
     open_store: OpenStore, world: type[Chaos]
 ) -> None:
     play(world, open_store, SETTINGS)

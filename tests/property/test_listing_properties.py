@@ -54,7 +54,7 @@ def index_of(fleet: Fleet) -> FakeIndex:
 
 
 def put(index: FakeIndex, tool: IndexedTool) -> None:
-    """Write a tool, and its server's record as a look would."""
+    """Write a tool, and its server's record as a reconciliation would."""
     index.upsert([ingested(tool, FakeEmbedder())])
     note(index, tool.server_id)
 

@@ -1,7 +1,7 @@
-"""Among servers that are looked at side by side, one kills its worker: only that one pays for it.
+"""One of several concurrently reconciled servers kills its worker: only that server is parked.
 
-Hours are simulated on the real life of intents, with a clock of their own: sweeps, looks side by side in one worker,
-and after each death a worker in its place, which announces all servers again and gets its messages delivered again.
+Hours are simulated on real intents with a simulated clock: sweeps, concurrent reconciliations in one worker, and
+after each death a worker in its place, which announces all servers again and gets its messages delivered again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from workers.intents.transitions import RetryPolicy
 
 PACE = RetryPolicy(first_s=15.0, longest_s=900.0, resync_s=300.0)
 SWEEP_S = 5.0
-LOOKS = 5
+ATTEMPTS = 5
 HOURS_S = 4 * 3_600.0
 CULPRIT = "culprit"
 # The culprit, and whoever chance put beside it each time: 4 of 1,593 innocents when this was measured.
@@ -30,7 +30,7 @@ FEW = 3
 
 @dataclass
 class Site:
-    """One worker that looks at `side_by_side` servers at the same time, and the one of them that kills it."""
+    """One worker that reconciles `side_by_side` servers at the same time, and the server that kills it."""
 
     side_by_side: int
     now: float = 0.0
@@ -68,7 +68,7 @@ class Site:
             self.listed_at[intent.server_id] = self.now
 
     def _parks(self, intent: Intent) -> bool:
-        if intent.parked or intent.attempts <= LOOKS:
+        if intent.parked or intent.attempts <= ATTEMPTS:
             return False
         self.intents.park(intent.server_id, intent.desired)
         self.ever_parked.add(intent.server_id)
@@ -90,5 +90,5 @@ def test_a_server_that_kills_its_worker_costs_few_deaths_and_hides_no_other(
     assert len(site.listed_at) == innocent
     assert {intent.server_id for intent in site.intents.intents() if intent.parked} == {CULPRIT}
     assert len(site.ever_parked) <= FEW
-    assert len(site.died_at) <= LOOKS + HOURS_S / PACE.longest_s
+    assert len(site.died_at) <= ATTEMPTS + HOURS_S / PACE.longest_s
     assert min(site.listed_at.values()) >= HOURS_S - 1.5 * PACE.longest_s

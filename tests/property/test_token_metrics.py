@@ -145,7 +145,7 @@ def test_without_servers_everything_is_zero(scope: Scope, limit: int) -> None:
 
 @dataclass
 class Reconcile:
-    """One look at a server, taken apart: a revision first, then the tools, then the record, whenever each comes."""
+    """One reconciliation in parts: a revision first, then the tools, then the record, each at its own time."""
 
     server_id: str
     world: World

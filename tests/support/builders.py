@@ -53,7 +53,7 @@ def changed(server_id: str = "s") -> ServerChanged:
 
 @dataclass
 class World:
-    """The listing, or the error, of each server at a reconciliation. `looks` records the servers listed."""
+    """The listing, or the error, of each server at a reconciliation. `listed` records the servers listed."""
 
     servers: dict[str, Listing | ServerError] = field(default_factory=dict[str, "Listing | ServerError"])
     listed: list[str] = field(default_factory=list[str])

@@ -34,7 +34,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Producer:
-    """Sends requests to a door at `url`."""
+    """Sends requests to an events API at `url`."""
 
     url: str
     token: str | None = TOKEN
@@ -64,7 +64,7 @@ class Producer:
 
 @contextmanager
 def open_events_api(recorder: EventRecorder, metrics: WorkerMetrics | None = None) -> Generator[Producer]:
-    """Serve the door until the block ends, with these metrics."""
+    """Serve the events API until the block ends, with these metrics."""
     port = free_port()
     app = events_api_app(recorder, TOKEN, metrics or WorkerMetrics(), max_body_bytes=LIMIT)
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None, access_log=False))

@@ -36,7 +36,7 @@ OLD, NEW = "models/old", "models/new"
 
 
 def index_version(model: str) -> IndexVersion:
-    """Return the edition of a test's model."""
+    """Return the index version of a test's model."""
     return IndexVersion(model, DIMENSION)
 
 
@@ -52,11 +52,11 @@ class Catalogue:
         """Return what a worker process works with that has just started with this model."""
         versions = IndexVersions(IndexStore(self.engine), make_embedder(model), make_embedder)
         versions.store.ensure_active_version(versions.own)
-        edition, _ = versions.current()
+        active, _ = versions.current()
         return Dependencies(
             self.intents,
-            edition.index,
-            edition.embedder,
+            active.index,
+            active.embedder,
             {"heuristic": estimate},
             self.world.list_server,
             versions=versions,
@@ -65,7 +65,7 @@ class Catalogue:
 
 
 def active_version(deps: Dependencies) -> OpenVersion:
-    """Return the edition in service as this process sees it now."""
+    """Return the active index version as this process sees it now."""
     assert deps.versions
     return deps.versions.current()[0]
 
@@ -77,7 +77,7 @@ def tools_found(deps: Dependencies, status: str = "running") -> set[str]:
 
 
 def reconcile_all(deps: Dependencies) -> None:
-    """Look at every server that an event asks for, as workers do, until none is left."""
+    """Reconcile every requested server, as workers do, until none is left."""
     for intent in list(deps.intents.intents()):
         try:
             reconcile(intent.server_id, deps)
@@ -106,7 +106,7 @@ def rebuild_if_lost(deps: Dependencies) -> None:
 
 
 def forget_versions(shop: Catalogue) -> None:
-    """Make the index one that was written before there were editions."""
+    """Make the index equal to one from before index versions."""
     points = [stored._id(role) for role in ("active", "requested", "progress", "complete")]  # pyright: ignore[reportPrivateUsage]  # what the release before did not write
     shop.engine.collection(SERVERS_SPEC).delete(points)
 

@@ -83,7 +83,7 @@ def notifying_stdio(tools: Path) -> StdioTarget:
 class ListenedServers:
     """Intents of listed servers, and the events of a supervisor after notifications.
 
-    Each look that is asked for ends at once, unless `commits` is off. `beats` counts the looks at the intents.
+    Each requested reconciliation ends at once, unless `commits` is off. `beats` counts the reads of the intents.
     """
 
     intents: SqliteIntents
@@ -104,7 +104,7 @@ class ListenedServers:
             self.intents.commit(server_id, recorded.intent.desired)
 
     def emit(self, event: ServerEvent) -> Intent:
-        """Record an event as a process would, and remember whose it was; the look ends at once."""
+        """Record an event as a process would, and remember its source; the reconciliation ends at once."""
         intent = Emitter(self.intents, lambda _: None, 5.0).emit(event)
         if self.commits:
             self.intents.commit(intent.server_id, intent.desired)
@@ -112,7 +112,7 @@ class ListenedServers:
         return intent
 
     def polled(self) -> None:
-        """Count a look at the intents."""
+        """Count a read of the intents."""
         self.polls += 1
 
 

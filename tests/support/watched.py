@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 from workers.emit import Emitter
 from workers.intents.store import IntentStore
+from workers.sources.announcer import SourceAnnouncer
 from workers.sources.metrics import SourceMetrics
-from workers.sources.reconcile import SourceReconciler
 from workers.sources.watcher import Source, Watcher
 
 
@@ -18,8 +18,8 @@ def watching(
     source: Source, intents: IntentStore, *, relist_s: float = 60.0, metrics: SourceMetrics | None = None
 ) -> Generator[Watcher]:
     """Watch until the block ends, with waits short enough for a test."""
-    reconciler = SourceReconciler(source.name, intents, Emitter(intents, lambda _: None, 5.0).emit)
-    watcher = Watcher(source, reconciler, metrics=metrics, relist_s=relist_s, backoff_s=0.05)
+    announcer = SourceAnnouncer(source.name, intents, Emitter(intents, lambda _: None, 5.0).emit)
+    watcher = Watcher(source, announcer, metrics=metrics, relist_s=relist_s, backoff_s=0.05)
     thread = threading.Thread(target=watcher.run)
     thread.start()
     try:

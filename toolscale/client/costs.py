@@ -10,8 +10,9 @@ from typing import Any
 from rich.table import Table
 
 from query.savings.context import share
+from shared.text.display import printable
 from toolscale.client.query import Ask
-from toolscale.console import percent, printable, thousands
+from toolscale.console import percent, thousands
 
 # The largest page of the service: no model reads these answers.
 PAGE_TOKENS = 1_000_000

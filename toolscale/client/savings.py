@@ -13,7 +13,8 @@ from query.history import open_history
 from query.history.periods import days_of, today
 from query.reports.savings import SavingsReport, UsageRow, report
 from shared.settings import Settings
-from toolscale.console import number_table, printable, thousands
+from shared.text.display import printable
+from toolscale.console import number_table, thousands
 
 
 def savings(settings: Settings, period: str) -> SavingsReport:

@@ -11,8 +11,9 @@ from typing import Any
 from rich.table import Table
 
 from shared.settings import Settings
+from shared.text.display import printable
 from toolscale.client.costs import ServerCost
-from toolscale.console import ago, percent, printable, thousands
+from toolscale.console import ago, percent, thousands
 from workers.intents import open_intents
 from workers.intents.store import Intent
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from shared.errors import ToolscaleError
 from shared.observability.logging import configure_logging
 from shared.settings import Settings, load_settings
+from shared.text.display import printable
 from toolscale.commands.options import (
     DataDirOption,
     JsonOption,
@@ -18,7 +19,7 @@ from toolscale.commands.options import (
     UrlOption,
     complete_server,
 )
-from toolscale.console import err, out, percent, print_json, printable, thousands
+from toolscale.console import err, out, percent, print_json, thousands
 
 if TYPE_CHECKING:
     from toolscale.client.costs import ServerCost

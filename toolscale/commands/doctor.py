@@ -12,8 +12,9 @@ from rich.text import Text
 from shared.errors import ConfigInvalid
 from shared.observability.logging import configure_logging
 from shared.settings import load_settings
+from shared.text.display import printable
 from toolscale.commands.options import DataDirOption, JsonOption
-from toolscale.console import err, out, print_json, printable
+from toolscale.console import err, out, print_json
 
 if TYPE_CHECKING:
     from toolscale.doctor.finding import Finding

@@ -16,8 +16,9 @@ from shared.errors import EventInvalid
 from shared.events import TYPE_PREFIX
 from shared.observability.logging import configure_logging
 from shared.settings import Settings, load_settings
+from shared.text.display import printable
 from toolscale.commands.options import DataDirOption, JsonOption, ServerArgument, complete_server
-from toolscale.console import err, out, print_json, printable
+from toolscale.console import err, out, print_json
 
 if TYPE_CHECKING:
     from toolscale.client.emit import EmitResult

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from shared.settings import Settings, load_settings
+from shared.text.display import printable
 from toolscale.commands.options import DataDirOption, JsonOption
-from toolscale.console import err, out, print_json, printable
+from toolscale.console import err, out, print_json
 from toolscale.importing.client_files import Client, ClientFile, client_files, named_file, this_machine
 from toolscale.importing.find import find_servers
 from toolscale.importing.merge import OnConflict, merge

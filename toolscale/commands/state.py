@@ -9,8 +9,9 @@ import typer
 from rich.table import Table
 
 from shared.settings import load_settings
+from shared.text.display import printable
 from toolscale.commands.options import DataDirOption, JsonOption
-from toolscale.console import out, print_json, printable
+from toolscale.console import out, print_json
 
 
 def dead_letters(

@@ -10,8 +10,9 @@ from rich.table import Table
 
 from shared.errors import ServiceRejected, ServiceUnreachable
 from shared.settings import load_settings
+from shared.text.display import printable
 from toolscale.commands.options import BudgetOption, JsonOption, TokenOption, UrlOption
-from toolscale.console import out, print_json, printable
+from toolscale.console import out, print_json
 
 TIMEOUT_S = 10.0
 

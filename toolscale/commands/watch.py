@@ -52,8 +52,8 @@ def kubernetes(scope: Scope = None) -> None:
 def _watch(settings: Settings, sources: Sequence[Source]) -> None:
     """Follow these sources until interrupted: the last in this thread, each other in its own thread."""
     from workers.producers.process import source_process  # noqa: PLC0415
+    from workers.sources.announcer import SourceAnnouncer  # noqa: PLC0415
     from workers.sources.metrics import SourceMetrics  # noqa: PLC0415
-    from workers.sources.reconcile import SourceReconciler  # noqa: PLC0415
     from workers.sources.watcher import READY_WITHIN_S, Watcher  # noqa: PLC0415
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: closes every resource
@@ -63,8 +63,8 @@ def _watch(settings: Settings, sources: Sequence[Source]) -> None:
         watchers: list[Watcher] = []
         for source in sources:
             structlog.get_logger().info("watch_started", source=source.name)
-            follower = SourceReconciler(source.name, process.intents, process.emit)
-            watchers.append(Watcher(source, follower, beat=partial(process.beat, source.name), metrics=metrics))
+            announcer = SourceAnnouncer(source.name, process.intents, process.emit)
+            watchers.append(Watcher(source, announcer, beat=partial(process.beat, source.name), metrics=metrics))
         for watcher in watchers[:-1]:
             threading.Thread(target=watcher.run, name="toolscale watch", daemon=True).start()
         watchers[-1].run()

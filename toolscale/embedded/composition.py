@@ -36,9 +36,9 @@ from workers.maintenance.restore import restore_if_lost
 from workers.metrics import BacklogGauges
 from workers.monitoring.checks import Deadline, HealthCheck
 from workers.monitoring.embedded import progress_checked
-from workers.sources.mcp_json import ConfigReconciler, config_reconciled
+from workers.sources.announcer import announce_again, announce_config
+from workers.sources.mcp_json import ConfigFollower, config_followed
 from workers.sources.metrics import SourceMetrics
-from workers.sources.reconcile import announce_again, reconcile_config
 from workers.tasks import SWEEP_LIMIT, send_migrate, send_reconcile
 
 # A sweep runs each second; on a busy disk it may take longer without being unhealthy.
@@ -79,16 +79,16 @@ class Embedded:
 
     def announce(self, config: Config) -> list[Intent]:
         """Record the servers of the operator's file, and announce every other running server again."""
-        return reconcile_config(config, self.deps.intents, self.emit)
+        return announce_config(config, self.deps.intents, self.emit)
 
-    def reconciling(self, path: Path) -> AbstractContextManager[None]:
+    def following(self, path: Path) -> AbstractContextManager[None]:
         """Follow changes of the operator's file until the block ends.
 
         Every other running server is announced again: it may have changed while this process was stopped.
         """
         announce_again(self.deps.intents, self.emit)
-        follower = ConfigReconciler(ConfigFile(path, os.environ), self.deps.intents, self.emit, self.sources)
-        return config_reconciled(follower)
+        follower = ConfigFollower(ConfigFile(path, os.environ), self.deps.intents, self.emit, self.sources)
+        return config_followed(follower)
 
 
 @contextmanager

@@ -30,8 +30,9 @@ from query.web.routes import page_routes
 from shared.errors import ConfigInvalid
 from shared.observability.tracing import configure_tracing
 from shared.settings import Settings
+from shared.text.display import printable
 from shared.upstream.mcp_json import Config, read_config
-from toolscale.console import err, printable
+from toolscale.console import err
 from toolscale.embedded.composition import Embedded, run_embedded
 from toolscale.embedded.startup_progress import report_startup
 from toolscale.importing.target import FILE_NAME
@@ -112,7 +113,7 @@ def _check(path: Path) -> None:
 def _servers(embedded: Embedded, path: Path | None) -> Generator[None]:
     """Follow the file if there is one, else announce the servers of earlier events again."""
     if path:
-        with embedded.reconciling(path):
+        with embedded.following(path):
             yield
     else:
         embedded.announce(Config())

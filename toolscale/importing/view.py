@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.text import Text
 
-from toolscale.console import printable
+from shared.text.display import printable
 from toolscale.importing.entries import dumped
 from toolscale.importing.find import FoundServers
 from toolscale.importing.masking import masked, masked_servers

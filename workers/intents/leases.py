@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from shared.errors import EventInvalid, LeaseHeld
-from shared.events import ServerChanged, ServerRef
+from workers.intents.requests import request_reconcile
 
 if TYPE_CHECKING:
     from workers.intents.store import IntentStore, Lease
@@ -32,6 +32,6 @@ def held(server_id: str, intents: IntentStore) -> Generator[Lease]:
             yield lease
         except LeaseHeld:
             with suppress(EventInvalid):  # the server has no intent any more
-                intents.record(ServerChanged(source=SOURCE, data=ServerRef(server_id=server_id)), due_in_s=0)
+                request_reconcile(server_id, intents, SOURCE)
             structlog.get_logger().warning("lease_lost", server=server_id)
             raise

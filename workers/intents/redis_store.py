@@ -99,7 +99,7 @@ class RedisIntents(StoredIntents):
         lock = Lock(self._redis, f"toolscale:lease:{server_id}", timeout=self._lease_s, thread_local=False)
         with _redis_errors():
             if not lock.acquire(blocking=False):
-                raise LeaseHeld(server_id, "another run is looking at it")
+                raise LeaseHeld(server_id, "another run holds the lease")
         try:
             with repeated(partial(_renew, lock), self._lease_s / 3, f"lease {server_id}"):
                 yield _RenewedLease(server_id, lock)

@@ -69,7 +69,7 @@ class SqliteIntents(StoredIntents):
     def lease(self, server_id: str) -> Generator[Lease]:
         with self._lock:
             if server_id in self._leased:
-                raise LeaseHeld(server_id, "another run is looking at it")
+                raise LeaseHeld(server_id, "another run holds the lease")
             self._leased.add(server_id)
         try:
             yield _HeldByProcess()

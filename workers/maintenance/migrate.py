@@ -16,12 +16,12 @@ import structlog
 
 from shared.catalog import EmbeddedTool, IndexedTool, point_id
 from shared.errors import EventInvalid, LeaseHeld, ModelUnavailable
-from shared.events import ServerChanged, ServerRef
 from shared.index.contract import IndexVersion
 from shared.index.open_versions import IndexVersions, OpenVersion
 from shared.index.versions import IndexStore, Progress
 from shared.text.vectors import tool_vectors
 from workers.intents.leases import held
+from workers.intents.requests import request_reconcile
 from workers.intents.store import IntentStore, Lease, MigrationProgress
 
 # Not a valid server id, because of the space.
@@ -68,15 +68,6 @@ def request_missed(store: IndexStore, intents: IntentStore, active: IndexVersion
         with suppress(EventInvalid):  # the store has no such server
             request_reconcile(server_id, intents, SOURCE)
     store.store_progress(active, Progress())
-
-
-def request_reconcile(server_id: str, intents: IntentStore, source: str) -> None:
-    """Request a reconciliation, which the next sweep sends.
-
-    Raises:
-        EventInvalid: the server was never announced.
-    """
-    intents.record(ServerChanged(source=source, data=ServerRef(server_id=server_id)), due_in_s=0)
 
 
 class _Migration:

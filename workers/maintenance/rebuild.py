@@ -11,8 +11,9 @@ from shared.index.contract import ToolIndex
 from shared.index.open_versions import IndexVersions
 from shared.text.embedding import known_models
 from workers.indexing.records import unlisted_record
+from workers.intents.requests import request_reconcile
 from workers.intents.store import Intent, IntentStore
-from workers.maintenance.migrate import request_missed, request_reconcile
+from workers.maintenance.migrate import request_missed
 
 SOURCE = "toolscale/rebuild"
 # Not a valid server id, because of the space.

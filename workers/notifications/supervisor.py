@@ -25,7 +25,7 @@ from workers.notifications.listener import (
     ReconnectPolicy,
 )
 from workers.notifications.metrics import NotificationMetrics
-from workers.sources.reconcile import Emit
+from workers.sources.announcer import Emit
 
 POLL_S = 2.0
 # Each connection takes a file descriptor and some memory; the resync finds changes of the other servers.

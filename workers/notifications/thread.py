@@ -14,7 +14,7 @@ from shared.upstream.dial import OperatorServers
 from shared.upstream.dialler import dialler_for
 from workers.intents.store import IntentStore
 from workers.notifications.metrics import NotificationMetrics
-from workers.sources.reconcile import Emit
+from workers.sources.announcer import Emit
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

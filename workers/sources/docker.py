@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from workers.sources.reconcile import Running
+from workers.sources.announcer import Running
 from workers.sources.watcher import Announcements, SourceUnavailable, names, scoped
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workers.sources.reconcile import Running
+from workers.sources.announcer import Running
 from workers.sources.watcher import Announcements, names
 
 PREFIX = "toolscale.dev/"

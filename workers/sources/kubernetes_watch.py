@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import ValidationError
 
+from workers.sources.announcer import Running
 from workers.sources.kubernetes import ResourceKind
-from workers.sources.reconcile import Running
 from workers.sources.watcher import Announcements, SourceUnavailable, scoped
 
 if TYPE_CHECKING:

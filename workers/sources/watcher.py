@@ -17,8 +17,8 @@ from pydantic import ValidationError
 from shared.errors import EventInvalid, IntentsUnavailable, Retryable
 from shared.events import ServerAnnouncement
 from shared.validation import first_problem
+from workers.sources.announcer import Running, SourceAnnouncer
 from workers.sources.metrics import SourceMetrics
-from workers.sources.reconcile import Running, SourceReconciler
 
 # The longest delay of a change, also with a silently dead connection.
 RELIST_S = 60.0
@@ -67,12 +67,12 @@ class Backoff:
 
 
 class Watcher:
-    """Reconciles the intents of a source with its lists until stopped; calls `beat` after each success."""
+    """Announces the differences between a source and its intents until stopped; calls `beat` after each success."""
 
     def __init__(
         self,
         source: Source,
-        reconciler: SourceReconciler,
+        announcer: SourceAnnouncer,
         *,
         beat: Callable[[], None] = lambda: None,
         metrics: SourceMetrics | None = None,
@@ -80,7 +80,7 @@ class Watcher:
         backoff_s: float = 0.5,
     ) -> None:
         self._source = source
-        self._reconciler = reconciler
+        self._announcer = announcer
         self._beat = beat
         self._metrics = metrics or SourceMetrics()
         self._relist_s = relist_s
@@ -95,7 +95,7 @@ class Watcher:
         backoff = Backoff(self._backoff_s)
         while not self._stopped.is_set():
             self._changed.clear()  # before the list: a change during the list triggers another one
-            if self._reconcile():
+            if self._announce():
                 backoff.reset()
                 self._changed.wait(self._relist_s)
             else:
@@ -106,10 +106,10 @@ class Watcher:
         self._stopped.set()
         self._changed.set()
 
-    def _reconcile(self) -> bool:
-        """List and reconcile; return whether the intents now match the source."""
+    def _announce(self) -> bool:
+        """List the source and announce the differences; return whether the intents now match the source."""
         try:
-            emitted = self._reconciler.reconcile(self._source.running())
+            emitted = self._announcer.announce_differences(self._source.running())
         except (SourceUnavailable, IntentsUnavailable, EventInvalid) as error:
             self._metrics.listed(self._source.name, "failed")
             self._report(str(error))

@@ -103,7 +103,7 @@ def test_a_server_that_the_file_names_and_cannot_describe_now_is_left_as_it_is(s
         assert found(embedded) == {"s:a"}
 
 
-def test_a_server_announced_by_an_event_survives_a_restart_and_is_looked_at_again(settings: Settings) -> None:
+def test_a_server_announced_by_an_event_survives_a_restart_and_is_reconciled_again(settings: Settings) -> None:
     with scripted_http(serves("a")) as server:
         with run_embedded(settings) as first:
             first.emit(ServerUp(source="someone", data=ServerAnnouncement(server_id="s", url=server.url)))
@@ -183,7 +183,7 @@ def test_a_server_goes_down_and_returns_with_its_changes(settings: Settings) -> 
         assert found(embedded) == {"s:a", "s:b"}
 
 
-def test_it_ends_at_once_while_servers_hang_and_looks_at_them_again_at_the_next_start(settings: Settings) -> None:
+def test_it_ends_at_once_while_servers_hang_and_reconciles_them_at_the_next_start(settings: Settings) -> None:
     patient = settings.model_copy(update={"worker_concurrency": 2})
     with scripted_http(on_tools_list(hangs)) as server:
         names = ("a", "b", "c", "d")

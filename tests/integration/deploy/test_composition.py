@@ -71,7 +71,7 @@ def test_a_service_that_has_its_own_environment_alone_becomes_healthy(composed: 
     assert [line for line in lines if line["level"] in {"error", "critical"}] == []
 
 
-def test_an_event_at_the_door_has_the_worker_list_the_query_service(composed: Composed) -> None:
+def test_an_event_over_the_events_api_makes_the_worker_list_the_query_service(composed: Composed) -> None:
     for name in ("events-api", "query", "worker"):
         wait_until_healthy(composed, name)
     door = Producer(f"http://127.0.0.1:{composed.port('events-api', 8766)}")

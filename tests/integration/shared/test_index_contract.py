@@ -69,7 +69,7 @@ def test_a_written_tool_comes_back_whole(index: ToolIndex) -> None:
     assert closest(index, asking(), EVERYTHING, 5) == [tool]
 
 
-def test_states_are_what_editions_must_agree_on_of_a_servers_tools(index: ToolIndex) -> None:
+def test_index_versions_are_equal_if_the_states_of_their_tools_are_equal(index: ToolIndex) -> None:
     tools = [make_tool("git", "log", groups=("dev",)), make_tool("git", "diff", status="stopped"), make_tool("s", "t")]
     _write(index, tools)
 
@@ -154,7 +154,7 @@ def test_each_form_of_a_tool_has_its_own_sum(index: ToolIndex) -> None:
     assert [tool.model_counts["o200k_base"] for tool in index.tools(Scope(), limit=9).tools] == [7, 7]
 
 
-def test_more_digests_are_looked_up_than_a_request_may_hold(index: ToolIndex) -> None:
+def test_more_digests_are_read_than_fit_into_one_request(index: ToolIndex) -> None:
     tools = [make_tool("s", f"t{i}") for i in range(2 * DIGESTS_A_REQUEST + 1)]
     _write(index, tools)
 

@@ -75,7 +75,7 @@ def test_containers_come_and_go_by_events(docker: ScriptedDocker, intents: Sqlit
         eventually(lambda: running(intents) == {})
 
 
-def test_a_container_that_starts_afresh_is_looked_at_again(docker: ScriptedDocker, intents: SqliteIntents) -> None:
+def test_a_restarted_container_is_reconciled_again(docker: ScriptedDocker, intents: SqliteIntents) -> None:
     docker.start("a", server="docs", port="9000")
     with watching(DockerSource(docker.environ), intents):
         eventually(lambda: connected(docker) and generation(intents, "docs") == 1)
@@ -85,7 +85,9 @@ def test_a_container_that_starts_afresh_is_looked_at_again(docker: ScriptedDocke
         eventually(lambda: generation(intents, "docs") == 2)
 
 
-def test_an_event_that_comes_many_times_is_said_once(docker: ScriptedDocker, intents: SqliteIntents) -> None:
+def test_repeated_events_of_docker_cause_no_further_announcement(
+    docker: ScriptedDocker, intents: SqliteIntents
+) -> None:
     docker.start("a", server="docs", port="9000")
     with watching(DockerSource(docker.environ), intents):
         eventually(lambda: connected(docker) and running(intents))

@@ -1,4 +1,4 @@
-"""The HTTP door over real HTTP, on real intents, with stores and brokers that hang."""
+"""The events API over real HTTP, on real intents, with stores and brokers that hang."""
 
 from __future__ import annotations
 
@@ -51,8 +51,11 @@ def woken() -> list[str]:
 
 @pytest.fixture
 def producer(intents: SqliteIntents, woken: list[str]) -> Generator[Producer]:
-    with closing(EventRecorder(Emitter(intents, woken.append, 5.0))) as recorder, open_events_api(recorder) as door:
-        yield door
+    with (
+        closing(EventRecorder(Emitter(intents, woken.append, 5.0))) as recorder,
+        open_events_api(recorder) as events_api,
+    ):
+        yield events_api
 
 
 def document(event: ServerEvent) -> dict[str, Any]:
@@ -60,7 +63,7 @@ def document(event: ServerEvent) -> dict[str, Any]:
 
 
 def shortest_s(request: Callable[[], object]) -> float:
-    """Return the shortest that this took of three times: a busy machine holds up one of them, the door all."""
+    """Return the shortest that this took of three times: a busy machine delays one of them, the events API all."""
     took_s: list[float] = []
     for _ in range(3):
         started = time.monotonic()
@@ -270,13 +273,16 @@ def test_a_store_that_is_gone_is_answered_with_503_in_time() -> None:
 
 
 @pytest.mark.redis
-def test_the_door_of_its_own_records_in_redis_and_wakes_a_worker(own_redis_url: str, tmp_path: Path) -> None:
+def test_a_separate_events_api_records_in_redis_and_sends_a_message(own_redis_url: str, tmp_path: Path) -> None:
     port, token = free_port(), "the-operators-own-token"
     composition = Composition(
         own_redis_url, tmp_path, {"TOOLSCALE_EVENTS_TOKEN": token, "TOOLSCALE_EVENTS_PORT": str(port)}
     )
-    with composition.run("events-api", "-m", "workers.events_api") as door, Redis.from_url(own_redis_url) as broker:
-        door.wait_for("events_api_started")
+    with (
+        composition.run("events-api", "-m", "workers.events_api") as events_api,
+        Redis.from_url(own_redis_url) as broker,
+    ):
+        events_api.wait_for("events_api_started")
         producer = Producer(f"http://127.0.0.1:{port}", token)
 
         assert producer.get("/readyz") == 200
@@ -284,27 +290,27 @@ def test_the_door_of_its_own_records_in_redis_and_wakes_a_worker(own_redis_url: 
         with closing(RedisIntents(connect(own_redis_url), PACE)) as store:
             assert [intent.server_id for intent in store.intents()] == ["docs"]
         eventually(lambda: broker.llen("toolscale") == 1)
-        assert door.stop() == 0
-        assert token not in door.output()
+        assert events_api.stop() == 0
+        assert token not in events_api.output()
 
 
-def test_without_a_token_the_door_does_not_open(tmp_path: Path) -> None:
+def test_without_a_token_the_events_api_does_not_start(tmp_path: Path) -> None:
     composition = Composition("", tmp_path, {"TOOLSCALE_EVENTS_TOKEN": ""})
-    with composition.run("events-api", "-m", "workers.events_api") as door:
-        assert door.process.wait(60) == 1
-        assert "TOOLSCALE_EVENTS_TOKEN" in door.output()
+    with composition.run("events-api", "-m", "workers.events_api") as events_api:
+        assert events_api.process.wait(60) == 1
+        assert "TOOLSCALE_EVENTS_TOKEN" in events_api.output()
 
 
-def test_what_came_by_the_door_is_counted_for_those_who_hold_the_token(intents: SqliteIntents) -> None:
+def test_requests_of_the_events_api_are_counted_and_shown_only_with_the_token(intents: SqliteIntents) -> None:
     metrics = WorkerMetrics()
     recorder = EventRecorder(Emitter(intents, lambda _: None, 5.0, metrics))
-    with closing(recorder), open_events_api(recorder, metrics) as door:
-        assert door.post(document(up("docs"))).status == 202
-        assert door.post({"type": "nonsense"}).status == 400
-        assert replace(door, token="wrong").post(document(up("docs"))).status == 401
+    with closing(recorder), open_events_api(recorder, metrics) as events_api:
+        assert events_api.post(document(up("docs"))).status == 202
+        assert events_api.post({"type": "nonsense"}).status == 400
+        assert replace(events_api, token="wrong").post(document(up("docs"))).status == 401
 
-        found = scraped(f"{door.url}/metrics", authorization=f"Bearer {TOKEN}")
-        stranger = door.get("/metrics")
+        found = scraped(f"{events_api.url}/metrics", authorization=f"Bearer {TOKEN}")
+        stranger = events_api.get("/metrics")
 
     assert found['toolscale_events_total{outcome="recorded",type="up"}'] == 1
     assert found['toolscale_events_total{outcome="refused",type="unknown"}'] == 1

@@ -90,15 +90,15 @@ def test_flower_shows_an_ingestion_by_readable_names_and_no_secret_and_to_those_
     ):
         eventually(lambda: SWEEP_INTENTS in watching.tasks(), 60, what="Flower hears of the worker")
         producer.send_task(ACCEPT_EVENT, args=[event], queue="toolscale")
-        eventually(lambda: _state(watching, RECONCILE_SERVER) == "SUCCESS", 60, what="Flower shows the look")
+        eventually(lambda: _state(watching, RECONCILE_SERVER) == "SUCCESS", 60, what="Flower shows the reconciliation")
 
-        look = watching.tasks()[RECONCILE_SERVER]
+        task = watching.tasks()[RECONCILE_SERVER]
         everything = watching.get("/api/tasks")[1] + watching.get("/tasks")[1]
         paths = ("/", "/tasks", "/workers", "/api/tasks", "/api/workers", "/api/queues/length")
         strangers = {watching.get(path, login)[0] for path in paths for login in (None, "ops:wrong", "other:ops")}
         commanded = watching.get(f"/api/task/async-apply/{RECONCILE_SERVER}", None, "POST")[0]
 
-    assert "files" in look["args"]
+    assert "files" in task["args"]
     assert server.seen[-1].headers["authorization"] == f"Bearer {SECRET}"
     assert SECRET.encode() not in everything
     assert strangers == {401}

@@ -58,7 +58,7 @@ class Fleet:
     deps: Dependencies
     servers: dict[str, ScriptedServer]
 
-    def look(self, server_id: str, limits: Limits = LIMITS) -> None:
+    def reconcile(self, server_id: str, limits: Limits = LIMITS) -> None:
         self.deps.intents.record(changed(server_id), due_in_s=60)
         reconcile(server_id, replace(self.deps, list_server=partial(self.listing, limits=limits)))
 
@@ -86,7 +86,7 @@ def fleet(tmp_path: Path) -> Generator[Fleet]:
         fleet = Fleet(deps, {"turning": turning, "neighbour": neighbour})
         for server_id, server in fleet.servers.items():
             deps.intents.record(up(server_id, url=server.url), due_in_s=60)
-            fleet.look(server_id)
+            fleet.reconcile(server_id)
         yield fleet
 
 
@@ -98,8 +98,8 @@ def test_the_last_good_tools_stay_marked_stale_and_the_neighbour_is_untouched(fl
     fleet.servers["turning"].respond, expected = HOSTILE[what]
 
     with pytest.raises(expected, match=r"^turning: "):
-        fleet.look("turning", IMPATIENT if expected is ServerTimeout else LIMITS)
-    fleet.look("neighbour")
+        fleet.reconcile("turning", IMPATIENT if expected is ServerTimeout else LIMITS)
+    fleet.reconcile("neighbour")
 
     assert fleet.found() == EVERYTHING
     assert fleet.record("turning").stale_since is not None
@@ -112,7 +112,7 @@ def test_an_unreachable_server_keeps_its_tools_too(fleet: Fleet) -> None:
     fleet.servers["turning"].shutdown()
 
     with pytest.raises(ServerUnreachable, match=r"^turning: "):
-        fleet.look("turning")
+        fleet.reconcile("turning")
 
     assert fleet.found() == EVERYTHING
 
@@ -121,7 +121,7 @@ def test_a_malformed_tool_is_left_out_and_named_and_its_siblings_are_renewed(fle
     broken: dict[str, object] = {"name": "broken", "inputSchema": []}
     fleet.servers["turning"].respond = scripts.plays(one_page(tool("first"), broken, tool("third")))
 
-    fleet.look("turning")
+    fleet.reconcile("turning")
 
     assert fleet.found() == (EVERYTHING - {"turning:second"}) | {"turning:third"}
     assert [rejected.name for rejected in fleet.record("turning").rejected] == ["broken"]

@@ -212,7 +212,7 @@ def test_a_commit_never_lowers_the_generation(store: IntentStore) -> None:
     assert (intent.committed, intent.is_lagging) == (3, False)
 
 
-def test_looks_that_never_ended_are_counted_and_put_off_further(store: IntentStore) -> None:
+def test_unfinished_reconciliations_are_counted_and_postponed_further(store: IntentStore) -> None:
     store.record(up(), due_in_s=0)
 
     first, second = store.begin("s"), store.begin("s")
@@ -224,7 +224,7 @@ def test_looks_that_never_ended_are_counted_and_put_off_further(store: IntentSto
     assert _due_at(second) > _due_at(first)
 
 
-def test_a_suspect_is_looked_at_when_a_sweep_asks_for_it_and_not_sooner(store: IntentStore) -> None:
+def test_a_suspect_is_reconciled_when_a_sweep_requests_it_and_not_sooner(store: IntentStore) -> None:
     store.record(up(), due_in_s=0)
     for _ in range(2):
         assert store.begin("s")
@@ -237,7 +237,7 @@ def test_a_suspect_is_looked_at_when_a_sweep_asks_for_it_and_not_sooner(store: I
     assert store.begin("s")
 
 
-def test_a_parked_server_is_tried_after_the_longest_wait_until_a_look_ends(store: IntentStore) -> None:
+def test_a_parked_server_is_retried_after_the_longest_wait_until_a_reconciliation_ends(store: IntentStore) -> None:
     store.record(up(), due_in_s=0)
     for _ in range(2):
         store.begin("s")
@@ -252,7 +252,7 @@ def test_a_parked_server_is_tried_after_the_longest_wait_until_a_look_ends(store
     assert (tried.parked, store.commit("s", tried.desired).parked) == (True, False)
 
 
-def test_failed_looks_are_counted_until_one_succeeds(store: IntentStore) -> None:
+def test_failures_are_counted_until_a_reconciliation_succeeds(store: IntentStore) -> None:
     store.record(up(), due_in_s=0)
 
     failures = [store.fail("s", 1).failures for _ in range(3)]
@@ -261,13 +261,13 @@ def test_failed_looks_are_counted_until_one_succeeds(store: IntentStore) -> None
     assert store.commit("s", 1).failures == 0
 
 
-def test_only_the_first_event_before_a_look_needs_a_message(store: IntentStore) -> None:
+def test_only_the_first_event_before_a_reconciliation_needs_a_message(store: IntentStore) -> None:
     needs_message = [store.record(event, due_in_s=60).needs_message for event in (up(), changed(), down(), up())]
     store.begin("s")
-    during_the_look = [store.record(changed(), due_in_s=60).needs_message for _ in range(3)]
+    during_the_run = [store.record(changed(), due_in_s=60).needs_message for _ in range(3)]
 
     assert needs_message == [True, False, False, False]
-    assert during_the_look == [True, False, False]
+    assert during_the_run == [True, False, False]
 
 
 def test_a_storm_of_events_does_not_put_the_sweep_off(store: IntentStore) -> None:
@@ -278,10 +278,10 @@ def test_a_storm_of_events_does_not_put_the_sweep_off(store: IntentStore) -> Non
     assert store.claim_due(10) == ["s"]
 
 
-def test_two_looks_follow_at_once_and_a_third_waits(reopen: Callable[..., IntentStore]) -> None:
+def test_two_reconciliations_follow_at_once_and_a_third_waits(reopen: Callable[..., IntentStore]) -> None:
     store = reopen(spacing_s=3)
-    look_at(store, up("s"))
-    first = look_at(store, changed("s"))
+    reconcile_after(store, up("s"))
+    first = reconcile_after(store, changed("s"))
 
     assert store.record(changed("s"), due_in_s=60).needs_message
     assert store.begin("s") is None
@@ -297,8 +297,8 @@ def test_two_looks_follow_at_once_and_a_third_waits(reopen: Callable[..., Intent
 @pytest.mark.parametrize("news", [down("s"), up("s", groups=["new"])], ids=["down", "new groups"])
 def test_what_is_new_of_a_server_waits_for_no_distance(reopen: Callable[..., IntentStore], news: ServerEvent) -> None:
     store = reopen(spacing_s=60)
-    look_at(store, up("s"))
-    look_at(store, changed("s"))
+    reconcile_after(store, up("s"))
+    reconcile_after(store, changed("s"))
     store.record(changed("s"), due_in_s=60)
     assert store.begin("s") is None
 
@@ -306,7 +306,7 @@ def test_what_is_new_of_a_server_waits_for_no_distance(reopen: Callable[..., Int
     assert store.begin("s") is not None
 
 
-def look_at(store: IntentStore, event: ServerEvent) -> Intent:
+def reconcile_after(store: IntentStore, event: ServerEvent) -> Intent:
     store.record(event, due_in_s=60)
     intent = store.begin("s")
     assert intent is not None
@@ -332,7 +332,7 @@ def test_a_server_is_due_only_after_its_time_and_for_one_sweep(store: IntentStor
     eventually(lambda: store.claim_due(10) == ["now"])
 
 
-def test_a_running_server_is_looked_at_again_after_the_resync_interval(
+def test_a_running_server_is_reconciled_again_after_the_resync_interval(
     reopen: Callable[[float], IntentStore],
 ) -> None:
     store = reopen(0.1)
@@ -371,7 +371,7 @@ def test_an_event_that_came_while_a_server_was_given_up_is_not_lost(store: Inten
     eventually(lambda: store.claim_due(10) == ["s"])
 
 
-def test_an_event_that_came_during_a_failing_look_does_not_wait_for_the_backoff(store: IntentStore) -> None:
+def test_an_event_during_a_failing_reconciliation_does_not_wait_for_the_backoff(store: IntentStore) -> None:
     store.record(up(), due_in_s=60)
     for _ in range(3):
         store.fail("s", 1)
@@ -384,7 +384,9 @@ def test_an_event_that_came_during_a_failing_look_does_not_wait_for_the_backoff(
 
 
 @pytest.mark.parametrize("outcome", ["commit", "fail", "stop_retrying"])
-def test_an_event_after_a_look_is_sent_although_a_sweep_came_during_it(store: IntentStore, outcome: str) -> None:
+def test_an_event_after_a_reconciliation_is_sent_although_a_sweep_came_during_it(
+    store: IntentStore, outcome: str
+) -> None:
     store.record(up(), due_in_s=0)
     store.begin("s")
     eventually(lambda: store.claim_due(10) == ["s"])
@@ -394,7 +396,7 @@ def test_an_event_after_a_look_is_sent_although_a_sweep_came_during_it(store: In
     assert store.record(changed(), due_in_s=60).needs_message
 
 
-def test_a_look_from_before_the_store_was_lost_commits_no_more_than_was_asked_since(store: IntentStore) -> None:
+def test_a_reconciliation_from_before_a_loss_of_the_store_commits_no_later_generation(store: IntentStore) -> None:
     store.record(up(), due_in_s=60)
 
     store.commit("s", 37)
@@ -514,7 +516,7 @@ def test_the_latest_dead_letters_are_kept_newest_first(store: IntentStore) -> No
     assert len(store.dead_letters(1)) == 1
 
 
-def test_the_backlog_is_of_looks_that_are_due_and_of_letters_that_are_kept(store: IntentStore) -> None:
+def test_the_backlog_counts_due_reconciliations_and_dead_letters(store: IntentStore) -> None:
     assert store.backlog() == Backlog(servers=0, due=0, overdue_s=0.0, dead_letters=0)
     store.record(up("later"), due_in_s=60)
     store.add_dead_letter("refused", "{}")

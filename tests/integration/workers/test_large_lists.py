@@ -1,4 +1,4 @@
-"""Large lists take turns from the first page to the last tool written, and small ones pass them by."""
+"""A large list holds a slot from its first page to the last written tool; small lists need none."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ LIMITS = Limits(timeout_s=60)
 
 
 class Fleet:
-    """Servers by id, one turn for all of their large lists, and looks that do not get past counting until they may.
+    """Servers by id, one slot for all of their large lists, and reconciliations that wait before counting.
 
-    `listed` names the servers whose list is complete, `refused` those that had to wait for their turn.
+    `listed` names the servers whose list is complete, `refused` those that had to wait for a slot.
     """
 
     def __init__(self, directory: Path, targets: dict[str, Target]) -> None:
@@ -42,23 +42,23 @@ class Fleet:
         self.listed: list[str] = []
         self.refused: set[str] = set()
         self._targets = targets
-        self._turns = LargePayloadSlots(1)
+        self._slots = LargePayloadSlots(1)
         held: dict[Encoding, Counter] = {"cl100k_base": self._count}
-        self._deps = replace(write_path(directory).deps, slots=self._turns, list_server=self._list, counters=held)
+        self._deps = replace(write_path(directory).deps, slots=self._slots, list_server=self._list, counters=held)
 
-    def look(self, server_id: str) -> Ingested | None:
+    def reconcile(self, server_id: str) -> Ingested | None:
         self._deps.intents.record(up(server_id), due_in_s=60)
         return reconcile(server_id, self._deps)
 
     def _list(self, intent: Intent) -> Listing:
         server_id = intent.server_id
-        turn = partial(self._take_turn, server_id)
-        listing = fetch_tools_blocking(server_id, self._targets[server_id], LIMITS, turn)
+        acquire = partial(self._acquire_slot, server_id)
+        listing = fetch_tools_blocking(server_id, self._targets[server_id], LIMITS, acquire)
         self.listed.append(server_id)
         return listing
 
-    def _take_turn(self, server_id: str) -> bool:
-        taken = self._turns.try_acquire(server_id)
+    def _acquire_slot(self, server_id: str) -> bool:
+        taken = self._slots.try_acquire(server_id)
         if not taken:
             self.refused.add(server_id)
         return taken
@@ -98,12 +98,12 @@ def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Fleet]:
 
 def test_the_second_large_list_waits_until_the_first_is_written_and_a_small_one_does_not(fleet: Fleet) -> None:
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(fleet.look, "first")
+        first = pool.submit(fleet.reconcile, "first")
         eventually(lambda: fleet.listed == ["first"])
-        second = pool.submit(fleet.look, "second")
+        second = pool.submit(fleet.reconcile, "second")
         eventually(lambda: fleet.refused == {"second"}, what="the second list's wait")
 
-        small = fleet.look("small")
+        small = fleet.reconcile("small")
 
         assert small is not None
         assert fleet.listed == ["first", "small"]
@@ -113,7 +113,7 @@ def test_the_second_large_list_waits_until_the_first_is_written_and_a_small_one_
         assert fleet.listed == ["first", "small", "second"]
 
 
-def test_a_large_list_whose_turn_does_not_come_is_put_off_and_its_server_is_not_blamed(tmp_path: Path) -> None:
+def test_a_large_list_without_a_slot_is_postponed_and_counts_as_no_failure(tmp_path: Path) -> None:
     path = write_path(tmp_path)
     large = scripted_stdio("as_dense_as_allowed")
 

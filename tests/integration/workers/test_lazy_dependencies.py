@@ -13,7 +13,7 @@ from workers.celery_app import LazyDependencies
 from workers.metrics import WorkerMetrics
 
 
-def test_intents_are_open_while_the_index_takes_connections_and_says_nothing(tmp_path: Path) -> None:
+def test_intents_are_open_while_the_index_accepts_connections_without_answering(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(2) as threads:
         silent.settimeout(60)
         port = silent.getsockname()[1]

@@ -98,7 +98,7 @@ def wanting(shop: Catalogue, model: str = NEW) -> Dependencies:
 
 
 def finish(deps: Dependencies) -> None:
-    """Work on the coming edition, as sweeps have it worked on, until there is none."""
+    """Migrate as sweeps do, until there is no next index version."""
     assert deps.versions
     for _ in range(20):
         if deps.versions.store.versions().next_version is None:
@@ -118,7 +118,7 @@ def counts(deps: Dependencies) -> dict[str, object]:
     return {tool.qualified_name: tool.token_counts for tool in tools}
 
 
-def test_a_migration_that_lost_the_lease_of_a_server_has_it_looked_at_once_more(shop: Catalogue) -> None:
+def test_a_migration_that_lost_the_lease_of_a_server_requests_its_reconciliation(shop: Catalogue) -> None:
     leases = Leases()
 
     class Slow(SaltedEmbedder):
@@ -146,19 +146,19 @@ class LargeIndex(QdrantIndex):
         return super().servers_with_tools()
 
 
-class LargeEditions(IndexVersions):
-    """Editions of which the one in service is large."""
+class LargeVersions(IndexVersions):
+    """Index versions of which the active one is large."""
 
     def __init__(self, engine: Engine, own: Embedder) -> None:
         super().__init__(IndexStore(engine), own, SaltedEmbedder)
         self._engine = engine
 
     def current(self) -> tuple[OpenVersion, OpenVersion | None]:
-        edition, coming = super().current()
-        tools = self._engine.collection(tools_spec(edition.version))
+        active, next_version = super().current()
+        tools = self._engine.collection(tools_spec(active.version))
         servers, toolsets = self._engine.collection(SERVERS_SPEC), self._engine.collection(TOOLSETS_SPEC)
         large = LargeIndex(tools, servers, toolsets)
-        return replace(edition, index=large), coming
+        return replace(active, index=large), next_version
 
 
 def closest_name(deps: Dependencies, text: str) -> float:
@@ -182,7 +182,7 @@ def test_the_first_workers_model_is_in_service_at_once(shop: Catalogue) -> None:
 
 
 def test_another_model_takes_over_with_everything_as_it_was_and_no_server_is_asked(shop: Catalogue) -> None:
-    before, counted, looks = states(shop.worker(OLD)), counts(shop.worker(OLD)), list(shop.world.listed)
+    before, counted, listed = states(shop.worker(OLD)), counts(shop.worker(OLD)), list(shop.world.listed)
 
     deps = wanting(shop)
     assert active_version(deps).version == index_version(OLD)
@@ -192,7 +192,7 @@ def test_another_model_takes_over_with_everything_as_it_was_and_no_server_is_ask
     assert states(deps) == before
     assert counts(deps) == counted
     assert closest_name(deps, "scripted: get time") == pytest.approx(1, abs=1e-3)
-    assert shop.world.listed == looks
+    assert shop.world.listed == listed
 
 
 def test_a_server_that_was_down_is_carried_over_and_comes_back_without_embedding(shop: Catalogue) -> None:
@@ -377,7 +377,7 @@ def test_replicas_are_embedded_once(shop: Catalogue) -> None:
     assert embedder.embedded_texts.count("scripted: copied tool") == 1
 
 
-def test_a_server_that_is_being_looked_at_is_visited_later(shop: Catalogue) -> None:
+def test_a_server_with_a_running_reconciliation_is_migrated_later(shop: Catalogue) -> None:
     deps = wanting(shop)
     with shop.intents.lease("clock"):
         migrate(deps, lambda _: None, slice_s=0.5)
@@ -409,7 +409,7 @@ def test_only_one_process_migrates_at_a_time(shop: Catalogue) -> None:
             pass
 
 
-def test_the_edition_that_was_in_service_is_removed_when_nobody_searches_it_any_more(shop: Catalogue) -> None:
+def test_a_retired_index_version_is_deleted_when_no_service_searches_it(shop: Catalogue) -> None:
     deps = wanting(shop)
     finish(deps)
     assert deps.versions
@@ -479,7 +479,7 @@ def test_an_old_model_that_is_gone_is_replaced_and_meanwhile_keywords_find(shop:
     assert (afterwards.tools[0].name, afterwards.keywords_only) == ("get_time", None)
 
 
-def test_tools_from_before_editions_are_adopted_as_they_are(shop: Catalogue) -> None:
+def test_tools_from_before_index_versions_are_adopted_unchanged(shop: Catalogue) -> None:
     forget_versions(shop)
 
     deps = wanting(shop, OLD)
@@ -490,7 +490,7 @@ def test_tools_from_before_editions_are_adopted_as_they_are(shop: Catalogue) -> 
     assert "files:read_file" in tools_found(deps)
 
 
-def test_tools_from_before_editions_of_another_model_serve_until_they_are_made_anew(shop: Catalogue) -> None:
+def test_tools_from_before_index_versions_of_another_model_serve_until_migrated(shop: Catalogue) -> None:
     forget_versions(shop)
     store = IndexStore(shop.engine)
 
@@ -501,7 +501,7 @@ def test_tools_from_before_editions_of_another_model_serve_until_they_are_made_a
     assert "files:read_file" in tools_found(shop.worker(NEW))
 
 
-def test_questions_are_answered_from_one_edition_at_every_moment(shop: Catalogue) -> None:
+def test_each_search_uses_one_index_version_at_every_moment(shop: Catalogue) -> None:
     asked = FindRequest(tool_description="get time")
     reader = LiveIndex(IndexVersions(IndexStore(shop.engine), SaltedEmbedder(OLD), SaltedEmbedder))
     found = live_catalogue(reader, load_settings(no_match_threshold=0.3))
@@ -537,7 +537,7 @@ def test_questions_are_answered_from_one_edition_at_every_moment(shop: Catalogue
     assert tools_found(deps) == {"files:read_file", f"files:tool_{last}", "clock:get_time", "clock:set_alarm"} | back
 
 
-def test_a_large_server_is_carried_over_in_batches_between_which_it_may_be_looked_at(on_edge: Catalogue) -> None:
+def test_a_large_server_is_migrated_in_batches_between_which_it_may_be_reconciled(on_edge: Catalogue) -> None:
     on_edge.world.servers["large"] = listing(*(definition(f"tool_{i}") for i in range(2 * BATCH + 1)))
     on_edge.intents.record(up("large"), due_in_s=0)
     reconcile_all(on_edge.worker(OLD))
@@ -565,7 +565,7 @@ def test_the_sweep_asks_for_the_migration_only_while_there_is_one(on_edge: Catal
 
 def test_a_migration_goes_on_where_asking_who_has_tools_takes_longer_than_a_slice(on_edge: Catalogue) -> None:
     deps = wanting(on_edge)
-    large = replace(deps, versions=LargeEditions(on_edge.engine, deps.embedder))
+    large = replace(deps, versions=LargeVersions(on_edge.engine, deps.embedder))
     visited: list[str] = []
 
     migrate(large, visited.append, SHORT_SLICE_S)

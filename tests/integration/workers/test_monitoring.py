@@ -185,27 +185,27 @@ def test_a_worker_counts_what_its_processes_did_where_they_keep_it(
 ) -> None:
     kept = tmp_path / "counters"
     kept.mkdir()
-    # no beat repeats a look here, so none may lose its lease on a busy machine
+    # no beat repeats a reconciliation here, so none may lose its lease on a busy machine
     given = {"PROMETHEUS_MULTIPROC_DIR": str(kept), "TOOLSCALE_LEASE_S": "10"}
     pages = one_page(tool("read_file"), tool("write_file"))
-    looks, changes = 'toolscale_reconciles_total{result="changed"}', 'toolscale_tool_changes_total{change="added"}'
+    reconciles, changes = 'toolscale_reconciles_total{result="changed"}', 'toolscale_tool_changes_total{change="added"}'
     with (
         scripted_http(lambda exchange: exchange.play(pages)) as server,
         monitored.worker("--pool", "processes", "--concurrency", "1", **given) as worker,
     ):
         announce(producer, "files", server.url)
-        eventually(lambda: scraped(monitored.url("/metrics")).get(looks), 60, what=worker.output())
+        eventually(lambda: scraped(monitored.url("/metrics")).get(reconciles), 60, what=worker.output())
 
         found = scraped(monitored.url("/metrics"))
 
-    assert (found[looks], found[changes]) == (1, 2)
+    assert (found[reconciles], found[changes]) == (1, 2)
     assert found['toolscale_stage_seconds_count{stage="fetch"}'] == 1
     assert found["toolscale_servers_announced"] == 1
     assert "multiprocess_metrics_disabled" not in worker.output()
 
 
 @pytest.mark.slow
-def test_a_worker_says_that_nobody_counts_the_looks_of_its_processes(monitored: Monitored) -> None:
+def test_a_worker_logs_that_reconciliations_of_its_processes_are_not_counted(monitored: Monitored) -> None:
     with monitored.worker("--pool", "processes", "--concurrency", "1") as worker:
         worker.wait_for("multiprocess_metrics_disabled")
 
@@ -232,7 +232,7 @@ _RESULTS = ("reconciled", "failed")
 
 
 @pytest.mark.slow
-def test_beat_shows_that_it_ticks_and_turns_red_when_its_ticks_reach_nobody(monitored: Monitored) -> None:
+def test_beat_counts_its_ticks_and_turns_red_when_they_reach_no_broker(monitored: Monitored) -> None:
     metrics = monitored.url("/metrics")
     with monitored.composition.beat(TOOLSCALE_METRICS_PORT=str(monitored.port)) as beat:
         beat.wait_for("metrics_port_opened")

@@ -69,9 +69,9 @@ def said(logs: list[Any], event: str, server: str) -> int:
 
 
 @pytest.mark.parametrize("kind", ["http", "legacy", "sse"])
-def test_a_changed_tool_is_heard_of_once(heard: ListenedServers, logs: list[Any], tmp_path: Path, kind: str) -> None:
+def test_a_changed_tool_causes_one_event(heard: ListenedServers, logs: list[Any], tmp_path: Path, kind: str) -> None:
     with announced(heard, kind, tmp_path / "tools") as server, listening_to(heard, listen="http"):
-        eventually(lambda: heard.events == [kind], what="the look after the first connection")
+        eventually(lambda: heard.events == [kind], what="the reconciliation after the first connection")
 
         server.offer("one", "two")
 
@@ -80,7 +80,7 @@ def test_a_changed_tool_is_heard_of_once(heard: ListenedServers, logs: list[Any]
 
 
 @pytest.mark.slow
-def test_what_is_heard_and_how_connections_end_is_counted(heard: ListenedServers, tmp_path: Path) -> None:
+def test_notifications_and_the_ends_of_connections_are_counted(heard: ListenedServers, tmp_path: Path) -> None:
     registry = CollectorRegistry()
 
     def counted(name: str) -> float:
@@ -110,7 +110,7 @@ def test_what_is_heard_and_how_connections_end_is_counted(heard: ListenedServers
     assert counted('servers{state="connected"}') == 0
 
 
-def test_a_stdio_server_is_kept_running_and_heard_until_it_is_taken_down(
+def test_a_stdio_server_runs_and_is_subscribed_to_until_it_is_taken_down(
     heard: ListenedServers, tmp_path: Path
 ) -> None:
     tools = tmp_path / "tools"
@@ -139,7 +139,7 @@ def test_a_stdio_server_is_not_started_for_listening_unless_asked(heard: Listene
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["http", "legacy"])
-def test_a_server_killed_while_listened_to_is_looked_at_once_when_it_is_back_and_heard_again(
+def test_a_server_killed_during_a_subscription_is_reconciled_and_subscribed_to_again(
     heard: ListenedServers, logs: list[Any], tmp_path: Path, kind: str
 ) -> None:
     with announced(heard, kind, tmp_path / "tools") as server, listening_to(heard):
@@ -157,7 +157,7 @@ def test_a_server_killed_while_listened_to_is_looked_at_once_when_it_is_back_and
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mute", "stateless"])
-def test_a_server_that_cannot_tell_is_remembered_and_tried_again_seldom(
+def test_a_server_without_notifications_is_remembered_and_retried_seldom(
     heard: ListenedServers, logs: list[Any], tmp_path: Path, kind: str
 ) -> None:
     with announced(heard, kind, tmp_path / "tools"), announced(heard, "http", tmp_path / "others") as other:
@@ -173,7 +173,7 @@ def test_a_server_that_cannot_tell_is_remembered_and_tried_again_seldom(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["storm", "legacy-storm"])
-def test_a_server_that_tells_without_end_costs_few_looks_and_little_memory(
+def test_a_server_with_endless_notifications_costs_few_reconciliations_and_little_memory(
     heard: ListenedServers, tmp_path: Path, kind: str
 ) -> None:
     us, pace = psutil.Process(), replace(HASTY, least_between_s=0.5)
@@ -184,14 +184,14 @@ def test_a_server_that_tells_without_end_costs_few_looks_and_little_memory(
     ):
         eventually(lambda: heard.events.count(kind) >= 2 and "http" in heard.events)
         memory_before, began = us.memory_info().rss, time.monotonic()
-        looks_before = heard.events.count(kind)
+        reconciles_before = heard.events.count(kind)
 
         change(heard, other, times=3)
         eventually(lambda: time.monotonic() - began > 4)
 
-        looks = heard.events.count(kind) - looks_before
-        took_s = time.monotonic() - began  # read last: more time allows more looks
-        assert looks <= took_s / 0.5 + 1
+        reconciles = heard.events.count(kind) - reconciles_before
+        took_s = time.monotonic() - began  # read last: more time allows more reconciliations
+        assert reconciles <= took_s / 0.5 + 1
         assert us.memory_info().rss - memory_before < 32 << 20
 
 
@@ -325,7 +325,7 @@ def test_a_server_that_kills_its_workers_cannot_start_over_by_telling(heard: Lis
 
 
 @pytest.mark.slow
-def test_beyond_the_limit_servers_are_left_to_the_resync_and_it_is_said_once(
+def test_servers_beyond_the_limit_are_left_to_the_resync_and_the_limit_is_logged_once(
     heard: ListenedServers, logs: list[Any], tmp_path: Path
 ) -> None:
     with ExitStack() as stack:
@@ -382,6 +382,6 @@ def command_of(process: psutil.Process) -> list[str]:
 
 
 def beats(heard: ListenedServers) -> None:
-    """Wait until the intents were looked at twice more, so once from beginning to end."""
+    """Wait until the intents were read twice more, so once completely."""
     before = heard.polls
     eventually(lambda: heard.polls >= before + 2)

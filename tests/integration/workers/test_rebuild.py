@@ -84,7 +84,7 @@ def fill(shop: Catalogue) -> None:
 
 
 def sweep(deps: Dependencies) -> list[str]:
-    """Do what a sweep does; return the servers that are looked at."""
+    """Do what a sweep does; return the servers that are reconciled."""
     maintain_index(deps, lambda: None)
     due = sorted(deps.intents.claim_due(100))
     for server_id in due:
@@ -109,7 +109,7 @@ def test_collections_that_vanish_under_a_running_worker_are_filled_by_the_next_s
     assert sweep(deps) == []
 
 
-def test_every_server_is_known_in_two_places_again_before_any_is_looked_at(shop: Catalogue, tmp_path: Path) -> None:
+def test_every_server_is_in_both_stores_again_before_any_is_reconciled(shop: Catalogue, tmp_path: Path) -> None:
     _drop_all(shop)
     rebuild_if_lost(shop.worker(OLD))
 
@@ -169,7 +169,7 @@ def test_two_workers_that_find_the_index_lost_ask_for_each_server_once(shop: Cat
 @pytest.mark.parametrize(
     ("lost", "said"), [("everything", "is being filled"), ("the tools", "Servers still being listed: 2")]
 )
-def test_whoever_asks_during_the_rebuilding_hears_that_there_is_more_to_come(
+def test_answers_during_a_rebuild_are_marked_as_incomplete(
     shop: Catalogue, tmp_path: Path, lost: str, said: str
 ) -> None:
     reader, deps = (
@@ -203,7 +203,9 @@ def test_collections_that_vanished_before_a_worker_started_are_filled_by_its_fir
 
 
 @wiped
-def test_a_running_query_service_says_so_and_answers_again(shop: Catalogue, wipe: Callable[[Catalogue], None]) -> None:
+def test_a_running_query_service_reports_a_lost_index_and_answers_again(
+    shop: Catalogue, wipe: Callable[[Catalogue], None]
+) -> None:
     reader = LiveIndex(IndexVersions(IndexStore(shop.engine), SaltedEmbedder(OLD), SaltedEmbedder))
     found, asked = live_catalogue(reader, load_settings()), FindRequest(tool_description="get time")
     tools = [tool.name for tool in find_tool(asked, Scope(), found)[0].tools]
@@ -216,7 +218,7 @@ def test_a_running_query_service_says_so_and_answers_again(shop: Catalogue, wipe
     assert [tool.name for tool in find_tool(asked, Scope(), found)[0].tools] == tools
 
 
-def test_a_look_at_a_vanished_index_says_what_is_gone_and_is_repeated(shop: Catalogue) -> None:
+def test_a_reconciliation_without_the_index_names_the_lost_part_and_is_repeated(shop: Catalogue) -> None:
     deps = shop.worker(OLD)
     wipes["the tools"](shop)
     shop.intents.record(up("files"), due_in_s=0)
@@ -250,7 +252,7 @@ def test_a_new_catalogue_is_no_lost_one(tmp_path: Path) -> None:
     assert "index_rebuilding" not in [log["event"] for log in logs]
 
 
-def test_an_index_from_before_editions_keeps_its_counts_while_its_servers_are_looked_at(shop: Catalogue) -> None:
+def test_an_index_from_before_index_versions_keeps_its_counts_during_reconciliations(shop: Catalogue) -> None:
     forget_versions(shop)
     deps = shop.worker(OLD)
 
@@ -260,7 +262,7 @@ def test_an_index_from_before_editions_keeps_its_counts_while_its_servers_are_lo
     assert sorted(deps.intents.claim_due(100)) == ["clock", "files", "gone"]
 
 
-def test_a_coming_edition_that_vanishes_is_made_again(shop: Catalogue) -> None:
+def test_a_lost_next_index_version_is_filled_again(shop: Catalogue) -> None:
     deps = shop.worker(NEW)
     assert deps.versions
     assert deps.rollout
@@ -277,7 +279,7 @@ def test_a_coming_edition_that_vanishes_is_made_again(shop: Catalogue) -> None:
 
 
 @pytest.mark.parametrize("lost", ["everything", "the tools", "the servers"])
-def test_a_directory_that_was_wiped_while_nobody_ran_is_filled_again(tmp_path: Path, lost: str) -> None:
+def test_a_directory_wiped_while_no_process_ran_is_filled_again(tmp_path: Path, lost: str) -> None:
     with catalogue("edge", tmp_path) as shop:
         fill(shop)
         world = shop.world

@@ -81,7 +81,7 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Inte
             yield [opened.enter_context(closing(RedisIntents(connect(url), PACE))) for _ in range(2)]
 
 
-def test_a_thousand_replicas_looked_at_at_once_cost_the_work_of_one(stores: list[IntentStore], tmp_path: Path) -> None:
+def test_a_thousand_replicas_reconciled_at_once_cost_the_work_of_one(stores: list[IntentStore], tmp_path: Path) -> None:
     watched = Watched()
     replicas = [f"replica_{i}" for i in range(1_000)]
     for server_id in replicas:
@@ -97,8 +97,8 @@ def test_a_thousand_replicas_looked_at_at_once_cost_the_work_of_one(stores: list
         )
         workers = itertools.cycle([replace(deps, intents=store) for store in stores])
         with ThreadPoolExecutor(THREADS) as pool:
-            looks = [pool.submit(reconcile, server_id, next(workers)) for server_id in replicas]
-            written = sum(done.written for look in looks if (done := look.result(timeout=120)))
+            runs = [pool.submit(reconcile, server_id, next(workers)) for server_id in replicas]
+            written = sum(done.written for run in runs if (done := run.result(timeout=120)))
         summed = index.token_sum(Scope(), "cl100k_base")
 
     assert written == 20_000

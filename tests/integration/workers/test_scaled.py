@@ -132,7 +132,7 @@ def test_tools_are_there_in_the_end_when_the_worker_is_killed_in_mid_task(
 
 
 @pytest.mark.slow
-def test_a_storm_costs_two_looks_at_once_and_the_third_comes_by_itself_in_its_time(
+def test_a_storm_costs_two_reconciliations_at_once_and_a_third_after_the_minimum_interval(
     composition: Composition, intents: RedisIntents, producer: Celery
 ) -> None:
     with gated("read_file") as (server, _, gate), composition.worker() as worker:  # no beat, so no sweep either
@@ -196,7 +196,7 @@ def test_messages_that_are_no_events_are_kept_for_people_and_never_end_the_worke
         expected = len(GARBAGE) + len(refused) + 1
         eventually(lambda: len(intents.dead_letters(100)) == expected, what=str(intents.dead_letters(100)))
         assert worker.process.poll() is None
-        eventually(lambda: client.hlen("unacked") == 0)  # a look is committed before its message is acknowledged
+        eventually(lambda: client.hlen("unacked") == 0)  # the commit comes before the acknowledgement
 
     reasons = [letter.reason for letter in intents.dead_letters(100)]
     assert "id: missing; CloudEvents 1.0 requires it" in reasons

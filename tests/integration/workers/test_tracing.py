@@ -32,7 +32,7 @@ TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
 IN_TRACE = cast("RequestParamsMeta", {"traceparent": PARENT})
 
-LOOK = {
+RECONCILE_SPANS = {
     ("toolscale-worker", name) for name in ("reconcile", "fetch", "MCP send tools/list", "count", "embed", "upsert")
 }
 
@@ -45,7 +45,7 @@ def collector() -> Generator[Collector]:
 
 @pytest.fixture
 def composition(own_redis_url: str, tmp_path: Path, collector: Collector) -> Composition:
-    # no beat repeats a look here, so none may lose its lease on a busy machine
+    # no beat repeats a reconciliation here, so none may lose its lease on a busy machine
     return Composition(own_redis_url, tmp_path, {**traced(collector), "TOOLSCALE_LEASE_S": "10"})
 
 
@@ -80,17 +80,17 @@ def test_one_trace_leads_from_the_command_that_emits_to_the_points_and_to_the_se
         eventually(lambda: collector.named("upsert") and collector.named("reconcile"), 30, what=worker.output())
 
     (recorded,) = collector.named("record event")
-    assert collector.names(recorded.trace) >= LOOK | {("toolscale", "record event")}
-    (look,) = collector.named("reconcile")
-    assert look.parent == recorded.span
-    assert {span.parent for name in ("fetch", "embed", "upsert") for span in collector.named(name)} == {look.span}
+    assert collector.names(recorded.trace) >= RECONCILE_SPANS | {("toolscale", "record event")}
+    (reconciled,) = collector.named("reconcile")
+    assert reconciled.parent == recorded.span
+    assert {span.parent for name in ("fetch", "embed", "upsert") for span in collector.named(name)} == {reconciled.span}
     assert asked_for_tools_in(server) == [recorded.trace]
 
 
 @pytest.mark.slow
 @pytest.mark.redis
 @pytest.mark.parametrize("carrier", ["event", "message"])
-def test_a_look_goes_on_with_the_trace_of_a_producer(
+def test_a_reconciliation_continues_the_trace_of_a_producer(
     composition: Composition, collector: Collector, server: ScriptedServer, carrier: str
 ) -> None:
     event = up("files", url=server.url).model_dump(mode="json")
@@ -100,26 +100,26 @@ def test_a_look_goes_on_with_the_trace_of_a_producer(
         producer.send_task(ACCEPT_EVENT, args=[given], queue="toolscale", headers=headers)
         eventually(lambda: collector.named("reconcile"), 30, what=worker.output())
 
-    assert collector.names(TRACE) >= LOOK | {("toolscale-worker", "record event")}
+    assert collector.names(TRACE) >= RECONCILE_SPANS | {("toolscale-worker", "record event")}
 
 
 @pytest.mark.slow
 @pytest.mark.redis
-def test_a_trace_comes_in_by_the_door_and_goes_on_in_a_pool_of_processes(
+def test_a_trace_enters_by_the_events_api_and_continues_in_a_pool_of_processes(
     composition: Composition, collector: Collector, server: ScriptedServer
 ) -> None:
     token, port = "a-token-for-traces", free_port()
-    door = {"TOOLSCALE_EVENTS_TOKEN": token, "TOOLSCALE_EVENTS_PORT": str(port)}
+    events_api = {"TOOLSCALE_EVENTS_TOKEN": token, "TOOLSCALE_EVENTS_PORT": str(port)}
     with (
         composition.worker("worker", "--pool", "processes", "--concurrency", "1") as worker,
-        composition.run("events-api", "-m", "workers.events_api", **door) as opened,
+        composition.run("events-api", "-m", "workers.events_api", **events_api) as opened,
     ):
         opened.wait_for("events_api_started")
         event = up("files", url=server.url).model_dump(mode="json")
         assert Producer(f"http://127.0.0.1:{port}", token).post(event, traceparent=PARENT).status == 202
         eventually(lambda: collector.named("reconcile"), 60, what=worker.output())
 
-    assert collector.names(TRACE) >= LOOK | {("toolscale-events-api", "record event")}
+    assert collector.names(TRACE) >= RECONCILE_SPANS | {("toolscale-events-api", "record event")}
     assert asked_for_tools_in(server) == [TRACE]
 
 

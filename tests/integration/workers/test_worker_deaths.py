@@ -39,12 +39,12 @@ PAGES = 2
 TOOLS_OF_A_PAGE = 89
 NAMES = [f"tool_{number}" for number in range(PAGES * TOOLS_OF_A_PAGE)]
 WITHIN_S = 60.0
-LOOKS = 3
+ATTEMPTS = 3
 
 
 @dataclass
 class Site:
-    """A composition on a Redis that may be killed, a server of two pages, and what was seen of a look at it."""
+    """A composition on a Redis that may be killed, a server of two pages, and the steps of its reconciliation."""
 
     redis: RedisProcess
     composition: Composition
@@ -75,7 +75,7 @@ def site(tmp_path: Path) -> Generator[Site]:
     with ExitStack() as opened:
         server = RedisProcess(tmp_path / "redis")
         opened.callback(server.kill)
-        settings = {"TOOLSCALE_QUARANTINE_AFTER": str(LOOKS), "TOOLSCALE_RETRY_MAX_S": "2"}
+        settings = {"TOOLSCALE_QUARANTINE_AFTER": str(ATTEMPTS), "TOOLSCALE_RETRY_MAX_S": "2"}
         composition = Composition(server.url, tmp_path, settings)
         intents = opened.enter_context(closing(RedisIntents(connect(server.url), RetryPolicy(1.0, 2.0))))
         seen: list[str] = []
@@ -96,7 +96,7 @@ def _page(cursor: str | None) -> Message:
 
 
 STEPS: dict[str, Callable[[Site], bool]] = {
-    "the look began": lambda site: site.intent().attempts == 1,
+    "the reconciliation began": lambda site: site.intent().attempts == 1,
     "the first page was asked for": lambda site: "tools/list" in site.seen,
     "the last page was asked for": lambda site: "tools/list more" in site.seen,
     "a batch is embedded": lambda site: site.claims() > 0,
@@ -125,7 +125,7 @@ def test_a_worker_whose_process_group_is_killed_at_any_step_leaves_nothing_that_
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_a_server_whose_looks_cost_pool_processes_is_parked_and_the_worker_goes_on(site: Site) -> None:
+def test_a_server_that_kills_pool_processes_is_parked_and_the_worker_goes_on(site: Site) -> None:
     killed: list[int] = []
     with ExitStack() as opened:
         opened.enter_context(site.composition.beat())
@@ -141,7 +141,7 @@ def test_a_server_whose_looks_cost_pool_processes_is_parked_and_the_worker_goes_
         eventually(lambda: len(killed) > deaths, WITHIN_S, what=worker.output())
         assert worker.process.poll() is None
 
-    assert deaths == LOOKS
+    assert deaths == ATTEMPTS
 
 
 def _take_too_much_memory(exchange: Exchange, worker: Running, killed: list[int]) -> None:

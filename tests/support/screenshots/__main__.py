@@ -46,7 +46,7 @@ CALLS: tuple[dict[str, Any], ...] = (
 
 
 def main() -> None:
-    """Ask and call, and look at each page."""
+    """Search, call tools, and open each page."""
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory,
         serving_demo(ROOT / ".demo", Path(directory)) as url,

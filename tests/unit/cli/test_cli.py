@@ -212,7 +212,7 @@ def test_a_narrow_terminal_cuts_no_id_and_omits_dispensable_columns() -> None:
     assert not re.search("…|reconcile|share|problem", narrow.get())
 
 
-def test_a_resync_asks_for_a_look_at_all_that_should_run_or_at_those_named() -> None:
+def test_a_resync_requests_reconciliations_of_all_running_servers_or_the_named_ones() -> None:
     for server in ("one", "two", "stopped"):
         runner.invoke(app, ["emit", "up", server, "--url", "http://127.0.0.1:1/mcp"])
     runner.invoke(app, ["emit", "down", "stopped"])

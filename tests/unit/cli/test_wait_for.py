@@ -35,7 +35,7 @@ def results(
 
 
 def park(intents: SqliteIntents, *servers: str) -> None:
-    """Let the looks at these servers kill their workers until they are parked."""
+    """Let the reconciliations of these servers kill their workers until they are parked."""
     asked(intents, *servers)
     for server in servers:
         for _ in range(SUSPECTED_AFTER):
@@ -44,8 +44,8 @@ def park(intents: SqliteIntents, *servers: str) -> None:
 
 
 def test_the_result_of_each_reconciliation_is_returned(intents: SqliteIntents) -> None:
-    looks = asked(intents, "good", "bad", "gone", "hopeless")
-    looks += [emit_result(intents.record(down("gone"), due_in_s=0).intent, message_sent=True)]
+    events = asked(intents, "good", "bad", "gone", "hopeless")
+    events += [emit_result(intents.record(down("gone"), due_in_s=0).intent, message_sent=True)]
     for server in ("good", "bad", "gone", "hopeless"):
         intents.begin(server)
     intents.commit("good", 1)
@@ -53,7 +53,7 @@ def test_the_result_of_each_reconciliation_is_returned(intents: SqliteIntents) -
     intents.fail("bad", 1, "bad: no answer within 30 s")
     intents.stop_retrying("hopeless", 1, "hopeless: 401")
 
-    assert results(intents, looks) == {
+    assert results(intents, events) == {
         "good": ("listed", None),
         "bad": ("failed", "bad: no answer within 30 s"),
         "gone": ("stopped", None),
@@ -64,51 +64,51 @@ def test_the_result_of_each_reconciliation_is_returned(intents: SqliteIntents) -
 def test_the_failure_of_an_earlier_reconciliation_is_not_the_requested_result(intents: SqliteIntents) -> None:
     asked(intents, "s")
     intents.begin("s")
-    look = emit_result(intents.record(changed("s"), due_in_s=0).intent, message_sent=True)
+    event = emit_result(intents.record(changed("s"), due_in_s=0).intent, message_sent=True)
     intents.fail("s", 1, "s: no answer")
 
-    (before,) = results(intents, [look]).values()
+    (before,) = results(intents, [event]).values()
     intents.begin("s")
     intents.commit("s", 2)
 
     assert before[0] == "waiting"
-    assert results(intents, [look]) == {"s": ("listed", None)}
+    assert results(intents, [event]) == {"s": ("listed", None)}
 
 
-def test_after_a_look_from_before_failed_the_one_that_was_asked_for_is_awaited_while_it_runs(
+def test_after_an_earlier_failure_the_requested_reconciliation_is_awaited_while_it_runs(
     intents: SqliteIntents,
 ) -> None:
     asked(intents, "s")
     intents.begin("s")
-    look = emit_result(intents.record(changed("s"), due_in_s=0).intent, message_sent=True)
+    event = emit_result(intents.record(changed("s"), due_in_s=0).intent, message_sent=True)
     intents.fail("s", 1, "s: no answer")
     intents.begin("s")
 
-    (during,) = results(intents, [look]).values()
+    (during,) = results(intents, [event]).values()
     intents.fail("s", 2, "s: 401")
 
     assert during[0] == "waiting"
-    assert results(intents, [look]) == {"s": ("failed", "s: 401")}
+    assert results(intents, [event]) == {"s": ("failed", "s: 401")}
 
 
-def test_a_look_at_a_parked_server_is_awaited_while_it_runs(intents: SqliteIntents) -> None:
+def test_a_reconciliation_of_a_parked_server_is_awaited_while_it_runs(intents: SqliteIntents) -> None:
     park(intents, "mended", "broken")
-    looks = [
+    events = [
         emit_result(intents.record(changed(each), due_in_s=0).intent, message_sent=True)
         for each in ("mended", "broken")
     ]
-    for look in looks:
-        intents.begin(look.server_id)
+    for event in events:
+        intents.begin(event.server_id)
 
-    during = results(intents, looks)
+    during = results(intents, events)
     intents.commit("mended", 2)
     intents.fail("broken", 2, "broken: 401")
 
     assert {result for result, _ in during.values()} == {"waiting"}
-    assert results(intents, looks) == {"mended": ("listed", None), "broken": ("failed", "broken: 401")}
+    assert results(intents, events) == {"mended": ("listed", None), "broken": ("failed", "broken: 401")}
 
 
-def test_a_parked_server_that_the_event_brings_no_look_has_failed(intents: SqliteIntents) -> None:
+def test_a_parked_server_without_a_reconciliation_for_the_event_has_failed(intents: SqliteIntents) -> None:
     park(intents, "s")
 
     assert results(intents, asked(intents, "s"), 3_600) == {"s": ("failed", "s: kills its workers")}
@@ -116,21 +116,21 @@ def test_a_parked_server_that_the_event_brings_no_look_has_failed(intents: Sqlit
 
 def test_a_running_retry_of_a_parked_server_is_awaited(intents: SqliteIntents) -> None:
     park(intents, "s")
-    (look,) = asked(intents, "s")
+    (event,) = asked(intents, "s")
     intents.record(changed("s"), due_in_s=0)
     intents.begin("s")
 
-    assert results(intents, [look])["s"][0] == "waiting"
+    assert results(intents, [event])["s"][0] == "waiting"
 
 
 def test_a_server_that_is_parked_during_the_wait_has_failed(intents: SqliteIntents) -> None:
     asked(intents, "s")
     for _ in range(SUSPECTED_AFTER):
         intents.begin("s")
-    look = emit_result(intents.record(changed("s"), due_in_s=0).intent, message_sent=True)
+    event = emit_result(intents.record(changed("s"), due_in_s=0).intent, message_sent=True)
     intents.park("s", 1, "s: kills its workers")
 
-    assert results(intents, [look], 3_600) == {"s": ("failed", "s: kills its workers")}
+    assert results(intents, [event], 3_600) == {"s": ("failed", "s: kills its workers")}
 
 
 def test_without_a_worker_the_result_is_waiting_with_advice(intents: SqliteIntents) -> None:

@@ -124,7 +124,7 @@ def test_ci_installs_the_chart_beside_the_stores_that_are_deployed() -> None:
     assert f"kind load docker-image {SERVICES['worker']['image']}" in steps
 
 
-def test_one_service_builds_the_image_of_all_and_none_is_looked_for_in_a_registry() -> None:
+def test_one_service_builds_the_image_of_all_and_none_is_pulled_from_a_registry() -> None:
     # built by several at the same time, the second to be done fails where there was no such image before
     assert [name for name, service in SERVICES.items() if "build" in service] == ["worker"]
     assert {SERVICES[name]["image"] for name in OURS} == {SERVICES["worker"]["image"]}
@@ -174,7 +174,7 @@ def test_the_stores_are_reached_by_the_services_alone(store: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["prometheus", "grafana"])
-def test_who_only_looks_does_not_reach_the_stores(name: str) -> None:
+def test_monitoring_does_not_reach_the_stores(name: str) -> None:
     # no network is the default one, which the services that are read are on as well
     assert "networks" not in SERVICES[name]
     assert all("default" in SERVICES[read]["networks"] for read in OURS)
@@ -386,7 +386,7 @@ def test_flower_does_not_start_without_a_password() -> None:
     assert b"set FLOWER_BASIC_AUTH" in started.stderr
 
 
-def test_the_door_is_opened_on_demand_and_not_without_a_token() -> None:
+def test_the_events_api_starts_on_demand_and_not_without_a_token() -> None:
     events_api = SERVICES["events-api"]
 
     assert events_api["profiles"] == ["events-api"]

@@ -83,7 +83,7 @@ def test_every_metric_is_shown_by_the_dashboard() -> None:
     assert {metric.name for metric in DECLARED} - shown == {"toolscale_last_reconcile_seconds", *_COUNTED_ELSEWHERE}
 
 
-# a sweep's servers are looks, and the servers that are announced are those of the catalogue, a moment earlier
+# a sweep's servers are reconciliations, and the servers that are announced are those of the catalogue, a moment earlier
 _COUNTED_ELSEWHERE = {"toolscale_swept_servers_total", "toolscale_servers_announced"}
 
 

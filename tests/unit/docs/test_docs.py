@@ -158,10 +158,13 @@ def test_a_decision_has_its_number_and_its_four_headings(decision: Path) -> None
     assert re.findall(r"^## (.+)$", page, re.MULTILINE) == ["Context", "Options", "Decision", "Consequences"]
 
 
-def test_the_architecture_lists_every_decision() -> None:
-    listed = re.findall(r"\(adr/([^)]+)\)", text_of("docs/architecture.md"))
+def test_the_architecture_lists_every_decision_by_its_title() -> None:
+    pattern = r"- \[(\d+)\]\(adr/([^)]+)\): (.+?)(?: \(superseded by \d+\))?\n"
+    listed = re.findall(pattern, text_of("docs/architecture.md"))
 
-    assert listed == [decision.name for decision in DECISIONS]
+    titles = [text_of(named(decision)).splitlines()[0] for decision in DECISIONS]
+    assert [name for _, name, _ in listed] == [decision.name for decision in DECISIONS]
+    assert [f"# {number}: {title}" for number, _, title in listed] == titles
 
 
 def test_decisions_are_numbered_without_a_gap() -> None:

@@ -1,4 +1,4 @@
-"""The page for people: who may look, what is shown, and that nothing of it is taken for markup."""
+"""The page for people: access, contents, and that nothing of it is taken for markup."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from query.history.sqlite_store import SqliteHistory
 from query.savings.ledger import Ledger
 from query.web import views
 from query.web.page import PageRequest
-from query.web.rendering import CONTENT_SECURITY_POLICY, ago, printable, render, size
+from query.web.rendering import CONTENT_SECURITY_POLICY, ago, render, size
 from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, RejectedTool, ServerRecord
 from shared.errors import KeysUnavailable
+from shared.text.display import printable
 from shared.toolset import Toolset
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 from tests.support.http_callers import app_of, entry, http_client, static
@@ -227,7 +228,7 @@ async def test_a_cursor_that_is_none_of_ours_is_refused() -> None:
     assert (await get("/ui/find?q=time&cursor=abc")).status_code == 400
 
 
-async def test_what_people_look_for_counts_as_nobodys_saving(savings: UsageRecorder) -> None:
+async def test_searches_of_the_page_are_not_recorded_as_savings(savings: UsageRecorder) -> None:
     async with http_client(app_of(clock(), savings=savings)) as http:
         await http.get("/ui/find?q=time")
     savings.close()
@@ -289,7 +290,7 @@ def test_what_nobody_can_see_is_made_visible() -> None:
     assert printable("a\u202eb\x00c\ud800\nd") == "a\ufffdb\ufffdc\ufffd d"
 
 
-# --- who may look ---
+# --- access ---
 
 
 @pytest.fixture
@@ -363,7 +364,7 @@ async def test_a_refused_token_is_in_no_line_of_the_log(known: Authentication) -
     assert "secret" not in str(lines)
 
 
-async def test_a_look_is_a_line_of_the_log_without_the_question() -> None:
+async def test_a_request_of_the_page_is_logged_without_the_question() -> None:
     with structlog.testing.capture_logs() as lines:
         await get("/ui/find?q=time")
 

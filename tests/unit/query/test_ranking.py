@@ -83,7 +83,7 @@ def test_nothing_found_ranks_nothing() -> None:
     assert rank(candidates()) == {}
 
 
-def test_each_ranking_gets_its_turn_and_duplicates_count_once() -> None:
+def test_rankings_are_interleaved_and_duplicates_count_once() -> None:
     assert round_robin([["a", "b", "c"], ["b", "d"], []], 10) == ["a", "b", "d", "c"]
     assert round_robin([["a", "b"], ["c"]], 2) == ["a", "c"]
     assert round_robin([], 3) == []

@@ -53,7 +53,7 @@ async def test_answers_are_made_a_few_at_a_time_for_whoever_came_first() -> None
     assert set(slow.asked[:MAX_THREADS]) == set(range(MAX_THREADS))
 
 
-async def test_who_gives_up_waiting_takes_nobodys_turn() -> None:
+async def test_a_cancelled_wait_takes_no_slot() -> None:
     slow, waiting = Slow(), anyio.CancelScope()
     async with anyio.create_task_group() as callers:
         for number in range(MAX_THREADS):

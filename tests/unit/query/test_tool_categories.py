@@ -55,7 +55,7 @@ def closest(question: str, embedder: Embedder) -> float:
     return max(similarity(found).values())
 
 
-def test_an_embedder_embeds_the_kinds_once_and_takes_their_vectors_with_it() -> None:
+def test_an_embedder_embeds_the_tool_categories_once_and_keeps_their_vectors() -> None:
     embedder = FakeEmbedder()
 
     one, other = category_vectors(embedder), category_vectors(embedder)
@@ -69,7 +69,7 @@ def test_an_embedder_embeds_the_kinds_once_and_takes_their_vectors_with_it() -> 
     assert vectors() is None
 
 
-def test_threads_that_ask_at_once_have_the_kinds_embedded_once() -> None:
+def test_concurrent_threads_embed_the_tool_categories_once() -> None:
     embedder = FakeEmbedder()
 
     with ThreadPoolExecutor(8) as threads:
@@ -80,7 +80,7 @@ def test_threads_that_ask_at_once_have_the_kinds_embedded_once() -> None:
 
 
 @given(texts)
-def test_the_nearest_kinds_decide_and_no_others(question: str) -> None:
+def test_only_the_nearest_tool_categories_decide(question: str) -> None:
     query = EMBEDDER.query(question)
 
     each = sorted((float(row @ query) for row in category_vectors(EMBEDDER)), reverse=True)
@@ -90,7 +90,7 @@ def test_the_nearest_kinds_decide_and_no_others(question: str) -> None:
 
 
 @given(texts, texts)
-def test_the_closer_kinds_of_tools_are_the_less_is_the_same_closeness_worth(one: str, other: str) -> None:
+def test_a_higher_category_similarity_lowers_the_adjusted_similarity(one: str, other: str) -> None:
     first, second = EMBEDDER.query(one), EMBEDDER.query(other)
     found = candidates_with_similarity(0.5)
 
@@ -100,7 +100,7 @@ def test_the_closer_kinds_of_tools_are_the_less_is_the_same_closeness_worth(one:
     assert difference == pytest.approx(CATEGORY_WEIGHT * by_kinds, abs=1e-6)
 
 
-def test_at_minus_one_the_furthest_tool_matches_and_no_kind_is_embedded() -> None:
+def test_at_minus_one_the_furthest_tool_matches_and_no_category_is_embedded() -> None:
     embedder = FakeEmbedder()
     query = query_vectors(passage(*next(iter(CATEGORIES.items()))), embedder)
 
@@ -113,7 +113,7 @@ def test_what_is_measured_is_what_is_served() -> None:
     assert load_settings().no_match_threshold == NO_MATCH_THRESHOLD
 
 
-def test_what_another_kind_of_tool_would_do_is_no_match_though_tools_here_are_as_close_to_it(bundled: Embedder) -> None:
+def test_a_task_of_another_tool_category_is_no_match_at_the_same_similarity(bundled: Embedder) -> None:
     elsewhere, here = "list my calendar events", "is it night in Sydney"
     index = index_of_own_tools(bundled)
     catalogue = Catalogue(index, bundled, Ledger(index))
@@ -125,7 +125,7 @@ def test_what_another_kind_of_tool_would_do_is_no_match_though_tools_here_are_as
     assert answers[1].tools[0].server == "clock"
 
 
-def test_every_kind_is_nearest_to_its_own_tools(bundled: Embedder) -> None:
+def test_every_tool_category_is_nearest_to_its_own_tools(bundled: Embedder) -> None:
     own = bundled.passages([f"{kind}: list {of.split(', ')[0]}" for kind, of in CATEGORIES.items()])
 
     nearest = np.argmax(own @ category_vectors(bundled).T, axis=1)

@@ -9,36 +9,36 @@ from shared.slots import LargePayloadSlots
 from shared.upstream.transport.session_state import SMALL_BYTES, SMALL_NODES, SessionState
 
 
-def test_only_so_many_servers_have_their_turn_at_a_time() -> None:
-    turns = LargePayloadSlots(2)
+def test_a_limited_number_of_servers_have_a_slot_at_a_time() -> None:
+    slots = LargePayloadSlots(2)
 
-    with turns.released("a"):
-        assert [turns.try_acquire(each) for each in ("a", "b", "c", "a")] == [True, True, False, True]
+    with slots.released("a"):
+        assert [slots.try_acquire(each) for each in ("a", "b", "c", "a")] == [True, True, False, True]
 
-    assert [turns.try_acquire(each) for each in ("b", "c", "a")] == [True, True, False]
+    assert [slots.try_acquire(each) for each in ("b", "c", "a")] == [True, True, False]
 
 
-def test_a_turn_is_given_back_by_a_look_that_fails() -> None:
-    turns = LargePayloadSlots(1)
+def test_a_slot_is_released_after_a_failure() -> None:
+    slots = LargePayloadSlots(1)
 
-    turns.try_acquire("a")
+    slots.try_acquire("a")
 
-    with pytest.raises(ZeroDivisionError), turns.released("a"):
+    with pytest.raises(ZeroDivisionError), slots.released("a"):
         raise ZeroDivisionError
 
-    assert turns.try_acquire("b")
+    assert slots.try_acquire("b")
 
 
-def test_many_threads_never_have_more_turns_than_there_are() -> None:
-    turns = LargePayloadSlots(3)
+def test_many_threads_never_have_more_slots_than_the_limit() -> None:
+    slots = LargePayloadSlots(3)
 
     with ThreadPoolExecutor(16) as pool:
-        taken = list(pool.map(turns.try_acquire, map(str, range(200))))
+        taken = list(pool.map(slots.try_acquire, map(str, range(200))))
 
     assert sum(taken) == 3
 
 
-def test_a_small_message_waits_for_nobody() -> None:
+def test_a_small_message_waits_for_no_slot() -> None:
     async def hold() -> None:
         evidence = SessionState("s", anyio.CancelScope(), may_hold_large=lambda: False)
         with anyio.fail_after(30):

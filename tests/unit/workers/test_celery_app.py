@@ -29,7 +29,7 @@ def test_tasks_are_json_and_leave_no_results() -> None:
 
 @given(st.floats(min_value=0.001, max_value=600))
 @settings(deadline=None)  # the first app loads much of Celery
-def test_a_look_may_take_longer_than_its_listing_and_ends_before_its_message_comes_back(listing_s: float) -> None:
+def test_a_reconciliation_may_outlast_its_listing_and_ends_before_its_message_is_redelivered(listing_s: float) -> None:
     conf = build_app(load_settings(redis_url=REDIS, listing_timeout_s=listing_s)).conf
 
     limits = listing_s, conf.task_soft_time_limit, conf.task_time_limit
@@ -43,7 +43,7 @@ def test_a_tick_of_the_sweep_outlives_clocks_that_differ_by_minutes() -> None:
     assert sweep["options"]["expires"] >= 300
 
 
-def test_what_is_asked_of_the_migration_outlives_the_looks_before_it_and_clocks_that_differ_by_minutes() -> None:
+def test_a_migration_message_outlives_earlier_reconciliations_and_clocks_that_differ_by_minutes() -> None:
     with Celery("producer", broker="memory://localhost/") as app, app.connection_for_write() as connection:
         app.conf.update(task_default_queue="migration")
         send_migrate(app)

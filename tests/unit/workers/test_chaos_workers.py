@@ -17,7 +17,7 @@ def line(event: str, server: str) -> str:
     return json.dumps({"server": server, "event": event})
 
 
-def test_a_server_is_parked_until_a_worker_says_that_it_listed_it(tmp_path: Path) -> None:
+def test_a_server_is_parked_until_a_worker_logs_its_listing(tmp_path: Path) -> None:
     said = {
         "worker0": [line("server_parked", "a"), line("server_parked", "b"), line("server_indexed", "a"), "no JSON"],
         "worker1": [line("server_indexed", "b"), line("server_parked", "c")],

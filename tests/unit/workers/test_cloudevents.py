@@ -27,7 +27,7 @@ def test_what_is_not_json_is_kept_as_it_came(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", [STRUCTURED, BATCH])
-def test_json_that_is_nested_too_deeply_is_a_text_that_nobody_parses_again(mode: str) -> None:
+def test_too_deeply_nested_json_is_a_text_that_is_not_parsed_again(mode: str) -> None:
     body = b"[" * 100_000 + b"]" * 100_000
 
     assert documents({"content-type": mode}, body) == [f"nested too deeply: {body.decode()}"]

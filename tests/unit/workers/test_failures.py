@@ -20,7 +20,7 @@ SILENT = ServerTimeout("s", "no complete answer within 30 s")
 
 @pytest.fixture
 def path(tmp_path: Path) -> WritePath:
-    """A write path with one good server, that is hidden after three failed looks."""
+    """A write path with one good server, that is quarantined after three failures."""
     path = write_path(tmp_path)
     path = replace(path, deps=replace(path.deps, failure_policy=FailurePolicy(quarantine_after=3)))
     path.world.servers["s"] = listing(definition("a"))
@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> WritePath:
     return path
 
 
-def look(path: WritePath, times: int = 1) -> None:
+def reconcile_times(path: WritePath, times: int = 1) -> None:
     path.deps.intents.record(changed(), due_in_s=60)
     for _ in range(times):
         try:
@@ -48,10 +48,10 @@ def found(path: WritePath) -> int:
     return len(path.index.tools(Scope(), limit=10).tools)
 
 
-def test_one_failure_marks_a_server_stale_and_says_when_it_is_tried_again(path: WritePath) -> None:
+def test_one_failure_marks_a_server_stale_and_logs_when_it_is_retried(path: WritePath) -> None:
     path.world.servers["s"] = SILENT
 
-    look(path)
+    reconcile_times(path)
 
     record = path.index.server("s")
     assert record is not None
@@ -63,7 +63,7 @@ def test_one_failure_marks_a_server_stale_and_says_when_it_is_tried_again(path: 
 def test_a_server_that_keeps_failing_is_quarantined_and_its_tools_hidden_and_kept(path: WritePath) -> None:
     path.world.servers["s"] = SILENT
 
-    look(path, times=3)
+    reconcile_times(path, times=3)
 
     assert (status(path), found(path)) == ("quarantined", 0)
     assert path.tool_names() == {"a"}
@@ -71,10 +71,10 @@ def test_a_server_that_keeps_failing_is_quarantined_and_its_tools_hidden_and_kep
 
 def test_staleness_is_counted_from_the_first_failure(path: WritePath) -> None:
     path.world.servers["s"] = SILENT
-    look(path)
+    reconcile_times(path)
     first = path.index.server("s")
 
-    look(path)
+    reconcile_times(path)
 
     second = path.index.server("s")
     assert first is not None
@@ -85,10 +85,10 @@ def test_staleness_is_counted_from_the_first_failure(path: WritePath) -> None:
 def test_the_first_good_list_brings_a_quarantined_server_back_and_embeds_nothing(path: WritePath) -> None:
     embedded = len(path.embedder.embedded_texts)
     path.world.servers["s"] = SILENT
-    look(path, times=3)
+    reconcile_times(path, times=3)
 
     path.world.servers["s"] = listing(definition("a"))
-    look(path)
+    reconcile_times(path)
 
     record = path.index.server("s")
     assert record is not None
@@ -101,24 +101,24 @@ def test_a_server_that_was_silent_for_too_long_is_stopped_and_no_longer_asked(pa
         path, deps=replace(path.deps, failure_policy=FailurePolicy(quarantine_after=100, give_up_after_s=0.0))
     )
     path.world.servers["s"] = SILENT
-    look(path, times=2)
+    reconcile_times(path, times=2)
 
     intent = path.deps.intents.intent("s")
     assert intent is not None
     assert (status(path), intent.is_lagging, intent.due_at) == ("stopped", False, None)
 
 
-def test_how_long_a_server_was_silent_is_told_by_the_clock_of_the_store(path: WritePath) -> None:
+def test_the_clock_of_the_store_measures_the_silence_of_a_server(path: WritePath) -> None:
     path.clock.ahead_s = -100_000.0  # so that this process's own clock is a day ahead of it
     path.deps.intents.record(down(), due_in_s=60)
     path.deps.intents.record(up(), due_in_s=60)
     reconcile("s", path.deps)
     path.world.servers["s"] = SILENT
-    look(path, times=2)
+    reconcile_times(path, times=2)
     after_two = status(path)
 
     path.clock.ahead_s += path.deps.failure_policy.give_up_after_s
-    look(path)
+    reconcile_times(path)
 
     assert (after_two, status(path)) == ("running", "stopped")
 
@@ -128,7 +128,7 @@ def test_a_stopped_server_runs_again_when_it_is_announced(path: WritePath) -> No
         path, deps=replace(path.deps, failure_policy=FailurePolicy(quarantine_after=100, give_up_after_s=0.0))
     )
     path.world.servers["s"] = SILENT
-    look(path, times=2)
+    reconcile_times(path, times=2)
 
     path.world.servers["s"] = listing(definition("a"))
     path.deps.intents.record(up(), due_in_s=60)
@@ -139,7 +139,7 @@ def test_a_stopped_server_runs_again_when_it_is_announced(path: WritePath) -> No
 
 def test_a_server_that_is_announced_after_a_long_absence_is_given_time_to_be_reached(path: WritePath) -> None:
     path.world.servers["s"] = SILENT
-    look(path)
+    reconcile_times(path)
     path.deps.intents.record(down(), due_in_s=60)
     reconcile("s", path.deps)
     long_ago = path.index.server("s")
@@ -169,7 +169,7 @@ def test_a_group_that_is_taken_away_loses_sight_of_a_server_that_fails_too(path:
     assert len(path.index.tools(Scope(groups=frozenset({"ops"})), limit=10).tools) == 1
 
 
-def test_an_index_that_does_not_answer_says_nothing_about_the_servers(path: WritePath) -> None:
+def test_an_unavailable_index_counts_as_no_failure_of_servers(path: WritePath) -> None:
     path.deps.intents.record(changed(), due_in_s=60)
     path.index.is_down = True
     for _ in range(20):
@@ -201,7 +201,7 @@ def test_trouble_of_our_own_never_parks_a_server(path: WritePath, trouble: Excep
     assert (status(path), found(path)) == ("running", 1)
 
 
-def test_looks_that_end_in_our_own_trouble_are_ever_further_apart_until_a_commit(path: WritePath) -> None:
+def test_internal_failures_are_retried_ever_later_until_a_commit(path: WritePath) -> None:
     intents = path.deps.intents
     intents.record(changed(), due_in_s=60)
     waits: list[float] = []
@@ -228,7 +228,7 @@ def asked_by_a_sweep(path: WritePath) -> bool:
 
 
 def never_ends(path: WritePath, times: int = 3) -> None:
-    """Begin looks that take their workers with them."""
+    """Begin reconciliations that kill their workers."""
     path.deps.intents.record(changed(), due_in_s=60)
     for _ in range(times):
         assert path.deps.intents.begin("s")
@@ -237,14 +237,14 @@ def never_ends(path: WritePath, times: int = 3) -> None:
 
 @pytest.fixture
 def parked(path: WritePath) -> WritePath:
-    """The write path after the server's looks killed three workers."""
+    """The write path after the server's reconciliations killed three workers."""
     never_ends(path)
     reconcile("s", path.deps)
     path.world.listed.clear()
     return path
 
 
-def test_a_server_whose_looks_kill_their_workers_is_hidden_and_not_looked_at(parked: WritePath) -> None:
+def test_a_server_that_kills_its_workers_is_quarantined_and_not_reconciled(parked: WritePath) -> None:
     record = parked.index.server("s")
     intent = parked.deps.intents.intent("s")
     assert record is not None
@@ -253,7 +253,7 @@ def test_a_server_whose_looks_kill_their_workers_is_hidden_and_not_looked_at(par
     assert record.last_error == "s: 3 reconciliations in a row did not end; parked, and retried rarely"
 
 
-def test_a_parked_server_that_killed_nobody_comes_back_by_itself(parked: WritePath) -> None:
+def test_a_parked_server_that_killed_no_worker_is_released_by_a_retry(parked: WritePath) -> None:
     assert asked_by_a_sweep(parked)
     reconcile("s", parked.deps)
 
@@ -284,7 +284,7 @@ def test_a_parked_server_stays_parked_while_each_starting_worker_announces_it_ag
     assert (status(parked), parked.world.listed) == ("quarantined", [])
 
 
-def test_a_suspect_is_not_looked_at_because_its_message_is_delivered_again(path: WritePath) -> None:
+def test_a_redelivered_message_does_not_reconcile_a_suspect(path: WritePath) -> None:
     never_ends(path, times=1)
     assert path.deps.intents.begin("s")
     path.world.listed.clear()
@@ -297,7 +297,7 @@ def test_a_suspect_is_not_looked_at_because_its_message_is_delivered_again(path:
     assert path.world.listed == ["s"]
 
 
-def test_a_look_that_is_interrupted_by_the_end_of_its_process_raises_no_suspicion(path: WritePath) -> None:
+def test_a_reconciliation_interrupted_by_a_shutdown_raises_no_suspicion(path: WritePath) -> None:
     def interrupted(intent: Intent) -> Listing:
         raise FetchInterrupted(intent.server_id)
 
@@ -313,15 +313,15 @@ def test_a_look_that_is_interrupted_by_the_end_of_its_process_raises_no_suspicio
 
 
 def test_a_storm_of_changes_costs_few_of_the_workers_that_a_server_kills(path: WritePath) -> None:
-    assert 0 < looks_in_a_storm(path) <= 3
+    assert 0 < reconciliations_in_a_storm(path) <= 3
 
 
 def test_a_storm_of_changes_costs_one_worker_more_when_the_server_is_parked(parked: WritePath) -> None:
-    assert looks_in_a_storm(parked) == 1
+    assert reconciliations_in_a_storm(parked) == 1
 
 
-def looks_in_a_storm(path: WritePath) -> int:
-    """Return how many looks begin, none of which ends, in a storm of changes within one wait."""
+def reconciliations_in_a_storm(path: WritePath) -> int:
+    """Return how many reconciliations begin, and never end, in a storm of changes within one wait."""
     begun = 0
     for _ in range(30):
         path.deps.intents.record(changed(), due_in_s=60)
@@ -330,7 +330,7 @@ def looks_in_a_storm(path: WritePath) -> int:
 
 
 @pytest.mark.parametrize("news", [[changed()], [down(), up()], [up(url="http://127.0.0.1:10/mcp")]])
-def test_a_parked_server_is_looked_at_at_once_when_an_event_says_something_new(
+def test_a_parked_server_is_retried_at_once_after_an_event_with_a_change(
     parked: WritePath, news: list[ServerEvent]
 ) -> None:
     for event in news:
@@ -340,7 +340,7 @@ def test_a_parked_server_is_looked_at_at_once_when_an_event_says_something_new(
     assert (status(parked), found(parked)) == ("running", 1)
 
 
-def test_parking_that_was_cut_short_is_finished_by_the_next_look(path: WritePath) -> None:
+def test_interrupted_parking_is_finished_by_the_next_reconciliation(path: WritePath) -> None:
     never_ends(path)
     path.index.is_down = True
     with pytest.raises(IndexUnavailable):

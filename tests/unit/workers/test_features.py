@@ -124,7 +124,7 @@ def test_a_count_that_failed_is_not_inherited_but_taken_again(tmp_path: Path) ->
     assert len(path.embedder.embedded_texts) == embedded_texts
 
 
-def test_replicas_that_are_looked_at_at_once_wait_for_the_one_that_embeds(path: WritePath) -> None:
+def test_replicas_reconciled_at_once_wait_for_the_one_that_embeds(path: WritePath) -> None:
     embedding, may_end = threading.Event(), threading.Event()
 
     def slow_count(text: str) -> int:
@@ -148,7 +148,7 @@ def test_replicas_that_are_looked_at_at_once_wait_for_the_one_that_embeds(path: 
     assert len(path.counted.texts) == 3 * len(FORMS)
 
 
-def test_what_another_look_wrote_just_before_it_was_claimed_is_not_made_again(path: WritePath) -> None:
+def test_features_that_another_run_wrote_just_before_the_claim_are_not_computed_again(path: WritePath) -> None:
     class Overtaken:
         def claim(self, keys: Collection[str]) -> AbstractContextManager[frozenset[str]]:
             bring_up(path, "faster", *TOOLS)
@@ -163,7 +163,7 @@ def test_what_another_look_wrote_just_before_it_was_claimed_is_not_made_again(pa
     assert len(path.counted.texts) == 2 * len(FORMS)
 
 
-def test_what_counts_and_embeds_waits_its_turn_and_what_only_copies_does_not(path: WritePath) -> None:
+def test_counting_and_embedding_waits_for_a_slot_and_copying_does_not(path: WritePath) -> None:
     inside: list[str] = []
 
     class Gate:
@@ -208,7 +208,7 @@ def test_what_is_claimed_for_too_long_is_made_all_the_same(path: WritePath) -> N
     assert computed.keys() == wanted.keys()
 
 
-def test_a_look_writes_what_it_made_before_it_waits(path: WritePath) -> None:
+def test_a_run_writes_its_own_features_before_it_waits(path: WritePath) -> None:
     mine, theirs = by_digest(TOOLS[0]), by_digest(TOOLS[1])
     written, deps = list[str](), feature_dependencies(path.deps)
 

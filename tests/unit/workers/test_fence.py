@@ -1,4 +1,4 @@
-"""Whatever a look writes, it first makes sure of its lease: a run that was frozen writes at most one thing late."""
+"""Each write of a run checks its lease first: a suspended run writes at most once late."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def kills_its_workers(path: WritePath) -> None:
         (kills_its_workers, "quarantined"),
     ],
 )
-def test_every_write_of_a_look_comes_after_a_check_of_its_lease(
+def test_every_write_of_a_run_comes_after_a_check_of_its_lease(
     path: WritePath, happen: Callable[[WritePath], None], status: str
 ) -> None:
     happen(path)

@@ -268,7 +268,7 @@ def test_a_run_that_did_not_finish_is_asked_for_again(path: WritePath) -> None:
     assert intent.due_at is not None
 
 
-def test_a_server_nobody_asked_for_is_not_looked_at(path: WritePath) -> None:
+def test_a_server_that_was_never_announced_is_not_reconciled(path: WritePath) -> None:
     path.world.servers["s"] = listing(definition("a"))
     ask(path, up())
     look(path)
@@ -310,7 +310,7 @@ def test_a_run_whose_lease_was_lost_removes_nothing(path: WritePath) -> None:
     assert path.tool_names() == {"a"}
 
 
-def test_an_event_that_arrives_during_a_look_leaves_the_server_lagging(path: WritePath) -> None:
+def test_an_event_during_a_reconciliation_leaves_the_server_lagging(path: WritePath) -> None:
     path.world.servers["s"] = listing(definition("a"))
     ask(path, up())
 

@@ -17,7 +17,7 @@ from workers.notifications.connection import NotificationSessionState
         (429, ServerFailed),
     ],
 )
-def test_a_refused_stream_says_whether_to_try_again_soon(status: int, error: type[ServerError]) -> None:
+def test_the_status_of_a_refused_stream_decides_the_error(status: int, error: type[ServerError]) -> None:
     async def refused() -> ServerError | None:
         state = NotificationSessionState("s", anyio.CancelScope())
         state.stream_answered(status)

@@ -10,7 +10,7 @@ from tests.support.builders import WritePath, changed, definition, down, listing
 from workers.ingest import reconcile
 from workers.intents.store import Intent
 from workers.maintenance.restore import restore_if_lost
-from workers.sources.reconcile import SourceReconciler
+from workers.sources.announcer import SourceAnnouncer
 
 
 @pytest.fixture
@@ -43,21 +43,21 @@ def test_every_server_of_the_index_is_known_again_as_it_was(path: WritePath) -> 
     assert intent(path, "fails").failures == 1
 
 
-def test_who_announced_a_server_is_known_again_and_so_takes_down_what_is_gone(path: WritePath) -> None:
+def test_a_restored_source_takes_down_its_removed_servers(path: WritePath) -> None:
     (announced,) = {up("any").source}
     restore_if_lost(path.deps.intents, path.deps.index)
-    follower = SourceReconciler(
+    announcer = SourceAnnouncer(
         announced, path.deps.intents, lambda event: path.deps.intents.record(event, due_in_s=1).intent
     )
 
-    follower.reconcile([], kept=["fails"])
+    announcer.announce_differences([], kept=["fails"])
 
     assert {recorded.server_id: recorded.status for recorded in path.deps.intents.intents()} == {
         "runs": "stopped", "stopped": "stopped", "fails": "running",
     }  # fmt: skip
 
 
-def test_running_servers_are_looked_at_at_once_and_stopped_ones_are_not(path: WritePath) -> None:
+def test_running_servers_are_reconciled_at_once_and_stopped_ones_are_not(path: WritePath) -> None:
     restore_if_lost(path.deps.intents, path.deps.index)
 
     assert sorted(path.deps.intents.claim_due(10)) == ["fails", "runs"]

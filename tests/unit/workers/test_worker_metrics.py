@@ -25,7 +25,7 @@ def counted_reconcile(path: WritePath, server_id: str) -> None:
         done(reconcile(server_id, path.deps))
 
 
-def look(path: WritePath, *offered: str) -> None:
+def reconcile_offered(path: WritePath, *offered: str) -> None:
     path.world.servers["s"] = listing(*(definition(*name.split("=")) for name in offered))
     path.deps.intents.record(up(), due_in_s=60)
     counted_reconcile(path, "s")
@@ -35,10 +35,10 @@ def metrics(path: WritePath) -> dict[str, float]:
     return shown(path.deps.metrics.registry)
 
 
-def test_a_look_is_counted_by_what_it_changed_and_timed_by_its_stages(path: WritePath) -> None:
-    look(path, "read", "write", "list")
-    look(path, "read", "write", "list")
-    look(path, "read", "write=does another thing", "new")
+def test_a_reconciliation_is_counted_by_its_changes_and_timed_by_its_stages(path: WritePath) -> None:
+    reconcile_offered(path, "read", "write", "list")
+    reconcile_offered(path, "read", "write", "list")
+    reconcile_offered(path, "read", "write=does another thing", "new")
 
     found = metrics(path)
     assert found['toolscale_reconciles_total{result="changed"}'] == 2
@@ -55,7 +55,7 @@ _CHANGES = ("added", "changed", "removed")
 _STAGES = ("fetch", "count", "embed", "upsert")
 
 
-def test_a_look_that_ends_otherwise_is_counted_by_why(path: WritePath) -> None:
+def test_a_reconciliation_without_a_commit_is_counted_by_its_reason(path: WritePath) -> None:
     path.world.servers["s"] = ServerTimeout("s", "silent")
     path.deps.intents.record(up(), due_in_s=60)
 

@@ -10,7 +10,7 @@ from shared.errors import IndexUnavailable
 from workers.monitoring.checks import Deadline, PeriodicCheck
 from workers.monitoring.progress import IDLE_AT_MOST_S, WorkerProgress, WorkerSample
 
-LOOK_S = 30.0
+RECONCILE_S = 30.0
 STEP_S = 2.0
 
 
@@ -30,8 +30,8 @@ def clock() -> Steady:
 
 
 def watch(clock: Steady, for_s: float, *, waiting: int, ends: bool, is_full: bool = False) -> str | None:
-    """Look at a worker as the monitor does for so long, and return what it then says."""
-    consumption, ended = WorkerProgress(LOOK_S, clock), 0
+    """Check a worker for so long, as the monitor does, and return the last result."""
+    consumption, ended = WorkerProgress(RECONCILE_S, clock), 0
     until = clock.now + for_s
     while clock.now < until:
         consumption.add_sample(WorkerSample(waiting, ended, is_full))
@@ -55,13 +55,13 @@ def test_a_worker_with_a_long_queue_that_ends_tasks_is_well(clock: Steady) -> No
     assert watch(clock, 3_600, waiting=10_000, ends=True) is None
 
 
-def test_a_worker_whose_threads_all_wait_for_servers_has_the_time_that_a_look_takes(clock: Steady) -> None:
-    assert watch(clock, LOOK_S + IDLE_AT_MOST_S - STEP_S, waiting=5, ends=False, is_full=True) is None
-    assert watch(clock, LOOK_S + IDLE_AT_MOST_S + 2 * STEP_S, waiting=5, ends=False, is_full=True) is not None
+def test_a_worker_whose_threads_all_wait_for_servers_has_the_time_of_a_reconciliation(clock: Steady) -> None:
+    assert watch(clock, RECONCILE_S + IDLE_AT_MOST_S - STEP_S, waiting=5, ends=False, is_full=True) is None
+    assert watch(clock, RECONCILE_S + IDLE_AT_MOST_S + 2 * STEP_S, waiting=5, ends=False, is_full=True) is not None
 
 
 def test_a_queue_that_was_empty_in_between_is_no_trouble(clock: Steady) -> None:
-    consumption = WorkerProgress(LOOK_S, clock)
+    consumption = WorkerProgress(RECONCILE_S, clock)
     for waiting in (1, 1, 1, 1, 1, 0, 1, 1, 1, 1):
         consumption.add_sample(WorkerSample(waiting, 0, is_full=False))
         clock.now += STEP_S
@@ -69,7 +69,7 @@ def test_a_queue_that_was_empty_in_between_is_no_trouble(clock: Steady) -> None:
     assert consumption.problem() is None
 
 
-def test_a_check_says_what_its_probe_found_last_and_that_a_probe_hangs(clock: Steady) -> None:
+def test_a_check_returns_the_last_result_of_its_probe_and_reports_a_hanging_probe(clock: Steady) -> None:
     found: list[str | IndexUnavailable | None] = [None, "empty", IndexUnavailable("away"), None]
 
     def probe() -> str | None:

@@ -20,7 +20,7 @@ from workers.emit import Emitter
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.store import Intent
 from workers.intents.transitions import RetryPolicy
-from workers.sources.mcp_json import ConfigReconciler
+from workers.sources.mcp_json import ConfigFollower
 
 
 class Followed:
@@ -31,7 +31,7 @@ class Followed:
         self.intents = intents
         self.emitted: list[tuple[str, str]] = []
         self.fails = False
-        self.follower = ConfigReconciler(ConfigFile(path, {"HOME": "/h"}), intents, self._emit, recheck_s=0)
+        self.follower = ConfigFollower(ConfigFile(path, {"HOME": "/h"}), intents, self._emit, recheck_s=0)
 
     def _emit(self, event: ServerEvent) -> Intent:
         if self.fails:
@@ -40,7 +40,7 @@ class Followed:
         return Emitter(self.intents, lambda _: None, 1.0).emit(event)
 
     def poll(self) -> list[tuple[str, str]]:
-        """Return what a look at the file makes it say."""
+        """Return the events after a poll of the file."""
         self.emitted.clear()
         self.follower.poll()
         return sorted(self.emitted)
@@ -79,7 +79,7 @@ def test_all_servers_are_announced_at_the_start_and_none_again_without_a_change(
     assert followed.poll() == []
 
 
-def test_only_what_changed_is_said_after_a_change(followed: Followed) -> None:
+def test_only_changed_servers_are_announced_after_a_change(followed: Followed) -> None:
     write(followed.path, kept=at(1), moved=at(2), gone=at(3))
     followed.poll()
 
@@ -97,7 +97,7 @@ def test_only_what_changed_is_said_after_a_change(followed: Followed) -> None:
         ({"command": "x", "env": {"A": "1"}}, {"command": "x", "env": {"A": "2"}}),
     ],
 )
-def test_a_server_that_is_reached_in_another_way_is_looked_at_again(
+def test_a_server_with_a_changed_target_is_reconciled_again(
     followed: Followed, before: dict[str, Any], after: dict[str, Any]
 ) -> None:
     write(followed.path, s=before, t=at(2))
@@ -167,7 +167,7 @@ def test_an_entry_that_cannot_be_used_is_left_as_it_is(followed: Followed) -> No
     assert [line["reason"] for line in logs] == ["a: the environment variable NOT_SET is not set"]
 
 
-def test_what_could_not_be_recorded_is_said_by_the_next_look(followed: Followed) -> None:
+def test_the_next_poll_announces_servers_that_could_not_be_recorded(followed: Followed) -> None:
     write(followed.path, a=at(1))
     followed.fails = True
     assert followed.poll() == []
@@ -185,7 +185,7 @@ def test_servers_of_other_sources_are_left_alone(followed: Followed) -> None:
     assert followed.poll() == [("up", "a")]
 
 
-def test_what_the_file_said_before_this_process_is_known_from_the_intents(followed: Followed) -> None:
+def test_earlier_servers_of_the_file_are_known_from_the_intents(followed: Followed) -> None:
     write(followed.path, a=at(1), b=at(2))
     followed.poll()
     write(followed.path, a=at(1))
@@ -210,7 +210,7 @@ def url(target: Target | None) -> str:
     return target.url
 
 
-def test_the_next_look_uses_the_changed_target_and_a_broken_file_leaves_the_last(path: Path) -> None:
+def test_the_next_poll_uses_the_changed_target_and_a_broken_file_leaves_the_last(path: Path) -> None:
     write(path, a=at(1), b=at(2), gone=at(3))
     get = partial(ConfigFile(path, os.environ).get)
     assert url(get("a")) == at(1)["url"]
@@ -229,7 +229,7 @@ def test_an_unchanged_file_is_not_read_again(path: Path) -> None:
     assert file.config() is file.config()
 
 
-def test_a_file_that_cannot_be_used_says_so_each_time(path: Path) -> None:
+def test_an_unusable_file_raises_each_time(path: Path) -> None:
     file = ConfigFile(path, {})
 
     for _ in range(2):

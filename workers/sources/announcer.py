@@ -1,4 +1,6 @@
-"""Reconcile the intents with a source of running servers: an operator's file, Docker, Kubernetes.
+"""Announce the differences between a source of running servers and the intents.
+
+A source is an operator's file, Docker or Kubernetes. The reconciliation of a server is in `workers/ingest.py`.
 
 A source lists the current servers, not their changes, so a missed change does no harm.
 The intents carry the name of their source, and outlive this process.
@@ -25,7 +27,7 @@ class Running:
     fingerprint: object
 
 
-class SourceReconciler:
+class SourceAnnouncer:
     """Announces and takes down the servers of one source, so that the intents match the source.
 
     Idempotent, also from several processes: an event only requests a reconciliation. After a failure, the next call
@@ -38,7 +40,7 @@ class SourceReconciler:
         self._emit = emit
         self._announced: dict[str, Running] = {}
 
-    def reconcile(self, running: Iterable[Running], kept: Collection[str] = ()) -> list[Intent]:
+    def announce_differences(self, running: Iterable[Running], kept: Collection[str] = ()) -> list[Intent]:
         """Make the intents of this source match the running servers; leave servers in `kept` unchanged.
 
         A server that this process has announced is announced again only if it, or its intent, changed.
@@ -74,9 +76,9 @@ class SourceReconciler:
         return intent
 
 
-def reconcile_config(config: Config, intents: IntentStore, emit: Emit) -> list[Intent]:
+def announce_config(config: Config, intents: IntentStore, emit: Emit) -> list[Intent]:
     """Announce the servers of the operator's file, and request a reconciliation of all other running servers."""
-    return SourceReconciler(SOURCE, intents, emit).reconcile(running(config), config.named) + announce_again(
+    return SourceAnnouncer(SOURCE, intents, emit).announce_differences(running(config), config.named) + announce_again(
         intents, emit
     )
 

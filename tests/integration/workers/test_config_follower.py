@@ -17,7 +17,7 @@ from tests.support.hostile.scripted_http import Exchange, scripted_http
 from tests.support.processes import Composition
 from tests.support.waiting import eventually
 from toolscale.embedded.composition import Embedded, run_embedded
-from workers.sources.mcp_json import config_reconciled
+from workers.sources.mcp_json import config_followed
 
 
 def replace(path: Path, **servers: dict[str, Any]) -> None:
@@ -39,14 +39,14 @@ def offers_its_key(exchange: Exchange) -> None:
 @pytest.mark.timeout(90)
 def test_servers_come_change_and_go_as_the_file_is_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDIS_URL", "")
-    monkeypatch.setattr("toolscale.embedded.composition.config_reconciled", partial(config_reconciled, interval_s=0.05))
+    monkeypatch.setattr("toolscale.embedded.composition.config_followed", partial(config_followed, interval_s=0.05))
     path = tmp_path / "mcp.json"
     settings = load_settings(data_dir=tmp_path, mcp_config=path, redeliver_after_s=0.5)
     with scripted_http(offers_its_key) as server, run_embedded(settings) as embedded:
         entry = {"url": server.url, "headers": {"X-Key": "old"}}
         replace(path, a=entry)
 
-        with embedded.reconciling(path):
+        with embedded.following(path):
             eventually(finds(embedded, "a:with_old_key"), 20)
 
             replace(path, a={**entry, "headers": {"X-Key": "new"}})

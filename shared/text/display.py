@@ -1,0 +1,8 @@
+"""Text for people, in a terminal and on a page."""
+
+from __future__ import annotations
+
+
+def printable(text: str) -> str:
+    """Return the text without characters that are invisible, change its direction, or cannot be encoded."""
+    return "".join(sign if sign.isprintable() else " " if sign.isspace() else "\ufffd" for sign in text)
