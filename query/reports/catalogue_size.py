@@ -26,7 +26,7 @@ _log = structlog.get_logger()
 
 
 class CatalogueSampler:
-    """Stores the day's size of every server; a server without tools that can be found has the size 0.
+    """Stores the day's cost of every server to a context; a server without tools that can be found has the size 0.
 
     A sample writes the sizes that changed since the last one, and all of them once a day. Replicas read the same
     records, so their order of writing does not matter.
@@ -54,7 +54,7 @@ class CatalogueSampler:
     def _sizes(self) -> dict[str, ServerSize]:
         costs = self._ledger.by_server(Scope(), self._encoding)
         nothing = dict.fromkeys((record.server_id for record in self._ledger.known(Scope())), ServerSize(0, 0))
-        return nothing | {server: ServerSize(cost.tools, cost.tokens) for server, cost in costs.items()}
+        return nothing | {server: ServerSize(cost.tools, cost.model_tokens) for server, cost in costs.items()}
 
 
 @contextmanager

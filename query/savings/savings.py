@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from shared.catalog import Encoding, IndexedTool
 from shared.text.tokens import is_estimate
@@ -85,22 +85,3 @@ def _uncounted(baseline: Baseline, returned: Sequence[IndexedTool], encoding: En
 
 def _percentage(part: int, whole: int) -> float:
     return round(100 * part / whole, 2) if whole else 0.0
-
-
-# Parts are rounded to a millionth; the parts of a whole sum to 1 within half a millionth for each.
-DIGITS = 6
-
-
-class ContextCost(BaseModel):
-    """Tokens, and their part of all that the caller may see, 0 to 1; null where there is no such part."""
-
-    model_config = ConfigDict(frozen=True)
-
-    tokens: int | None
-    percent_total: float | None = Field(alias="percentTotal")
-
-
-def context_cost(tokens: int | None, total: int) -> ContextCost:
-    """Return these tokens as a part of `total`; null where they could not be counted, or the total is 0."""
-    part = None if tokens is None or total == 0 else round(tokens / total, DIGITS)
-    return ContextCost(tokens=tokens, percentTotal=part)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import structlog
 from mcp.types import Tool, ToolAnnotations
 
 from query.caller import Caller
@@ -22,8 +21,6 @@ LIST_AVAILABLE_TOOLS = Tool(
     annotations=ToolAnnotations(title="List tools", read_only_hint=True, idempotent_hint=True, open_world_hint=False),
 )
 
-_log = structlog.get_logger()
-
 
 class ListAvailableTools(CatalogueTool[ListRequest]):
     """Lists the tools of a catalogue."""
@@ -36,7 +33,5 @@ class ListAvailableTools(CatalogueTool[ListRequest]):
         self._catalogue = catalogue
 
     def respond(self, request: ListRequest, caller: Caller) -> dict[str, Any]:
-        """Return a page of the listing; log its size."""
-        response = list_tools(request, caller.scope, self._catalogue, caller.name)
-        _log.info("tools_listed", listed=sum(len(server["tools"]) for server in response["toolsByServer"]))
-        return response
+        """Return a page of the listing."""
+        return list_tools(request, caller.scope, self._catalogue, caller.name)

@@ -1,4 +1,4 @@
-"""All tools that a caller may see, by server, with the tokens of each definition.
+"""All tools that a caller may see, by server, with their cost to a context.
 
 Tools are ordered by server id and point id, which never change, and a cursor is a position in that order.
 So no tool comes twice, and no tool that stays is missing.
@@ -9,30 +9,33 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, islice
-from typing import Any, Literal
+from itertools import islice
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+import structlog
+from pydantic import BaseModel, ConfigDict
 
 from query.catalogue import Catalogue
 from query.paging.budget import Budget, CursorText, MaxTokens
 from query.paging.fitting import most_that_fit
-from query.response.find_response import DetailLevel, sendable
-from query.response.summary import summary
-from query.savings.savings import ContextCost, context_cost
+from query.savings.context import ContextInfo, ContextMeta, context_info, context_meta
 from query.search.request import ToolNames, intersection
+from query.tools.listed import ListDetail, listed_servers
 from shared.catalog import Encoding, IndexedTool, Scope, point_id
 from shared.errors import BudgetTooSmall
-from shared.text.forms import json_text
+from shared.text.forms import PROFILE, json_text
 from shared.text.tokens import is_estimate
 
 TOOL = "list_available_tools"
-# Tools read for one page; more hardly fit any budget.
+# Tools read for one page; more hardly fit any budget, except as names.
 READ_TOOLS = 250
 _POINT_BYTES = 16
 NAMES_ONLY = "Names only: the next tool does not fit in the form asked for."
 # As long, and as many tokens, as a cursor commonly has: to measure with.
 _LIKE_A_CURSOR = "q7Zk0XvB3nTfYw9LrD5sHcJ2mPgA8eUo4iKxVb1NtQyRz6WlSdFhGjMpCaEuOvIkB0nXw5T3YZ"
+_SHORTEST: ListDetail = "name"
+
+_log = structlog.get_logger()
 
 
 class ListRequest(BaseModel):
@@ -44,7 +47,7 @@ class ListRequest(BaseModel):
     """Only these servers."""
     groups: ToolNames | None = None
     """Only tools of these groups."""
-    detail: Literal["name", "summary", "detailed"] = "name"
+    detail: ListDetail = _SHORTEST
     encoding: Encoding | None = None
     max_tokens: MaxTokens | None = None
     cursor: CursorText | None = None
@@ -64,40 +67,18 @@ class ListRequest(BaseModel):
         return json_text([sorted(self.servers or []), sorted(self.groups or []), self.servers == [], self.groups == []])
 
 
-def _is_none(value: object) -> bool:
-    return value is None
-
-
-class ListedTool(BaseModel):
-    """A tool and the tokens of its definition."""
-
-    model_config = ConfigDict(frozen=True)
-
-    name: str
-    context: ContextCost
-    summary: str | None = Field(default=None, exclude_if=_is_none)
-    definition: dict[str, Any] | None = Field(default=None, exclude_if=_is_none)
-
-
-class ListedServer(BaseModel):
-    """The tools of a server on this page, and the tokens of all its requested tools."""
-
-    model_config = ConfigDict(frozen=True)
-
-    server: str
-    context: ContextCost
-    tools: list[ListedTool]
-
-
 @dataclass(frozen=True, slots=True)
 class _ToolsInOrder:
-    """Tools in their order, of which a page shows the first; `is_end`: no further tools follow these."""
+    """Tools in their order, of which a page shows the first; `is_end`: no further tools follow these.
+
+    `contexts` has the cost of each server, and `total` that of all requested tools, of which all shares are.
+    """
 
     tools: Sequence[IndexedTool]
     is_end: bool
-    contexts: dict[str, ContextCost]
-    listed: ContextCost
+    contexts: dict[str, ContextInfo]
     total: int
+    meta: ContextMeta
 
 
 def list_tools(request: ListRequest, allowed: Scope, catalogue: Catalogue, caller: str) -> dict[str, Any]:
@@ -118,6 +99,7 @@ def list_tools(request: ListRequest, allowed: Scope, catalogue: Catalogue, calle
     detail, count = _fit_detail(request.detail, page, budget, encoding)
     is_all = page.is_end and count == len(page.tools)
     cursor = None if is_all else cursors.seal(_position(page.tools[count - 1]), *binding)
+    _log.info("tools_listed", listed=count)
     return _response(page, detail, count, encoding, cursor, is_shorter=detail != request.detail)
 
 
@@ -134,15 +116,14 @@ def _available(
     position: bytes, scope: Scope, allowed: Scope, catalogue: Catalogue, encoding: Encoding
 ) -> _ToolsInOrder:
     ledger = catalogue.ledger
-    total, listed = ledger.baseline(allowed, encoding).tokens, ledger.baseline(scope, encoding).tokens
+    possible, total = (ledger.baseline(part, encoding).model_tokens for part in (allowed, scope))
     tools = list(islice(_walk(position, scope, catalogue), READ_TOOLS + 1))
     page = tools[:READ_TOOLS]
-    sums = {
-        server: ledger.of_server(server, scope, encoding).tokens
+    contexts = {
+        server: context_info(ledger.of_server(server, scope, encoding).model_tokens, total)
         for server in dict.fromkeys(tool.server_id for tool in page)
     }
-    contexts = {server: context_cost(tokens, total) for server, tokens in sums.items()}
-    return _ToolsInOrder(page, len(tools) <= READ_TOOLS, contexts, context_cost(listed, total), total)
+    return _ToolsInOrder(page, len(tools) <= READ_TOOLS, contexts, total, context_meta(total, possible))
 
 
 def _walk(position: bytes, scope: Scope, catalogue: Catalogue) -> Iterator[IndexedTool]:
@@ -168,8 +149,8 @@ def _position(tool: IndexedTool) -> bytes:
 
 
 def _fit_detail(
-    requested: DetailLevel, page: _ToolsInOrder, budget: Budget, encoding: Encoding
-) -> tuple[DetailLevel, int]:
+    requested: ListDetail, page: _ToolsInOrder, budget: Budget, encoding: Encoding
+) -> tuple[ListDetail, int]:
     """Return the requested detail level, or the shortest, at which some tools fit, and the number that fits."""
     if not page.tools:
         return requested, 0
@@ -180,7 +161,7 @@ def _fit_detail(
     raise BudgetTooSmall(f"max_tokens: {budget.max_tokens} are too few for the next tool; ask for more")
 
 
-def _fitting(detail: DetailLevel, page: _ToolsInOrder, budget: Budget, encoding: Encoding, *, is_shorter: bool) -> int:
+def _fitting(detail: ListDetail, page: _ToolsInOrder, budget: Budget, encoding: Encoding, *, is_shorter: bool) -> int:
     def fits(count: int) -> bool:
         response = _response(page, detail, count, encoding, _LIKE_A_CURSOR, is_shorter=is_shorter)
         return budget.admits(json_text(response))
@@ -188,37 +169,19 @@ def _fitting(detail: DetailLevel, page: _ToolsInOrder, budget: Budget, encoding:
     return most_that_fit(len(page.tools), fits)
 
 
-_SHORTEST: DetailLevel = "name"
-
-
 def _response(
-    page: _ToolsInOrder, detail: DetailLevel, count: int, encoding: Encoding, cursor: str | None, *, is_shorter: bool
+    page: _ToolsInOrder, detail: ListDetail, count: int, encoding: Encoding, cursor: str | None, *, is_shorter: bool
 ) -> dict[str, Any]:
-    servers = [
-        ListedServer(
-            server=server,
-            context=page.contexts[server],
-            tools=[_listed(tool, detail, encoding, page.total) for tool in tools],
-        )
-        for server, tools in groupby(page.tools[:count], key=lambda tool: tool.server_id)
-    ]
+    servers = listed_servers(page.tools[:count], page.contexts, detail, encoding, page.total)
     response: dict[str, Any] = {
         "toolsByServer": [_object(server) for server in servers],
-        "meta": {"context": _object(page.listed), "totalPossibleContext": page.total},
+        "meta": _object(page.meta),
         "encoding": encoding,
+        "profile": PROFILE,
     }
     response |= {"estimated": True} if is_estimate(encoding) else {}
     response |= {"nextCursor": cursor} if cursor else {}
     return response | ({"warnings": [NAMES_ONLY]} if is_shorter else {})
-
-
-def _listed(tool: IndexedTool, detail: DetailLevel, encoding: Encoding, total: int) -> ListedTool:
-    return ListedTool(
-        name=tool.definition.name,
-        context=context_cost(tool.token_counts.get(encoding), total),
-        summary=summary(tool.definition).encode("utf-8", "replace").decode() if detail == "summary" else None,
-        definition=sendable(tool.definition) if detail == "detailed" else None,
-    )
 
 
 def _object(model: BaseModel) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The tokens of definitions, and the definitions that a budget admits. Pure arithmetic."""
+"""The tokens of definitions to a context, and the definitions that a budget admits. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shared.text.tokens import estimate
+from shared.text.forms import estimate_tool
 
 if TYPE_CHECKING:
     from query.caller import Caller
@@ -66,9 +66,9 @@ def apply_budget(tools: Sequence[IndexedTool], caller: Caller, encoding: Encodin
 
 
 def cost(tool: IndexedTool, encoding: Encoding) -> int:
-    """Return the tokens of a definition, or an estimate if they could not be counted."""
-    counted = tool.token_counts.get(encoding)
-    return estimate(tool.definition.wire) if counted is None else counted
+    """Return the tokens of a tool's model form, or an estimate if they could not be counted."""
+    counted = tool.model_counts.get(encoding)
+    return estimate_tool(tool.server_id, tool.definition) if counted is None else counted
 
 
 def _named(tools: Sequence[IndexedTool], encoding: Encoding) -> str:

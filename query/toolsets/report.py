@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
-from query.savings.savings import ContextCost, context_cost
+from query.response.tool_info import tool_info
+from query.savings.context import context_meta
 from query.search.request import ToolName
 from query.toolsets.active import with_toolset
 from query.toolsets.budget import BudgetResult, apply_budget, cost
 from shared.catalog import Encoding, IndexedTool, Scope
+from shared.text.forms import PROFILE
 from shared.text.tokens import is_estimate
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ def toolset_report(request: ToolsetRequest, caller: Caller, catalogue: Catalogue
     catalogue = catalogue.pinned()
     encoding, name = request.encoding or catalogue.encoding, request.name or caller.toolset
     if name is None:
-        return _nothing(None, NONE_ACTIVE, catalogue.ledger.baseline(caller.scope, encoding).tokens)
+        return _nothing(None, NONE_ACTIVE, catalogue.ledger.baseline(caller.scope, encoding).model_tokens)
     # a token for one toolset shows no other
     is_foreign = caller.toolset not in (None, name)
     toolset = None if is_foreign else catalogue.index.toolset(name)
@@ -56,18 +58,19 @@ def toolset_report(request: ToolsetRequest, caller: Caller, catalogue: Catalogue
 
 
 def _report(toolset: Toolset, caller: Caller, catalogue: Catalogue, encoding: Encoding) -> dict[str, Any]:
-    everything = catalogue.ledger.baseline(replace(caller.scope, within=None), encoding).tokens
+    possible = catalogue.ledger.baseline(replace(caller.scope, within=None), encoding).model_tokens
     tools = sorted(_tools(caller.scope, catalogue.index), key=lambda tool: tool.qualified_name)
     budget = apply_budget(tools, caller, encoding)
-    counted = sum(tool.token_counts.get(encoding, 0) for tool in tools)
+    total = sum(tool.model_counts.get(encoding, 0) for tool in tools)
     missing = _missing(toolset, tools)
     named = {"missing": missing} if missing and "toolsets:write" in caller.permissions else {}
     return {
         "toolset": toolset.name,
         **({"description": toolset.description} if toolset.description else {}),
-        "tools": [_shown(tool, encoding, everything) for tool in tools],
-        "meta": {"context": _object(context_cost(counted, everything)), "totalPossibleContext": everything},
+        "tools": [_object(tool_info(tool, encoding, total)) for tool in tools],
+        "meta": _object(context_meta(total, possible)),
         "encoding": encoding,
+        "profile": PROFILE,
         **({"estimated": True} if is_estimate(encoding) else {}),
         **_budget(caller, tools, budget, encoding),
         **named,
@@ -113,19 +116,13 @@ def _tools(scope: Scope, index: ToolIndex) -> Iterator[IndexedTool]:
             return
 
 
-def _shown(tool: IndexedTool, encoding: Encoding, total: int) -> dict[str, Any]:
-    part = context_cost(tool.token_counts.get(encoding), total)
-    return {"server": tool.server_id, "name": tool.definition.name, "context": _object(part)}
-
-
 def _costing(tool: IndexedTool, encoding: Encoding) -> dict[str, Any]:
     return {"name": tool.qualified_name, "tokens": cost(tool, encoding)}
 
 
-def _nothing(name: str | None, reason: str, total: int) -> dict[str, Any]:
-    meta = {"context": _object(context_cost(0, total)), "totalPossibleContext": total}
-    return {"toolset": name, "tools": [], "meta": meta, "warnings": [reason]}
+def _nothing(name: str | None, reason: str, possible: int) -> dict[str, Any]:
+    return {"toolset": name, "tools": [], "meta": _object(context_meta(0, possible)), "warnings": [reason]}
 
 
-def _object(model: ContextCost) -> dict[str, Any]:
+def _object(model: BaseModel) -> dict[str, Any]:
     return model.model_dump(mode="json", by_alias=True)

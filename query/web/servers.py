@@ -1,4 +1,4 @@
-"""The servers in a caller's scope with their costs: the rows of the page's tables."""
+"""The servers in a caller's scope with their costs to a context: the rows of the page's tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from query.savings.savings import context_cost
+from query.savings.context import share
 
 if TYPE_CHECKING:
     from query.caller import Caller
@@ -63,7 +63,7 @@ def servers_for(caller: Caller, catalogue: Catalogue) -> ServerTable:
     """
     ledger, encoding = catalogue.ledger, catalogue.encoding
     costs = ledger.by_server(caller.scope, encoding)
-    tokens = sum(cost.tokens for cost in costs.values())
+    tokens = sum(cost.model_tokens for cost in costs.values())
     records = ledger.known(caller.scope)
     rows = [_row(record, costs.get(record.server_id), tokens) for record in records]
     return ServerTable(rows, sum(cost.tools for cost in costs.values()), tokens, encoding)
@@ -73,7 +73,7 @@ def _row(record: ServerRecord, cost: Baseline | None, total: int) -> ServerRow:
     state = state_of(record)
     if cost is None or state == "awaited":
         return ServerRow(record, state, None, None, None)
-    return ServerRow(record, state, cost.tools, cost.tokens, context_cost(cost.tokens, total).percent_total)
+    return ServerRow(record, state, cost.tools, cost.model_tokens, share(cost.model_tokens, total))
 
 
 def state_of(record: ServerRecord) -> State:

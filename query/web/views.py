@@ -14,7 +14,7 @@ from query.find import find_tool
 from query.history.periods import today
 from query.reports.access import report_for, sizes_for
 from query.response.summary import first_sentence
-from query.savings.savings import context_cost
+from query.savings.context import share
 from query.search.request import FindRequest
 from query.tools.listing import tools_of
 from query.web.charts import Chart, chart
@@ -148,12 +148,12 @@ def _today(report: SavingsReport | None) -> Any:
 
 
 def _tool_row(tool: IndexedTool, encoding: Encoding, of_server: int | None) -> dict[str, Any]:
-    tokens = tool.token_counts.get(encoding)
+    tokens = tool.model_counts.get(encoding)
     return {
         "name": tool.definition.name,
         "does": first_sentence(tool.definition.description),
         "tokens": tokens,
-        "part": context_cost(tokens, of_server or 0).percent_total,
+        "part": share(tokens, of_server or 0),
         "read_only": tool.definition.read_only,
     }
 
@@ -168,7 +168,7 @@ def _page_of_rows(rows: list[Any], request: PageRequest) -> tuple[list[Any], dic
 
 
 def _by_cost(tool: IndexedTool, table: ServerTable) -> tuple[int, str]:
-    return -tool.token_counts.get(table.encoding, 0), tool.definition.name
+    return -tool.model_counts.get(table.encoding, 0), tool.definition.name
 
 
 def _by_tokens(row: ServerRow) -> tuple[float, str]:

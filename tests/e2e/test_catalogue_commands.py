@@ -103,7 +103,7 @@ def test_for_people_there_are_tables_and_a_name_that_is_misspelt_names_the_near_
             run("show", "goood", "--url", url)
 
     assert "good:tool_0" in found.stdout
-    assert "% saved (cl100k_base)" in found.stdout
+    assert "% saved (cl100k_base, wire form)" in found.stdout
     assert "250 tools, " in shown.stdout
     assert "\x1b" not in found.stdout + shown.stdout
 

@@ -11,6 +11,11 @@ from typing import Any
 
 import pytest
 
+from shared.settings import load_settings
+from shared.text.forms import json_text
+from shared.text.tokens import counter
+from toolscale.client.query import open_query_client
+
 ROOT = Path(__file__).parents[2]
 TOOLSCALE = str(Path(sys.executable).with_name("toolscale"))
 
@@ -18,9 +23,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.index, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
-def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("demo")
+
+
+@pytest.fixture(scope="module")
+def document(directory: Path) -> dict[str, Any]:
     """The output of `toolscale demo --json` on a machine without an earlier run."""
-    directory = tmp_path_factory.mktemp("demo")
     command = [TOOLSCALE, "demo", "--json", "--directory", str(directory)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -35,15 +44,26 @@ def test_every_server_was_listed(document: dict[str, Any]) -> None:
     assert [server["server"] for server in servers if "error" in server] == []
     assert len(servers) >= least_servers
     assert document["tools"] == sum(server["tools"] for server in servers) >= least_tools
+    assert document["tokens"] == sum(server["tokens"] for server in servers) < document["wire_tokens"]
 
 
 def test_the_token_metrics_of_every_answer_add_up(document: dict[str, Any]) -> None:
     for asked in document["answers"]:
         metrics = asked["answer"]["token_metrics"]
         returned = sum(tool["token_count"] for tool in asked["answer"]["tools"])
-        assert metrics["baseline_tokens"] == document["tokens"]
+        assert metrics["baseline_tokens"] == document["wire_tokens"]
         assert metrics["returned_tokens"] == returned
         assert metrics["tokens_saved"] == metrics["baseline_tokens"] - returned
+
+
+def test_a_list_of_names_costs_at_most_five_tokens_a_tool(document: dict[str, Any], directory: Path) -> None:
+    settings = load_settings(data_dir=directory / "data", redis_url=None, qdrant_url=None)
+    with open_query_client(settings) as ask:
+        page = ask("list_available_tools", {})
+
+    assert sum(len(server["names"].split()) for server in page["toolsByServer"]) == document["tools"]
+    assert page["meta"]["context"]["tokens"] == document["tokens"]
+    assert counter("cl100k_base")(json_text(page)) <= 5 * document["tools"]
 
 
 @pytest.mark.parametrize(

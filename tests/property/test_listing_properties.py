@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Collection
 from typing import Any
 
 from hypothesis import given, settings
@@ -16,7 +17,8 @@ from query.search.request import FindRequest
 from query.tools.describe_tool import DescribeRequest, describe_tools
 from query.tools.listing import ListRequest, list_tools
 from query.toolsets.active import with_toolset
-from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, Scope, ServerRecord
+from query.toolsets.report import ToolsetRequest, toolset_report
+from shared.catalog import FEATURES_VERSION, Encoding, Endpoint, IndexedTool, Scope, ServerRecord
 from shared.toolset import Toolset
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 from tests.support.profiles import examples
@@ -24,17 +26,30 @@ from tests.support.profiles import examples
 WORDS = ("read", "send", "search", "convert", "file", "mail", "time")
 SERVERS = ("a", "b", "c", "d")
 EVERYTHING = Scope()
+# How many times as many tokens a tool has on the wire as in the model form.
+WIRE = 3
+# Half of the last digit of a share, and the error of adding floats.
+ROUNDED = 0.5e-4 + 1e-9
+TOOL_FIELDS = {"namespacedName", "serverName", "name", "description", "context"}
+
+Fleet = dict[tuple[str, str], int | None]
+"""The tokens of the model form by server and tool; None: not counted."""
 
 names = st.sampled_from(WORDS)
 fleets = st.dictionaries(
     st.tuples(st.sampled_from(SERVERS), names), st.integers(1, 500) | st.none(), min_size=1, max_size=20
 )
+printable = st.text(st.characters(exclude_categories=("C", "Z")) | st.just(" "), min_size=1, max_size=12)
+entries_of_toolsets = st.lists(
+    st.sampled_from([*SERVERS, *(f"{server}:{word}" for server in SERVERS for word in WORDS)])
+)
 
 
-def index_of(fleet: dict[tuple[str, str], int | None]) -> FakeIndex:
+def index_of(fleet: Fleet) -> FakeIndex:
     index = FakeIndex()
     for (server, name), tokens in fleet.items():
-        put(index, make_tool(server, name, f"{name} something", tokens or {}))
+        on_wire: int | dict[Encoding, int] = WIRE * tokens if tokens else {}
+        put(index, make_tool(server, name, f"{name} something", on_wire, model_tokens=tokens or {}))
     return index
 
 
@@ -53,6 +68,7 @@ def note(index: FakeIndex, server: str) -> None:
         last_listed_at=1.0,
         tool_count=len(tools),
         tokens={"cl100k_base": sum(tool.token_counts.get("cl100k_base", 0) for tool in tools)},
+        model_tokens={"cl100k_base": sum(tool.model_counts.get("cl100k_base", 0) for tool in tools)},
         revision=1 + max((record.revision for record in index.servers()), default=0),
     )
     index.put_server(record)
@@ -76,40 +92,103 @@ def all_pages(
 
 def listed(pages: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return [
-        (server["server"], tool["name"])
+        (server["serverName"], name)
         for page in pages
         for server in page["toolsByServer"]
-        for tool in server["tools"]
+        for name in (shlex.split(server["names"]) if "names" in server else [tool["name"] for tool in server["tools"]])
     ]
 
 
-@settings(deadline=None)
-@given(fleet=fleets, max_tokens=st.integers(200, 1_000), detail=st.sampled_from(("name", "summary", "detailed")))
-def test_parts_of_the_context_sum_to_one_and_a_part_without_a_count_is_null(
-    fleet: dict[tuple[str, str], int | None], max_tokens: int, detail: str
-) -> None:
-    pages = all_pages(catalogue_of(index_of(fleet)), max_tokens=max_tokens, detail=detail)
+def total(fleet: Fleet) -> int:
+    return sum(tokens or 0 for tokens in fleet.values())
 
-    total = sum(tokens or 0 for tokens in fleet.values())
-    servers = {
-        server["server"]: server["context"]["percentTotal"] for page in pages for server in page["toolsByServer"]
+
+def meta(tokens: int, possible: int) -> dict[str, Any]:
+    context, everything = ({"tokens": counted, "percentTotal": None} for counted in (tokens, possible))
+    return {"context": context, "totalPossibleContext": everything}
+
+
+def check_shares(contexts: Collection[dict[str, Any]]) -> None:
+    """Hold the contexts of the parts of a whole to their shares of it, which sum to 1 within rounding."""
+    whole = sum(context["tokens"] or 0 for context in contexts)
+    for context in contexts:
+        tokens: int | None = context["tokens"]
+        assert context.keys() == {"tokens", "percentTotal"}
+        assert context["percentTotal"] == (None if tokens is None or not whole else round(tokens / whole, 4))
+    if whole:
+        assert abs(sum(context["percentTotal"] or 0 for context in contexts) - 1) <= ROUNDED * len(contexts)
+
+
+def check_tool(tool: dict[str, Any], fleet: Fleet) -> None:
+    assert tool.keys() == TOOL_FIELDS
+    assert tool["namespacedName"] == f"{tool['serverName']}:{tool['name']}"
+    assert tool["context"]["tokens"] == fleet[tool["serverName"], tool["name"]]
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    fleet=fleets,
+    servers=st.none() | st.lists(st.sampled_from(SERVERS)),
+    max_tokens=st.integers(250, 1_000),
+    detail=st.sampled_from(("name", "summary", "detailed", "full")),
+)
+def test_shares_of_the_listed_scope_sum_to_one_and_totals_equal_the_sums(
+    fleet: Fleet, servers: list[str] | None, max_tokens: int, detail: str
+) -> None:
+    pages = all_pages(catalogue_of(index_of(fleet)), max_tokens=max_tokens, detail=detail, servers=servers)
+
+    asked = {tool: tokens for tool, tokens in fleet.items() if servers is None or tool[0] in servers}
+    groups = [server for page in pages for server in page["toolsByServer"]]
+    contexts = {server["serverName"]: server["context"] for server in groups}
+    tools = [tool for server in groups for tool in server.get("tools", ())]
+    assert sorted(listed(pages)) == sorted(asked)
+    assert all(page["meta"] == meta(total(asked), total(fleet)) for page in pages)
+    assert {server: context["tokens"] for server, context in contexts.items()} == {
+        server: total({tool: tokens for tool, tokens in asked.items() if tool[0] == server}) for server, _ in asked
     }
-    tools = [tool["context"] for page in pages for server in page["toolsByServer"] for tool in server["tools"]]
-    parts = [tool["percentTotal"] for tool in tools if tool["percentTotal"] is not None]
-    assert all((tool["percentTotal"] is None) == (tool["tokens"] is None or total == 0) for tool in tools)
-    assert pages[0]["meta"]["totalPossibleContext"] == total
-    if total:
-        assert abs(sum(parts) - 1) <= 1e-6 * len(tools)
-        assert abs(sum(servers.values()) - 1) <= 1e-6 * len(servers)
-        assert pages[0]["meta"]["context"]["percentTotal"] == 1
-    else:
-        assert set(servers.values()) == {None}
+    check_shares(contexts.values())
+    for tool in tools:
+        assert ("definition" in tool) == (detail in ("detailed", "full"))
+        check_tool({field: value for field, value in tool.items() if field != "definition"}, asked)
+    if len(tools) == len(asked):
+        check_shares([tool["context"] for tool in tools])
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(fleet=st.dictionaries(st.tuples(st.sampled_from(SERVERS), printable), st.none(), max_size=20))
+def test_the_names_of_all_pages_are_those_of_every_visible_tool_exactly_once(fleet: Fleet) -> None:
+    pages = all_pages(catalogue_of(index_of(fleet)), max_tokens=300, detail="name")
+
+    assert all(
+        server.keys() == {"serverName", "context", "names"} for page in pages for server in page["toolsByServer"]
+    )
+    assert sorted(listed(pages)) == sorted(fleet)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(fleet=fleets, entries=entries_of_toolsets, budget=st.none() | st.integers(1, 1_000))
+def test_shares_of_a_toolset_sum_to_one_and_its_total_equals_the_sum(
+    fleet: Fleet, entries: list[str], budget: int | None
+) -> None:
+    index = index_of(fleet)
+    index.put_toolset(Toolset(name="t", tools=tuple(entries), budget_tokens=budget))
+
+    report = toolset_report(ToolsetRequest(name="t"), Caller("ann"), catalogue_of(index))
+
+    inside = {tool: tokens for tool, tokens in fleet.items() if tool[0] in entries or ":".join(tool) in entries}
+    assert report["meta"] == meta(total(inside), total(fleet))
+    assert [(tool["serverName"], tool["name"]) for tool in report["tools"]] == sorted(inside)
+    for tool in report["tools"]:
+        check_tool(tool, inside)
+    check_shares([tool["context"] for tool in report["tools"]])
+    if budget and None not in inside.values():
+        assert report["budget"]["used"] == total(inside)
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(fleet=fleets, changes=st.lists(st.tuples(st.booleans(), st.sampled_from(SERVERS), names), max_size=20))
 def test_while_tools_come_and_go_none_is_listed_twice_and_none_that_stays_is_left_out(
-    fleet: dict[tuple[str, str], int | None], changes: list[tuple[bool, str, str]]
+    fleet: Fleet, changes: list[tuple[bool, str, str]]
 ) -> None:
     index, left = index_of(fleet), iter(changes)
 
@@ -133,11 +212,11 @@ def test_while_tools_come_and_go_none_is_listed_twice_and_none_that_stays_is_lef
 @settings(max_examples=examples(60), deadline=None)
 @given(
     fleet=fleets,
-    entries=st.lists(st.sampled_from([*SERVERS, *(f"{server}:{word}" for server in SERVERS for word in WORDS)])),
+    entries=entries_of_toolsets,
     asked=names,
 )
 def test_nothing_outside_a_toolset_is_found_listed_described_or_counted(
-    fleet: dict[tuple[str, str], int | None], entries: list[str], asked: str
+    fleet: Fleet, entries: list[str], asked: str
 ) -> None:
     catalogue = catalogue_of(index_of(fleet))
     caller = with_toolset(Caller("ann"), Toolset(name="t", tools=tuple(entries)))
@@ -148,9 +227,9 @@ def test_nothing_outside_a_toolset_is_found_listed_described_or_counted(
     described = describe_tools(DescribeRequest(names=[":".join(tool) for tool in fleet]), caller.scope, catalogue)
 
     assert set(listed(pages)) == set(inside)
-    assert pages[0]["meta"]["totalPossibleContext"] == sum(tokens or 0 for tokens in inside.values())
+    assert pages[0]["meta"] == meta(total(inside), total(inside))
     assert {(tool.server, tool.name) for tool in found.tools} <= set(inside)
-    assert found.token_metrics.baseline_tokens == sum(tokens or 0 for tokens in inside.values())
+    assert found.token_metrics.baseline_tokens == WIRE * total(inside)
     assert {(tool.server, tool.name) for tool in described.tools} == set(inside)
     assert {name for problem in described.not_found or () for name in problem.candidates or ()} <= {
         ":".join(tool) for tool in inside

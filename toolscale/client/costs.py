@@ -1,13 +1,15 @@
-"""Token costs of tools by server, read from `list_available_tools`."""
+"""The cost of tools to a client's context by server, read from `list_available_tools`."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from rich.table import Table
 
+from query.savings.context import share
 from shared.text.display import printable
 from toolscale.client.query import Ask
 from toolscale.console import percent, thousands
@@ -18,12 +20,12 @@ PAGE_TOKENS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class _ToolCost:
-    """A tool and the tokens of its definition; None: not counted. `summary` begins with the name."""
+    """A tool and the tokens of its definition; None: not counted. `part` is its share of its server's tokens."""
 
     name: str
-    tokens: int | None
-    part: float | None
-    summary: str
+    tokens: int | None = None
+    part: float | None = None
+    description: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +38,19 @@ class ServerCost:
     tools: tuple[_ToolCost, ...]
 
 
-def costs(ask: Ask, servers: list[str] | None = None, *, detail: str = "name") -> dict[str, ServerCost]:
-    """Return the costs of all servers, or of these, by id. Stopped and hidden servers are absent.
+def costs(ask: Ask, server: str | None = None) -> dict[str, ServerCost]:
+    """Return the costs of all servers, by id, with the names of their tools; or of one server, with their costs.
+
+    Stopped and hidden servers are absent.
 
     Raises: the errors of `ask`.
     """
     found: dict[str, ServerCost] = {}
-    for page in _pages(ask, {"detail": detail, "max_tokens": PAGE_TOKENS} | ({"servers": servers} if servers else {})):
+    of_one = {"servers": [server], "detail": "summary"} if server else {}
+    for page in _pages(ask, {"max_tokens": PAGE_TOKENS} | of_one):
         for entry in page["toolsByServer"]:
-            before = found[entry["server"]].tools if entry["server"] in found else ()
-            tools = (*before, *map(_tool, entry["tools"]))
-            found[entry["server"]] = ServerCost(entry["server"], *_context(entry), tools)
+            before = found[entry["serverName"]].tools if entry["serverName"] in found else ()
+            found[entry["serverName"]] = _server(entry, page["meta"], before)
     return found
 
 
@@ -69,7 +73,7 @@ def cost_table(cost: ServerCost) -> Table:
             printable(tool.name),
             thousands(tool.tokens),
             percent(tool.part),
-            printable(tool.summary.removeprefix(tool.name)),
+            printable(tool.description),
         )
     return table
 
@@ -88,9 +92,14 @@ def _pages(ask: Ask, arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
             return
 
 
-def _tool(listed: dict[str, Any]) -> _ToolCost:
-    return _ToolCost(listed["name"], *_context(listed), listed.get("summary") or listed["name"])
+def _server(entry: dict[str, Any], meta: dict[str, Any], before: tuple[_ToolCost, ...]) -> ServerCost:
+    tokens = entry["context"]["tokens"]
+    part = share(tokens, meta["totalPossibleContext"]["tokens"])
+    return ServerCost(entry["serverName"], tokens, part, (*before, *_tools(entry)))
 
 
-def _context(listed: dict[str, Any]) -> tuple[int | None, float | None]:
-    return listed["context"]["tokens"], listed["context"]["percentTotal"]
+def _tools(entry: dict[str, Any]) -> Iterator[_ToolCost]:
+    yield from map(_ToolCost, shlex.split(entry.get("names", "")))
+    for tool in entry.get("tools", ()):
+        context = tool["context"]
+        yield _ToolCost(tool["name"], context["tokens"], context["percentTotal"], tool["description"])

@@ -75,7 +75,7 @@ def print_tools(answer: dict[str, Any]) -> None:
     """Print an answer of find_tool as a table; warnings go to stderr."""
     table = Table(box=None, header_style="bold")
     table.add_column("tool", overflow="fold")
-    table.add_column("tokens", justify="right")
+    table.add_column("wire tokens", justify="right")
     table.add_column("what it does", ratio=1)
     for tool in answer["tools"]:
         table.add_row(
@@ -92,7 +92,8 @@ def print_tools(answer: dict[str, Any]) -> None:
     metrics = answer["token_metrics"]
     if answer["tools"] and metrics["baseline_tokens"]:
         cost = f"{metrics['returned_tokens']:,} tokens in place of {metrics['baseline_tokens']:,}"
-        out.print(f"{cost}: {metrics['savings_percentage']} % saved ({metrics['encoding']})", highlight=False)
+        saved = f"{metrics['savings_percentage']} % saved ({metrics['encoding']}, wire form)"
+        out.print(f"{cost}: {saved}", highlight=False)
 
 
 def list_servers(
@@ -100,6 +101,7 @@ def list_servers(
 ) -> None:
     """Show every server: its state, the cost of its tools, and its problem.
 
+    Tokens are of the form that a model API receives (generic profile).
     With --url, the servers, tools and tokens of that service. During a change of the model, stderr shows its progress.
     """
     from toolscale.client.costs import costs  # noqa: PLC0415
@@ -133,7 +135,7 @@ def show(
     token: TokenOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Show a server's tools and their tokens, the largest first."""
+    """Show a server's tools and their tokens (generic profile), the largest first."""
     from toolscale.client.costs import cost_as_object, cost_table  # noqa: PLC0415  # loads the query service
 
     configure_logging("ERROR")
@@ -155,7 +157,7 @@ def _cost(server: str, settings: Settings, url: str | None, token: str | None) -
     from toolscale.client.server_names import announced, unknown  # noqa: PLC0415
 
     with open_query_client(settings, url, token) as ask:
-        found = costs(ask, [server], detail="summary").get(server)
+        found = costs(ask, server).get(server)
         known = {server} if found else set(costs(ask))
     known |= set() if url or found else set(announced(settings))
     if server not in known:

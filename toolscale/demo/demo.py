@@ -25,6 +25,7 @@ from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
 from shared.errors import ConfigInvalid, ToolscaleError
 from shared.settings import Settings, load_settings
+from shared.text.forms import PROFILE
 from shared.upstream.mcp_json import Config, read_config
 from toolscale.console import err
 from toolscale.demo.servers import install, write_config
@@ -42,8 +43,11 @@ QUESTIONS = (
 INGESTION_S = 60.0
 
 
-class _DemoServerResult(BaseModel):
-    """A server of the demo with its tools; `error` is the reason if it has none."""
+class DemoServerResult(BaseModel):
+    """A server of the demo with its tools; `error` is the reason if it has none.
+
+    `tokens` count the model form of its tools, `wire_tokens` the JSON of `tools/list`.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -52,6 +56,7 @@ class _DemoServerResult(BaseModel):
     protocol_version: str | None
     tools: int
     tokens: int
+    wire_tokens: int
     error: str | None
 
 
@@ -70,10 +75,12 @@ class Report(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    servers: list[_DemoServerResult]
+    servers: list[DemoServerResult]
     tools: int
     tokens: int
+    wire_tokens: int
     encoding: str
+    profile: str
     ingestion_s: float
     answers: list[Answered]
 
@@ -127,6 +134,7 @@ def _ingest(embedded: Embedded, config: Config) -> None:
     )
     with Progress(*columns, console=err) as progress:
         announced = {intent.server_id for intent in embedded.announce(config)}
+        encoding = embedded.settings.token_encoding
         bar = progress.add_task("Ingesting servers", total=len(announced))
         deadline = time.monotonic() + INGESTION_S
         seen: set[str] = set()
@@ -134,8 +142,8 @@ def _ingest(embedded: Embedded, config: Config) -> None:
             for record in embedded.deps.index.servers():
                 if record.server_id in announced - seen and (record.is_listed or record.last_error):
                     seen.add(record.server_id)
-                    found = record.last_error or f"{record.tool_count:,} tools, {record.tokens['cl100k_base']:,} tokens"
-                    progress.console.print(f"  {record.server_id}: {found}", highlight=False)
+                    listed = f"{record.tool_count:,} tools, {record.model_tokens.get(encoding, 0):,} tokens"
+                    progress.console.print(f"  {record.server_id}: {record.last_error or listed}", highlight=False)
                     progress.advance(bar)
             time.sleep(0.05)
 
@@ -171,12 +179,13 @@ async def _ask(url: str) -> list[Answered]:
 def _report(embedded: Embedded, answers: list[Answered], ingestion_s: float) -> Report:
     encoding = embedded.settings.token_encoding
     servers = [
-        _DemoServerResult(
+        DemoServerResult(
             server=record.server_id,
             declared_name=record.declared_name,
             protocol_version=record.protocol_version,
             tools=record.tool_count,
-            tokens=record.tokens.get(encoding, 0),
+            tokens=record.model_tokens.get(encoding, 0),
+            wire_tokens=record.tokens.get(encoding, 0),
             error=record.last_error,
         )
         for record in sorted(embedded.deps.index.servers(), key=lambda record: record.server_id)
@@ -187,7 +196,9 @@ def _report(embedded: Embedded, answers: list[Answered], ingestion_s: float) -> 
         servers=servers,
         tools=sum(server.tools for server in servers),
         tokens=sum(server.tokens for server in servers),
+        wire_tokens=sum(server.wire_tokens for server in servers),
         encoding=encoding,
+        profile=PROFILE,
         ingestion_s=round(ingestion_s, 2),
         answers=answers,
     )

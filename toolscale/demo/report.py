@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from toolscale.console import out
-from toolscale.demo.demo import Answered, Report
+from toolscale.demo.demo import Answered, DemoServerResult, Report
 
 
 def print_report(report: Report) -> None:
@@ -18,26 +18,30 @@ def print_report(report: Report) -> None:
     out.print(_answers(report))
     out.print(
         f"{report.tools} tools of {len(report.servers)} servers, ingested in {report.ingestion_s:.1f} s. "
-        f"A client that lists all tools pays {report.tokens:,} tokens ({report.encoding}); "
-        "with find_tool it pays for the tools that it needs.",
+        f"A client that loads all tools pays {report.tokens:,} tokens ({report.encoding}, {report.profile} profile; "
+        f"{report.wire_tokens:,} in the wire form); with find_tool it pays for the tools that it needs.",
         highlight=False,
     )
 
 
 def _servers(report: Report) -> Table:
     table = Table("server", "declares itself", "protocol", title="Servers", title_justify="left", box=SIMPLE_HEAD)
-    table.add_column("tools", justify="right")
-    table.add_column("tokens", justify="right")
+    for heading in ("tools", "tokens", "wire"):
+        table.add_column(heading, justify="right")
     for server in report.servers:
         about = server.error or server.declared_name
-        table.add_row(server.server, about, server.protocol_version or "", str(server.tools), f"{server.tokens:,}")
+        table.add_row(server.server, about, server.protocol_version or "", *_sizes(server))
     table.add_section()
-    table.add_row("all", "", "", str(report.tools), f"{report.tokens:,}")
+    table.add_row("all", "", "", *_sizes(report))
     return table
 
 
+def _sizes(of: DemoServerResult | Report) -> tuple[str, str, str]:
+    return str(of.tools), f"{of.tokens:,}", f"{of.wire_tokens:,}"
+
+
 def _answers(report: Report) -> Table:
-    table = Table(title="find_tool over MCP", title_justify="left", box=SIMPLE_HEAD)
+    table = Table(title="find_tool over MCP, in tokens of the wire form", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("query, and the tools found, best first")
     for heading in ("returned", "saved", "%", "ms"):
         table.add_column(heading, justify="right", no_wrap=True)

@@ -40,7 +40,7 @@ def _report(embedded: Embedded, catalogue: Catalogue, print_line: Print, stopped
         results = _wait_for_first_listings(embedded, print_line, stopped)
         if results and not stopped.is_set():
             baseline = catalogue.ledger.baseline(Scope(), catalogue.encoding)
-            for line in summary(results, baseline.tools, baseline.tokens):
+            for line in summary(results, baseline.tools, baseline.model_tokens):
                 print_line(line)
     except (IntentsUnavailable, IndexUnavailable):
         return  # the log has the error, and `toolscale ls` shows the servers
@@ -70,7 +70,7 @@ def _emitted(announced: Mapping[str, EmitResult], intents: Iterable[Intent]) -> 
 
 
 def summary(results: Sequence[ReconcileResult], tools: int, tokens: int) -> list[str]:
-    """Return the outcome in lines; `tools` and `tokens` count the whole catalogue."""
+    """Return the outcome in lines; `tools` and `tokens` count the whole catalogue, in the model form."""
     bad = [result for result in results if not result.is_good]
     listed = f"Listed {len(results) - len(bad):,} of {len(results):,} servers"
     totals = f"{listed}: {tools:,} tools, of {tokens:,} tokens, are searchable."

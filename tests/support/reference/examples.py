@@ -23,13 +23,13 @@ toolscale import --from cursor --apply
     "toolscale find": """
 ```text
 $ toolscale find what time is it in Tokyo --limit 3
- tool                   tokens  what it does
- time:get_current_time     187  (timezone: string): Get current time in a specific timezone
- time:convert_time         338  (source_timezone: string, time: string, target_timezone: string):
-                                Convert time between timezones
- redis:hset                213  (name: string, key: string, value: any, …): Set a field in a hash
-                                stored at key with an optional expiration time.
-67 tokens in place of 11,450: 99.41 % saved (cl100k_base)
+ tool                   wire tokens  what it does
+ time:get_current_time          187  (timezone: string): Get current time in a specific timezone
+ time:convert_time              338  (source_timezone: string, time: string, target_timezone:
+                                     string): Convert time between timezones
+ redis:hset                     213  (name: string, key: string, value: any, …): Set a field in a
+                                     hash stored at key with an optional expiration time.
+67 tokens in place of 11,455: 99.42 % saved (cl100k_base, wire form)
 ```
 
 `--json` prints the response of `find_tool`, see [tools.md](tools.md).
@@ -37,12 +37,12 @@ $ toolscale find what time is it in Tokyo --limit 3
     "toolscale ls": """
 ```text
 $ toolscale ls
- server  state   tools  tokens  share  listed   reconcile
- fetch   listed      1     248   2.2%  5 s ago  in 288 s
- git     listed     12   1,415  12.4%  5 s ago  in 260 s
- redis   listed     53   9,001  78.6%  3 s ago  in 247 s
- sqlite  listed      6     261   2.3%  5 s ago  in 293 s
- time    listed      2     525   4.6%  5 s ago  in 238 s
+ server  state   tools  tokens  share  listed    reconcile
+ fetch   listed      1     222   2.4%  53 s ago  in 173 s
+ git     listed     12   1,103  12.0%  55 s ago  in 213 s
+ redis   listed     53   7,357  79.9%  53 s ago  in 234 s
+ sqlite  listed      6     266   2.9%  55 s ago  in 213 s
+ time    listed      2     256   2.8%  55 s ago  in 237 s
 ```
 
 `share` is the server's part of all tokens.
@@ -51,11 +51,12 @@ $ toolscale ls
 ```text
 $ toolscale show time
  tool              tokens  share  what it does
- convert_time         338   3.0%  (source_timezone: string, time: string, target_timezone: string):
-                                  Convert time between timezones
- get_current_time     187   1.6%  (timezone: string): Get current time in a specific timezone
-2 tools, 525 tokens: 4.6% of all
+ convert_time         171  66.8%  Convert time between timezones
+ get_current_time      85  33.2%  Get current time in a specific timezone
+2 tools, 256 tokens: 2.8% of all
 ```
+
+`share` is the tool's part of its server's tokens.
 """,
     "toolscale resync": """
 ```sh

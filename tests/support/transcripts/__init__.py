@@ -35,6 +35,9 @@ def _short(result: Mapping[str, Any]) -> str:
     return json.dumps(structured, indent=2, ensure_ascii=False) if structured else "\n".join(texts)
 
 
+TOOLSET = {"name": "dev", "tools": ["time", "git:git_log"], "budget_tokens": 300}
+"""The toolset that exists when the calls are made."""
+
 TRANSCRIPTS = (
     Transcript("find_tool", {"tool_description": "what time is it in another timezone", "limit": 2}),
     Transcript(
@@ -50,6 +53,7 @@ TRANSCRIPTS = (
         },
     ),
     Transcript("list_available_tools", {"servers": ["time", "sqlite"]}),
-    Transcript("get_active_toolset", {}),
+    Transcript("list_available_tools", {"servers": ["time"], "detail": "summary"}),
+    Transcript("get_active_toolset", {"name": TOOLSET["name"]}),
     Transcript("get_savings_report", {"period": "7d"}),
 )

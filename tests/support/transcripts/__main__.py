@@ -8,8 +8,9 @@ import tempfile
 from pathlib import Path
 
 import anyio
+import httpx2
 
-from tests.support.transcripts import TRANSCRIPTS
+from tests.support.transcripts import TOOLSET, TRANSCRIPTS
 from tests.support.transcripts.serving import called, serving_demo
 from tests.support.waiting import eventually
 
@@ -23,6 +24,7 @@ def main() -> None:
     """Ask each question in turn and put its answer below its marker."""
     text = DOCUMENT.read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as directory, serving_demo(ROOT / ".demo", Path(directory)) as url:
+        httpx2.put(url.replace("/mcp", f"/toolsets/{TOOLSET['name']}"), json=TOOLSET).raise_for_status()
         for transcript in TRANSCRIPTS:
             if transcript.tool == "get_savings_report":
                 eventually(lambda: anyio.run(_is_recorded, url), what="what was saved to be recorded")

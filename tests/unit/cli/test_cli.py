@@ -4,6 +4,7 @@ import json
 import re
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -17,9 +18,12 @@ from shared.errors import ConfigInvalid, EventInvalid, ServerNotRunning
 from shared.settings import load_settings
 from toolscale.app import app
 from toolscale.cli import main
+from toolscale.client.costs import costs
 from toolscale.client.servers import rows, servers, table
 from toolscale.commands.catalogue import print_tools
 from toolscale.console import out
+from toolscale.demo.demo import DemoServerResult, Report
+from toolscale.demo.report import print_report
 from toolscale.embedded.serve import connection_help
 from workers.intents import open_intents
 from workers.intents.store import MigrationProgress
@@ -244,6 +248,43 @@ def test_without_a_match_the_nearest_tools_are_named_and_an_uncounted_tool_has_n
     assert "No tool fits. The nearest: time:now, git:log" in nothing.get()
     assert "saved" not in nothing.get()
     assert something.get().splitlines()[1].split() == ["time:now", "():", "Tell"]
+
+
+def test_the_demo_states_what_a_client_pays_in_the_model_form_beside_the_wire_form() -> None:
+    sizes = {"tools": 2, "tokens": 256, "wire_tokens": 525}
+    server = DemoServerResult(server="time", declared_name="t", protocol_version=None, error=None, **sizes)
+    report = Report(servers=[server], encoding="cl100k_base", profile="generic", ingestion_s=1.0, answers=[], **sizes)
+
+    with out.capture() as printed:
+        print_report(report)
+
+    text = " ".join(printed.get().split())
+    assert "time t 2 256 525" in text
+    assert "pays 256 tokens (cl100k_base, generic profile; 525 in the wire form)" in text
+
+
+def test_costs_of_a_server_are_gathered_from_pages_of_names_and_of_tools() -> None:
+    def group(tokens: int, **shown: Any) -> dict[str, Any]:
+        return {"serverName": "git", "context": {"tokens": tokens, "percentTotal": 1.0}, **shown}
+
+    context = {"tokens": 30, "percentTotal": 0.75}
+    tool = {"name": "log", "description": "Show the log", "context": context}
+    meta = {"totalPossibleContext": {"tokens": 160, "percentTotal": None}}
+    pages = iter(
+        [
+            {"toolsByServer": [group(40, tools=[tool])], "meta": meta, "nextCursor": "x"},
+            {"toolsByServer": [group(40, names="now 'a name'")], "meta": meta},
+        ]
+    )
+
+    cost = costs(lambda _tool, _arguments: next(pages), "git")["git"]
+
+    assert (cost.tokens, cost.part) == (40, 0.25)
+    assert [(tool.name, tool.tokens, tool.part) for tool in cost.tools] == [
+        ("log", 30, 0.75),
+        ("now", None, None),
+        ("a name", None, None),
+    ]
 
 
 def test_a_resync_of_a_server_that_is_not_there_or_stopped_records_nothing() -> None:

@@ -19,9 +19,11 @@ from query.history.recorder import UsageRecorder
 from query.history.sqlite_store import SqliteHistory
 from query.reports.savings import SavingsReport
 from query.response.find_response import FindResponse
+from query.response.tool_info import ToolInfo
+from query.savings.context import ContextMeta
 from query.savings.ledger import Ledger
 from query.tools.describe_tool import DescribeResponse
-from query.tools.listing import ListedServer
+from query.tools.listed import ListedServer
 from query.tools.registry import builtin_tools
 from query.tools.tool import PAGING_ARGUMENTS, listed
 from tests.support.calling import upstreams_to
@@ -104,6 +106,10 @@ def test_an_answer_that_is_shown_has_the_fields_that_answers_have_now(transcript
         check_fields(answer, model)
     for server in answer.get("toolsByServer", ()):
         check_fields(server, ListedServer)
+    for tool in answer["tools"] if transcript.tool == "get_active_toolset" else ():
+        check_fields(tool, ToolInfo)
+    if "meta" in answer:
+        check_fields(answer["meta"], ContextMeta)
 
 
 def test_the_error_codes_in_the_document_are_those_of_a_refused_argument() -> None:

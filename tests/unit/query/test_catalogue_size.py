@@ -54,9 +54,10 @@ def index() -> FakeIndex:
 
 
 def record(server_id: str, tokens: int, revision: int, status: Status = "running") -> ServerRecord:
+    """Return the record of a server with a tool of so many tokens in the model form, and twice as many on the wire."""
     return ServerRecord(
         features_version=FEATURES_VERSION, last_listed_at=1.0, server_id=server_id, endpoint=Endpoint(), status=status,
-        tool_count=1, tokens={"cl100k_base": tokens}, revision=revision,
+        tool_count=1, tokens={"cl100k_base": 2 * tokens}, model_tokens={"cl100k_base": tokens}, revision=revision,
     )  # fmt: skip
 
 

@@ -192,8 +192,8 @@ async def test_what_a_catalogue_costs_is_reported_by_day_for_the_servers_of_the_
     bob, ann, root = [await call_json(index, path, caller, "get_savings_report") for caller in (BOB, ANN, ROOT)]
 
     day = today().isoformat()
-    assert bob["catalogue"] == [{"day": day, "servers": 1, "tools": 1, "tokens": 1_000}]
-    assert ann["catalogue"] == root["catalogue"] == [{"day": day, "servers": 2, "tools": 2, "tokens": 2_000}]
+    assert bob["catalogue"] == [{"day": day, "servers": 1, "tools": 1, "tokens": 900}]
+    assert ann["catalogue"] == root["catalogue"] == [{"day": day, "servers": 2, "tools": 2, "tokens": 1_800}]
 
 
 async def test_a_server_that_a_toolset_shows_in_part_is_no_part_of_what_its_caller_is_told(path: Path) -> None:
@@ -204,7 +204,7 @@ async def test_a_server_that_a_toolset_shows_in_part_is_no_part_of_what_its_call
 
     report = await call_json(index, path, Caller("dev", toolset="dev", selection=selection), "get_savings_report")
 
-    assert [day["tokens"] for day in report["catalogue"]] == [1_000]
+    assert [day["tokens"] for day in report["catalogue"]] == [900]
 
 
 async def test_a_description_counts_as_an_answer_and_is_no_search(path: Path) -> None:

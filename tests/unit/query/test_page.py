@@ -50,10 +50,10 @@ def savings(tmp_path: Path) -> Generator[UsageRecorder]:
 
 
 def record_of(server_id: str, *tools: IndexedTool, **more: object) -> ServerRecord:
-    sums = sum(tool.token_counts.get("cl100k_base", 0) for tool in tools)
     told = {
         "tool_count": len(tools),
-        "tokens": {"cl100k_base": sums},
+        "tokens": {"cl100k_base": sum(tool.token_counts.get("cl100k_base", 0) for tool in tools)},
+        "model_tokens": {"cl100k_base": sum(tool.model_counts.get("cl100k_base", 0) for tool in tools)},
         "features_version": FEATURES_VERSION,
         "last_listed_at": 1.0,
     }
@@ -72,8 +72,8 @@ def catalogue(*tools: IndexedTool, **more: object) -> FakeIndex:
 
 def clock() -> FakeIndex:
     return catalogue(
-        make_tool("clock", "get_time", "Tell the time", tokens=30, groups=["team"]),
-        make_tool("files", "read_file", "Read a file", tokens=70, groups=["other"]),
+        make_tool("clock", "get_time", "Tell the time", tokens=30, model_tokens=20, groups=["team"]),
+        make_tool("files", "read_file", "Read a file", tokens=70, model_tokens=60, groups=["other"]),
     )
 
 
@@ -150,7 +150,7 @@ async def test_the_page_can_only_be_read(method: str) -> None:
 async def test_the_overview_says_what_there_is_and_what_it_costs() -> None:
     text = Parsed(await get("/ui")).text
 
-    assert " ".join(text.split()).count("Context of all tools 100 tokens") == 1
+    assert " ".join(text.split()).count("Context of all tools 80 tokens") == 1
     assert text.index("files") < text.index("clock")  # the most expensive first
 
 
@@ -183,12 +183,14 @@ async def test_a_server_that_was_not_listed_yet_is_known_and_not_running() -> No
 
     text = " ".join(Parsed(await get("/ui/servers", index)).text.split())
 
-    assert "2 running, 2 tools, 100 tokens" in text
+    assert "2 running, 2 tools, 80 tokens (cl100k_base, generic profile)" in text
     assert "new not listed yet never — — —" in text
 
 
 async def test_a_servers_tools_are_sorted_by_their_tokens_and_come_in_pages() -> None:
-    index = catalogue(*(make_tool("big", f"tool{number:03}", tokens=number) for number in range(250)))
+    index = catalogue(
+        *(make_tool("big", f"tool{number:03}", tokens=1_000, model_tokens=number) for number in range(250))
+    )
 
     first, last = (
         Parsed(await get("/ui/servers/big", index)).text,

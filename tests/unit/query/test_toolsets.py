@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from query.catalogue import Catalogue
 from query.savings.ledger import Ledger
 from query.server.mcp import service_of
 from query.tools.toolset_tools import WARNINGS_KEY
+from query.toolsets.budget import apply_budget
 from query.toolsets.names import direct_tool_names
 from shared.catalog import ENCODINGS, FEATURES_VERSION, Endpoint, IndexedTool, ServerRecord
+from shared.text.forms import estimate_tool
 from shared.toolset import Toolset
 from tests.support.calling import text_of, upstreams_to
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
@@ -35,14 +38,14 @@ def anyio_backend() -> str:
 
 
 def index_of(*toolsets: Toolset) -> FakeIndex:
-    """Return three servers, the tools of which cost 10, 20 and 40 tokens; `secret` is of a group of its own."""
+    """Return three servers, whose tools cost 10, 20 and 40 tokens, and 100 on the wire; `secret` has another group."""
     index, embedder = FakeIndex(), FakeEmbedder()
     tools = [
-        make_tool("git", "log", "Show the log of commits", 10, ("dev",)),
-        make_tool("git", "now", "Show what is staged now", 20, ("dev",)),
-        make_tool("time", "now", "Show what time it is now", 40, ("dev",)),
-        make_tool("time", "zones", "List the time zones", 40, ("dev",)),
-        make_tool("secret", "read", "Show what is secret now", 10, ("ops",)),
+        make_tool("git", "log", "Show the log of commits", 100, ("dev",), model_tokens=10),
+        make_tool("git", "now", "Show what is staged now", 100, ("dev",), model_tokens=20),
+        make_tool("time", "now", "Show what time it is now", 100, ("dev",), model_tokens=40),
+        make_tool("time", "zones", "List the time zones", 100, ("dev",), model_tokens=40),
+        make_tool("secret", "read", "Show what is secret now", 100, ("ops",), model_tokens=10),
     ]
     for tool in tools:
         index.upsert([ingested(tool, embedder)])
@@ -62,6 +65,7 @@ def record_of(server: str, tools: list[IndexedTool], revision: int) -> ServerRec
         last_listed_at=1.0,
         tool_count=len(tools),
         tokens={encoding: sum(tool.token_counts[encoding] for tool in tools) for encoding in ENCODINGS},
+        model_tokens={encoding: sum(tool.model_counts[encoding] for tool in tools) for encoding in ENCODINGS},
         revision=revision,
     )
 
@@ -77,6 +81,11 @@ async def answer(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     assert not result.is_error, result.content
     found: dict[str, Any] = result.structured_content
     return found
+
+
+def meta(tokens: int, possible: int) -> dict[str, Any]:
+    context, total = ({"tokens": counted, "percentTotal": None} for counted in (tokens, possible))
+    return {"context": context, "totalPossibleContext": total}
 
 
 ANN = Caller("ann", frozenset({"dev"}), toolset="dev")
@@ -97,8 +106,8 @@ async def test_a_toolset_bounds_what_is_found_listed_described_and_counted() -> 
         described = await answer(client, "describe_tool", names=["time:zones", "secret:read", "git:log"])
 
     assert {f"{tool['server']}:{tool['name']}" for tool in found["tools"]} == {"git:log", "git:now", "time:now"}
-    assert found["token_metrics"]["baseline_tokens"] == 70
-    assert listed["meta"] == {"context": {"tokens": 70, "percentTotal": 1.0}, "totalPossibleContext": 70}
+    assert found["token_metrics"]["baseline_tokens"] == 300
+    assert listed["meta"] == meta(70, 70)
     assert [tool["name"] for tool in described["tools"]] == ["log"]
 
 
@@ -138,12 +147,22 @@ async def test_get_active_toolset_says_what_tools_cost_and_how_many_entries_are_
     async with client_of(ANN, DEV) as client:
         shown = await answer(client, "get_active_toolset")
 
-    assert [(tool["server"], tool["name"], tool["context"]["tokens"]) for tool in shown["tools"]] == [
-        ("git", "log", 10),
-        ("git", "now", 20),
-        ("time", "now", 40),
+    assert shown["tools"] == [
+        {
+            "namespacedName": f"{server}:{name}",
+            "serverName": server,
+            "name": name,
+            "description": description,
+            "context": {"tokens": tokens, "percentTotal": share},
+        }
+        for server, name, description, tokens, share in (
+            ("git", "log", "Show the log of commits", 10, 0.1429),
+            ("git", "now", "Show what is staged now", 20, 0.2857),
+            ("time", "now", "Show what time it is now", 40, 0.5714),
+        )
     ]
-    assert shown["meta"] == {"context": {"tokens": 70, "percentTotal": 0.636364}, "totalPossibleContext": 110}
+    assert shown["meta"] == meta(70, 110)
+    assert shown["profile"] == "generic"
     assert "missing" in shown  # this caller may manage toolsets
     assert any("without a tool that you may use now: 2" in warning for warning in shown["warnings"])
 
@@ -173,6 +192,7 @@ async def test_a_caller_without_a_toolset_is_told_so_and_may_look_at_any() -> No
         other = await answer(client, "get_active_toolset", name="dev")
 
     assert none["toolset"] is None
+    assert none["meta"] == meta(0, 120)
     assert len(other["tools"]) == 4
 
 
@@ -212,7 +232,7 @@ async def test_an_enforced_budget_leaves_out_what_exceeds_it_and_says_what_and_i
     assert listed.meta is not None
     assert listed.meta[WARNINGS_KEY] == [said]
     assert shown["leftOut"] == [{"name": "time:now", "tokens": 40}]
-    assert sum(tool["token_count"] for tool in found["tools"]) <= 35
+    assert {f"{tool['server']}:{tool['name']}" for tool in found["tools"]} <= {"git:log", "git:now"}
     assert said in found["warnings"]
 
 
@@ -230,6 +250,19 @@ async def test_where_every_hit_exceeds_the_enforced_budget_further_ones_are_a_cu
             page = await answer(client, "find_tool", tool_description="what time is it now", limit=1, cursor=cursor)
 
     assert names == ["log"]
+
+
+def test_an_uncounted_tool_takes_its_estimate_from_a_budget() -> None:
+    odd = make_tool("git", "odd", "Show what cannot be counted " * 9, 1, model_tokens={})
+    even = make_tool("git", "even", tokens=1_000, model_tokens=7)
+    estimated = estimate_tool("git", odd.definition)
+    caller = Caller("ann", limit_tokens=estimated + 7, budget_tokens=estimated + 7)
+
+    fitting = apply_budget([odd, even], caller, "cl100k_base")
+    exceeding = apply_budget([odd, even], replace(caller, limit_tokens=estimated + 6), "cl100k_base")
+
+    assert (fitting.tokens, list(fitting.excluded)) == (estimated + 7, [])
+    assert list(exceeding.kept) == [odd]
 
 
 def test_clashing_and_invalid_names_are_resolved_the_same_way_in_any_order() -> None:
@@ -261,7 +294,7 @@ async def test_the_path_chooses_a_toolset_and_never_another_than_the_tokens_own(
         with pytest.raises(MCPError, match="for the toolset dev alone"):
             await client.call_tool("list_available_tools", {})
 
-    assert [server["server"] for server in listed["toolsByServer"]] == ["time"]
+    assert [server["serverName"] for server in listed["toolsByServer"]] == ["time"]
 
 
 async def test_toolsets_are_written_shown_listed_and_deleted_over_http(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""How far the heuristic is from exact counts, on real tools."""

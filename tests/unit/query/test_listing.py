@@ -1,0 +1,61 @@
+"""What the pages of `list_available_tools` cost, and what they fall back to."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+from query.catalogue import Catalogue
+from query.savings.ledger import Ledger
+from query.tools.listing import NAMES_ONLY, ListRequest, list_tools
+from shared.catalog import FEATURES_VERSION, Encoding, Endpoint, Scope, ServerRecord
+from shared.text.forms import json_text
+from shared.text.tokens import counter
+from tests.support.fakes import FakeEmbedder, FakeIndex, embedded, make_tool
+
+MOST_TOKENS_OF_A_NAME = 5
+VERBS = (
+    "get", "list", "create", "update", "delete", "search", "copy", "move", "export", "import", "rename", "merge",
+    "publish", "validate", "read_recent",
+)  # fmt: skip
+NOUNS = ("file", "commit", "table", "slide", "hash_field", "web_page", "calendar_event", "issue", "chart", "message")
+
+
+def catalogue(description: str = "...") -> Catalogue:
+    """Return ten servers of fifteen tools each, with names as real servers declare them."""
+    index = FakeIndex()
+    for revision, noun in enumerate(NOUNS, 1):
+        server = f"{noun.replace('_', '-')}-server"
+        tools = [make_tool(server, f"{verb}_{noun}", description, 187, model_tokens=141) for verb in VERBS]
+        index.upsert([embedded(tool) for tool in tools])
+        sums: dict[Encoding, int] = {"cl100k_base": sum(tool.model_counts["cl100k_base"] for tool in tools)}
+        index.put_server(
+            ServerRecord(
+                server_id=server, endpoint=Endpoint(), features_version=FEATURES_VERSION, last_listed_at=1.0,
+                tool_count=len(tools), model_tokens=sums, revision=revision,
+            )
+        )  # fmt: skip
+    return Catalogue(index, FakeEmbedder(), Ledger(index))
+
+
+def names(page: dict[str, Any]) -> set[str]:
+    return {name for server in page["toolsByServer"] for name in server["names"].split()}
+
+
+def test_a_list_of_names_costs_at_most_five_tokens_a_tool() -> None:
+    page = list_tools(ListRequest(), Scope(), catalogue(), "ann")
+
+    expected = {f"{verb}_{noun}" for verb, noun in product(VERBS, NOUNS)}
+    assert names(page) == expected
+    assert page["meta"]["context"]["tokens"] == 141 * len(expected)
+    assert counter("cl100k_base")(json_text(page)) <= MOST_TOKENS_OF_A_NAME * len(expected)
+
+
+def test_a_description_that_does_not_fit_leaves_names_and_a_warning() -> None:
+    request = ListRequest(detail="full", max_tokens=400)
+
+    page = list_tools(request, Scope(), catalogue("very long " * 1_000), "ann")
+
+    assert names(page)
+    assert page["warnings"] == [NAMES_ONLY]
+    assert counter("cl100k_base")(json_text(page)) <= 400
