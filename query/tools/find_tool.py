@@ -25,7 +25,7 @@ FIND_TOOL = Tool(
     description=(
         "Search the tools of all connected MCP servers by what they do. "
         "For a task of several steps, give one description a step. "
-        "Returns the best matches, with definitions or summaries, and the tokens this saved."
+        "Returns the best matches and the tokens this saved."
     ),
     input_schema=input_schema(FindRequest),
     output_schema=output_schema(FindResponse),

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from query.catalogue import Catalogue
 from query.paging.budget import Budget, CursorText, MaxTokens
 from query.paging.fitting import most_that_fit
-from query.response.find_response import DetailLevel, sendable
+from query.response.find_response import DetailLevel, shown_definition
 from query.response.summary import summary
 from query.savings.savings import ContextCost, context_cost
 from query.search.request import ToolNames, intersection
@@ -217,7 +217,7 @@ def _listed(tool: IndexedTool, detail: DetailLevel, encoding: Encoding, total: i
         name=tool.definition.name,
         context=context_cost(tool.token_counts.get(encoding), total),
         summary=summary(tool.definition).encode("utf-8", "replace").decode() if detail == "summary" else None,
-        definition=sendable(tool.definition) if detail == "detailed" else None,
+        definition=shown_definition(tool.definition, detail),
     )
 
 

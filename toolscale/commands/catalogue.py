@@ -23,7 +23,7 @@ from toolscale.console import err, out, percent, print_json, printable, thousand
 if TYPE_CHECKING:
     from toolscale.client.costs import ServerCost
 
-Detail = Literal["summary", "detailed", "auto"]
+Detail = Literal["summary", "detailed", "full", "auto"]
 
 
 def find(

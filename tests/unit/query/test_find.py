@@ -117,14 +117,34 @@ def test_a_stopped_server_s_tools_are_neither_found_nor_counted() -> None:
     assert answer.warnings == ["The catalogue holds no tools that you may see."]
 
 
-def test_the_definition_is_what_the_server_declared_null_values_included() -> None:
-    tool = make_tool("fs", "read")
-    declared = {"name": "read", "inputSchema": {"properties": {"path": {"default": None}}}}
-    tool = replace(tool, definition=ToolDefinition.from_wire(json.dumps(declared)))
+# in the server's own order
+DECLARED = {
+    "title": "Read",
+    "inputSchema": {"properties": {"path": {"title": "Path", "default": None}}, "type": "object"},
+    "annotations": {"readOnlyHint": True},
+    "name": "read",
+    "outputSchema": {"type": "object"},
+    "description": "Read a file.",
+    "_meta": {"example.com/since": None},
+}
 
-    answer = find(index_of(tool)).as_object()
 
-    assert answer["tools"][0]["definition"] == declared
+@pytest.mark.parametrize(
+    ("detail", "shown"),
+    [
+        ("full", list(DECLARED)),
+        ("detailed", ["inputSchema", "name", "description"]),
+        ("auto", ["inputSchema", "name", "description"]),
+    ],
+)
+def test_a_definition_has_the_fields_of_its_detail_level_as_and_where_the_server_declared_them(
+    detail: str, shown: list[str]
+) -> None:
+    tool = replace(make_tool("fs", "read"), definition=ToolDefinition.from_wire(json.dumps(DECLARED)))
+
+    definition = find(index_of(tool), detail=detail).as_object()["tools"][0]["definition"]
+
+    assert json.dumps(definition) == json.dumps({field: DECLARED[field] for field in shown})
 
 
 def test_an_uncounted_tool_has_no_count_in_the_answer() -> None:
