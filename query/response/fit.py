@@ -12,13 +12,13 @@ import structlog
 from query.paging.budget import MAX_TOKEN_CHARACTERS, Budget
 from query.paging.fitting import most_that_fit
 from query.paging.policy import OnTruncated, ignore_truncation
+from query.response.answer_tokens import counted
 from query.response.find_response import DetailLevel, FindResponse, FoundTool, stale_warnings, to_found_tool
 from query.response.pages import TOOL
 from query.savings.savings import Baseline, token_metrics
 from query.search.search import Hit
 from shared.catalog import Encoding, Form, IndexedTool
 from shared.errors import BudgetTooSmall
-from shared.text.forms import json_text
 
 if TYPE_CHECKING:
     from shared.settings import ResponseMode
@@ -119,7 +119,7 @@ class _Level:
         truncation = self.truncation(count)
         warnings = [*result.empty.warnings, *stale_warnings(tools), *truncation, *result.budget_warnings]
         is_all = result.is_all and count == len(result.hits)
-        return result.empty.model_copy(
+        response = result.empty.model_copy(
             update={
                 "tools": tools,
                 "token_metrics": metrics.model_copy(update={"uncounted": []}) if self.detail == "name" else metrics,
@@ -127,6 +127,7 @@ class _Level:
                 "next_cursor": None if is_all else cursor or result.cursor_after(shown),
             }
         )
+        return counted(response, self.budget.count)
 
     def truncation(self, count: int) -> list[str]:
         """Return a warning if a response with `count` tools is shorter than the caller requested."""
@@ -157,10 +158,13 @@ def _without_tools(result: SearchResult, budget: Budget) -> FindResponse:
     update: dict[str, object] = {"next_cursor": result.cursor_after([]) if has_more else None}
     empty = result.empty.model_copy(update={"warnings": [*result.empty.warnings, *result.budget_warnings], **update})
     if empty.nearest is None:
-        return empty
+        return counted(empty, budget.count)
     names = empty.nearest
-    count = most_that_fit(len(names), lambda n: _fits(empty.model_copy(update={"nearest": names[:n]}), budget))
-    return empty.model_copy(update={"nearest": names[:count]})
+
+    def response(count: int) -> FindResponse:
+        return counted(empty.model_copy(update={"nearest": names[:count]}), budget.count)
+
+    return response(most_that_fit(len(names), lambda count: _fits(response(count), budget)))
 
 
 def _affordable(result: SearchResult, detail: DetailLevel, budget: Budget) -> int:
@@ -176,4 +180,4 @@ def _affordable(result: SearchResult, detail: DetailLevel, budget: Budget) -> in
 
 
 def _fits(response: FindResponse, budget: Budget) -> bool:
-    return budget.admits(json_text(response.as_object()))
+    return response.token_metrics.answer_tokens <= budget.max_tokens

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shared.catalog import Encoding, IndexedTool
 from shared.text.tokens import is_estimate
@@ -35,31 +36,48 @@ class Baseline:
     largest: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
+Count = Annotated[int, Field(ge=0)]
+
+
 class TokenMetrics(BaseModel):
-    """Tokens of all tools the caller may see, of those returned, and the difference. Never negative."""
+    """The tokens of the tools that a caller would carry, of those returned, and of the answer."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
-    baseline_tokens: int
-    """Tokens of every tool in the catalogue that the caller may see."""
-    returned_tokens: int
-    """Tokens of the returned definitions, or of the summaries in their place."""
-    tokens_saved: int
+    baseline_tokens: Count
+    """Definitions of all tools that you may see."""
+    returned_tokens: Count
+    """Definitions of the returned tools, or the summaries or names in their place."""
+    tokens_saved: Count
     """baseline_tokens - returned_tokens."""
-    savings_percentage: float
-    """0 to 100."""
+    savings_percentage: Annotated[float, Field(ge=0, le=100)]
+    answer_tokens: Count
+    """This answer's text."""
+    net_tokens_saved: int
+    """Name, description and input schema of the baseline's tools, less answer_tokens."""
     encoding: Encoding
     estimated: bool
     """True: the counts are estimates."""
     uncounted: list[str]
-    """Some of the tools that could not be counted and are in neither sum, as server:tool."""
-    uncounted_total: int
+    """Some of the tools that could not be counted and are in no sum, as server:tool."""
+    uncounted_total: Count
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Self:
+        if self.tokens_saved != self.baseline_tokens - self.returned_tokens:
+            raise ValueError("tokens_saved: expected baseline_tokens - returned_tokens")
+        return self
+
+    def with_answer_tokens(self, answer_tokens: int) -> TokenMetrics:
+        """Return the metrics of an answer of this many tokens."""
+        net = self.net_tokens_saved + self.answer_tokens - answer_tokens
+        return self.model_copy(update={"answer_tokens": answer_tokens, "net_tokens_saved": net})
 
 
 def token_metrics(
     baseline: Baseline, returned: Sequence[IndexedTool], encoding: Encoding, shown_tokens: int | None = None
 ) -> TokenMetrics:
-    """Return the savings of an answer; all numbers are at least 0 and the percentage is within 0 to 100.
+    """Return the savings of an answer whose own tokens are not counted yet.
 
     `shown_tokens` is what the tools cost as they are shown; None: they are shown with their definitions.
     The returned tools lie within the scope, so their tokens bound the baseline from below. A server's tools and its
@@ -76,6 +94,8 @@ def token_metrics(
         returned_tokens=returned_tokens,
         tokens_saved=saved,
         savings_percentage=_percentage(saved, baseline_tokens),
+        answer_tokens=0,
+        net_tokens_saved=baseline.model_tokens,
         encoding=encoding,
         estimated=is_estimate(encoding),
         uncounted=uncounted[:UNCOUNTED_SHOWN],

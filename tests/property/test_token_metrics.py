@@ -49,6 +49,7 @@ class World:
                 server_id,
                 f"tool{i}",
                 tokens={} if count is None else {ENCODING: count},
+                model_tokens={} if count is None else {ENCODING: count // 3},
                 groups=self.groups,
                 status=self.status,
             )
@@ -66,6 +67,7 @@ class World:
             status=self.status,
             tool_count=len(self.counts),
             tokens={ENCODING: sum(counted)},
+            model_tokens={ENCODING: sum(count // 3 for count in counted)},
             uncounted={ENCODING: tuple(f"tool{i}" for i, count in enumerate(self.counts) if count is None)},
             revision=revision,
         )
@@ -105,6 +107,8 @@ def check_exactly(answer: FindResponse, tools: Sequence[IndexedTool]) -> None:
     """Hold the metrics to a recount over the tools themselves."""
     metrics = answer.token_metrics
     assert metrics.baseline_tokens == sum(tool.token_counts.get(ENCODING, 0) for tool in tools)
+    model_tokens = sum(tool.model_counts.get(ENCODING, 0) for tool in tools)
+    assert metrics.net_tokens_saved == model_tokens - metrics.answer_tokens
     uncounted = {tool.qualified_name for tool in tools if ENCODING not in tool.token_counts}
     assert metrics.uncounted_total == len(uncounted)
     assert set(metrics.uncounted) <= uncounted
@@ -133,7 +137,8 @@ def test_without_servers_everything_is_zero(scope: Scope, limit: int) -> None:
 
     metrics = find(index, Ledger(index), scope, limit).token_metrics
 
-    assert metrics.model_dump(exclude={"encoding", "estimated"}) == {
+    assert metrics.net_tokens_saved == -metrics.answer_tokens < 0
+    assert metrics.model_dump(exclude={"encoding", "estimated", "answer_tokens", "net_tokens_saved"}) == {
         "baseline_tokens": 0,
         "returned_tokens": 0,
         "tokens_saved": 0,
