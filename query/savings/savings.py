@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -35,6 +35,15 @@ class Baseline:
     model_tokens: int = 0
     largest: Mapping[str, int] = field(default_factory=dict[str, int])
 
+    def without(self, offered: Baseline) -> Baseline:
+        """Return the cost of the tools of this scope that are not among the offered ones."""
+        return replace(
+            self,
+            tokens=max(0, self.tokens - offered.tokens),
+            tools=max(0, self.tools - offered.tools),
+            model_tokens=max(0, self.model_tokens - offered.model_tokens),
+        )
+
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -45,7 +54,7 @@ class TokenMetrics(BaseModel):
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     baseline_tokens: Count
-    """Definitions of all tools that you may see."""
+    """Definitions of all tools that you may see, without those in your tools/list."""
     returned_tokens: Count
     """Definitions of the returned tools, or the summaries or names in their place."""
     tokens_saved: Count
@@ -80,13 +89,12 @@ def token_metrics(
     """Return the savings of an answer whose own tokens are not counted yet.
 
     `shown_tokens` is what the tools cost as they are shown; None: they are shown with their definitions.
-    The returned tools lie within the scope, so their tokens bound the baseline from below. A server's tools and its
-    record are two writes, and the search reads both one after the other. Between the writes, returned tools may be
-    missing from the sum: the bound then replaces the baseline, and the savings are 0.
+    The returned tokens bound the baseline from below. They exceed it where the returned tools are offered directly.
+    They also do between a server's two writes, of its tools and of its record. The savings are then 0.
     """
     definitions = sum(tool.token_counts.get(encoding, 0) for tool in returned)
     returned_tokens = definitions if shown_tokens is None else shown_tokens
-    baseline_tokens = max(baseline.tokens, definitions, returned_tokens)
+    baseline_tokens = max(baseline.tokens, returned_tokens)
     saved = baseline_tokens - returned_tokens
     uncounted = _uncounted(baseline, returned, encoding)
     return TokenMetrics(

@@ -19,6 +19,7 @@ from query.tools.tool import CatalogueTool
 if TYPE_CHECKING:
     from query.catalogue import Catalogue
     from query.tools.tool import BuiltinDefinitions
+    from query.toolsets.offered import OfferedCost
 
 FIND_TOOL = Tool(
     name="find_tool",
@@ -38,20 +39,24 @@ _log = structlog.get_logger()
 
 
 class FindTool(CatalogueTool[FindRequest]):
-    """Finds tools in a catalogue; `builtin` counts the definitions that every caller has loaded."""
+    """Finds tools in a catalogue; `builtin` counts the definitions that every caller has loaded.
+
+    `offered` counts those that `tools/list` shows this caller.
+    """
 
     tool = FIND_TOOL
     paging = "own"
     request_model = FindRequest
 
-    def __init__(self, catalogue: Catalogue, builtin: BuiltinDefinitions) -> None:
+    def __init__(self, catalogue: Catalogue, builtin: BuiltinDefinitions, offered: OfferedCost) -> None:
         self._catalogue = catalogue
         self._builtin = builtin
+        self._offered = offered
 
     def respond(self, request: FindRequest, caller: Caller) -> dict[str, Any]:
         """Return the search response; log, count and record the search."""
         is_new = request.cursor is None
-        response, stats = find_tool(request, caller.scope, self._catalogue, caller)
+        response, stats = find_tool(request, caller.scope, self._catalogue, caller, self._offered)
         _log_found(response, stats.timings)
         self._catalogue.metrics.count_search(response, stats.timings, is_new=is_new)
         if self._catalogue.recorder:

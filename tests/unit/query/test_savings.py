@@ -94,6 +94,13 @@ def test_the_net_is_of_the_model_form_less_the_answer_and_may_be_negative() -> N
     assert VALID.with_answer_tokens(120).with_answer_tokens(301) == VALID.with_answer_tokens(301)
 
 
+@given(*[st.integers(0, 1_000)] * 4)
+def test_offered_tools_are_in_no_part_of_the_baseline(tokens: int, model: int, offered: int, of_model: int) -> None:
+    left = Baseline(tokens, 9, model_tokens=model).without(Baseline(offered, 2, model_tokens=of_model))
+
+    assert (left.tokens, left.model_tokens, left.tools) == (max(0, tokens - offered), max(0, model - of_model), 7)
+
+
 def test_only_the_heuristic_is_labelled_an_estimate() -> None:
     baseline = Baseline(tokens=0, tools=0)
 
