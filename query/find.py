@@ -19,6 +19,7 @@ from query.search.request import FindRequest
 from query.search.search import Hit, StepResult, hits, merged, search
 from query.search.steps import embed_steps
 from query.toolsets.budget import apply_budget
+from query.toolsets.offered import OfferedCost, nothing_offered
 from shared.catalog import IndexedTool, Scope, point_id
 
 # The match is decided on at least so many tools, so that a small `limit` does not turn a match into none.
@@ -26,9 +27,15 @@ MATCH_CANDIDATES = 8
 
 
 def find_tool(
-    request: FindRequest, allowed: Scope, catalogue: Catalogue, caller: Caller = ANYONE
+    request: FindRequest,
+    allowed: Scope,
+    catalogue: Catalogue,
+    caller: Caller = ANYONE,
+    offered: OfferedCost = nothing_offered,
 ) -> tuple[FindResponse, Timings]:
-    """Return the allowed tools that fit the request, and the tokens saved against all tools of the same scope.
+    """Return the allowed tools that fit the request, and the tokens saved against all allowed tools.
+
+    The request's filters do not change the baseline. The tools that the caller has in its `tools/list` are not in it.
 
     If no tool fits, the response has no tools and names the nearest. Without a model, the search uses keywords only.
     The response stays within the request's tokens. Its cursor leads this caller to more tools for the same question.
@@ -55,7 +62,7 @@ def find_tool(
     budget_result = apply_budget([hit.tool for hit in nearest if is_match], caller, encoding)
     search_ms = stopwatch.lap_ms("search index")
 
-    baseline = ledger.baseline(scope, encoding)
+    baseline = ledger.baseline(allowed, encoding).without(offered(caller, encoding))
     sum_ms = stopwatch.lap_ms("sum baseline")
 
     kept = [hit for hit in nearest if hit.tool in budget_result.kept]

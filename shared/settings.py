@@ -20,7 +20,7 @@ PREFIX = "TOOLSCALE_"
 
 Subscribe = Literal["http", "all", "none"]
 RedisUrl = Annotated[str, StringConstraints(pattern=r"^(rediss?|unix)://")]
-ResponseMode = Literal["summary", "detailed", "auto"]
+ResponseMode = Literal["summary", "detailed", "full", "auto"]
 # One or more secrets, separated by commas, each of at least 32 characters.
 CursorKey = Annotated[str, StringConstraints(pattern=r"^[^,\s]{32,}(,[^,\s]{32,})*$", max_length=2_000)]
 HttpUrl = Annotated[str, StringConstraints(pattern=r"^https?://")]
@@ -74,7 +74,7 @@ class Settings(BaseSettings):
     """The encoding for token counts in responses: cl100k_base, o200k_base, or heuristic (an estimate)."""
 
     response_mode: ResponseMode = Field(default="auto", validation_alias=_plain("MCP_RESPONSE_MODE"))
-    """Tools in responses: detailed (definitions), summary (a signature and a sentence), auto: detailed if it fits."""
+    """Tools in responses: summary, detailed (what a model needs), full (all of it), auto: detailed if it fits."""
     max_response_tokens: Annotated[int, Field(ge=200, le=1_000_000)] = Field(
         default=5_000, validation_alias=_plain("MCP_MAX_RESPONSE_TOKENS")
     )

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from query.response.summary import summary
 from query.savings.savings import Baseline, TokenMetrics, token_metrics
 from shared.catalog import Encoding, IndexedTool, ToolDefinition
+from shared.text.display import encodable
 
 NOTHING_VISIBLE = "The catalogue holds no tools that you may see."
 BEING_FILLED = "The catalogue is being filled. Ask again in a few seconds."
@@ -19,8 +20,8 @@ NOTHING_FITS = "No tool seems to fit. Say what it should do in other words, or a
 KEYWORDS_ONLY = "Tools were searched by keywords alone: the embedding model cannot be loaded."
 
 
-DetailLevel = Literal["detailed", "summary", "name"]
-"""How a tool is shown: with its definition, as one line, or, in the smallest budgets, by name only."""
+DetailLevel = Literal["full", "detailed", "summary", "name"]
+"""How a tool is shown: with its whole definition, with what a model needs of it, as one line, or by name only."""
 
 
 class FoundTool(BaseModel):
@@ -33,13 +34,13 @@ class FoundTool(BaseModel):
     score: float | None = None
     """How far it stands out, higher is better; comparable within one step. Absent: found by its very name."""
     token_count: int | None = None
-    """Tokens of the definition; absent: they could not be counted."""
+    """Tokens of the whole definition; absent: they could not be counted."""
     stale_since: datetime | None = None
     """Present: the server's tools could not be listed since then, so this one may have changed."""
     summary: str | None = None
     """In the place of the definition: what it must be given, and what it does."""
     definition: dict[str, Any] | None = None
-    """The tool as its server declares it."""
+    """Name, description and input schema; with full, every field."""
 
 
 class FindResponse(BaseModel):
@@ -79,8 +80,8 @@ def to_found_tool(
         score=None if score is None or by_name else round(score, 4),
         token_count=None if by_name else tool.token_counts.get(encoding),
         stale_since=None if stale_since is None else datetime.fromtimestamp(int(stale_since), UTC),
-        summary=_readable(summary(tool.definition)) if detail == "summary" else None,
-        definition=sendable(tool.definition) if detail == "detailed" else None,
+        summary=encodable(summary(tool.definition)) if detail == "summary" else None,
+        definition=shown_definition(tool.definition, detail),
     )
 
 
@@ -125,12 +126,13 @@ def stale_warnings(tools: Sequence[FoundTool]) -> list[str]:
     return [f"Tools of {', '.join(stale)} may be out of date: their servers did not answer."] if stale else []
 
 
-def sendable(definition: ToolDefinition) -> dict[str, Any]:
-    """Return the definition with lone surrogates replaced: JSON with one of them cannot be sent."""
-    text = json.dumps(definition.as_object(), ensure_ascii=False)
-    cleaned: dict[str, Any] = json.loads(_readable(text))
+def shown_definition(definition: ToolDefinition, detail: DetailLevel) -> dict[str, Any] | None:
+    """Return the fields of the definition that this detail level shows; None where it shows none.
+
+    Lone surrogates are replaced: JSON with one of them cannot be sent.
+    """
+    if detail not in ("full", "detailed"):
+        return None
+    shown = definition.as_object() if detail == "full" else definition.for_model()
+    cleaned: dict[str, Any] = json.loads(encodable(json.dumps(shown, ensure_ascii=False)))
     return cleaned
-
-
-def _readable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")

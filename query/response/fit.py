@@ -12,13 +12,13 @@ import structlog
 from query.paging.budget import MAX_TOKEN_CHARACTERS, Budget
 from query.paging.fitting import most_that_fit
 from query.paging.policy import OnTruncated, ignore_truncation
+from query.response.answer_tokens import counted
 from query.response.find_response import DetailLevel, FindResponse, FoundTool, stale_warnings, to_found_tool
 from query.response.pages import TOOL
 from query.savings.savings import Baseline, token_metrics
 from query.search.search import Hit
-from shared.catalog import Encoding, IndexedTool
+from shared.catalog import Encoding, Form, IndexedTool
 from shared.errors import BudgetTooSmall
-from shared.text.forms import json_text
 
 if TYPE_CHECKING:
     from shared.settings import ResponseMode
@@ -30,6 +30,7 @@ _LIKE_A_CURSOR = "q7Zk0XvB3nTfYw9LrD5sHcJ2mPgA8eUo4iKxVb1NtQyRz6WlSdFhGjMpCaEuOv
 _LEVELS: Mapping[ResponseMode, tuple[DetailLevel, ...]] = {
     "auto": ("detailed", "summary", "name"),
     "detailed": ("detailed", "summary", "name"),
+    "full": ("full", "summary", "name"),
     "summary": ("summary", "name"),
 }
 
@@ -69,7 +70,7 @@ def within_budget(
         return _without_tools(result, budget), {}
     for detail in _LEVELS[mode]:
         min_tools = len(result.hits) if (mode, detail) == ("auto", "detailed") else 1
-        limit = _affordable_definitions(result, budget) if detail == "detailed" else len(result.hits)
+        limit = _affordable(result, detail, budget)
         if limit < min_tools:
             continue
         level = _level(result, detail, limit, budget, is_requested=detail in (mode, "detailed"))
@@ -118,7 +119,7 @@ class _Level:
         truncation = self.truncation(count)
         warnings = [*result.empty.warnings, *stale_warnings(tools), *truncation, *result.budget_warnings]
         is_all = result.is_all and count == len(result.hits)
-        return result.empty.model_copy(
+        response = result.empty.model_copy(
             update={
                 "tools": tools,
                 "token_metrics": metrics.model_copy(update={"uncounted": []}) if self.detail == "name" else metrics,
@@ -126,6 +127,7 @@ class _Level:
                 "next_cursor": None if is_all else cursor or result.cursor_after(shown),
             }
         )
+        return counted(response, self.budget.count)
 
     def truncation(self, count: int) -> list[str]:
         """Return a warning if a response with `count` tools is shorter than the caller requested."""
@@ -146,7 +148,7 @@ def _level(result: SearchResult, detail: DetailLevel, limit: int, budget: Budget
         tool = to_found_tool(hit.tool, hit.score, stale_since, result.encoding, detail)
         text = hit.tool.qualified_name if detail == "name" else tool.summary or ""
         tools.append(tool)
-        shown_tokens.append(tool.token_count or 0 if detail == "detailed" else budget.count(text))
+        shown_tokens.append(budget.count(text) if tool.definition is None else tool.token_count or 0)
     return _Level(result, budget, detail, is_requested, tools, shown_tokens)
 
 
@@ -156,20 +158,26 @@ def _without_tools(result: SearchResult, budget: Budget) -> FindResponse:
     update: dict[str, object] = {"next_cursor": result.cursor_after([]) if has_more else None}
     empty = result.empty.model_copy(update={"warnings": [*result.empty.warnings, *result.budget_warnings], **update})
     if empty.nearest is None:
-        return empty
+        return counted(empty, budget.count)
     names = empty.nearest
-    count = most_that_fit(len(names), lambda n: _fits(empty.model_copy(update={"nearest": names[:n]}), budget))
-    return empty.model_copy(update={"nearest": names[:count]})
+
+    def response(count: int) -> FindResponse:
+        return counted(empty.model_copy(update={"nearest": names[:count]}), budget.count)
+
+    return response(most_that_fit(len(names), lambda count: _fits(response(count), budget)))
 
 
-def _affordable_definitions(result: SearchResult, budget: Budget) -> int:
-    """Return how many definitions may fit, by their token counts: no huge definition is parsed."""
+def _affordable(result: SearchResult, detail: DetailLevel, budget: Budget) -> int:
+    """Return how many hits may fit; definitions by their token counts, so that no huge one is parsed."""
+    if detail not in ("full", "detailed"):
+        return len(result.hits)
+    form: Form = "wire" if detail == "full" else "model"
     counts = (
-        hit.tool.token_counts.get(result.encoding, len(hit.tool.definition.wire) // MAX_TOKEN_CHARACTERS)
+        hit.tool.counts(form).get(result.encoding, len(hit.tool.definition.wire) // MAX_TOKEN_CHARACTERS)
         for hit in result.hits
     )
     return sum(1 for _ in takewhile(lambda tokens: tokens <= budget.max_tokens, accumulate(counts)))
 
 
 def _fits(response: FindResponse, budget: Budget) -> bool:
-    return budget.admits(json_text(response.as_object()))
+    return response.token_metrics.answer_tokens <= budget.max_tokens

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -10,7 +9,7 @@ from pydantic import BaseModel, Field
 from query.response.summary import first_sentence
 from query.savings.context import CAMEL_CASE, ContextInfo, context_info
 from shared.catalog import Encoding, IndexedTool
-from shared.text.forms import json_text
+from shared.text.display import encodable
 
 
 def is_none(value: object) -> bool:
@@ -32,17 +31,12 @@ class ToolInfo(BaseModel):
 
 
 def tool_info(tool: IndexedTool, encoding: Encoding, total: int, definition: dict[str, Any] | None = None) -> ToolInfo:
-    """Return a tool, its share of `total`, and its definition if given."""
+    """Return a tool, its share of `total`, and its definition as it is to be shown."""
     return ToolInfo(
         namespaced_name=tool.qualified_name,
         server_name=tool.server_id,
         name=tool.definition.name,
-        description=_encodable(first_sentence(tool.definition.description)),
+        description=encodable(first_sentence(tool.definition.description)),
         context=context_info(tool.model_counts.get(encoding), total),
-        definition=None if definition is None else json.loads(_encodable(json_text(definition))),
+        definition=definition,
     )
-
-
-def _encodable(text: str) -> str:
-    """Return the text with lone surrogates replaced: JSON with one of them cannot be sent."""
-    return text.encode("utf-8", "replace").decode("utf-8")

@@ -114,6 +114,10 @@ class Ledger:
         """Return how many servers of the scope were announced and have not been listed yet, as of the last baseline."""
         return self._records.being_listed(scope)
 
+    def revisions(self, scope: Scope) -> tuple[int, ...]:
+        """Return the revisions of the scope's servers, as of the last baseline: equal ones have the same tools."""
+        return self._records.revisions_of(scope)
+
     def stale_since(self, server_id: str) -> float | None:
         """Return since when a server's list could not be renewed, in seconds since the epoch; None: it is fresh.
 

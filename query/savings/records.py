@@ -17,13 +17,14 @@ class Records:
     """Server records by id. They never change, so the sums of a scope are cached. Safe to use from several threads.
 
     `sum_of` returns the cost of all tools of the admitted servers. `being_listed` returns how many admitted servers
-    were announced and never listed.
+    were announced and never listed. `revisions_of` returns the revisions of the admitted servers.
     """
 
     def __init__(self, by_id: Mapping[str, ServerRecord]) -> None:
         self.by_id = by_id
         self.sum_of: Callable[[Scope, Encoding], Baseline] = lru_cache(CACHED_SCOPES)(partial(_sum_of, by_id))
         self.being_listed: Callable[[Scope], int] = lru_cache(CACHED_SCOPES)(partial(_being_listed, by_id))
+        self.revisions_of: Callable[[Scope], tuple[int, ...]] = lru_cache(CACHED_SCOPES)(partial(_revisions, by_id))
 
     def updated(self, records: Iterable[ServerRecord], gone: Collection[str] = ()) -> Records:
         """Return these records with `records` replaced and `gone` removed; itself, if nothing differs."""
@@ -55,3 +56,7 @@ def _sum_of(by_id: Mapping[str, ServerRecord], scope: Scope, encoding: Encoding)
 def _being_listed(by_id: Mapping[str, ServerRecord], scope: Scope) -> int:
     awaited = [record for record in by_id.values() if not record.is_listed and record.stale_since is None]
     return sum(scope.admits(record) for record in awaited)
+
+
+def _revisions(by_id: Mapping[str, ServerRecord], scope: Scope) -> tuple[int, ...]:
+    return tuple(sorted(record.revision for record in by_id.values() if scope.admits(record)))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shared.catalog import Encoding, IndexedTool
 from shared.text.tokens import is_estimate
@@ -28,41 +29,66 @@ class Baseline:
     uncounted_total: int = 0
     model_tokens: int = 0
 
+    def without(self, offered: Baseline) -> Baseline:
+        """Return the cost of the tools of this scope that are not among the offered ones."""
+        return replace(
+            self,
+            tokens=max(0, self.tokens - offered.tokens),
+            tools=max(0, self.tools - offered.tools),
+            model_tokens=max(0, self.model_tokens - offered.model_tokens),
+        )
+
+
+Count = Annotated[int, Field(ge=0)]
+
 
 class TokenMetrics(BaseModel):
-    """Tokens of all tools the caller may see, of those returned, and the difference. Never negative."""
+    """The tokens of the tools that a caller would carry, of those returned, and of the answer."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
-    baseline_tokens: int
-    """Tokens of every tool in the catalogue that the caller may see."""
-    returned_tokens: int
-    """Tokens of the returned definitions, or of the summaries in their place."""
-    tokens_saved: int
+    baseline_tokens: Count
+    """Definitions of all tools that you may see, without those in your tools/list."""
+    returned_tokens: Count
+    """Definitions of the returned tools, or the summaries or names in their place."""
+    tokens_saved: Count
     """baseline_tokens - returned_tokens."""
-    savings_percentage: float
-    """0 to 100."""
+    savings_percentage: Annotated[float, Field(ge=0, le=100)]
+    answer_tokens: Count
+    """This answer's text."""
+    net_tokens_saved: int
+    """Name, description and input schema of the baseline's tools, less answer_tokens."""
     encoding: Encoding
     estimated: bool
     """True: the counts are estimates."""
     uncounted: list[str]
-    """Some of the tools that could not be counted and are in neither sum, as server:tool."""
-    uncounted_total: int
+    """Some of the tools that could not be counted and are in no sum, as server:tool."""
+    uncounted_total: Count
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Self:
+        if self.tokens_saved != self.baseline_tokens - self.returned_tokens:
+            raise ValueError("tokens_saved: expected baseline_tokens - returned_tokens")
+        return self
+
+    def with_answer_tokens(self, answer_tokens: int) -> TokenMetrics:
+        """Return the metrics of an answer of this many tokens."""
+        net = self.net_tokens_saved + self.answer_tokens - answer_tokens
+        return self.model_copy(update={"answer_tokens": answer_tokens, "net_tokens_saved": net})
 
 
 def token_metrics(
     baseline: Baseline, returned: Sequence[IndexedTool], encoding: Encoding, shown_tokens: int | None = None
 ) -> TokenMetrics:
-    """Return the savings of an answer; all numbers are at least 0 and the percentage is within 0 to 100.
+    """Return the savings of an answer whose own tokens are not counted yet.
 
     `shown_tokens` is what the tools cost as they are shown; None: they are shown with their definitions.
-    The returned tools lie within the scope, so their tokens bound the baseline from below. A server's tools and its
-    record are two writes, and the search reads both one after the other. Between the writes, returned tools may be
-    missing from the sum: the bound then replaces the baseline, and the savings are 0.
+    The returned tokens bound the baseline from below. They exceed it where the returned tools are offered directly.
+    They also do between a server's two writes, of its tools and of its record. The savings are then 0.
     """
     definitions = sum(tool.token_counts.get(encoding, 0) for tool in returned)
     returned_tokens = definitions if shown_tokens is None else shown_tokens
-    baseline_tokens = max(baseline.tokens, definitions, returned_tokens)
+    baseline_tokens = max(baseline.tokens, returned_tokens)
     saved = baseline_tokens - returned_tokens
     uncounted = _uncounted(baseline, returned, encoding)
     return TokenMetrics(
@@ -70,6 +96,8 @@ def token_metrics(
         returned_tokens=returned_tokens,
         tokens_saved=saved,
         savings_percentage=_percentage(saved, baseline_tokens),
+        answer_tokens=0,
+        net_tokens_saved=baseline.model_tokens,
         encoding=encoding,
         estimated=is_estimate(encoding),
         uncounted=uncounted[:UNCOUNTED_SHOWN],

@@ -38,7 +38,7 @@ class FindRequest(BaseModel):
     exclude: ToolNames | None = None
     """Not these tools: `tool` or `server:tool`."""
     detail: ResponseMode | None = None
-    """auto: detailed if that fits."""
+    """auto: detailed if that fits; full: every field."""
     encoding: Encoding | None = None
     """To count tokens in."""
     max_tokens: MaxTokens | None = None

@@ -1,8 +1,8 @@
-"""The MCP tool `describe_tool`: full definitions of tools by name."""
+"""The MCP tool `describe_tool`: definitions of tools by name."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import structlog
 from mcp.types import Tool, ToolAnnotations
@@ -23,12 +23,14 @@ _log = structlog.get_logger()
 
 
 class DescribeRequest(BaseModel):
-    """The names of the tools to describe."""
+    """The names of the tools to describe, and the detail level."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     names: ToolName | Annotated[list[ToolName], Field(min_length=1, max_length=50)]
     """`server:tool`, or the tool's name where only one server has it."""
+    detail: Literal["detailed", "full"] = "detailed"
+    """full: every field."""
     encoding: Encoding | None = None
     """To count tokens in."""
 
@@ -74,7 +76,7 @@ def describe_tools(request: DescribeRequest, allowed: Scope, catalogue: Catalogu
     """
     catalogue = catalogue.pinned()
     encoding = request.encoding or catalogue.encoding
-    described = [_describe(name, allowed, catalogue, encoding) for name in request.distinct]
+    described = [_describe(name, request, allowed, catalogue) for name in request.distinct]
     problems = [entry for entry in described if isinstance(entry, NotDescribed)]
     return DescribeResponse(
         tools=[entry for entry in described if isinstance(entry, FoundTool)],
@@ -84,7 +86,7 @@ def describe_tools(request: DescribeRequest, allowed: Scope, catalogue: Catalogu
     )
 
 
-def _describe(name: str, allowed: Scope, catalogue: Catalogue, encoding: Encoding) -> FoundTool | NotDescribed:
+def _describe(name: str, request: DescribeRequest, allowed: Scope, catalogue: Catalogue) -> FoundTool | NotDescribed:
     try:
         tool = resolve_tool_name(name, allowed, catalogue)
     except ToolNotFound as error:
@@ -92,12 +94,13 @@ def _describe(name: str, allowed: Scope, catalogue: Catalogue, encoding: Encodin
     except ServerNotRunning as error:
         return NotDescribed(name=name, reason=str(error))
     record = catalogue.index.server(tool.server_id)
-    return to_found_tool(tool, None, record.stale_since if record else None, encoding)
+    stale_since, encoding = record.stale_since if record else None, request.encoding or catalogue.encoding
+    return to_found_tool(tool, None, stale_since, encoding, request.detail)
 
 
 DESCRIBE_TOOL = Tool(
     name="describe_tool",
-    description="Return the full definitions of tools whose names you know.",
+    description="Return the definitions of tools whose names you know.",
     input_schema=input_schema(DescribeRequest),
     output_schema=output_schema(DescribeResponse),
     annotations=ToolAnnotations(

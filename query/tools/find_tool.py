@@ -17,13 +17,14 @@ from query.tools.tool import CatalogueTool
 
 if TYPE_CHECKING:
     from query.catalogue import Catalogue
+    from query.toolsets.offered import OfferedCost
 
 FIND_TOOL = Tool(
     name="find_tool",
     description=(
         "Search the tools of all connected MCP servers by what they do. "
         "For a task of several steps, give one description a step. "
-        "Returns the best matches, with definitions or summaries, and the tokens this saved."
+        "Returns the best matches and the tokens this saved."
     ),
     input_schema=input_schema(FindRequest),
     output_schema=output_schema(FindResponse),
@@ -36,18 +37,19 @@ _log = structlog.get_logger()
 
 
 class FindTool(CatalogueTool[FindRequest]):
-    """Finds tools in a catalogue."""
+    """Finds tools in a catalogue; `offered` counts those that `tools/list` shows this caller."""
 
     tool = FIND_TOOL
     paging = "own"
     request_model = FindRequest
 
-    def __init__(self, catalogue: Catalogue) -> None:
+    def __init__(self, catalogue: Catalogue, offered: OfferedCost) -> None:
         self._catalogue = catalogue
+        self._offered = offered
 
     def respond(self, request: FindRequest, caller: Caller) -> dict[str, Any]:
         """Return the search response; log and count the search."""
-        response, timings = find_tool(request, caller.scope, self._catalogue, caller)
+        response, timings = find_tool(request, caller.scope, self._catalogue, caller, self._offered)
         _log_found(response, timings)
         self._catalogue.metrics.count_search(response, timings, is_new=request.cursor is None)
         return response.as_object()

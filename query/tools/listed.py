@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from query.response.find_response import shown_definition
 from query.response.tool_info import ToolInfo, is_none, tool_info
 from query.savings.context import CAMEL_CASE, ContextInfo
 from shared.catalog import Encoding, IndexedTool
@@ -51,10 +52,4 @@ def listed_servers(
 def _shown(tools: Sequence[IndexedTool], detail: ListDetail, encoding: Encoding, total: int) -> dict[str, Any]:
     if detail == "name":
         return {"names": shlex.join(tool.definition.name for tool in tools)}
-    return {"tools": [tool_info(tool, encoding, total, _definition(tool, detail)) for tool in tools]}
-
-
-def _definition(tool: IndexedTool, detail: ListDetail) -> dict[str, Any] | None:
-    if detail == "detailed":
-        return tool.definition.for_model()
-    return tool.definition.as_object() if detail == "full" else None
+    return {"tools": [tool_info(tool, encoding, total, shown_definition(tool.definition, detail)) for tool in tools]}

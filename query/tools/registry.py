@@ -10,6 +10,7 @@ from query.tools.find_tool import FindTool
 from query.tools.get_active_toolset import GetActiveToolset
 from query.tools.get_savings_report import GetSavingsReport
 from query.tools.list_available_tools import ListAvailableTools
+from query.toolsets.offered import CachedOfferedCost, nothing_offered
 
 if TYPE_CHECKING:
     from query.calling.upstreams import Upstreams
@@ -22,7 +23,9 @@ def builtin_tools(catalogue: Catalogue, upstreams: Upstreams | None = None) -> l
 
     `call_tool` needs upstreams, and `get_savings_report` needs a recorder; without them they are absent.
     """
-    handlers: list[ToolHandler] = [FindTool(catalogue), DescribeTool(catalogue)]
+    # without upstreams, no tool can be called and `tools/list` offers none directly
+    offered = CachedOfferedCost(catalogue) if upstreams else nothing_offered
+    handlers: list[ToolHandler] = [FindTool(catalogue, offered), DescribeTool(catalogue)]
     if upstreams:
         handlers.append(CallTool(catalogue, upstreams))
     handlers += [ListAvailableTools(catalogue), GetActiveToolset(catalogue)]

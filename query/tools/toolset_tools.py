@@ -7,20 +7,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mcp.types import CallToolResult, Tool
-from pydantic import ValidationError
 
 from query.tools.call_tool import CALL_TOOL
 from query.tools.tool import ToolCallContext, ToolHandler
-from query.toolsets.budget import BudgetResult, apply_budget
+from query.toolsets.budget import BudgetResult
 from query.toolsets.names import direct_tool_names
+from query.toolsets.offered import direct_definition, has_offered_tools, offered_tools
 
 if TYPE_CHECKING:
     from query.caller import Caller
     from query.catalogue import Catalogue
     from shared.catalog import IndexedTool
 
-# A larger toolset is searched with find_tool and used with call_tool.
-MAX_DIRECT = 256
 WARNINGS_KEY = "dev.toolscale/warnings"
 
 
@@ -62,19 +60,16 @@ class Toolsets:
         Raises:
             IndexUnavailable: the index did not answer.
         """
-        if caller.selection is None or self.call_tool is None or self.call_tool.permission not in caller.permissions:
+        if self.call_tool is None or not has_offered_tools(caller):
             return NO_DIRECT_TOOLS
-        page = self.catalogue.pinned().index.tools(caller.scope, limit=MAX_DIRECT)
-        usable = [tool for tool in page.tools if _definition(tool.definition.name, tool)]
-        ordered = sorted(usable, key=lambda tool: tool.qualified_name)
-        budget = apply_budget(ordered, caller, self.catalogue.encoding)
+        budget = offered_tools(caller, self.catalogue)
         kept = {tool.qualified_name for tool in budget.kept}
         names = direct_tool_names([*budget.kept, *budget.excluded], self.reserved)
         by_name = {name: tool for name, tool in names.items() if tool.qualified_name in kept}
         handlers = [
             _DirectTool(definition, tool, self.call_tool)
             for name, tool in by_name.items()
-            if (definition := _definition(name, tool))
+            if (definition := direct_definition(name, tool))
         ]
         return DirectTools(handlers, by_name, budget)
 
@@ -105,15 +100,3 @@ def toolsets_of(catalogue: Catalogue, handlers: Collection[ToolHandler]) -> Tool
     """Return the toolsets of this catalogue, which avoid the names of these built-in tools."""
     call_tool = next((handler for handler in handlers if handler.tool is CALL_TOOL), None)
     return Toolsets(catalogue, call_tool, frozenset(handler.tool.name for handler in handlers))
-
-
-def _definition(name: str, tool: IndexedTool) -> Tool | None:
-    """Return the tool's definition under this name; None where the SDK rejects the definition.
-
-    It has no output schema: a page of a long result is a part of its text.
-    """
-    try:
-        declared = Tool.model_validate(tool.definition.as_object())
-    except ValidationError:
-        return None
-    return declared.model_copy(update={"name": name, "output_schema": None})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,7 +40,7 @@ tools = st.builds(
     st.sampled_from([1, 1, 1, 40]),
 )
 fleets = st.lists(tools, max_size=25, unique_by=lambda tool: tool.qualified_name)
-MODES: list[ResponseMode] = ["auto", "summary", "detailed"]
+MODES: tuple[ResponseMode, ...] = get_args(ResponseMode)
 modes = st.sampled_from(MODES)
 
 

@@ -129,7 +129,9 @@ def comparable(name: str, pages: Sequence[Page]) -> object:
     if name != "find_tool":
         return without_cursors(pages)
     tools = sorted(f"{tool['server']}:{tool['name']}" for page in pages for tool in page["tools"])
-    return tools, [page["token_metrics"]["baseline_tokens"] for page in pages][:1]
+    # the wire baseline is at least what a page shows, and the order decides that
+    metrics = pages[0]["token_metrics"]
+    return tools, metrics["net_tokens_saved"] + metrics["answer_tokens"]
 
 
 def all_pages(fleet: Sequence[Server], groups: frozenset[str] | None, mode: str) -> dict[str, list[Page]]:

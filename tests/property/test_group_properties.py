@@ -67,6 +67,7 @@ class Server:
             features_version=FEATURES_VERSION,
             tool_count=len(self.tools),
             tokens=sums,
+            model_tokens=sums,
             uncounted=dict.fromkeys(ENCODINGS, names) if names else {},
             revision=1 + int(self.server_id.removeprefix("srv")),
             last_listed_at=None if self.state == "awaited" else 1.0,
@@ -146,11 +147,15 @@ def mentioned(text: str) -> set[str]:
 
 
 def without_ranking(answer: str) -> dict[str, Any]:
-    """Return an answer without order and scores: how rare a word is, is counted over all tools, as Qdrant does."""
+    """Return an answer without order and scores: how rare a word is, is counted over all tools, as Qdrant does.
+
+    The scores' digits are a part of `answer_tokens`; the model form of the baseline stays.
+    """
     found: dict[str, Any] = json.loads(answer)
     tools = sorted(json.dumps(tool | {"score": None}, sort_keys=True) for tool in found["tools"])
     metrics = found["token_metrics"]
-    metrics = metrics | {"uncounted": sorted(metrics["uncounted"])}
+    of_model = metrics["net_tokens_saved"] + metrics["answer_tokens"]
+    metrics |= {"uncounted": sorted(metrics["uncounted"]), "answer_tokens": None, "net_tokens_saved": of_model}
     return found | {"tools": tools, "token_metrics": metrics, "nearest": sorted(found.get("nearest", []))}
 
 

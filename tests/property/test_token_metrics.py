@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,6 +50,7 @@ class World:
                 server_id,
                 f"tool{i}",
                 tokens={} if count is None else {ENCODING: count},
+                model_tokens={} if count is None else {ENCODING: count // 3},
                 groups=self.groups,
                 status=self.status,
             )
@@ -66,6 +68,7 @@ class World:
             status=self.status,
             tool_count=len(self.counts),
             tokens={ENCODING: sum(counted)},
+            model_tokens={ENCODING: sum(count // 3 for count in counted)},
             uncounted={ENCODING: tuple(f"tool{i}" for i, count in enumerate(self.counts) if count is None)},
             revision=revision,
         )
@@ -79,8 +82,8 @@ def write_tools(index: FakeIndex, server_id: str, world: World) -> None:
     index.upsert([embedded(tool, seed=i) for i, tool in enumerate(world.tools(server_id))])
 
 
-def find(index: FakeIndex, ledger: Ledger, scope: Scope, limit: int) -> FindResponse:
-    request = FindRequest(tool_description="anything", limit=limit)
+def find(index: FakeIndex, ledger: Ledger, scope: Scope, limit: int, **narrowing: Any) -> FindResponse:
+    request = FindRequest(tool_description="anything", limit=limit, **narrowing)
     catalogue = Catalogue(index, FakeEmbedder(), ledger, ENCODING, -1, response_policy=UNBOUNDED)
     return find_tool(request, scope, catalogue)[0]
 
@@ -105,6 +108,8 @@ def check_exactly(answer: FindResponse, tools: Sequence[IndexedTool]) -> None:
     """Hold the metrics to a recount over the tools themselves."""
     metrics = answer.token_metrics
     assert metrics.baseline_tokens == sum(tool.token_counts.get(ENCODING, 0) for tool in tools)
+    model_tokens = sum(tool.model_counts.get(ENCODING, 0) for tool in tools)
+    assert metrics.net_tokens_saved == model_tokens - metrics.answer_tokens
     uncounted = {tool.qualified_name for tool in tools if ENCODING not in tool.token_counts}
     assert metrics.uncounted_total == len(uncounted)
     assert set(metrics.uncounted) <= uncounted
@@ -127,13 +132,52 @@ def test_the_metrics_equal_a_recount_by_brute_force(catalog: list[World], scope:
     assert ledger.audit(scope, ENCODING).agrees
 
 
+names = st.lists(st.sampled_from(["server0", "server1", "server1:tool0", "tool1", "dev", "ops"]), max_size=3)
+narrowings = st.fixed_dictionaries(
+    {},
+    optional={
+        "servers": names,
+        "groups": names,
+        "exclude": names,
+        "read_only": st.booleans(),
+        "detail": st.sampled_from(["detailed", "full"]),
+    },
+)
+
+
+running = st.builds(World, st.just(STATUSES[0]), group_sets, st.lists(st.integers(1, 10**6), min_size=1, max_size=8))
+
+
+@given(st.lists(running, min_size=1, max_size=6), st.just(Scope()) | scopes, narrowings, st.integers(1, MOST))
+def test_the_baseline_is_the_same_however_a_request_narrows_the_search(
+    catalog: list[World], scope: Scope, narrowing: dict[str, Any], limit: int
+) -> None:
+    index = FakeIndex()
+    for i, world in enumerate(catalog):
+        write_tools(index, f"server{i}", world)
+        index.put_server(world.record(f"server{i}", revision=i + 1))
+    ledger = Ledger(index)
+
+    answer = find(index, ledger, scope, limit, **narrowing)
+
+    check_always(answer)
+    metrics, of_all = answer.token_metrics, visible(index, scope)
+    assert metrics.baseline_tokens == sum(tool.token_counts.get(ENCODING, 0) for tool in of_all)
+    model_tokens = sum(tool.model_counts.get(ENCODING, 0) for tool in of_all)
+    assert metrics.net_tokens_saved == model_tokens - metrics.answer_tokens
+    while answer.next_cursor:
+        answer = find(index, ledger, scope, limit, cursor=answer.next_cursor, **narrowing)
+        assert answer.token_metrics.baseline_tokens == metrics.baseline_tokens
+
+
 @given(scopes, st.integers(1, MOST))
 def test_without_servers_everything_is_zero(scope: Scope, limit: int) -> None:
     index = FakeIndex()
 
     metrics = find(index, Ledger(index), scope, limit).token_metrics
 
-    assert metrics.model_dump(exclude={"encoding", "estimated"}) == {
+    assert metrics.net_tokens_saved == -metrics.answer_tokens < 0
+    assert metrics.model_dump(exclude={"encoding", "estimated", "answer_tokens", "net_tokens_saved"}) == {
         "baseline_tokens": 0,
         "returned_tokens": 0,
         "tokens_saved": 0,

@@ -24,7 +24,7 @@ from toolscale.console import err, out, percent, print_json, thousands
 if TYPE_CHECKING:
     from toolscale.client.costs import ServerCost
 
-Detail = Literal["summary", "detailed", "auto"]
+Detail = Literal["summary", "detailed", "full", "auto"]
 
 
 def find(

@@ -51,13 +51,29 @@ async def describe(catalogue: Catalogue, names: object, mode: str = "auto", **mo
 
 
 @both_eras
-async def test_full_definitions_come_in_the_order_of_the_names(mode: str) -> None:
+async def test_definitions_come_in_the_order_of_the_names(mode: str) -> None:
     answer = await describe(catalogue_of(TIME, GIT_LOG, SYSTEM_LOG), ["system:log", "convert_time"], mode)
 
     assert [(tool["server"], tool["name"]) for tool in answer["tools"]] == [("system", "log"), ("time", "convert_time")]
     assert answer["tools"][1]["definition"] == TIME.definition.as_object()
     assert answer["tools"][1]["token_count"] == 10
     assert "not_found" not in answer
+
+
+@pytest.mark.parametrize(
+    ("detail", "fields"),
+    [
+        ({}, ["name", "description", "inputSchema"]),
+        ({"detail": "detailed"}, ["name", "description", "inputSchema"]),
+        ({"detail": "full"}, ["name", "description", "inputSchema", "annotations"]),
+    ],
+)
+async def test_a_definition_has_what_a_model_needs_and_in_full_every_field(
+    detail: dict[str, str], fields: list[str]
+) -> None:
+    answer = await describe(catalogue_of(make_tool("fs", "read", read_only=True)), "read", **detail)
+
+    assert list(answer["tools"][0]["definition"]) == fields
 
 
 async def test_tokens_are_counted_as_the_call_says_and_an_estimate_is_labelled() -> None:
@@ -182,4 +198,4 @@ def test_a_server_that_is_named_apart_is_the_only_one_that_is_looked_at() -> Non
 def test_the_tool_costs_an_agent_few_tokens() -> None:
     seen_by_a_model = DESCRIBE_TOOL.model_dump_json(by_alias=True, include={"name", "description", "input_schema"})
 
-    assert counter("cl100k_base")(seen_by_a_model) < 115
+    assert counter("cl100k_base")(seen_by_a_model) < 136

@@ -116,14 +116,34 @@ def test_a_stopped_server_s_tools_are_neither_found_nor_counted() -> None:
     assert answer.warnings == ["The catalogue holds no tools that you may see."]
 
 
-def test_the_definition_is_what_the_server_declared_null_values_included() -> None:
-    tool = make_tool("fs", "read")
-    declared = {"name": "read", "inputSchema": {"properties": {"path": {"default": None}}}}
-    tool = replace(tool, definition=ToolDefinition.from_wire(json.dumps(declared)))
+# in the server's own order
+DECLARED = {
+    "title": "Read",
+    "inputSchema": {"properties": {"path": {"title": "Path", "default": None}}, "type": "object"},
+    "annotations": {"readOnlyHint": True},
+    "name": "read",
+    "outputSchema": {"type": "object"},
+    "description": "Read a file.",
+    "_meta": {"example.com/since": None},
+}
 
-    answer = find(index_of(tool)).as_object()
 
-    assert answer["tools"][0]["definition"] == declared
+@pytest.mark.parametrize(
+    ("detail", "shown"),
+    [
+        ("full", list(DECLARED)),
+        ("detailed", ["inputSchema", "name", "description"]),
+        ("auto", ["inputSchema", "name", "description"]),
+    ],
+)
+def test_a_definition_has_the_fields_of_its_detail_level_as_and_where_the_server_declared_them(
+    detail: str, shown: list[str]
+) -> None:
+    tool = replace(make_tool("fs", "read"), definition=ToolDefinition.from_wire(json.dumps(DECLARED)))
+
+    definition = find(index_of(tool), detail=detail).as_object()["tools"][0]["definition"]
+
+    assert json.dumps(definition) == json.dumps({field: DECLARED[field] for field in shown})
 
 
 def test_an_uncounted_tool_has_no_count_in_the_answer() -> None:
@@ -236,7 +256,7 @@ def test_without_a_model_keywords_find_the_tool_and_the_answer_says_so() -> None
     assert answer.warnings == [KEYWORDS_ONLY]
 
 
-def test_servers_groups_read_only_and_exclude_narrow_search_and_baseline_alike() -> None:
+def test_servers_groups_read_only_and_exclude_narrow_the_search_and_not_the_baseline() -> None:
     index = index_of(
         make_tool("fs", "read", groups=["dev"], tokens=1, read_only=True),
         make_tool("fs", "write", groups=["dev"], tokens=2),
@@ -253,8 +273,7 @@ def test_servers_groups_read_only_and_exclude_narrow_search_and_baseline_alike()
         ("all of it",): find(index, servers=["fs", "mail"], read_only=True, exclude=["mail:send"]),
     }
 
-    baselines = [answer.token_metrics.baseline_tokens for answer in narrowed.values()]
-    assert baselines == [15, 3, 7, 5, 5, 1]
+    assert {answer.token_metrics.baseline_tokens for answer in narrowed.values()} == {15}
     returned = [sorted(names(answer)) for answer in narrowed.values()]
     assert returned[1:] == [["read", "write"], ["log", "read", "write"], ["log", "read"], ["log", "read"], ["read"]]
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import structlog
@@ -24,6 +24,7 @@ from query.server.paging import CALL_TOOL
 from query.tools.registry import builtin_tools
 from query.tools.tool import Paging, ToolCallContext, ToolHandler
 from shared.catalog import IndexedTool, ToolDefinition
+from shared.settings import ResponseMode
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 
 pytestmark = pytest.mark.anyio
@@ -115,8 +116,7 @@ async def test_definitions_that_do_not_fit_become_summaries_and_the_answer_and_t
     assert [set(tool) for tool in answer["tools"]] == [{"server", "name", "score", "token_count", "summary"}] * 8
     assert answer["tools"][0]["summary"].endswith("(): Read a file.")
     assert answer["warnings"] == ["Summaries, to stay within 5000 tokens; describe_tool has the definitions."]
-    shown = sum(COUNT(tool["summary"]) for tool in answer["tools"])
-    assert (answer["token_metrics"]["returned_tokens"], answer["token_metrics"]["baseline_tokens"]) == (shown, 16_000)
+    assert answer["token_metrics"]["returned_tokens"] == sum(COUNT(tool["summary"]) for tool in answer["tools"])
     bounded = [line for line in lines if line["event"] == "response_truncated"]
     assert bounded == [
         {
@@ -131,11 +131,12 @@ async def test_definitions_that_do_not_fit_become_summaries_and_the_answer_and_t
 
 async def test_the_caller_chooses_the_form_and_the_ranking_stays_the_same() -> None:
     async with client_of(builtin_tools(catalogue_of(*fleet(12)))) as client:
-        answers = {detail: await find(client, detail=detail) for detail in ("summary", "detailed", "auto")}
+        answers = {detail: await find(client, detail=detail) for detail in get_args(ResponseMode)}
 
     rankings = {detail: [tool["name"] for tool in answer["tools"]] for detail, answer in answers.items()}
-    assert rankings["summary"] == rankings["detailed"] == rankings["auto"]
-    assert all("definition" in tool and "summary" not in tool for tool in answers["detailed"]["tools"])
+    assert rankings["summary"] == rankings["detailed"] == rankings["full"] == rankings["auto"]
+    for detail in ("detailed", "full"):
+        assert all("definition" in tool and "summary" not in tool for tool in answers[detail]["tools"])
     assert all("summary" in tool and "definition" not in tool for tool in answers["summary"]["tools"])
     assert answers["summary"]["warnings"] == []
 
@@ -148,6 +149,16 @@ async def test_detailed_answers_keep_definitions_and_give_fewer_at_a_time() -> N
     assert all("definition" in tool for tool in answer["tools"])
     assert answer["warnings"] == [f"Only {len(answer['tools'])} of 8 tools, to stay within 1000 tokens."]
     assert answer["nextCursor"]
+
+
+@pytest.mark.parametrize(("detail", "shown"), [("detailed", 8), ("full", 2), ("auto", 8)])
+async def test_definitions_fit_by_the_tokens_of_the_form_that_is_shown(detail: str, shown: int) -> None:
+    tools = [make_tool("files", f"read_{number}", "Read a file.", 2_000, model_tokens=30) for number in range(8)]
+    async with client_of(builtin_tools(catalogue_of(*tools))) as client:
+        answer = await find(client, detail=detail)
+
+    assert len(answer["tools"]) == shown
+    assert all("definition" in tool for tool in answer["tools"])
 
 
 async def test_the_operator_s_limit_holds_whatever_the_caller_asks_for() -> None:

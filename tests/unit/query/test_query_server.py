@@ -55,6 +55,7 @@ def catalogue() -> FakeIndex:
             endpoint=Endpoint(),
             tool_count=2,
             tokens={"cl100k_base": 20},
+            model_tokens={"cl100k_base": 14},
             revision=1,
         )
     )
@@ -74,6 +75,7 @@ async def test_the_closest_tool_comes_first_with_what_it_saved(mode: str) -> Non
 
     answer: dict[str, Any] = result.structured_content
     (tool,) = answer["tools"]
+    tokens = counter("cl100k_base")(text_of(result))
     assert (tool["server"], tool["name"], tool["token_count"]) == ("time", "get_current_time", 10)
     assert tool["definition"]["inputSchema"] == {"type": "object"}
     assert answer["token_metrics"] == {
@@ -81,6 +83,8 @@ async def test_the_closest_tool_comes_first_with_what_it_saved(mode: str) -> Non
         "returned_tokens": 10,
         "tokens_saved": 10,
         "savings_percentage": 50.0,
+        "answer_tokens": tokens,
+        "net_tokens_saved": 14 - tokens,
         "encoding": "cl100k_base",
         "estimated": False,
         "uncounted": [],
@@ -129,6 +133,24 @@ async def test_the_listed_tool_describes_each_parameter_and_its_answer(mode: str
     }
     assert tool.annotations is not None
     assert tool.annotations.read_only_hint is True
+
+
+async def test_the_output_schema_declares_the_bounds_of_the_metrics() -> None:
+    async with client_of(catalogue()) as client:
+        tool = {tool.name: tool for tool in (await client.list_tools()).tools}["find_tool"]
+
+    assert tool.output_schema is not None
+    metrics = tool.output_schema["$defs"]["TokenMetrics"]["properties"]
+    bounds = {name: (field.get("minimum"), field.get("maximum")) for name, field in metrics.items()}
+    assert bounds.pop("savings_percentage") == (0, 100)
+    assert bounds.pop("net_tokens_saved") == (None, None)
+    assert {name for name, found in bounds.items() if found == (0, None)} == {
+        "baseline_tokens",
+        "returned_tokens",
+        "tokens_saved",
+        "answer_tokens",
+        "uncounted_total",
+    }
 
 
 @both_eras

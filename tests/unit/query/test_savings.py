@@ -1,6 +1,11 @@
 from __future__ import annotations
 
-from query.savings.savings import UNCOUNTED_SHOWN, Baseline, token_metrics
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from query.savings.savings import UNCOUNTED_SHOWN, Baseline, TokenMetrics, token_metrics
 from tests.support.fakes import make_tool
 
 
@@ -60,6 +65,40 @@ def test_many_tools_without_a_count_are_named_in_part_and_counted_in_full() -> N
 
     assert metrics.uncounted == ["s:in_answer", *names[:-1]]
     assert metrics.uncounted_total == 500
+
+
+VALID = token_metrics(Baseline(tokens=400, tools=4, model_tokens=300), [make_tool(tokens=100)], "cl100k_base")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"baseline_tokens": -5, "savings_percentage": 400},
+        {"baseline_tokens": 99, "tokens_saved": -1},
+        {"returned_tokens": -1, "tokens_saved": 401},
+        {"tokens_saved": 301},
+        {"savings_percentage": 100.01},
+        {"savings_percentage": -0.01},
+        {"answer_tokens": -1},
+        {"uncounted_total": -1},
+    ],
+)
+def test_metrics_that_cannot_be_are_rejected(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValidationError, match="|".join(wrong)):
+        TokenMetrics.model_validate({**VALID.model_dump(), **wrong})
+
+
+def test_the_net_is_of_the_model_form_less_the_answer_and_may_be_negative() -> None:
+    assert TokenMetrics.model_validate(VALID.model_dump()) == VALID
+    assert [VALID.with_answer_tokens(tokens).net_tokens_saved for tokens in (0, 120, 301)] == [300, 180, -1]
+    assert VALID.with_answer_tokens(120).with_answer_tokens(301) == VALID.with_answer_tokens(301)
+
+
+@given(*[st.integers(0, 1_000)] * 4)
+def test_offered_tools_are_in_no_part_of_the_baseline(tokens: int, model: int, offered: int, of_model: int) -> None:
+    left = Baseline(tokens, 9, model_tokens=model).without(Baseline(offered, 2, model_tokens=of_model))
+
+    assert (left.tokens, left.model_tokens, left.tools) == (max(0, tokens - offered), max(0, model - of_model), 7)
 
 
 def test_only_the_heuristic_is_labelled_an_estimate() -> None:

@@ -1,0 +1,174 @@
+"""Each answer of `find_tool` contains the tokens of the text that its client receives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, get_args
+
+import anyio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mcp import Client
+from mcp.types import TextContent
+
+from query.catalogue import Catalogue
+from query.paging.budget import MIN_TOKENS, counting
+from query.response.answer_tokens import counted
+from query.response.find_response import FindResponse
+from query.savings.ledger import Ledger
+from query.savings.savings import Baseline, token_metrics
+from query.server.mcp import service_of
+from shared.catalog import ENCODINGS, FEATURES_VERSION, Encoding, Endpoint, IndexedTool, ServerRecord
+from shared.settings import ResponseMode
+from shared.text.forms import json_text
+from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+from tests.support.profiles import examples
+
+EMBEDDER = FakeEmbedder()
+WORDS = ("read", "write", "file", "mail", "\u8aad\u3080", "\U0001f4c4")
+for _encoding in ENCODINGS:
+    counting(_encoding)  # loaded before the first example is timed
+
+names = st.lists(st.sampled_from(WORDS[:4]), min_size=1, max_size=4).map("_".join)
+tools = st.builds(
+    make_tool,
+    st.sampled_from(["files", "mail-server"]),
+    names,
+    st.lists(st.sampled_from(WORDS), max_size=60).map(". ".join),
+    st.sampled_from([20, 60, 900]),
+)
+fleets = st.lists(tools, max_size=20, unique_by=lambda tool: tool.qualified_name)
+
+
+def catalogue_of(fleet: Sequence[IndexedTool], encoding: Encoding, model_tokens: int, threshold: float) -> Catalogue:
+    """Return a catalogue of these tools; its only server record has this sum of the model form."""
+    index = FakeIndex()
+    index.upsert([ingested(tool, EMBEDDER) for tool in fleet])
+    tokens = {each: sum(tool.token_counts[each] for tool in fleet) for each in ENCODINGS}
+    record = ServerRecord(
+        server_id="files",
+        endpoint=Endpoint(),
+        features_version=FEATURES_VERSION,
+        last_listed_at=1.0,
+        tool_count=len(fleet),
+        tokens=tokens,
+        model_tokens=dict.fromkeys(ENCODINGS, model_tokens),
+        revision=1,
+    )
+    index.put_server(record)
+    return Catalogue(index, EMBEDDER, Ledger(index), encoding, threshold)
+
+
+async def texts_of_all_pages(catalogue: Catalogue, arguments: dict[str, Any]) -> list[str]:
+    texts: list[str] = []
+    async with Client(service_of(catalogue)) as client:
+        while True:
+            result = await client.call_tool("find_tool", arguments)
+            (content,) = result.content
+            assert isinstance(content, TextContent)
+            assert not result.is_error or content.text.startswith("max_tokens: ")
+            if result.is_error:
+                return texts
+            texts.append(content.text)
+            if "nextCursor" not in (answer := json.loads(content.text)):
+                return texts
+            arguments = {**arguments, "cursor": answer["nextCursor"]}
+
+
+def check(text: str, encoding: Encoding, model_tokens: int) -> None:
+    metrics = json.loads(text)["token_metrics"]
+    assert metrics["encoding"] == encoding
+    assert metrics["net_tokens_saved"] == model_tokens - metrics["answer_tokens"]
+    if metrics["answer_tokens"] != counting(encoding)(text):
+        check_has_no_fixed_point(text, encoding)
+
+
+def check_has_no_fixed_point(text: str, encoding: Encoding) -> None:
+    """Hold that no near number is the tokens of the text that contains it, and that the stated one is no less."""
+    stated = json.loads(text)["token_metrics"]["answer_tokens"]
+    assert all(recount(text, encoding, tokens) != tokens for tokens in range(stated - 5, stated + 6))
+    assert recount(text, encoding, stated) < stated
+
+
+def recount(text: str, encoding: Encoding, stated: int) -> int:
+    """Return the tokens of the text with this number in it."""
+    answer = json.loads(text)
+    metrics = answer["token_metrics"]
+    net = metrics["net_tokens_saved"] + metrics["answer_tokens"] - stated
+    return counting(encoding)(json_text(answer | {"token_metrics": metrics | _numbers(stated, net)}))
+
+
+def _numbers(answer_tokens: int, net: int) -> dict[str, int]:
+    return {"answer_tokens": answer_tokens, "net_tokens_saved": net}
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(
+    fleet=fleets,
+    detail=st.sampled_from([None, *get_args(ResponseMode)]),
+    encoding=st.sampled_from(ENCODINGS),
+    max_tokens=st.integers(MIN_TOKENS, 3_000),
+    limit=st.integers(1, 8),
+    model_tokens=st.integers(0, 3_000) | st.integers(0, 10**7),
+    threshold=st.sampled_from([-1, -1, 1]),
+)
+def test_every_page_contains_the_tokens_of_its_own_text_and_is_within_the_budget(
+    fleet: list[IndexedTool],
+    detail: str | None,
+    encoding: Encoding,
+    max_tokens: int,
+    limit: int,
+    model_tokens: int,
+    threshold: float,
+) -> None:
+    arguments = {"tool_description": "read a file", "max_tokens": max_tokens, "limit": limit, "encoding": encoding}
+    catalogue = catalogue_of(fleet, "cl100k_base", model_tokens, threshold)
+
+    texts = anyio.run(texts_of_all_pages, catalogue, arguments | ({"detail": detail} if detail else {}))
+
+    for text in texts:
+        check(text, encoding, model_tokens)
+        assert counting(encoding)(text) <= max_tokens
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(fleet=fleets, limit=st.integers(1, 20))
+def test_every_detail_level_ranks_alike(fleet: list[IndexedTool], limit: int) -> None:
+    arguments = {"tool_description": "read a file", "limit": limit, "max_tokens": 5_000}
+    catalogue = catalogue_of(fleet, "cl100k_base", 0, -1)
+
+    answers = [
+        anyio.run(texts_of_all_pages, catalogue, arguments | {"detail": detail}) for detail in get_args(ResponseMode)
+    ]
+
+    rankings = [[ranked(tool) for text in texts for tool in json.loads(text)["tools"]] for texts in answers]
+    assert all(ranking == rankings[0] for ranking in rankings)
+
+
+def ranked(tool: dict[str, Any]) -> tuple[str, str]:
+    return tool["server"], tool["name"]
+
+
+def test_where_no_number_equals_the_tokens_of_its_text_the_larger_one_is_returned() -> None:
+    empty = FindResponse(tools=[], token_metrics=token_metrics(Baseline(0, 0), [], "cl100k_base"), warnings=["w"] * 50)
+    count = counting("cl100k_base")
+    tokens = counted(empty, count).token_metrics.answer_tokens
+    texts: list[str] = []
+    # the net is just above or below 0, and 1,000: it gains or loses a token with the answer's own
+    for model_tokens in (*range(tokens - 5, tokens + 5), *range(tokens + 995, tokens + 1_005)):
+        metrics = token_metrics(Baseline(0, 0, model_tokens=model_tokens), [], "cl100k_base")
+        texts.append(json_text(counted(empty.model_copy(update={"token_metrics": metrics}), count).as_object()))
+        check(texts[-1], "cl100k_base", model_tokens)
+
+    differing = [text for text in texts if count(text) != json.loads(text)["token_metrics"]["answer_tokens"]]
+    assert differing, "no case of this test has no fixed point"
+
+
+def test_the_tokens_of_a_number_depend_on_its_digits_and_sign_alone() -> None:
+    for encoding in ENCODINGS:
+        count = counting(encoding)
+        for sign in ("", "-"):
+            for first, end in ((1, 10), (10, 100), (100, 1_000), (1_000, 10_000)):
+                found = {count(f'"answer_tokens":{sign}{number},"n') for number in range(first, end)}
+                assert len(found) == 1, (encoding, sign, first)
