@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -73,13 +73,13 @@ def to_found_tool(
     detail: DetailLevel = "detailed",
 ) -> FoundTool:
     """Return a tool at this detail level; `stale_since` is in seconds since the epoch."""
-    by_name = detail == "name"
+    by_name = detail == "name"  # as short as possible: a warning names the stale servers
     return FoundTool(
         server=tool.server_id,
         name=tool.definition.name,
         score=None if score is None or by_name else round(score, 4),
         token_count=None if by_name else tool.token_counts.get(encoding),
-        stale_since=None if stale_since is None else datetime.fromtimestamp(int(stale_since), UTC),
+        stale_since=None if stale_since is None or by_name else datetime.fromtimestamp(int(stale_since), UTC),
         summary=encodable(summary(tool.definition)) if detail == "summary" else None,
         definition=shown_definition(tool.definition, detail),
     )
@@ -120,10 +120,10 @@ def empty_response(
     )
 
 
-def stale_warnings(tools: Sequence[FoundTool]) -> list[str]:
-    """Return a warning that names the servers whose tools may be out of date, if there are any."""
-    stale = sorted({tool.server for tool in tools if tool.stale_since})
-    return [f"Tools of {', '.join(stale)} may be out of date: their servers did not answer."] if stale else []
+def stale_warnings(servers: Collection[str]) -> list[str]:
+    """Return a warning that the tools of these servers may be out of date, if there are any."""
+    stale = ", ".join(sorted(servers))
+    return [f"Tools of {stale} may be out of date: their servers did not answer."] if servers else []
 
 
 def shown_definition(definition: ToolDefinition, detail: DetailLevel) -> dict[str, Any] | None:

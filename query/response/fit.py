@@ -116,8 +116,8 @@ class _Level:
         result, tools = self.result, list(self.tools[:count])
         shown = [hit.tool for hit in result.hits[:count]]
         metrics = token_metrics(result.baseline, shown, result.encoding, sum(self.shown_tokens[:count]))
-        truncation = self.truncation(count)
-        warnings = [*result.empty.warnings, *stale_warnings(tools), *truncation, *result.budget_warnings]
+        stale = {tool.server_id for tool in shown if result.stale_since(tool.server_id) is not None}
+        warnings = [*result.empty.warnings, *stale_warnings(stale), *self.truncation(count), *result.budget_warnings]
         is_all = result.is_all and count == len(result.hits)
         response = result.empty.model_copy(
             update={
