@@ -87,7 +87,7 @@ def find_tool(
         budget_warnings=budget_result.warnings,
     )
     budget = policy.budget(request.max_tokens, encoding)
-    response, _ = within_budget(result, request.detail or policy.mode, budget, policy.on_truncated)
+    response = within_budget(result, request.detail or policy.mode, budget, policy.on_truncated)
     return response, Timings(embed_ms, search_ms, sum_ms, stopwatch.lap_ms("fit answer"))
 
 

@@ -57,17 +57,15 @@ class SearchResult:
 
 def within_budget(
     result: SearchResult, mode: ResponseMode, budget: Budget, on_truncated: OnTruncated = ignore_truncation
-) -> tuple[FindResponse, dict[tuple[str, str], int]]:
+) -> FindResponse:
     """Return the response at the mode's detail level, or shorter where the budget requires it.
-
-    The second value has the tokens of each tool as shown, by server and name.
 
     Raises:
         BudgetTooSmall: not even one tool's name fits.
         CursorsUnavailable: the cursor to the next page cannot be made now.
     """
     if not result.hits:
-        return _without_tools(result, budget), {}
+        return _without_tools(result, budget)
     for detail in _LEVELS[mode]:
         min_tools = len(result.hits) if (mode, detail) == ("auto", "detailed") else 1
         limit = _affordable(result, detail, budget)
@@ -81,8 +79,7 @@ def within_budget(
                 form = detail if shown == len(result.hits) else "page"
                 _log.warning("response_truncated", tool=TOOL, form=form, max_tokens=budget.max_tokens)
                 on_truncated(TOOL, form)
-            tokens = zip(response.tools, level.shown_tokens, strict=False)
-            return response, {(tool.server, tool.name): count for tool, count in tokens}
+            return response
     raise BudgetTooSmall(f"max_tokens: {budget.max_tokens} are too few for the next tool; ask for more")
 
 

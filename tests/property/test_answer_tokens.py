@@ -45,7 +45,7 @@ def catalogue_of(fleet: Sequence[IndexedTool], encoding: Encoding, model_tokens:
     """Return a catalogue of these tools; its only server record has this sum of the model form."""
     index = FakeIndex()
     index.upsert([ingested(tool, EMBEDDER) for tool in fleet])
-    tokens = {each: sum(tool.token_counts[each] for tool in fleet) for each in ENCODINGS}
+    tokens: dict[Encoding, int] = {each: sum(tool.token_counts[each] for tool in fleet) for each in ENCODINGS}
     record = ServerRecord(
         server_id="files",
         endpoint=Endpoint(),
