@@ -11,6 +11,7 @@ from shared.errors import ConfigInvalid
 from shared.observability.logging import configure_logging
 from shared.settings import load_settings
 from toolscale.commands.catalogue import find, list_servers, show
+from toolscale.commands.costs import costs
 from toolscale.commands.doctor import doctor
 from toolscale.commands.emit import emit_app, resync
 from toolscale.commands.importing import import_servers
@@ -27,6 +28,7 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.command("serve", rich_help_panel=RUN)(serve)
 app.command("demo", rich_help_panel=RUN)(demo)
 app.command("import", rich_help_panel=RUN)(import_servers)
+app.command("costs", rich_help_panel=INSPECT)(costs)
 app.command("find", rich_help_panel=INSPECT)(find)
 app.command("ls", rich_help_panel=INSPECT)(list_servers)
 app.command("show", rich_help_panel=INSPECT)(show)

@@ -44,7 +44,7 @@ def list_rows(
     A page that the SDK rejects did not leave.
     """
     try:
-        tools = _sent(page, protocol_version)
+        tools = tools_sent(page, protocol_version)
     except ValidationError:
         return
     count = counting(encoding)
@@ -93,7 +93,7 @@ def _baseline_counts(read: Callable[[], Baseline]) -> dict[str, int]:
     return {"baseline_tokens": baseline.model_tokens, "baseline_tools": baseline.tools}
 
 
-def _sent(page: ListToolsResult, protocol_version: str) -> list[dict[str, Any]]:
+def tools_sent(page: ListToolsResult, protocol_version: str) -> list[dict[str, Any]]:
     """Return the tools with the fields, and in the order of keys, that the SDK sends in this revision."""
     dumped = page.model_dump(mode="json", by_alias=True, exclude_none=True)
     tools: list[dict[str, Any]] = serialize_server_result(TOOLS_LIST, protocol_version, dumped)["tools"]

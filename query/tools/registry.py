@@ -4,18 +4,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mcp.types import ListToolsResult
+from mcp_types.version import LATEST_PROTOCOL_VERSION
+
+from query.history.events import tools_sent
 from query.tools.call_tool import CallTool
 from query.tools.describe_tool import DescribeTool
 from query.tools.find_tool import FindTool
 from query.tools.get_active_toolset import GetActiveToolset
 from query.tools.get_savings_report import GetSavingsReport
 from query.tools.list_available_tools import ListAvailableTools
+from query.tools.tool import listed
 from query.toolsets.offered import CachedOfferedCost, nothing_offered
+from shared.catalog import ToolDefinition
+from shared.text.forms import json_text
 
 if TYPE_CHECKING:
     from query.calling.upstreams import Upstreams
     from query.catalogue import Catalogue
     from query.tools.tool import ToolHandler
+
+BUILTIN_TOOLS: tuple[type[ToolHandler], ...] = (
+    FindTool, DescribeTool, CallTool, ListAvailableTools, GetActiveToolset, GetSavingsReport,
+)  # fmt: skip
+
+
+def builtin_definitions() -> list[ToolDefinition]:
+    """Return all built-in tools as `tools/list` sends them in the latest revision."""
+    page = ListToolsResult(tools=[listed(handler) for handler in BUILTIN_TOOLS])
+    return [ToolDefinition.from_wire(json_text(tool)) for tool in tools_sent(page, LATEST_PROTOCOL_VERSION)]
 
 
 def builtin_tools(catalogue: Catalogue, upstreams: Upstreams | None = None) -> list[ToolHandler]:

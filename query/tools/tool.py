@@ -87,7 +87,7 @@ class CatalogueTool(ToolHandler, Generic[RequestT]):
         """Return the response to this caller."""
 
 
-def listed(handler: ToolHandler) -> Tool:
+def listed(handler: ToolHandler | type[ToolHandler]) -> Tool:
     """Return a tool as `tools/list` shows it; a "kept" tool also takes `max_tokens` and `cursor`.
 
     A "kept" tool declares no output schema, since a page of a long result is a part of its text.

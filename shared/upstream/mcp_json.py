@@ -77,11 +77,16 @@ def read_config(path: Path, environ: Mapping[str, str]) -> Config:
     Raises:
         ConfigInvalid: the file cannot be read, is not JSON, or has neither `mcpServers` nor `servers`.
     """
+    return config_of(_entries(path), environ)
+
+
+def config_of(entries: Mapping[str, Any], environ: Mapping[str, str]) -> Config:
+    """Return the servers of these entries, which are those of an `mcp.json` by name."""
     announcements: list[ServerAnnouncement] = []
     targets: dict[str, Target] = {}
     problems: list[str] = []
     named: set[str] = set()
-    for name, raw in _entries(path).items():
+    for name, raw in entries.items():
         if is_disabled(raw):  # checked before variables are expanded, since a disabled entry may lack them
             continue
         named.add(server_id(name))

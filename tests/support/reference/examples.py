@@ -20,6 +20,33 @@ toolscale import --from cursor --apply
 
 [importing.md](importing.md) describes the files that it reads and writes.
 """,
+    "toolscale costs": """
+```text
+$ toolscale costs --config .demo/mcp.json
+ server               tools    wire  generic  anthropic  openai
+ redis                   53   9,001    7,357      7,357   7,675
+ powerpoint              37   8,452    6,804      6,804   7,026
+ filesystem              14   2,756    1,649      1,649   1,720
+ git                     12   1,415    1,103      1,103   1,163
+ everything              13   1,676    1,065      1,065   1,134
+ memory                   9   2,285      876        876     922
+ sequential-thinking      1     991      859        859     864
+ duckduckgo               2     710      651        651     663
+ sqlite                   6     266      266        266     297
+ time                     2     525      256        256     266
+ fetch                    1     248      222        222     227
+ total                  150  28,325   21,108     21,108  21,957
+
+Toolscale in their place lists 6 tools: 985 tokens against 21,108, 95.3% less
+(generic profile, cl100k_base); each search adds its answer.
+```
+
+`wire` is the JSON of `tools/list`.
+`generic`, `anthropic` and `openai` are the forms that a model API receives, with name, description and input schema.
+The servers start as their client starts them, and end after their list; no Redis, index or model is needed.
+Without `--config`, the files are the `mcp.json` of `serve`, or else those of your clients, without a project's files.
+A first start that downloads a package may need a larger `TOOLSCALE_LISTING_TIMEOUT_S`.
+""",
     "toolscale find": """
 ```text
 $ toolscale find what time is it in Tokyo --limit 3

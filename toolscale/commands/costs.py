@@ -1,0 +1,68 @@
+"""`toolscale costs`: the tokens of an mcp.json's tools."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shared.catalog import Encoding
+from shared.observability.logging import configure_logging
+from shared.settings import load_settings
+from shared.text.display import printable
+from toolscale.commands.options import DataDirOption, JsonOption
+from toolscale.console import err, out, print_json
+
+if TYPE_CHECKING:
+    from shared.settings import Settings
+    from toolscale.costs.view import CostReport
+
+
+def costs(
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", "-c", help="An mcp.json; default: the one of `serve`, else the user's files of all clients.",
+            show_default=False,
+        ),
+    ] = None,
+    encoding: Annotated[
+        Encoding | None, typer.Option(help="Encoding; default: TOOLSCALE_TOKEN_ENCODING.", show_default=False)
+    ] = None,
+    as_json: JsonOption = False,
+    data_dir: DataDirOption = None,
+) -> None:  # fmt: skip
+    """List the servers of an mcp.json, and show the tokens that a client pays for their tools.
+
+    It needs no catalogue and writes none. Exit code 1 means that no server could be listed.
+    """
+    from toolscale.costs.view import as_object, view  # noqa: PLC0415  # loads both sides
+
+    configure_logging("ERROR")  # the rows have the problems
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: ends every server
+    report = _report(load_settings(mcp_config=config, data_dir=data_dir, token_encoding=encoding))
+    if as_json:
+        print_json(as_object(report))
+    elif report.servers:
+        out.print(view(report), highlight=False)
+    if not report.is_of_any:
+        raise typer.Exit(1)
+
+
+def _report(settings: Settings) -> CostReport:
+    from toolscale.costs.counting import own_cost  # noqa: PLC0415  # the MCP SDK takes half a second to import
+    from toolscale.costs.listing import server_costs  # noqa: PLC0415
+    from toolscale.costs.servers import servers_of  # noqa: PLC0415
+    from toolscale.costs.view import CostReport  # noqa: PLC0415
+
+    found, encoding = servers_of(settings), settings.token_encoding
+    total = len(found.config.announcements)
+    files = ", ".join(map(str, found.files)) or "no file of a client"
+    err.print(f"Listing the servers of {printable(files)} ...", highlight=False, soft_wrap=True)
+    with err.status(f"Listed 0 of {total} servers ...") as status:
+        servers = server_costs(
+            found, settings, encoding, lambda done: status.update(f"Listed {done} of {total} servers ...")
+        )
+    return CostReport(encoding, found.files, servers, own_cost(encoding))
