@@ -8,7 +8,7 @@ CHART_READY := $(VENV)/.chart-ready
 COMPILED := $(VENV)/.compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-qdrant check lint types docs docs-check docs-transcripts docs-screenshots format lock bench bench-answers bench-fleet bench-retrieval bench-peers bench-search shape chaos clean
+.PHONY: help demo test test-all test-qdrant check lint types docs docs-check docs-transcripts docs-screenshots format lock bench bench-answers bench-fleet bench-retrieval bench-peers bench-search recount shape chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -93,6 +93,9 @@ bench-retrieval: $(READY) ## measure whether find_tool finds the right tools; th
 
 bench-peers: $(READY) ## measure Toolscale beside its peers, each in an environment of its own in .peers; BENCH_ARGS="--only latency"
 	@$(BIN)/python -m benchmarks.peers $(BENCH_ARGS)
+
+recount: $(READY) ## play a session on the demo's servers, and count each number of it again; BENCH_ARGS="--output /tmp"
+	@$(BIN)/python -m benchmarks.recount $(BENCH_ARGS)
 
 shape: $(READY) ## measure the code: places, imports, the two main paths, sizes, English
 	@$(BIN)/python -m benchmarks.shape

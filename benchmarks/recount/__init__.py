@@ -1,7 +1,8 @@
-"""Every number that a session receives, beside an independent count of what was on the wire.
+"""Every number of a session beside an independent count of the recorded messages.
 
-- `proxy`: an HTTP proxy that records each request and its response
 - `upstream`: the tools that each server sends to a client of its own
-- `session`: the calls of an agent
-- `counting`: tiktoken alone
+- `session`, `agent`: the calls of several callers
+- `proxy`: records each message between the client and the service
+- `counting`, `scopes`: tiktoken alone, and the tools that a caller may see
+- `answers`, `usage`, `costs`: the numbers of each answer, of each savings report, and of `toolscale costs`
 """

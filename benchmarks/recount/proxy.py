@@ -34,9 +34,27 @@ class Exchange:
     response: Message
 
     @property
+    def method(self) -> str:
+        """Return the request's method."""
+        return str(self.request["method"])
+
+    @property
+    def params(self) -> Message:
+        """Return the request's parameters, which a request may lack."""
+        params: Message | None = self.request.get("params")
+        return params or {}
+
+    @property
+    def arguments(self) -> Message:
+        """Return the arguments of a called tool."""
+        arguments: Message | None = self.params.get("arguments")
+        return arguments or {}
+
+    @property
     def result(self) -> Message:
         """Return the result; an error has none."""
-        return self.response.get("result") or {}
+        result: Message | None = self.response.get("result")
+        return result or {}
 
 
 @dataclass(slots=True)

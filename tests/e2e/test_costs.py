@@ -66,7 +66,7 @@ def tools_sent_by(url: str) -> list[dict[str, Any]]:
 
     with recording(url.removesuffix("/mcp")) as recorder:
         anyio.run(list_once, f"{recorder.url}/mcp")
-    (listed,) = [exchange for exchange in recorder.exchanges if exchange.request["method"] == "tools/list"]
+    (listed,) = [exchange for exchange in recorder.exchanges if exchange.method == "tools/list"]
     tools: list[dict[str, Any]] = listed.result["tools"]
     return tools
 
