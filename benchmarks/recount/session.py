@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import anyio
 
@@ -20,6 +22,13 @@ BOB = CallerPlan("bob", "bob-" + "b" * 40, groups=("dev",))
 CY = CallerPlan("cy", "cy-" + "c" * 40, toolset="mixed", budget_tokens=2_000)
 DORA = CallerPlan("dora", "dora-" + "d" * 40, groups=("office",), read_only=True)
 
+SEARCHES = 60
+WORDS = (
+    "add", "chart", "commit", "convert", "create", "directory", "données", "echo", "fetch", "file", "git", "graph",
+    "hash", "image", "index", "json", "key", "list", "log", "memory", "note", "page", "query", "read", "redis",
+    "search", "slide", "sql", "store", "stream", "table", "think", "time", "vector", "web", "write", "zone", "日本",
+)  # fmt: skip
+
 # The recorder writes in the background; a report covers only written rows.
 _WRITTEN_S = 1.0
 
@@ -35,6 +44,7 @@ async def _play(scratch: Path, url: str) -> None:
     async with session(f"{url}/mcp", ANN.token) as agent:
         await agent.list_tools()
         await _search(agent)
+        await _search_widely(agent)
         await _read(agent)
         await _call(agent, scratch)
     async with session(f"{url}/mcp/slides", ANN.token) as agent:
@@ -90,6 +100,20 @@ async def _search(agent: Agent) -> None:
     await agent.call("find_tool", tool_description="list what is there", limit=50, max_tokens=250)
     await agent.call("find_tool", tool_description="peel seven ripe bananas under water")
     await agent.call("find_tool", tool_description="x", limit=0)
+
+
+async def _search_widely(agent: Agent) -> None:
+    """Send searches of random words, in all forms, encodings and sizes; the seed is fixed."""
+    random = Random(7)
+    for _ in range(SEARCHES):
+        arguments: dict[str, Any] = {
+            "tool_description": " ".join(random.sample(WORDS, random.randint(1, 6))),
+            "detail": random.choice(["summary", "detailed", "full", "auto"]),
+            "encoding": random.choice(["cl100k_base", "o200k_base", "heuristic"]),
+            "limit": random.randint(1, 20),
+        }
+        limits = {"max_tokens": random.choice([250, 500, 999, 1_000, 2_000])} if random.random() < 0.5 else {}
+        await agent.call("find_tool", **arguments, **limits)
 
 
 async def _read(agent: Agent) -> None:

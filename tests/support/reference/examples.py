@@ -37,7 +37,7 @@ $ toolscale costs --config .demo/mcp.json
  fetch                    1     248      222        222     227
  total                  150  28,325   21,108     21,108  21,957
 
-Toolscale in their place lists 6 tools: 985 tokens against 21,108, 95.3% less
+Toolscale in their place lists 6 tools: 1,012 tokens against 21,108, 95.2% less
 (generic profile, cl100k_base); each search adds its answer.
 ```
 
