@@ -59,10 +59,12 @@ def find_tool(
     # the first page has decided whether any tool fits
     is_match = request.cursor is not None or _has_match(step_results, closest, catalogue)
     nearest = closest[: request.limit]
-    budget_result = apply_budget([hit.tool for hit in nearest if is_match], caller, encoding)
+    budget_result = apply_budget([hit.tool for hit in nearest if is_match], caller, catalogue.encoding)
     search_ms = stopwatch.lap_ms("search index")
 
     baseline = ledger.baseline(allowed, encoding).without(offered(caller, encoding))
+    if request.cursor is not None:
+        baseline = baseline.stated_before()
     sum_ms = stopwatch.lap_ms("sum baseline")
 
     kept = [hit for hit in nearest if hit.tool in budget_result.kept]

@@ -62,13 +62,15 @@ class _Answer:
         returned = sum(self._returned(tool, encoding) for tool in self.stated["tools"])
         baseline = max(self.upstream.sum(carried, "wire", encoding), returned)
         answer_tokens = tokens_of(self.text, encoding)
+        # a further page repeats the question, so it claims nothing more
+        claimed = 0 if self.arguments.get("cursor") else self.upstream.sum(carried, "model", encoding)
         recounted = {
             "baseline_tokens": baseline,
             "returned_tokens": returned,
             "tokens_saved": baseline - returned,
             "savings_percentage": round(100 * (baseline - returned) / baseline, 2) if baseline else 0.0,
             "answer_tokens": answer_tokens,
-            "net_tokens_saved": self.upstream.sum(carried, "model", encoding) - answer_tokens,
+            "net_tokens_saved": claimed - answer_tokens,
             "encoding": encoding,
             "estimated": encoding == "heuristic",
             "uncounted_total": 0,
@@ -108,9 +110,11 @@ class _Answer:
         self._tools(self.stated["tools"], encoding, total)
         _sum_of_shares(self.stated["tools"], self.rows)
         if "budget" in self.stated:
-            self._budget(self.stated["budget"], total, encoding)
+            self._budget(self.stated["budget"], shown)
 
-    def _budget(self, budget: Stated, total: int, encoding: str) -> None:
+    def _budget(self, budget: Stated, shown: frozenset[Key]) -> None:
+        encoding = budget["encoding"]
+        total = self.upstream.sum(shown, "model", encoding)
         left_out = {tuple(tool["name"].split(":", 1)): tool["tokens"] for tool in self.stated["leftOut"]}
         kept = [key for key in _keys(self.stated["tools"]) if key not in left_out]
         self.rows.add("budget.tokens", budget["tokens"], self.seen.caller.budget_tokens)

@@ -38,6 +38,10 @@ class Baseline:
             model_tokens=max(0, self.model_tokens - offered.model_tokens),
         )
 
+    def stated_before(self) -> Baseline:
+        """Return the baseline of a further page: the first page has stated the net of all tools."""
+        return replace(self, model_tokens=0)
+
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -48,7 +52,7 @@ class TokenMetrics(BaseModel):
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     baseline_tokens: Count
-    """Definitions of all tools that you may see, without those in your tools/list."""
+    """Definitions of all tools that you may see, without those in your tools/list; at least returned_tokens."""
     returned_tokens: Count
     """Definitions of the returned tools, or the summaries or names in their place."""
     tokens_saved: Count
@@ -57,7 +61,7 @@ class TokenMetrics(BaseModel):
     answer_tokens: Count
     """This answer's text."""
     net_tokens_saved: int
-    """Name, description and input schema of the baseline's tools, less answer_tokens."""
+    """Name, description and input schema of the baseline's tools, on the first page, less answer_tokens."""
     encoding: Encoding
     estimated: bool
     """True: the counts are estimates."""

@@ -60,7 +60,7 @@ def toolset_report(request: ToolsetRequest, caller: Caller, catalogue: Catalogue
 def _report(toolset: Toolset, caller: Caller, catalogue: Catalogue, encoding: Encoding) -> dict[str, Any]:
     possible = catalogue.ledger.baseline(replace(caller.scope, within=None), encoding).model_tokens
     tools = sorted(_tools(caller.scope, catalogue.index), key=lambda tool: tool.qualified_name)
-    budget = apply_budget(tools, caller, encoding)
+    budget = apply_budget(tools, caller, catalogue.encoding)  # as `tools/list` does
     total = sum(tool.model_counts.get(encoding, 0) for tool in tools)
     missing = _missing(toolset, tools)
     named = {"missing": missing} if missing and "toolsets:write" in caller.permissions else {}
@@ -72,20 +72,25 @@ def _report(toolset: Toolset, caller: Caller, catalogue: Catalogue, encoding: En
         "encoding": encoding,
         "profile": PROFILE,
         **({"estimated": True} if is_estimate(encoding) else {}),
-        **_budget(caller, tools, budget, encoding),
+        **_budget(caller, tools, budget),
         **named,
         "warnings": [*budget.warnings, *_missing_warnings(missing)],
     }
 
 
-def _budget(caller: Caller, tools: Sequence[IndexedTool], result: BudgetResult, encoding: Encoding) -> dict[str, Any]:
-    """Return the budget, the tools it excludes and the most expensive tools; nothing without a budget."""
+def _budget(caller: Caller, tools: Sequence[IndexedTool], result: BudgetResult) -> dict[str, Any]:
+    """Return the budget, the tools it excludes and the most expensive tools; nothing without a budget.
+
+    These tokens are in the encoding of the service, since the budget is.
+    """
     if caller.budget_tokens is None:
         return {}
+    encoding = result.encoding
     costliest = sorted(tools, key=lambda tool: (-cost(tool, encoding), tool.qualified_name))[:ADVISED]
     return {
         "budget": {
             "tokens": caller.budget_tokens,
+            "encoding": encoding,
             "enforcedTokens": caller.limit_tokens,
             "used": result.tokens,
             "exceededBy": max(0, sum(cost(tool, encoding) for tool in tools) - caller.budget_tokens),

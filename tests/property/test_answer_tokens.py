@@ -127,8 +127,8 @@ def test_every_page_contains_the_tokens_of_its_own_text_and_is_within_the_budget
 
     texts = anyio.run(texts_of_all_pages, catalogue, arguments | ({"detail": detail} if detail else {}))
 
-    for text in texts:
-        check(text, encoding, model_tokens)
+    for number, text in enumerate(texts):
+        check(text, encoding, 0 if number else model_tokens)  # the first page claims the baseline
         assert counting(encoding)(text) <= max_tokens
 
 

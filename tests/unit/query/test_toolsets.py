@@ -17,7 +17,7 @@ from query.server.mcp import service_of
 from query.tools.toolset_tools import WARNINGS_KEY
 from query.toolsets.budget import apply_budget
 from query.toolsets.names import direct_tool_names
-from shared.catalog import ENCODINGS, FEATURES_VERSION, Endpoint, IndexedTool, ServerRecord
+from shared.catalog import ENCODINGS, FEATURES_VERSION, Encoding, Endpoint, IndexedTool, ServerRecord
 from shared.text.forms import estimate_tool
 from shared.toolset import Toolset
 from tests.support.calling import text_of, upstreams_to
@@ -32,6 +32,10 @@ OURS = {"find_tool", "describe_tool", "call_tool", "list_available_tools", "get_
 DEV = Toolset(name="dev", tools=("git", "time:now", "time:gone", "secret:read"))
 
 
+# The estimate fits a budget that the counts exceed.
+NOW: dict[Encoding, int] = {"cl100k_base": 40, "o200k_base": 40, "heuristic": 1}
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
@@ -43,7 +47,7 @@ def index_of(*toolsets: Toolset) -> FakeIndex:
     tools = [
         make_tool("git", "log", "Show the log of commits", 100, ("dev",), model_tokens=10),
         make_tool("git", "now", "Show what is staged now", 100, ("dev",), model_tokens=20),
-        make_tool("time", "now", "Show what time it is now", 100, ("dev",), model_tokens=40),
+        make_tool("time", "now", "Show what time it is now", 100, ("dev",), model_tokens=NOW),
         make_tool("time", "zones", "List the time zones", 100, ("dev",), model_tokens=40),
         make_tool("secret", "read", "Show what is secret now", 100, ("ops",), model_tokens=10),
     ]
@@ -212,7 +216,9 @@ async def test_a_budget_that_is_exceeded_is_warned_of() -> None:
     assert len(listed.tools) == len(OURS) + 3
     assert listed.meta is not None
     assert "more than the budget of 50" in listed.meta[WARNINGS_KEY][0]
-    assert shown["budget"] == {"tokens": 50, "enforcedTokens": None, "used": 70, "exceededBy": 20}
+    assert shown["budget"] == {
+        "tokens": 50, "encoding": "cl100k_base", "enforcedTokens": None, "used": 70, "exceededBy": 20
+    }  # fmt: skip
     assert shown["advice"][0] == "Without time:now you save 40 tokens."
     assert len(found["tools"]) == 3
     assert "The definitions cost 70 tokens, more than the budget of 50." in found["warnings"]
@@ -234,6 +240,20 @@ async def test_an_enforced_budget_leaves_out_what_exceeds_it_and_says_what_and_i
     assert shown["leftOut"] == [{"name": "time:now", "tokens": 40}]
     assert {f"{tool['server']}:{tool['name']}" for tool in found["tools"]} <= {"git:log", "git:now"}
     assert said in found["warnings"]
+
+
+async def test_a_budget_admits_the_same_tools_in_every_encoding_of_an_answer() -> None:
+    async with client_of(ANN, DEV.model_copy(update={"budget_tokens": 35, "enforce": True})) as client:
+        listed = await client.list_tools()
+        shown = [await answer(client, "get_active_toolset", encoding=encoding) for encoding in ENCODINGS]
+        found = [await answer(client, "find_tool", tool_description="now", encoding=encoding) for encoding in ENCODINGS]
+
+    assert {tool.name for tool in listed.tools} - OURS == {"log", "git_now"}
+    assert [(toolset["leftOut"], toolset["budget"]["used"]) for toolset in shown] == [
+        ([{"name": "time:now", "tokens": 40}], 30)
+    ] * len(ENCODINGS)
+    assert all({tool["name"] for tool in search["tools"]} <= {"log", "now"} for search in found)
+    assert not any("time" in tool["server"] for search in found for tool in search["tools"])
 
 
 async def test_where_every_hit_exceeds_the_enforced_budget_further_ones_are_a_cursor_away() -> None:
