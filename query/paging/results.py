@@ -10,7 +10,7 @@ import json
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import structlog
 from mcp.types import CallToolResult, ContentBlock, TextContent
@@ -169,14 +169,14 @@ def _missing_from_text(result: CallToolResult) -> list[TextContent]:
 
 
 def _is_in_text(structured: Any, blocks: Sequence[TextContent]) -> bool:
-    """Return whether the text blocks are this value: as JSON, or the value of a lone `result`, or a block an item."""
+    """Return whether the text blocks are this value: as JSON, or the value of its only key, or a block an item."""
     texts = [block.text for block in blocks]
     values = [_parsed(text) for text in texts]
     if values == [structured]:
         return True
-    if not (isinstance(structured, dict) and structured.keys() == {"result"}):
+    if not isinstance(structured, dict) or len(members := list(cast("dict[str, object]", structured).values())) != 1:
         return False
-    return structured["result"] in (values, texts, *values[:1], *texts[:1])
+    return members[0] in (values, texts, *values[:1], *texts[:1])
 
 
 def _parsed(text: str) -> object:

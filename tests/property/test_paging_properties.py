@@ -138,12 +138,12 @@ def json_of(block: ContentBlock) -> str:
 
 
 @settings(deadline=None)
-@given(st.dictionaries(pieces, json_values, max_size=4), st.sampled_from(["same", "other", "wrapped"]), budgets)
+@given(st.dictionaries(pieces, json_values, max_size=4), st.sampled_from(["same", "other", "wrapped"]), pieces, budgets)
 def test_structured_content_is_there_whole_or_as_text_and_never_in_part(
-    structured: dict[str, Any], text: str, budget: Budget
+    structured: dict[str, Any], text: str, key: str, budget: Budget
 ) -> None:
     said = {"same": json_text(structured), "other": "done", "wrapped": json_text([structured])}[text]
-    value = {"result": [structured]} if text == "wrapped" else structured
+    value = {key: [structured]} if text == "wrapped" else structured
     result = CallToolResult(content=[TextContent(type="text", text=said)], structured_content=value)
 
     pages = pages_of(result, budget)
