@@ -43,9 +43,8 @@ def fetch_tools_blocking(
 ) -> Listing:
     """Return all tools that the server offers now, from a thread without an event loop; rejected ones have a reason.
 
-    Never a partial list. The same definitions give the same wire JSON, in any order of their keys. Ends within
-    `limits.timeout_s`, plus two seconds for a child process that does not exit. A list that grows large waits until
-    `try_acquire` returns True; this wait does not count.
+    Never a partial list. Ends within `limits.timeout_s`, plus two seconds for a child process that does not exit.
+    A list that grows large waits until `try_acquire` returns True; this wait does not count.
 
     Raises:
         ServerUnreachable: no connection, or it broke.
