@@ -72,7 +72,7 @@ class Chaos(Tallied):
         intents = self.opened()
         self.deps = Dependencies(intents, self.index, FakeEmbedder(), counters, self.list_server, self.patience)
         self.tasks = Tasks(
-            cast("Celery", self.outbox), lambda: self.deps.intents, lambda: self.deps, 0.0, self.deps.metrics
+            cast("Celery", self.outbox), lambda: self.deps.intents, lambda: self.deps, 0.0, self.deps.metrics, 1.0
         )
         self.said: dict[str, tuple[Status, frozenset[str]]] = {}
         self.silent: set[str] = set()
