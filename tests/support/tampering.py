@@ -13,9 +13,10 @@ WRONG_BY = 10_000
 def tamper_tool(index: FakeIndex, qualified_name: str, encoding: Encoding, form: Form = "wire") -> None:
     """Add WRONG_BY to one stored count of a tool; its digest stays."""
     stored = index.points()[qualified_name]
-    wrong = {**stored.tool.counts(form), encoding: stored.tool.counts(form)[encoding] + WRONG_BY}
-    name = "model_counts" if form == "model" else "token_counts"
-    index.upsert([replace(stored, tool=replace(stored.tool, **{name: wrong}))])
+    tool, wrong = stored.tool, dict(stored.tool.counts(form))
+    wrong[encoding] += WRONG_BY
+    changed = replace(tool, model_counts=wrong) if form == "model" else replace(tool, token_counts=wrong)
+    index.upsert([replace(stored, tool=changed)])
 
 
 def tamper_record(index: FakeIndex, server_id: str, encoding: Encoding, form: Form = "wire") -> None:

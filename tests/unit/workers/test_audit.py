@@ -250,7 +250,7 @@ def test_a_record_that_is_written_between_the_readings_is_not_compared(path: Wri
             tamper_record(path.index, "s", encoding)
             return path.index.token_sum(scope, encoding, form)
 
-        server = staticmethod(path.index.server)  # type: ignore[assignment]
+        server = staticmethod(path.index.server)
 
     assert differences("s", Written()) is None
 
