@@ -99,8 +99,8 @@ def _audit_held(server_id: str, index: FencedIndex, intents: IntentStore) -> Aud
             form=difference.form,
             stated=difference.stated.tokens,
             counted=difference.counted.tokens,
-            tools_stated=_tools(difference.stated),
-            tools_counted=_tools(difference.counted),
+            tools_stated=difference.stated.tools,
+            tools_counted=difference.counted.tools,
         )
     _request_recount(server_id, index, intents)
     return "differs"
@@ -122,10 +122,6 @@ def _stated(record: ServerRecord, encoding: Encoding, form: Form) -> TokenSum:
     tokens = record.model_tokens if form == "model" else record.tokens
     uncounted = len(record.uncounted.get(encoding, ()))
     return TokenSum(tokens.get(encoding, 0), record.tool_count - uncounted, uncounted)
-
-
-def _tools(total: TokenSum) -> int:
-    return total.counted + total.uncounted
 
 
 class AuditRounds:
