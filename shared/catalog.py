@@ -242,6 +242,11 @@ class TokenSum:
     counted: int
     uncounted: int
 
+    @property
+    def tools(self) -> int:
+        """Return the number of tools, counted or not."""
+        return self.counted + self.uncounted
+
 
 class Endpoint(BaseModel):
     """The address of a server. A stdio server has no URL: its command is in the operator's file."""

@@ -110,7 +110,8 @@ def build_app(settings: Settings, overrides: Dependencies | None = None) -> Cele
     metrics = overrides.metrics if overrides else WorkerMetrics()
     lazy = LazyDependencies(settings, metrics, overrides)
     app.conf.update(_delivery_options(settings), **_schedule(settings), **_worker_options(settings))
-    Tasks(app, lazy.intents, lazy.dependencies, settings.redeliver_after_s, metrics).register()
+    tasks = Tasks(app, lazy.intents, lazy.dependencies, settings.redeliver_after_s, metrics, settings.sweep_interval_s)
+    tasks.register()
     if overrides is None:
         _connect_signals(app, settings, lazy, metrics)
     return app

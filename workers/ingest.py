@@ -103,7 +103,7 @@ def ingest(listing: Listing, run: Run) -> Ingested:
     unchanged = is_current(before, groups, listing.declared_name) and all(
         state.status == "running" and state.groups == groups for state in states.values()
     )
-    if not unchanged:
+    if changed or gone or not unchanged:
         invalidate_record(before, index, listing.declared_name)
     for start in range(0, len(changed), BATCH):
         _write_batch({wanted[tool.name]: tool for tool in changed[start : start + BATCH]}, listing.declared_name, run)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Stage = Literal["fetch", "count", "embed", "upsert"]
 EventResult = Literal["recorded", "refused", "not_recorded"]
+AuditResult = Literal["equal", "differs", "skipped"]
 
 EVENTS = Metric(
     "toolscale_events_total",
@@ -72,6 +73,14 @@ SWEEPS = Metric("toolscale_sweeps_total", "counter", "sweeps", "Sweeps that this
 SWEPT = Metric(
     "toolscale_swept_servers_total", "counter", "servers", "Servers for which a sweep sent a reconciliation."
 )
+AUDITS = Metric(
+    "toolscale_audits_total",
+    "counter",
+    "audits",
+    "Comparisons of a server record with the counts of its tools by result: `equal`; `differs`: the tools are counted "
+    "again; `skipped`: the tools are being written, or wait for a reconciliation.",
+    ("result",),
+)
 TASK_WAIT_SECONDS = Metric(
     "toolscale_task_wait_seconds",
     "histogram",
@@ -100,7 +109,7 @@ DEAD_LETTER_COUNT = Metric("toolscale_dead_letters", "gauge", "messages", "Store
 
 METRICS = (
     *(EVENTS, EVENTS_API_REQUESTS, RECONCILES, RECONCILE_SECONDS, STAGE_SECONDS, TOOL_CHANGES),
-    *(SWEEPS, SWEPT, TASK_WAIT_SECONDS, LAST_RECONCILE),
+    *(SWEEPS, SWEPT, AUDITS, TASK_WAIT_SECONDS, LAST_RECONCILE),
     *(INTENTS_UP, SERVERS_ANNOUNCED, RECONCILES_DUE, RECONCILE_OVERDUE, DEAD_LETTER_COUNT),
 )
 
@@ -133,6 +142,8 @@ class WorkerMetrics:
         self._tool_changes = counter(TOOL_CHANGES, self.registry)
         self._sweeps = counter(SWEEPS, self.registry)
         self._swept = counter(SWEPT, self.registry)
+        self._audits = counter(AUDITS, self.registry)
+        self._audits.labels("differs")  # shown as 0, so that an alert sees the first increase
         self._task_wait_seconds = histogram(TASK_WAIT_SECONDS, self.registry)
 
     def event(self, kind: str, outcome: EventResult) -> None:
@@ -175,6 +186,10 @@ class WorkerMetrics:
         """Count a sweep, and the reconciliations that it sent."""
         self._sweeps.inc()
         self._swept.inc(servers)
+
+    def audited(self, result: AuditResult) -> None:
+        """Count an audit of a server."""
+        self._audits.labels(result).inc()
 
     def waited(self, task: str, seconds: float) -> None:
         """Record the wait of a task; a negative one, from clocks that differ, counts as 0."""

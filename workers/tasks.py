@@ -17,6 +17,7 @@ from workers.emit import Emitter
 from workers.fetch.interrupt import FetchInterrupted
 from workers.ingest import reconcile
 from workers.intents.store import IntentStore
+from workers.maintenance.audit import AuditRounds
 from workers.maintenance.migrate import migrate
 from workers.maintenance.rebuild import maintain_index
 from workers.maintenance.restore import restore_if_lost
@@ -47,12 +48,14 @@ class Tasks:
         dependencies: Callable[[], Dependencies],
         message_time_s: float,
         metrics: WorkerMetrics,
+        sweep_interval_s: float,
     ) -> None:
         self._app = app
         self._intents = intents
         self._dependencies = dependencies
         self._message_time_s = message_time_s
         self._metrics = metrics
+        self._audits = AuditRounds(sweep_interval_s, metrics)
 
     def register(self) -> None:
         """Register the tasks under their public names."""
@@ -107,7 +110,7 @@ class Tasks:
         with suppress(IndexUnavailable):
             deps = self._dependencies()
             if deps.versions:
-                maintain_index(deps.versions, deps.intents, partial(send_migrate, self._app))
+                maintain_index(deps.versions, deps.intents, partial(send_migrate, self._app), self._audits)
 
     def migrate_tools(self) -> None:
         """Continue a model change for some seconds; return at once if there is none."""

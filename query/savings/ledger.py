@@ -1,5 +1,7 @@
 """The baseline's hot path: the servers' own token sums, kept in memory and brought up to date on each use.
 
+The index's exact sum over the tools defines a baseline; the records are a cache of it, which the workers audit.
+
 Every reconcile writes a server's sums to its record together with a revision, in microseconds since the
 epoch, which only grows. A refresh reads the records above the highest known revision: mostly none.
 A periodic comparison of revisions finds the records that this misses, at a fraction of the cost of reading them.
@@ -10,11 +12,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from query.savings.records import Records, summed
 from query.savings.savings import UNCOUNTED_SHOWN, Baseline
-from shared.catalog import Encoding, Scope, ServerRecord, TokenSum
+from shared.catalog import Encoding, Scope, ServerRecord
 from shared.index.contract import ToolIndex
 
 # A revision is assigned before its record is written, so a lower one may become visible after a higher one.
@@ -25,19 +27,6 @@ OVERLAP_EVERY_S = 1.0
 EVERYTHING_EVERY_S = 60.0
 # Reading all records at once is faster than reading more than these one by one.
 FEW = 100
-
-
-@dataclass(frozen=True, slots=True)
-class _Audit:
-    """The ledger's baseline and the exact sum over the tools, for one scope and encoding."""
-
-    ledger: Baseline
-    index: TokenSum
-
-    @property
-    def agrees(self) -> bool:
-        """Return whether tokens and the number of uncounted tools are equal."""
-        return (self.ledger.tokens, self.ledger.uncounted_total) == (self.index.tokens, self.index.uncounted)
 
 
 class Ledger:
@@ -125,10 +114,6 @@ class Ledger:
         """
         record = self._records.by_id.get(server_id)
         return record.stale_since if record else None
-
-    def audit(self, scope: Scope, encoding: Encoding) -> _Audit:
-        """Compare the baseline with the index's exact sum, which defines it; they agree once writes pause."""
-        return _Audit(self.baseline(scope, encoding), self._index.token_sum(scope, encoding))
 
     def _of_server(self, record: ServerRecord, scope: Scope, encoding: Encoding) -> Baseline:
         if scope.is_of_whole_servers:

@@ -105,6 +105,13 @@ class ToolIndex(Protocol):
         """Set status and groups of all of a server's tools, and leave the rest unchanged."""
         ...
 
+    def clear_digests(self, digests: Collection[str]) -> None:
+        """Set an empty digest on every tool with one of these digests, on any server, and leave the rest unchanged.
+
+        One write clears all of them. The next reconciliation of their servers counts and writes these tools again.
+        """
+        ...
+
     def search(self, queries: Sequence[QueryVectors], scope: Scope, depth: int) -> list[Candidates]:
         """Return the candidates of each query, at most `depth` in each of their lists, in one round trip.
 

@@ -111,6 +111,11 @@ class QdrantIndex(ToolIndex):
         self._tools.set_payload(payload, (AnyOf("server_id", (server_id,)),))
 
     @override
+    def clear_digests(self, digests: Collection[str]) -> None:
+        if digests:
+            self._tools.set_payload({"digest": ""}, (AnyOf("digest", sorted(digests)),))
+
+    @override
     def search(self, queries: Sequence[QueryVectors], scope: Scope, depth: int) -> list[Candidates]:
         by_query = [_query_vectors(query) for query in queries]
         vectors = [question for vectors in by_query for question in vectors]

@@ -41,6 +41,8 @@ LOG_EVENTS: Mapping[str, str] = {
     "messages or too few workers.",
     "sweep_failed": "The intent store, or the broker at a worker's start, did not answer the sweep; the next one "
     "retries.",
+    "counts_differ": "The sums in a server's record are not those of its tools: `stated` and `counted` are tokens. A "
+    "stored count or the record is wrong; all tools of the server are counted again.",
     "intents_restored": "The intent store was empty, as after a wipe of Redis; these servers were restored from the "
     "index. Events without a reconciliation are lost: announce them again.",
     "index_rebuilding": "The index or a collection was missing and was created again; these servers are reconciled.",

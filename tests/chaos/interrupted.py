@@ -47,6 +47,10 @@ class InterruptedIndex(FakeIndex):
         self._steps.next()
         super().set_status_and_groups(server_id, status=status, groups=groups)
 
+    def clear_digests(self, digests: Any) -> None:
+        self._steps.next()
+        super().clear_digests(digests)
+
     def put_server(self, record: ServerRecord) -> None:
         self._steps.next()
         super().put_server(record)

@@ -22,10 +22,13 @@ from tests.chaos.interrupted import Crash, InterruptedIndex, Leases, Outbox, Ste
 from tests.chaos.tally import Tallied, Tally
 from tests.support.builders import World, changed, definition, down, estimated_counts, listing, up
 from tests.support.fakes import FakeEmbedder
+from tests.support.tampering import tamper_tool
 from workers.dependencies import Dependencies
 from workers.indexing.failures import FailurePolicy
 from workers.intents.store import Intent, IntentStore
 from workers.intents.transitions import RetryPolicy
+from workers.maintenance.audit import audit, differences
+from workers.metrics import AuditResult
 from workers.tasks import Tasks
 
 OpenStore = Callable[[], IntentStore]
@@ -54,6 +57,7 @@ def event(kind: Kind, server_id: str, within: tuple[str, ...] = ()) -> ServerEve
 
 
 DURING_A_LOOK = ("nothing", "nothing", "crash", "freeze", "up", "down", "changed", "sweep", "wipe")
+DURING_AN_AUDIT = ("nothing", "crash", "freeze", "sweep")
 interruptions = st.lists(st.sampled_from(DURING_A_LOOK), max_size=6)
 
 
@@ -72,7 +76,7 @@ class Chaos(Tallied):
         intents = self.opened()
         self.deps = Dependencies(intents, self.index, FakeEmbedder(), counters, self.list_server, self.patience)
         self.tasks = Tasks(
-            cast("Celery", self.outbox), lambda: self.deps.intents, lambda: self.deps, 0.0, self.deps.metrics
+            cast("Celery", self.outbox), lambda: self.deps.intents, lambda: self.deps, 0.0, self.deps.metrics, 1.0
         )
         self.said: dict[str, tuple[Status, frozenset[str]]] = {}
         self.silent: set[str] = set()
@@ -161,6 +165,28 @@ class Chaos(Tallied):
         server_id = messages.pop(data.draw(st.integers(0, len(messages) - 1)))
         messages.extend([server_id] * copies)
 
+    @rule(server_id=server_ids, happens=st.lists(st.sampled_from(DURING_AN_AUDIT), max_size=3))
+    def a_count_goes_wrong(self, server_id: str, happens: list[str]) -> None:
+        """Let an audit that anything may interrupt, and then the next one, see a wrong count of a settled server."""
+        if not self.tamper(server_id):
+            return
+        self.steps.interruptions = [self._interruption(kind, server_id) for kind in happens]
+        with suppress(Crash):
+            self.audit(server_id)
+        self.steps.interruptions = []
+        self.audit(server_id)
+
+    def tamper(self, server_id: str) -> bool:
+        """Make one count of a server wrong; return False for a server without tools, or with a look to come."""
+        intent, names = self.deps.intents.intent(server_id), self.index.tool_states(server_id)
+        if not names or differences(server_id, self.index) is None or (intent and intent.is_lagging):
+            return False
+        tamper_tool(self.index, f"{server_id}:{min(names)}", "cl100k_base")
+        return True
+
+    def audit(self, server_id: str) -> AuditResult:
+        return audit(server_id, self.index, self.deps.intents)
+
     @rule()
     def lose_all_intents(self) -> None:
         self.deps = replace(self.deps, intents=self.opened())
@@ -190,6 +216,7 @@ class Chaos(Tallied):
         self.settle()
         try:
             self.check()
+            self.check_audits()
         finally:
             self.deps.intents.close()
 
@@ -213,7 +240,7 @@ class Chaos(Tallied):
         return was_struck
 
     def announce_what_was_lost(self) -> None:
-        """Repeat the events that no reconciliation had processed when the intents were lost."""
+        """Repeat the events that the lost intents had not processed, and those whose tools a late write undid."""
         for server_id, (status, within) in self.said.items():
             record, intent = self.index.server(server_id), self.deps.intents.intent(server_id)
             if (
@@ -221,6 +248,7 @@ class Chaos(Tallied):
                 or intent is None
                 or record.groups != within
                 or (record.status == "stopped") != (status == "stopped")
+                or any(state.status != record.status for state in self.index.tool_states(server_id).values())
             ):
                 self.send(up(server_id, sorted(within)))
                 if status == "stopped":
@@ -244,8 +272,26 @@ class Chaos(Tallied):
             if status == "running":
                 assert (record.tokens, record.tool_count) == self.sums(server_id)
 
+    def check_audits(self) -> None:
+        """An audit finds no difference, then exactly the server with a wrong count, which is right again later.
+
+        A stopped server is left out: it is counted again once it runs.
+        """
+        assert self.differing() == set()
+        for server_id in SERVERS:
+            if self.said.get(server_id, ("", ""))[0] == "running" and self.tamper(server_id):
+                assert self.differing() == {server_id}
+                assert self.audit(server_id) == "differs"
+                self.settle()
+                assert (self.differing(), self.catalogue()) == (set(), self.truth())
+
+    def differing(self) -> set[str]:
+        running = (server_id for server_id, (status, _) in self.said.items() if status == "running")
+        return {server_id for server_id in running if differences(server_id, self.index)}
+
     def catalogue(self) -> dict[str, tuple[object, ...]]:
-        held = (stored.tool for stored in self.index.held())
+        """Return the tools, except those of stopped servers that are counted again once they run."""
+        held = (stored.tool for stored in self.index.held() if stored.tool.digest or stored.tool.status == "running")
         return {
             point_id(tool.server_id, tool.definition.name): (
                 tool.qualified_name, tool.status, tool.groups, tool.digest, dict(tool.token_counts),
@@ -266,7 +312,8 @@ class Chaos(Tallied):
 
     def _tools(self, server_id: str, status: Status) -> tuple[Any, ...]:
         if status != "running":
-            return tuple(stored.tool.definition for stored in self.index.held() if stored.tool.server_id == server_id)
+            kept = (stored.tool for stored in self.index.held() if stored.tool.server_id == server_id)
+            return tuple(tool.definition for tool in kept if tool.digest)
         found = self.world.servers[server_id]
         assert isinstance(found, Listing)
         return found.tools

@@ -211,6 +211,12 @@ class FakeIndex:
                 if stored.tool.server_id == server_id:
                     self._tools[key] = replace(stored, tool=replace(stored.tool, status=status, groups=groups))
 
+    def clear_digests(self, digests: Collection[str]) -> None:
+        with self._held():
+            for key, stored in self._tools.items():
+                if stored.tool.digest in digests:
+                    self._tools[key] = replace(stored, tool=replace(stored.tool, digest=""))
+
     def search(self, queries: Sequence[QueryVectors], scope: Scope, depth: int) -> list[Candidates]:
         within = {_id(stored.tool): stored for stored in self._within(scope)}
         return [self._candidates(query, within, max(depth, 0)) for query in queries]

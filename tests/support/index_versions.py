@@ -27,6 +27,7 @@ from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.transitions import RetryPolicy
 from workers.maintenance import migrate as migration
 from workers.maintenance import rebuild
+from workers.maintenance.audit import AuditRounds
 from workers.maintenance.rollout import ModelRollout
 
 QDRANT_URL = os.environ.get("QDRANT_URL")
@@ -96,7 +97,7 @@ def maintain_index(deps: Dependencies, enqueue_migration: Callable[[], None]) ->
     assert deps.rollout
     assert deps.versions
     deps.rollout.request_once()
-    rebuild.maintain_index(deps.versions, deps.intents, enqueue_migration)
+    rebuild.maintain_index(deps.versions, deps.intents, enqueue_migration, AuditRounds(1.0, deps.metrics))
 
 
 def rebuild_if_lost(deps: Dependencies) -> None:

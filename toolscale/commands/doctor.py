@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
@@ -22,13 +22,18 @@ if TYPE_CHECKING:
 _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "problem": ("problem", "red")}
 
 
-def doctor(as_json: JsonOption = False, data_dir: DataDirOption = None) -> None:
+AuditOption = Annotated[
+    bool, typer.Option("--audit", help="Also compare the token counts of every server with those of its tools.")
+]
+
+
+def doctor(audit: AuditOption = False, as_json: JsonOption = False, data_dir: DataDirOption = None) -> None:
     """Check settings, files, Redis, index, model, vocabularies and clock, and suggest repairs.
 
     Exit code 1 means a problem; warnings do not change the exit code.
     """
     configure_logging("ERROR")  # the findings report every problem
-    findings = _findings(data_dir)
+    findings = _findings(data_dir, audit=audit)
     if as_json:
         print_json([finding.model_dump(mode="json") for finding in findings])
     else:
@@ -38,8 +43,8 @@ def doctor(as_json: JsonOption = False, data_dir: DataDirOption = None) -> None:
         raise typer.Exit(1)
 
 
-def _findings(data_dir: Path | None) -> list[Finding]:
-    from toolscale.doctor import assets, files, stores  # noqa: PLC0415  # load both sides
+def _findings(data_dir: Path | None, *, audit: bool) -> list[Finding]:
+    from toolscale.doctor import assets, counts, files, stores  # noqa: PLC0415  # load both sides
     from toolscale.doctor.finding import problem  # noqa: PLC0415
 
     found = list(files.check_names(os.environ))
@@ -50,7 +55,7 @@ def _findings(data_dir: Path | None) -> list[Finding]:
     checks = (
         files.check_settings, files.check_data_dir, files.check_config, files.check_tokens, files.check_permissions,
         stores.check_redis, stores.check_workers, stores.check_intents, stores.check_index, stores.check_service,
-        assets.check_model, assets.check_vocabularies,
+        assets.check_model, assets.check_vocabularies, *([counts.check_counts] if audit else []),
     )  # fmt: skip
     with err.status("Checking ...") as status:
         for check in checks:

@@ -31,6 +31,7 @@ from workers.emit import Emitter
 from workers.fetch.interrupt import interrupt_fetches
 from workers.intents import open_intents
 from workers.intents.store import Intent
+from workers.maintenance.audit import AuditRounds
 from workers.maintenance.rebuild import maintain_index, rebuild_if_lost
 from workers.maintenance.restore import restore_if_lost
 from workers.metrics import BacklogGauges
@@ -150,6 +151,7 @@ def _stop(worker: WorkController) -> None:
 def _sweeper(app: Celery, deps: Dependencies, interval_s: float) -> Generator[Deadline]:
     """Send messages for due intents, also for those of `toolscale emit` in another process."""
     stopped, swept = threading.Event(), Deadline(SWEPT_WITHIN_S)
+    audits = AuditRounds(interval_s, deps.metrics)
 
     def sweep() -> None:
         while not stopped.wait(interval_s):
@@ -162,7 +164,7 @@ def _sweeper(app: Celery, deps: Dependencies, interval_s: float) -> Generator[De
                 if deps.rollout:
                     deps.rollout.request_once()
                 if deps.versions:
-                    maintain_index(deps.versions, deps.intents, partial(send_migrate, app))
+                    maintain_index(deps.versions, deps.intents, partial(send_migrate, app), audits)
                 swept.touch()
             except (IndexUnavailable, IntentsUnavailable) as error:
                 structlog.get_logger().warning("sweep_failed", reason=str(error))

@@ -43,6 +43,11 @@ class FencedIndex:
         with self._fenced():
             self._index.set_status_and_groups(server_id, status=status, groups=groups)
 
+    def clear_digests(self, digests: Collection[str]) -> None:
+        """Set an empty digest on every tool with one of these digests."""
+        with self._fenced():
+            self._index.clear_digests(digests)
+
     def put_server(self, record: ServerRecord) -> None:
         """Write the server's record."""
         with self._fenced():

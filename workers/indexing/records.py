@@ -84,10 +84,10 @@ def is_current(record: ServerRecord | None, groups: frozenset[str], declared_nam
 
 
 def invalidate_record(record: ServerRecord | None, index: FencedIndex, declared_name: str | None = None) -> None:
-    """Clear the record's catalog digest before status, groups or declared name of the tools change.
+    """Clear the record's catalog digest before any of the tools changes.
 
-    If the run is killed between its writes, the next run does not trust the record. The new `declared_name` is
-    stored too, since a migration embeds the tools with the name of the record.
+    If the run is killed between its writes, the next run does not trust the record. An audit skips such a record.
+    The new `declared_name` is stored too, since a migration embeds the tools with the name of the record.
     """
     if record and (record.catalog_digest or record.declared_name != (declared_name or record.declared_name)):
         renamed = {} if declared_name is None else {"declared_name": declared_name}

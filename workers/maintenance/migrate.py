@@ -205,11 +205,16 @@ def _embedded(
     server_id: str, tools: list[IndexedTool], active: OpenVersion, next_version: OpenVersion
 ) -> list[EmbeddedTool]:
     """Return the tools with the next version's vectors; vectors of the same digest are reused."""
-    stored = next_version.index.features_by_digest({tool.digest for tool in tools})
-    unknown = {tool.digest: tool.definition for tool in tools if tool.digest not in stored}
+    stored = next_version.index.features_by_digest({tool.digest for tool in tools if tool.digest})
+    unknown = {_key(tool): tool.definition for tool in tools if tool.digest not in stored}
     record = active.index.server(server_id)
     computed = tool_vectors(list(unknown.values()), record.declared_name if record else "", next_version.embedder)
     vectors = {digest: features.vectors for digest, features in stored.items()} | dict(
         zip(unknown, computed, strict=True)
     )
-    return [EmbeddedTool(tool, vectors[tool.digest]) for tool in tools]
+    return [EmbeddedTool(tool, vectors[_key(tool)]) for tool in tools]
+
+
+def _key(tool: IndexedTool) -> str:
+    """Return the tool's digest, or its name: different tools may have a cleared digest."""
+    return tool.digest or tool.qualified_name

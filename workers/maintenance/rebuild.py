@@ -13,6 +13,7 @@ from shared.text.embedding import known_models
 from workers.indexing.records import unlisted_record
 from workers.intents.requests import request_reconcile
 from workers.intents.store import Intent, IntentStore
+from workers.maintenance.audit import AuditRounds
 from workers.maintenance.migrate import request_missed
 
 SOURCE = "toolscale/rebuild"
@@ -41,8 +42,12 @@ def rebuild_if_lost(versions: IndexVersions, intents: IntentStore) -> None:
         return
 
 
-def maintain_index(versions: IndexVersions, intents: IntentStore, enqueue_migration: Callable[[], None]) -> None:
-    """Rebuild a lost index, continue a migration, and delete retired index versions.
+def maintain_index(
+    versions: IndexVersions, intents: IntentStore, enqueue_migration: Callable[[], None], audits: AuditRounds
+) -> None:
+    """Rebuild a lost index, continue a migration, delete retired index versions, and audit the next servers.
+
+    No server is audited during a migration, since the next index version is a copy of the active one.
 
     Raises:
         IndexUnavailable: the index does not answer.
@@ -59,6 +64,8 @@ def maintain_index(versions: IndexVersions, intents: IntentStore, enqueue_migrat
         intents.note_migration(None)  # abandoned, or the active version was requested again
     for name in versions.store.drop_retired(RETIRED_AFTER_S):
         structlog.get_logger().info("index_version_deleted", collection=name)
+    if stored.active:
+        audits.continue_round(versions.store.index(stored.active), intents)
 
 
 def _rebuild(versions: IndexVersions, intents: IntentStore) -> None:

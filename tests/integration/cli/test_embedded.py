@@ -10,14 +10,17 @@ from typing import Any
 
 import anyio
 import pytest
+from structlog.testing import capture_logs
 
 from query.catalogue import catalogue_of
+from query.savings.ledger import Ledger
 from query.server.http import http_app
 from query.server.listener import HttpListener
 from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
-from shared.catalog import Scope
+from shared.catalog import ENCODINGS, FORMS, Encoding, Form, Scope
 from shared.events import ServerAnnouncement, ServerUp
+from shared.index.points import AnyOf
 from shared.settings import Settings, load_settings
 from shared.text.embedding import FastEmbedder
 from shared.upstream.dial import HttpTarget
@@ -27,6 +30,7 @@ from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import ScriptedServer, scripted_http
 from tests.support.hostile.scripts import hangs, on_tools_list
 from tests.support.http_callers import http_client
+from tests.support.metrics import shown
 from tests.support.waiting import eventually
 from toolscale.client.emit import emit_raw
 from toolscale.embedded.composition import Embedded, run_embedded
@@ -164,6 +168,47 @@ def test_a_server_that_failed_is_tried_again_without_being_asked(settings: Setti
         record = embedded.deps.index.server("s")
         assert record is not None
         assert (record.stale_since, record.last_error) == (None, None)
+
+
+def test_a_count_that_was_changed_in_the_index_is_found_logged_and_counted_again(settings: Settings) -> None:
+    with scripted_http(serves("a", "b")) as one, scripted_http(serves("c")) as two, run_embedded(settings) as embedded:
+        embedded.announce(config(one=one, two=two))
+        eventually(settled(embedded))
+        before = totals(embedded)
+
+        with capture_logs() as logs:
+            add_to_count(embedded, "one:a", 10_000)
+            eventually(lambda: [line["event"] for line in logs].count("counts_differ"))
+            eventually(settled(embedded))
+            eventually(lambda: totals(embedded) == before)
+
+        (line,) = (line for line in logs if line["event"] == "counts_differ")
+        assert (line["server"], line["encoding"], line["form"]) == ("one", "cl100k_base", "wire")
+        assert line["counted"] - line["stated"] == 10_000
+        assert shown(embedded.deps.metrics.registry)['toolscale_audits_total{result="differs"}'] == 1
+        ledger = Ledger(embedded.deps.index)
+        for encoding in ENCODINGS:
+            whole = ledger.baseline(Scope(), encoding)
+            parts = ledger.by_server(Scope(), encoding)
+            assert (whole.tokens, whole.model_tokens) == (before[encoding, "wire"], before[encoding, "model"])
+            assert whole.tokens == sum(part.tokens for part in parts.values())
+
+
+def totals(embedded: Embedded) -> dict[tuple[Encoding, Form], int]:
+    """Return the exact sums over all tools."""
+    index = embedded.deps.index
+    return {
+        (encoding, form): index.token_sum(Scope(), encoding, form).tokens for encoding in ENCODINGS for form in FORMS
+    }
+
+
+def add_to_count(embedded: Embedded, qualified_name: str, tokens: int) -> None:
+    """Change a count in the payload of a tool, below the index."""
+    version = embedded.versions.current()[0].version
+    collection = embedded.versions.store._tools(version)  # pyright: ignore[reportPrivateUsage]  # no index writes a count
+    where = (AnyOf("names", (qualified_name,)),)
+    ((stored,), _) = collection.scroll(where, 1)
+    collection.set_payload({"token_count": stored["token_count"] + tokens}, where)
 
 
 def test_a_server_goes_down_and_returns_with_its_changes(settings: Settings) -> None:

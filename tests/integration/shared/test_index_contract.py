@@ -196,6 +196,22 @@ def test_assigning_status_and_groups_changes_nothing_else_and_nobody_else(index:
     assert closest(index, asking(2), STOPPED, 1) == [expected[2]]
 
 
+def test_a_cleared_digest_changes_nothing_else_and_no_tool_with_another_digest(index: ToolIndex) -> None:
+    tools = [make_tool("a", f"t{i}", tokens=i, groups=("x",)) for i in range(1_100)]
+    replica = replace(make_tool("b", "t", tokens=7, status="stopped"), digest=tools[0].digest)
+    other = make_tool("b", "other")
+    _write(index, [*tools, replica, other])
+
+    index.clear_digests([])
+    index.clear_digests({tool.digest for tool in tools} | {"unknown"})
+
+    cleared = [replace(tool, digest="") for tool in (*tools, replica)]
+    found = [*_everything(index, RUNNING), *_everything(index, STOPPED)]
+    assert {tool.qualified_name: tool for tool in found} == {tool.qualified_name: tool for tool in (*cleared, other)}
+    assert index.features_by_digest({tools[0].digest}) == {}
+    assert closest(index, asking(2), Scope(servers=frozenset({"a"})), 1) == [cleared[2]]
+
+
 def test_groups_can_be_taken_away(index: ToolIndex) -> None:
     _write(index, [make_tool("a", groups=("x",))])
 

@@ -377,6 +377,18 @@ def test_replicas_are_embedded_once(shop: Catalogue) -> None:
     assert embedder.embedded_texts.count("scripted: copied tool") == 1
 
 
+def test_tools_with_cleared_digests_keep_their_own_vectors(shop: Catalogue) -> None:
+    deps = wanting(shop)
+    old = active_version(deps).index
+    old.clear_digests({state.digest for state in old.tool_states("clock").values()})
+
+    finish(deps)
+
+    assert {state.digest for state in states(deps)["clock"].values()} == {""}
+    assert closest_name(deps, "scripted: get time") == pytest.approx(1, abs=1e-3)
+    assert closest_name(deps, "scripted: set alarm") == pytest.approx(1, abs=1e-3)
+
+
 def test_a_server_with_a_running_reconciliation_is_migrated_later(shop: Catalogue) -> None:
     deps = wanting(shop)
     with shop.intents.lease("clock"):

@@ -102,6 +102,9 @@ ok      query service   ready at http://127.0.0.1:8765
 ok      model           toolscale/all-MiniLM-L6-v2-int8, 384 dimensions
 ok      vocabularies    cl100k_base, o200k_base, heuristic
 ```
+
+`--audit` reads every server's counts, so it takes longer.
+While `toolscale serve` uses the data directory, `--audit` compares nothing: that process audits its servers itself.
 """,
     "toolscale dead-letters": """
 ```sh

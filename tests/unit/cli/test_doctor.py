@@ -14,16 +14,17 @@ import redis
 import time_machine
 from typer.testing import CliRunner
 
-from shared.catalog import Endpoint, ServerRecord
+from shared.catalog import ENCODINGS, FEATURES_VERSION, Endpoint, ServerRecord
 from shared.index import open_store
 from shared.index.contract import EMBEDDED_MAX_ADVISED_TOOLS, IndexVersion
 from shared.setting_names import misspelt_settings, setting_names
 from shared.settings import Settings, load_settings
 from tests.support.builders import up
+from tests.support.fakes import embedded, make_tool, unit_vector
 from tests.support.redis_server import free_port
 from toolscale.app import app
-from toolscale.doctor import assets, files, stores
-from toolscale.doctor.finding import Finding, Level
+from toolscale.doctor import assets, counts, files, stores
+from toolscale.doctor.finding import Finding, Level, ok
 from workers.intents import open_intents
 
 Check = Callable[[Settings], Iterator[Finding]]
@@ -188,6 +189,92 @@ def test_a_large_embedded_index_is_advised_to_move_to_a_qdrant_server(tools: int
 
     assert [finding.level for finding in found] == expected
     assert all("QDRANT_URL" in finding.advice for finding in found[1:])
+
+
+@pytest.fixture
+def counted_settings() -> Settings:
+    """The settings of an index with two servers, of which the second has a reconciliation to come."""
+    settings = load_settings()
+    version = IndexVersion(settings.embedding_model, 384)
+    with closing(open_store(settings)) as store, closing(open_intents(settings)) as intents:
+        store.ensure_active_version(version)
+        for revision, server_id in ((1, "equal"), (2, "lagging")):
+            store.index(version).upsert([embedded(make_tool(server_id, tokens=10), vector=unit_vector(0, 384))])
+            store.index(version).put_server(counted_record(server_id, revision, tokens=10))
+        intents.record(up("lagging"), due_in_s=60)
+    return settings
+
+
+def counted_record(server_id: str, revision: int, tokens: int) -> ServerRecord:
+    return ServerRecord(
+        server_id=server_id,
+        endpoint=Endpoint(),
+        tool_count=1,
+        tokens=dict.fromkeys(ENCODINGS, tokens),
+        model_tokens=dict.fromkeys(ENCODINGS, 10),
+        features_version=FEATURES_VERSION,
+        catalog_digest="any",
+        last_listed_at=1.0,
+        revision=revision,
+    )
+
+
+def put(settings: Settings, *records: ServerRecord) -> None:
+    with closing(open_store(settings)) as store:
+        for record in records:
+            store.index(IndexVersion(settings.embedding_model, 384)).put_server(record)
+
+
+def test_an_audit_compares_every_server_that_waits_for_no_reconciliation(counted_settings: Settings) -> None:
+    (found,) = counts.check_counts(counted_settings)
+
+    assert found == ok(
+        "counts", "1 records equal the sums over their tools; 1 not compared, since they wait for a reconciliation"
+    )
+
+
+def test_a_record_that_differs_is_a_problem_for_each_encoding_and_form(counted_settings: Settings) -> None:
+    put(counted_settings, counted_record("equal", 3, 10_010), counted_record("lagging", 4, 10_010))
+
+    *wrong, last = counts.check_counts(counted_settings)
+
+    assert [(finding.level, finding.found) for finding in wrong] == [
+        (
+            "problem",
+            "equal: its record states 10,010 tokens of 1 tools, the index counts 10 tokens of 1 tools "
+            f"({encoding}, wire form)",
+        )
+        for encoding in ENCODINGS
+    ]
+    assert all("counts the tools again" in finding.advice for finding in wrong)
+    assert last.level == "ok"
+
+
+def test_only_an_audit_reads_counts_and_a_difference_ends_with_1(counted_settings: Settings) -> None:
+    put(counted_settings, counted_record("equal", 3, 10_010))
+
+    quick, audited = (CliRunner().invoke(app, ["doctor", *options]) for options in ([], ["--audit"]))
+
+    assert (quick.exit_code, audited.exit_code) == (0, 1)
+    assert "counts" not in quick.stdout
+    assert "problem counts" in audited.stdout
+
+
+def test_an_index_that_a_process_uses_is_not_compared(counted_settings: Settings) -> None:
+    with closing(open_store(counted_settings)):
+        (found,) = counts.check_counts(counted_settings)
+
+    assert (found.level, "counts_differ" in found.advice) == ("warning", True)
+
+
+def test_an_index_that_does_not_answer_is_not_compared(counted_settings: Settings) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+
+    assert levels(counts.check_counts, qdrant_url=url) == ["problem"]
+
+
+def test_there_is_nothing_to_compare_without_an_index() -> None:
+    assert levels(counts.check_counts) == []
 
 
 def test_a_service_that_is_not_there_is_no_problem_by_itself() -> None:

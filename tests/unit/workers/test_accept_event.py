@@ -30,7 +30,7 @@ def intents(tmp_path: Path) -> Generator[SqliteIntents]:
 
 def tasks(intents: SqliteIntents, dependencies: Callable[[], Dependencies]) -> Tasks:
     app = Celery("test", broker="memory://localhost/")
-    return Tasks(app, lambda: intents, dependencies, 5.0, WorkerMetrics())
+    return Tasks(app, lambda: intents, dependencies, 5.0, WorkerMetrics(), 5.0)
 
 
 def as_sent(event: Any) -> dict[str, Any]:

@@ -1,0 +1,108 @@
+"""Sweeps find a wrong count in the index of every engine, except while the model changes."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import cast
+
+import pytest
+from celery import Celery
+
+from query.savings.ledger import Ledger
+from shared.catalog import ENCODINGS, FORMS, Encoding, Form, Scope
+from shared.index.engine import tools_spec
+from shared.index.points import AnyOf
+from tests.chaos.interrupted import Outbox
+from tests.support.builders import definition, listing, up
+from tests.support.index_versions import (
+    ENGINES,
+    NEW,
+    OLD,
+    Catalogue,
+    active_version,
+    catalogue,
+    maintain_index,
+    migrate,
+    reconcile_all,
+)
+from tests.support.metrics import shown
+from workers.dependencies import Dependencies
+from workers.maintenance.audit import differences
+from workers.tasks import Tasks
+
+
+@pytest.fixture(params=ENGINES)
+def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Catalogue]:
+    """A catalogue of two servers, whose index is complete."""
+    with catalogue(str(request.param), tmp_path) as shop:
+        shop.world.servers = {
+            "files": listing(definition("read_file"), definition("write_file")),
+            "clock": listing(definition("get_time")),
+        }
+        deps = shop.worker(OLD)
+        for server_id in shop.world.servers:
+            shop.intents.record(up(server_id), due_in_s=0)
+        reconcile_all(deps)
+        assert deps.versions
+        deps.versions.store.mark_complete()
+        yield shop
+
+
+def tamper(shop: Catalogue, deps: Dependencies, key: str = "token_estimate") -> None:
+    """Add 10,000 to a stored count, below the index."""
+    collection = shop.engine.collection(tools_spec(active_version(deps).version))
+    where = (AnyOf("names", ("files:read_file",)),)
+    ((stored,), _) = collection.scroll(where, 1)
+    collection.set_payload({key: stored[key] + 10_000}, where)
+
+
+def totals(deps: Dependencies) -> dict[tuple[Encoding, Form], int]:
+    index = active_version(deps).index
+    return {
+        (encoding, form): index.token_sum(Scope(), encoding, form).tokens for encoding in ENCODINGS for form in FORMS
+    }
+
+
+def differing(deps: Dependencies) -> int:
+    return int(shown(deps.metrics.registry)['toolscale_audits_total{result="differs"}'])
+
+
+def test_sweeps_find_a_wrong_count_and_the_next_reconciliation_repairs_it(shop: Catalogue) -> None:
+    deps = shop.worker(OLD)
+    shop.intents.mark_complete()
+    tasks = Tasks(cast("Celery", Outbox()), lambda: shop.intents, lambda: deps, 60.0, deps.metrics, 1.0)
+    before = totals(deps)
+    tamper(shop, deps)
+    assert totals(deps) != before
+
+    for _ in shop.world.servers:
+        tasks.sweep_intents()
+    reconcile_all(deps)
+
+    assert differing(deps) == 1
+    assert totals(deps) == before
+    ledger = Ledger(active_version(deps).index)
+    assert {(encoding, "wire"): ledger.baseline(Scope(), encoding).tokens for encoding in ENCODINGS} == {
+        key: tokens for key, tokens in before.items() if key[1] == "wire"
+    }
+
+
+def test_no_server_is_audited_while_the_model_changes(shop: Catalogue) -> None:
+    deps = shop.worker(NEW)
+    assert deps.rollout
+    deps.rollout.request_once()
+    tamper(shop, deps)
+
+    for _ in range(4):
+        maintain_index(deps, lambda: None)
+    migrate(deps, lambda _: None)
+    during = differing(deps)
+    reconcile_all(deps)
+    for _ in range(40):
+        maintain_index(deps, lambda: None)
+    reconcile_all(deps)
+
+    assert (during, differing(deps)) == (0, 1)
+    index = active_version(deps).index
+    assert [differences(server_id, index) for server_id in shop.world.servers] == [[], []]

@@ -1,0 +1,168 @@
+"""The audit: compare the sums in a server's record with the exact sums over its tools.
+
+The sum of the counts of all tools in a scope, as the index returns it, defines every total. The sums in the server
+records are a cache of it. A digest decides on each write, so no reconciliation repairs a wrong count of an unchanged
+tool. If a server differs, the audit clears the digests of its tools; the next reconciliation counts them again.
+Until then search finds them. A replica may have copied a wrong count, so its digests are cleared too.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import structlog
+
+from shared.catalog import ENCODINGS, FORMS, Encoding, Form, Scope, ServerRecord, TokenSum
+from shared.errors import EventInvalid, LeaseHeld
+from shared.index.contract import ToolIndex
+from workers.indexing.fenced import FencedIndex
+from workers.indexing.records import invalidate_record
+from workers.intents.leases import held
+from workers.intents.requests import request_reconcile
+from workers.intents.store import IntentStore
+from workers.metrics import AuditResult, WorkerMetrics
+
+SOURCE = "toolscale/audit"
+# A sweep starts no comparison after this time, so that an index that answers slowly does not delay its other work.
+SLICE_S = 1.0
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A sum in a server's record, and the other sum that the tools in the index have."""
+
+    server_id: str
+    encoding: Encoding
+    form: Form
+    stated: TokenSum
+    counted: TokenSum
+
+
+def differences(server_id: str, index: ToolIndex | FencedIndex) -> list[Difference] | None:
+    """Return the differences between a server's record and its tools; None while its tools are being written.
+
+    Raises:
+        IndexUnavailable: the index does not answer.
+    """
+    record = index.server(server_id)
+    if record is None or not _is_settled(record):
+        return None
+    scope = Scope(servers=frozenset({server_id}), status=record.status)
+    compared = [
+        Difference(server_id, encoding, form, _stated(record, encoding, form), index.token_sum(scope, encoding, form))
+        for encoding in ENCODINGS
+        for form in FORMS
+    ]
+    if index.server(server_id) != record:
+        return None
+    return [difference for difference in compared if difference.stated != difference.counted]
+
+
+def audit(server_id: str, index: ToolIndex, intents: IntentStore) -> AuditResult:
+    """Compare a server; if it differs, log the differences and request that its tools are counted again.
+
+    A server with a held lease or a due reconciliation is skipped. Safe to repeat and to interrupt.
+
+    Raises:
+        IndexUnavailable: the index does not answer.
+        IntentsUnavailable: the intent store does not answer.
+    """
+    found = differences(server_id, index)
+    if not found:
+        return "skipped" if found is None else "equal"
+    try:
+        with held(server_id, intents) as lease:
+            return _audit_held(server_id, FencedIndex(index, lease), intents)
+    except LeaseHeld:
+        return "skipped"
+
+
+def _audit_held(server_id: str, index: FencedIndex, intents: IntentStore) -> AuditResult:
+    """Compare a server again while no other run can write its tools."""
+    intent = intents.intent(server_id)
+    # after a model change, tools may be older than their record until their reconciliation
+    found = None if intent and intent.is_lagging else differences(server_id, index)
+    if not found:
+        return "skipped" if found is None else "equal"
+    for difference in found:
+        _log.warning(
+            "counts_differ",
+            server=server_id,
+            encoding=difference.encoding,
+            form=difference.form,
+            stated=difference.stated.tokens,
+            counted=difference.counted.tokens,
+            tools_stated=difference.stated.tools,
+            tools_counted=difference.counted.tools,
+        )
+    _request_recount(server_id, index, intents)
+    return "differs"
+
+
+def _request_recount(server_id: str, index: FencedIndex, intents: IntentStore) -> None:
+    """Clear the digests first: from then on, every reconciliation counts the tools again, also without the rest."""
+    index.clear_digests({state.digest for state in index.tool_states(server_id).values()})
+    with suppress(EventInvalid):  # the store has no such server; its next announcement counts the tools
+        request_reconcile(server_id, intents, SOURCE)
+    invalidate_record(index.server(server_id), index)
+
+
+def _is_settled(record: ServerRecord) -> bool:
+    return record.is_listed and bool(record.catalog_digest)
+
+
+def _stated(record: ServerRecord, encoding: Encoding, form: Form) -> TokenSum:
+    tokens = record.model_tokens if form == "model" else record.tokens
+    uncounted = len(record.uncounted.get(encoding, ()))
+    return TokenSum(tokens.get(encoding, 0), record.tool_count - uncounted, uncounted)
+
+
+class AuditRounds:
+    """Audits all servers in rounds, each round in another order: at most one server a second of sweeps.
+
+    `interval_s` are the seconds between two sweeps. Safe to call from several threads.
+    """
+
+    def __init__(
+        self, interval_s: float, metrics: WorkerMetrics, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._interval_s = interval_s
+        self._metrics = metrics
+        self._clock_s = clock_s
+        self._running = threading.Lock()
+        self._waiting: list[str] = []
+        self._allowed = 0.0
+
+    def continue_round(self, index: ToolIndex, intents: IntentStore) -> None:
+        """Audit the servers of one sweep; return at once while another thread does.
+
+        Raises:
+            IndexUnavailable: the index does not answer.
+            IntentsUnavailable: the intent store does not answer.
+        """
+        if not self._running.acquire(blocking=False):
+            return
+        try:
+            self._audit_next(index, intents)
+        finally:
+            self._running.release()
+
+    def _audit_next(self, index: ToolIndex, intents: IntentStore) -> None:
+        deadline_s = self._clock_s() + SLICE_S
+        self._allowed += self._interval_s
+        most = int(self._allowed)
+        self._allowed -= most
+        if most and not self._waiting:
+            self._waiting = list(index.revisions())
+            random.shuffle(self._waiting)  # processes that start together audit different servers
+        for _ in range(min(most, len(self._waiting))):
+            self._metrics.audited(audit(self._waiting.pop(), index, intents))
+            if self._clock_s() > deadline_s:
+                return
