@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from shared.catalog import ENCODINGS, FORMS, Encoding, Form, Scope, TokenSum
+from shared.catalog import ENCODINGS, FORMS, Encoding, Form, Scope, ServerRecord, TokenSum
 from shared.errors import IndexUnavailable
 from tests.chaos.interrupted import Crash, InterruptedIndex, Steps
 from tests.support.builders import WritePath, changed, definition, down, listing, up, write_path
@@ -55,9 +55,10 @@ def resync(path: WritePath, server_id: str = "s") -> None:
 
 def everything(path: WritePath) -> dict[str, object]:
     """Return the counts, digests and statuses of all tools, and the sums of all records."""
-    tools = {name: (stored.tool, stored.tool.model_counts) for name, stored in path.index.points().items()}
+    tools = {name: stored.tool for name, stored in path.index.points().items()}
     records = path.index.servers()
-    return tools | {record.server_id: (record.tool_count, record.tokens, record.model_tokens) for record in records}
+    sums = {record.server_id: (record.tool_count, record.tokens, record.model_tokens) for record in records}
+    return {**tools, **sums}
 
 
 Tamper = Callable[[FakeIndex, Encoding, Form], None]
@@ -214,7 +215,7 @@ def test_a_server_without_a_listing_is_not_compared(path: WritePath) -> None:
     assert [differences(server_id, path.index) for server_id in ("new", "unknown")] == [None, None]
 
 
-CHANGES = {
+CHANGES: dict[str, Callable[[WritePath], object]] = {
     "tools change": lambda path: path.world.servers.update(s=listing(definition("b", "new"), definition("c"))),
     "a tool is gone": lambda path: path.world.servers.update(s=listing(definition("b", "s"))),
     "groups change": lambda path: path.deps.intents.record(up(groups=["dev"]), due_in_s=60),
@@ -250,7 +251,8 @@ def test_a_record_that_is_written_between_the_readings_is_not_compared(path: Wri
             tamper_record(path.index, "s", encoding)
             return path.index.token_sum(scope, encoding, form)
 
-        server = staticmethod(path.index.server)
+        def server(self, server_id: str) -> ServerRecord | None:
+            return path.index.server(server_id)
 
     assert differences("s", Written()) is None
 
