@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
+from shared.catalog import digest
 from shared.errors import ListingTooLarge
 from shared.upstream.dial import HttpTarget, StdioTarget, Target
 from shared.upstream.transport.stdio import PROBE_PATIENCE_S
@@ -56,7 +57,7 @@ def test_the_wire_is_what_a_client_receives(good: tuple[str, Target]) -> None:
     }
 
 
-def test_the_order_of_keys_makes_no_difference() -> None:
+def test_a_definition_keeps_the_servers_order_of_keys() -> None:
     schema = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "number"}}}
     turned = {"properties": {"a": {"type": "number"}, "b": {"type": "string"}}, "type": "object"}
 
@@ -65,7 +66,11 @@ def test_the_order_of_keys_makes_no_difference() -> None:
     with scripted_http(plays(lambda _: {"tools": [tool("t") | {"inputSchema": turned}]})) as server:
         other = fetch_tools_blocking("s", HttpTarget(server.url), PATIENT)
 
-    assert one.tools == other.tools
+    assert [list(listed.tools[0].as_object()["inputSchema"]) for listed in (one, other)] == [
+        ["type", "properties"],
+        ["properties", "type"],
+    ]
+    assert digest(one.tools[0], "s") == digest(other.tools[0], "s")
 
 
 @pytest.mark.parametrize("over", ["http", "stdio"])
