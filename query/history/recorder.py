@@ -74,7 +74,7 @@ class UsageRecorder:
 
     def _add(self, batch: list[Event]) -> None:
         try:
-            self.history.add(summed(chain.from_iterable(batch)))
+            self.history.add(summed(chain.from_iterable(map(self._rows, batch))))
         except HistoryUnavailable as error:
             self._dropped += len(batch)
             if not self._is_failing:
@@ -84,3 +84,12 @@ class UsageRecorder:
         if self._dropped:
             _log.warning("savings_dropped", events=self._dropped)
         self._is_failing, self._dropped = False, 0
+
+    def _rows(self, event: Event) -> list[Row]:
+        """Return the rows of an event; one that cannot be counted is dropped, and the others are written."""
+        try:
+            return list(event)
+        except BaseException as error:  # noqa: BLE001  # a panic of tiktoken's Rust side is no Exception
+            self._dropped += 1
+            _log.warning("savings_event_invalid", reason=repr(error))
+            return []

@@ -9,6 +9,9 @@ from query.paging.budget import Budget
 # The first guess of a prefix; English has about four characters per token.
 _LIKELY_CHARACTERS = 4
 
+# As long as a common cursor, in characters and tokens: stands in for it while a response is measured.
+LIKE_A_CURSOR = "q7Zk0XvB3nTfYw9LrD5sHcJ2mPgA8eUo4iKxVb1NtQyRz6WlSdFhGjMpCaEuOvIkB0nXw5T3YZ"
+
 
 def most_that_fit(items: int, fits: Callable[[int], bool]) -> int:
     """Return how many of the first items fit, 0 to `items`, by a binary search over `fits(n)`."""

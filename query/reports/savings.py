@@ -112,8 +112,8 @@ def report(
     rows: Rows, first: date, last: date, can_see: Callable[[RowKey], bool] = lambda _: True, sizes: Sizes | None = None
 ) -> SavingsReport:
     """Return the report of these rows; servers' tools that `can_see` rejects are summed as OTHERS."""
-    own = {key: counts for key, counts in rows.items() if not key.server}
-    tools = {key: counts for key, counts in rows.items() if key.server}
+    own = {key: counts for key, counts in rows.items() if key.tool and not key.server}
+    tools = {key: counts for key, counts in rows.items() if key.tool and key.server}
     days = _days(own)
     total = _together(days.values())
     break_even = _break_even(total)
@@ -177,9 +177,7 @@ def _break_even(total: Counter[str]) -> int | None:
 
 def _advice(break_even: int | None) -> str:
     if break_even is None:
-        return (
-            "No caller received a list and an answer in this period, so there is nothing to compare with listing all."
-        )
+        return "No caller received a list and an answer on one day, so there is nothing to compare with listing all."
     return f"Below {break_even} tools in this catalogue, listing all is cheaper ({PROFILE} profile)."
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from query.paging.budget import MAX_TOKEN_CHARACTERS, Budget
-from query.paging.fitting import most_that_fit
+from query.paging.fitting import LIKE_A_CURSOR, most_that_fit
 from query.paging.policy import OnTruncated, ignore_truncation
 from query.response.answer_tokens import counted
 from query.response.find_response import DetailLevel, FindResponse, FoundTool, stale_warnings, to_found_tool
@@ -22,9 +22,6 @@ from shared.errors import BudgetTooSmall
 
 if TYPE_CHECKING:
     from shared.settings import ResponseMode
-
-# As long as a common cursor, in characters and tokens: stands in for it while a response is measured.
-_LIKE_A_CURSOR = "q7Zk0XvB3nTfYw9LrD5sHcJ2mPgA8eUo4iKxVb1NtQyRz6WlSdFhGjMpCaEuOvIkB0nXw5T3YZ"
 
 # The levels that a mode tries, in order. With "auto", definitions are shown only if all of them fit.
 _LEVELS: Mapping[ResponseMode, tuple[DetailLevel, ...]] = {
@@ -101,7 +98,7 @@ class _Level:
         if _fits(response, self.budget):
             return response
         # measured with a stand-in, since making a true cursor may write to the cursor store
-        count = most_that_fit(limit - 1, lambda n: _fits(self.response(n, cursor=_LIKE_A_CURSOR), self.budget))
+        count = most_that_fit(limit - 1, lambda n: _fits(self.response(n, cursor=LIKE_A_CURSOR), self.budget))
         for fewer in range(count, min_tools - 1, -1):
             response = self.response(fewer)
             if _fits(response, self.budget):

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from query.catalogue import Catalogue
 from query.paging.budget import Budget, CursorText, MaxTokens
-from query.paging.fitting import most_that_fit
+from query.paging.fitting import LIKE_A_CURSOR, most_that_fit
 from query.savings.context import ContextInfo, ContextMeta, context_info, context_meta
 from query.search.request import ToolNames, intersection
 from query.tools.listed import ListDetail, listed_servers
@@ -31,8 +31,6 @@ TOOL = "list_available_tools"
 READ_TOOLS = 250
 _POINT_BYTES = 16
 NAMES_ONLY = "Names only: the next tool does not fit in the form asked for."
-# As long, and as many tokens, as a cursor commonly has: to measure with.
-_LIKE_A_CURSOR = "q7Zk0XvB3nTfYw9LrD5sHcJ2mPgA8eUo4iKxVb1NtQyRz6WlSdFhGjMpCaEuOvIkB0nXw5T3YZ"
 _SHORTEST: ListDetail = "name"
 
 _log = structlog.get_logger()
@@ -163,7 +161,7 @@ def _fit_detail(
 
 def _fitting(detail: ListDetail, page: _ToolsInOrder, budget: Budget, encoding: Encoding, *, is_shorter: bool) -> int:
     def fits(count: int) -> bool:
-        response = _response(page, detail, count, encoding, _LIKE_A_CURSOR, is_shorter=is_shorter)
+        response = _response(page, detail, count, encoding, LIKE_A_CURSOR, is_shorter=is_shorter)
         return budget.admits(json_text(response))
 
     return most_that_fit(len(page.tools), fits)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from query.savings.context import share
+from shared.text.forms import PROFILE, Profile
 
 if TYPE_CHECKING:
     from query.caller import Caller
@@ -44,6 +45,7 @@ class ServerTable:
     tools: int
     tokens: int
     encoding: Encoding
+    profile: Profile = PROFILE
 
     @property
     def running(self) -> int:

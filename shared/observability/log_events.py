@@ -129,6 +129,7 @@ LOG_EVENTS: Mapping[str, str] = {
     # savings
     "savings_reported": "A `get_savings_report` request for this many days was answered.",
     "savings_write_failed": "The history did not answer; responses do not depend on it. Logged once.",
+    "savings_event_invalid": "A list, an answer or a call could not be counted, and is missing from the history.",
     "savings_dropped": "This many lists, answers and calls are missing from the history: it was slow or down.",
     "savings_baseline_missing": "The index did not answer for the baseline of a `tools/list`; that list claims none.",
     "savings_read_failed": "The history did not answer; a report got an error result, or a page has no figures.",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 import redis
+from structlog.testing import capture_logs
 
 from query.history.periods import today
 from query.history.recorder import UsageRecorder
@@ -149,6 +150,23 @@ def test_queued_events_are_written_at_the_end(history: SavingsHistory) -> None:
             recorder.record([answer()])
 
     assert history.rows(TODAY, TODAY)[answer()[0]]["answers"] == 500
+
+
+def test_an_event_that_cannot_be_counted_is_dropped_alone(history: SavingsHistory) -> None:
+    class Panic(BaseException):
+        """As tiktoken's Rust side raises it."""
+
+    def uncountable(error: BaseException) -> Iterator[Row]:
+        yield answer()
+        raise error
+
+    with capture_logs() as logs, closing(UsageRecorder(history)) as recorder:
+        for error in (ValueError("no count"), Panic("index out of range")):
+            recorder.record(uncountable(error))
+            recorder.record([answer()])
+
+    assert history.rows(TODAY, TODAY)[answer()[0]]["answers"] == 2
+    assert [log["event"] for log in logs].count("savings_event_invalid") == 2
 
 
 def test_days_beyond_the_retention_are_forgotten(tmp_path: Path) -> None:
