@@ -19,8 +19,8 @@ from benchmarks.fleet.watching import watched_worker
 from benchmarks.throughput.embedded import PATIENCE_S, up, wait_until_committed
 from benchmarks.throughput.isolation import in_fresh_process
 from benchmarks.throughput.memory import MIB
-from shared.catalog import ENCODINGS
 from shared.service.redis import connect
+from shared.text.tokens import counters
 from workers.intents.redis_store import RedisIntents
 from workers.intents.transitions import RetryPolicy
 
@@ -62,7 +62,7 @@ def _ingest(at: Site, servers: RunningFleet) -> Replicas:
     return Replicas(
         servers=len(servers.ids),
         tools=servers.tools,
-        counted=stages.items["count"] // len(ENCODINGS),
+        counted=stages.items["count"] // len(counters()),
         embedded=stages.items["embed"],
         seconds=round(seconds, 2),
         cpu_s=round(after.cpu_s - before.cpu_s, 2),

@@ -176,7 +176,7 @@ def _stages(found: Stages) -> Iterator[str]:
     yield "## The same, stage by stage"
     yield ""
     yield f"{found.servers:,} of these servers with {found.tools:,} tools, looked at one after the other by one thread,"
-    yield f"in {number(found.seconds)} s. Each text is counted in three encodings, each tool has two to embed."
+    yield f"in {number(found.seconds)} s. Each tool has two texts to embed."
     yield ""
     rows = [
         (stage.name, number(stage.seconds), number(100 * stage.seconds / found.seconds), f"{stage.items:,}")

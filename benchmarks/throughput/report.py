@@ -102,7 +102,7 @@ def _looks(title: str, found: Looks) -> Iterator[str]:
     yield ""
     yield f"{found.servers} servers with {found.tools:,} tools, one after the other in one thread:"
     yield f"{spread(found.ms_per_server)} ms a server."
-    yield f"Items are over all repetitions ({found.repetitions}); each text is counted in three encodings."
+    yield f"Items are over all repetitions ({found.repetitions}); a text counts once for each encoding."
     yield ""
     items = {"list": "servers", "count": "counts", "embed": "texts embedded", "write": "tools written"}
     rows = [

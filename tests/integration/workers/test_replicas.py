@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shared.catalog import ENCODINGS, Encoding, Scope
+from shared.catalog import FORMS, Encoding, Scope
 from shared.service.redis import connect
 from shared.text.embedding import FastEmbedder
 from shared.text.tokens import Counter, counters
@@ -102,7 +102,7 @@ def test_a_thousand_replicas_reconciled_at_once_cost_the_work_of_one(stores: lis
         summed = index.token_sum(Scope(), "cl100k_base")
 
     assert written == 20_000
-    assert len(watched.counted) == len(TOOLS) * len(ENCODINGS)
+    assert len(watched.counted) == len(TOOLS) * len(FORMS) * len(watched.counters())
     assert len(watched.embedded) == len(set(watched.embedded)) == 2 * len(TOOLS)
     count = counters()["cl100k_base"]
     assert (summed.tokens, summed.counted) == (1_000 * sum(count(tool.wire) for tool in TOOLS), 20_000)

@@ -236,7 +236,7 @@ def test_a_quick_run_measures_one_part_and_keeps_the_others(tmp_path: Path) -> N
     found = Results.model_validate_json((tmp_path / "fleet.json").read_text(encoding="utf-8"))
     assert found.crowd
     replicas = found.crowd.replicas
-    assert (replicas.tools, replicas.counted, replicas.embedded) == (18, 3, 6)
+    assert (replicas.tools, replicas.counted, replicas.embedded) == (18, 6, 6)
     assert [(resync.listings, resync.tools_written) for resync in found.crowd.resyncs] == [(6, 0), (6, 0), (2, 0)]
     assert (found.storm, found.parts["storm"]) == (results().storm, results().parts["storm"])
     assert (tmp_path / "fleet.md").read_text(encoding="utf-8") == render(found)
