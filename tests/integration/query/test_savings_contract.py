@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import date, timedelta
 from pathlib import Path
@@ -123,15 +124,12 @@ def test_the_last_size_of_a_server_on_a_day_is_the_days(history: SavingsHistory)
 
 
 def test_threads_lose_no_count(history: SavingsHistory) -> None:
-    def add() -> None:
+    def add(number: int) -> None:
         for _ in range(20):
-            history.add(summed([answer(caller=threading.current_thread().name)]))
+            history.add(summed([answer(caller=f"caller{number}")]))
 
-    threads = [threading.Thread(target=add, name=f"caller{number}") for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(add, range(4)))  # raises the error of a thread
 
     assert sum(row["answers"] for row in history.rows(TODAY, TODAY).values()) == 80
 
