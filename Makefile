@@ -8,7 +8,7 @@ CHART_READY := $(VENV)/.chart-ready
 COMPILED := $(VENV)/.compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-qdrant check lint types docs docs-check docs-transcripts docs-screenshots format lock bench bench-answers bench-fleet bench-retrieval bench-peers bench-search recount shape chaos clean
+.PHONY: help demo test test-all test-qdrant check lint types docs docs-check docs-transcripts docs-screenshots format lock bench bench-answers bench-fleet bench-retrieval bench-peers bench-replicas bench-search recount shape chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -84,6 +84,9 @@ bench-answers: $(READY) ## measure what answers of find_tool take of a context; 
 
 bench-fleet: $(READY) ## measure storms, resyncs and whole catalogues of a fleet; BENCH_ARGS="--only storm"
 	@$(BIN)/python -m benchmarks.fleet $(BENCH_ARGS)
+
+bench-replicas: $(READY) ## measure find_tool beside a thousand replicas of a server; the data lies beside the project
+	@$(BIN)/python -m benchmarks.replicas $(BENCH_ARGS)
 
 bench-search: $(READY) ## measure searches in large embedded catalogues; BENCH_ARGS="--vectors FILE" keeps what was embedded
 	@$(BIN)/python -m benchmarks.search $(BENCH_ARGS)

@@ -71,7 +71,9 @@ def serve(settings: Settings, *, stdio: bool) -> None:
         server = service_of(catalogue, upstreams, listener.authenticate)
         metrics = metrics_route(catalogue, listener, is_open=settings.metrics_public)
         routes = [*page_routes(catalogue, listener), metrics]
-        HttpServer(server, listener, index=catalogue.index, routes=routes).run()
+        HttpServer(
+            server, listener, index=catalogue.index, routes=routes, followed_config=catalogue.followed_config
+        ).run()
 
 
 @contextmanager

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
+
+import structlog
 
 from query.metrics import QueryMetrics
 from query.paging.policy import ResponsePolicy, response_policy
 from query.savings.ledger import Ledger
 from query.search.no_match import NO_MATCH_THRESHOLD
+from shared.errors import FollowedConfigUnavailable
+from shared.upstream.followed_config import FollowedConfig, FollowedConfigStore, followed_config_store
 
 if TYPE_CHECKING:
     from query.history.recorder import UsageRecorder
@@ -36,6 +41,8 @@ class Catalogue:
     response_policy: ResponsePolicy = field(default_factory=ResponsePolicy)
     recorder: UsageRecorder | None = None
     metrics: QueryMetrics = field(default_factory=QueryMetrics)
+    followed_config: Callable[[], FollowedConfig | None] = lambda: None
+    """Returns the state of the followed `mcp.json`, None if no process follows one."""
 
     def pinned(self) -> Catalogue:
         """Return the catalogue for one request: its index and embedder belong to one index version until the end."""
@@ -69,4 +76,14 @@ def catalogue_of(
 def live_catalogue(live: LiveIndex, settings: Settings, metrics: QueryMetrics | None = None) -> Catalogue:
     """Return the catalogue of the active index version, as it changes."""
     catalogue = catalogue_of(live.index, live.current().embedder, settings, metrics)
-    return replace(catalogue, current_version=live.current, is_complete=live.is_complete)
+    followed = partial(_followed_config, followed_config_store(settings))
+    return replace(catalogue, current_version=live.current, is_complete=live.is_complete, followed_config=followed)
+
+
+def _followed_config(store: FollowedConfigStore) -> FollowedConfig | None:
+    """Return the state of the followed file; None, with a warning in the log, if it cannot be read."""
+    try:
+        return store.get()
+    except FollowedConfigUnavailable as error:
+        structlog.get_logger().warning("followed_config_not_read", reason=str(error))
+        return None

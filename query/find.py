@@ -1,26 +1,38 @@
 """Find the tools that a task needs, and count the tokens saved: the main path of the query service.
 
-request ─▶ steps ─▶ embed ─▶ search, one round trip ─▶ fuse and rank ─▶ merge ─▶ match?
-        ─▶ context budget (apply_budget) ─▶ baseline ─▶ token budget (within_budget) ─▶ response
+request ─▶ steps ─▶ embed ─▶ baseline ─▶ search one replica of each set ─▶ fuse and rank ─▶ merge ─▶ match?
+        ─▶ context budget (apply_budget) ─▶ servers of each tool ─▶ token budget (within_budget) ─▶ response
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 
 from query.caller import ANYONE, Caller
 from query.catalogue import Catalogue
-from query.response.find_response import FindResponse, empty_response
+from query.replicas.serving import Serving, servings
+from query.response.find_response import (
+    NOTHING_FURTHER,
+    NOTHING_HAS_WORDS,
+    NOTHING_PASSES,
+    NOTHING_VISIBLE,
+    FindResponse,
+    empty_response,
+)
 from query.response.fit import SearchResult, within_budget
 from query.response.pages import SearchPages
 from query.response.timings import Stopwatch, Timings
+from query.search.distinct import DistinctSearch
+from query.search.filters import filter_warnings
 from query.search.no_match import is_covered, is_similar
 from query.search.request import FindRequest
-from query.search.search import Hit, StepResult, hits, merged, search
-from query.search.steps import embed_steps
+from query.search.search import Hit, StepResult
+from query.search.steps import Step, embed_steps
 from query.toolsets.budget import apply_budget
 from query.toolsets.offered import OfferedCost, nothing_offered
-from shared.catalog import IndexedTool, Scope, point_id
+from shared.catalog import Scope
 
 # The match is decided on at least so many tools, so that a small `limit` does not turn a match into none.
 MATCH_CANDIDATES = 8
@@ -47,50 +59,86 @@ def find_tool(
         BudgetTooSmall: not even one tool's name fits into the tokens of the request.
     """
     stopwatch, catalogue = Stopwatch(), catalogue.pinned()
-    scope, index, ledger, policy = request.narrow(allowed), catalogue.index, catalogue.ledger, catalogue.response_policy
+    scope, ledger, policy = request.narrow(allowed), catalogue.ledger, catalogue.response_policy
     encoding = request.encoding or catalogue.encoding
     pages = SearchPages(policy.cursors, caller.name, request.question).after(request.cursor)
     steps = embed_steps(request.steps, catalogue.embedder)
     embed_ms = stopwatch.lap_ms("embed query")
-
-    step_results = search(steps, scope, index)
-    remaining = pages.remaining(merged(step_results))
-    closest = hits(remaining[: max(request.limit, MATCH_CANDIDATES)], step_results, index)
-    # the first page has decided whether any tool fits
-    is_match = request.cursor is not None or _has_match(step_results, closest, catalogue)
-    nearest = closest[: request.limit]
-    budget_result = apply_budget([hit.tool for hit in nearest if is_match], caller, catalogue.encoding)
-    search_ms = stopwatch.lap_ms("search index")
 
     baseline = ledger.baseline(allowed, encoding).without(offered(caller, encoding))
     if request.cursor is not None:
         baseline = baseline.stated_before()
     sum_ms = stopwatch.lap_ms("sum baseline")
 
-    kept = [hit for hit in nearest if hit.tool in budget_result.kept]
+    found = _search(request, allowed, steps, pages, catalogue)
+    nearest = found.hits[: request.limit]
+    budget_result = apply_budget([hit.tool for hit in nearest if found.is_match], caller, catalogue.encoding)
+    search_ms = stopwatch.lap_ms("search index")
+
     empty = empty_response(
         baseline,
         encoding,
-        has_hits=bool(kept),
-        nearest=[] if is_match else [hit.tool.qualified_name for hit in nearest],
+        nothing=None if found.hits else _why_nothing(request, scope, allowed, catalogue),
+        nearest=[] if found.is_match else [found.serving[hit.tool.definition_id].name for hit in nearest],
         keywords_only=any(step.whole.dense is None for step in steps),
         being_listed=ledger.being_listed(scope),
-        being_filled=not remaining and request.cursor is None and not catalogue.is_complete(),
+        being_filled=not found.hits and request.cursor is None and not catalogue.is_complete(),
         budget_warnings=budget_result.warnings,
+        filter_warnings=[] if request.cursor else filter_warnings(request.servers, request.groups, allowed, ledger),
     )
     result = SearchResult(
-        hits=kept,
-        is_all=len(remaining) <= request.limit,
+        hits=[hit for hit in nearest if hit.tool in budget_result.kept],
+        serving=found.serving,
+        is_all=len(found.hits) <= request.limit,
         empty=empty,
         baseline=baseline,
         encoding=encoding,
         stale_since=ledger.stale_since,
-        cursor_after=lambda shown: pages.cursor(_points([*shown, *budget_result.excluded])),
+        cursor_after=lambda shown: pages.cursor([*shown, *budget_result.excluded]),
         budget_warnings=budget_result.warnings,
     )
     budget = policy.budget(request.max_tokens, encoding)
     response = within_budget(result, request.detail or policy.mode, budget, policy.on_truncated)
     return response, Timings(embed_ms, search_ms, sum_ms, stopwatch.lap_ms("fit answer"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The hits of a page and at least one more, if there is one, and the servers of the page by definition.
+
+    `is_match` means that a tool fits the request.
+    """
+
+    hits: Sequence[Hit]
+    is_match: bool
+    serving: Mapping[str, Serving]
+
+
+def _search(
+    request: FindRequest, allowed: Scope, steps: Sequence[Step], pages: SearchPages, catalogue: Catalogue
+) -> _Found:
+    """Search one replica of each set for definitions that no earlier page has shown."""
+    scope, ledger = request.narrow(allowed), catalogue.ledger
+    sets = ledger.replica_sets(scope)
+    representatives = sets.without_copies(scope)
+    search = DistinctSearch(steps, representatives, catalogue.index, ledger.corpus())
+    most = max(request.limit, MATCH_CANDIDATES)
+    hits = list(islice((hit for hit in search.hits() if pages.is_new(hit.tool)), most + 1))
+    # the first page has decided whether any tool fits
+    is_match = request.cursor is not None or _has_match(search.results, hits[:most], catalogue)
+    callable_scope = ledger.replica_sets(allowed).without_copies(allowed)
+    page = [hit.tool for hit in hits[: request.limit]]
+    return _Found(hits, is_match, servings(page, sets, representatives, callable_scope, catalogue.index))
+
+
+def _why_nothing(request: FindRequest, scope: Scope, allowed: Scope, catalogue: Catalogue) -> str:
+    """Return a sentence that is true of a search without any tool."""
+    if request.cursor is not None:
+        return NOTHING_FURTHER
+    if catalogue.ledger.baseline(scope, catalogue.encoding).tools:
+        return NOTHING_HAS_WORDS
+    is_filtered = catalogue.ledger.baseline(allowed, catalogue.encoding).tools > 0
+    return NOTHING_PASSES if is_filtered else NOTHING_VISIBLE
 
 
 def _has_match(step_results: Sequence[StepResult], closest: Sequence[Hit], catalogue: Catalogue) -> bool:
@@ -101,7 +149,3 @@ def _has_match(step_results: Sequence[StepResult], closest: Sequence[Hit], catal
         or is_covered(step_result.step.whole, [hit.tool for hit in closest])
         for step_result in step_results
     )
-
-
-def _points(tools: Sequence[IndexedTool]) -> list[str]:
-    return [point_id(tool.server_id, tool.definition.name) for tool in tools]

@@ -7,10 +7,11 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from prometheus_client import CollectorRegistry
 
+from shared.catalog import ServerState
 from shared.errors import IndexUnavailable
 from shared.observability.metrics import Metric, counter, gauge, histogram, histogram_of
 
@@ -27,14 +28,14 @@ if TYPE_CHECKING:
 STALEST = 10
 
 STATUSES = ("running", "quarantined", "stopped")
-STATES = (*STATUSES, "stale", "awaited")
+STATES = get_args(ServerState)
 
 REQUESTS = Metric(
     "toolscale_requests_total",
     "counter",
     "requests",
-    "Calls of built-in tools, or of a toolset's (`direct`): `ok`; `refused`: an error result; `error`: an error "
-    "of the protocol.",
+    "Calls of built-in tools, or of a toolset's (`direct`), and `resources/read`: `ok`; `refused`: an error result or "
+    "an invalid cursor; `error`: another error of the protocol.",
     ("tool", "outcome"),
 )
 REQUEST_SECONDS = Metric(
@@ -78,10 +79,18 @@ CALLS = Metric(
     "toolscale_calls_total",
     "counter",
     "calls",
-    "Calls of servers' tools: `ok`, `tool_error` (the tool's error), `cancelled`, or the class of the error.",
+    "Calls of servers' tools, and reads of their resources: `ok`, `tool_error` (the tool's error), `cancelled`, or the "
+    "class of the error, such as `ArgumentsInvalid` and `ToolNotFound`, which are of the request.",
     ("outcome",),
 )
 CALL_SECONDS = Metric("toolscale_call_seconds", "histogram", "seconds", "Duration of these calls, connecting included.")
+CALLS_FAILED_OVER = Metric(
+    "toolscale_calls_failed_over_total",
+    "counter",
+    "calls",
+    "Attempts of calls that another replica replaced, by the class of their error.",
+    ("error",),
+)
 RESPONSES_TRUNCATED = Metric(
     "toolscale_responses_truncated_total",
     "counter",
@@ -94,8 +103,9 @@ SERVERS = Metric(
     "toolscale_servers",
     "gauge",
     "servers",
-    "Servers of the catalogue: `running`; `stale`: running, and its last reconciliation failed; `quarantined`, "
-    "`stopped`; `awaited`: not listed yet.",
+    "Servers of the catalogue, each in one state: `running`; `stale`: running, and its last reconciliation failed; "
+    "`quarantined`, `stopped`; `awaited`: not listed yet. `toolscale_servers_announced` counts them too, before their "
+    "first reconciliation.",
     ("state",),
 )
 TOOLS = Metric(
@@ -133,6 +143,7 @@ METRICS = (
         SAVED,
         CALLS,
         CALL_SECONDS,
+        CALLS_FAILED_OVER,
         RESPONSES_TRUNCATED,
     ),
     *(INDEX_UP, SERVERS, TOOLS, TOOLS_REJECTED, CATALOGUE_TOKENS, LIST_AGE, STALEST_AGE),
@@ -154,6 +165,7 @@ class QueryMetrics:
         self._saved = counter(SAVED, self.registry)
         self._calls = counter(CALLS, self.registry)
         self._call_seconds = histogram(CALL_SECONDS, self.registry)
+        self._calls_failed_over = counter(CALLS_FAILED_OVER, self.registry)
         self._responses_truncated = counter(RESPONSES_TRUNCATED, self.registry)
 
     def count_request(self, tool: str, outcome: str, seconds: float) -> None:
@@ -176,6 +188,10 @@ class QueryMetrics:
         """Count and time a call of a server's tool."""
         self._calls.labels(outcome).inc()
         self._call_seconds.observe(seconds)
+
+    def count_failover(self, error: str) -> None:
+        """Count an attempt of a call that another replica replaces."""
+        self._calls_failed_over.labels(error).inc()
 
     def count_truncated(self, tool: str, form: str) -> None:
         """Count a response above its budget."""
@@ -205,15 +221,7 @@ class CatalogueGauges:
 
 
 def _states(records: Sequence[ServerRecord]) -> dict[str, float]:
-    return dict(Tally(_state(record) for record in records))
-
-
-def _state(record: ServerRecord) -> str:
-    if record.status != "running":
-        return record.status
-    if record.stale_since is not None:
-        return "stale"
-    return "running" if record.is_listed else "awaited"
+    return dict(Tally(record.state for record in records))
 
 
 def _tools(records: Sequence[ServerRecord]) -> dict[str, float]:

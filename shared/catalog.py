@@ -29,6 +29,7 @@ Form = Literal["wire", "model"]
 FORMS: tuple[Form, ...] = ("wire", "model")
 
 Status = Literal["running", "stopped", "quarantined"]
+ServerState = Literal["running", "stale", "awaited", "stopped", "quarantined"]
 Transport = Literal["streamable-http", "sse", "stdio"]
 
 NAMESPACE = uuid.UUID("5f0a2b1e-7d0c-5f6e-9a53-0c1f6f2f7a11")
@@ -136,6 +137,25 @@ class IndexedTool:
         """Return `server:tool`, the name for agents and people."""
         return f"{self.server_id}:{self.definition.name}"
 
+    @property
+    def definition_id(self) -> str:
+        """Return an id that equal definitions share: the digest, or the point's id while the digest is cleared."""
+        return self.digest or point_id(self.server_id, self.definition.name)
+
+    @property
+    def definition_name(self) -> str:
+        """Return `tool@digest`, the name of the definition on any server, with the first 8 digits of its digest."""
+        return f"{self.definition.name}@{self.digest[:8]}"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolName:
+    """A tool's server, name and digest; equal digests are equal definitions."""
+
+    server_id: str
+    name: str
+    digest: str
+
 
 @dataclass(frozen=True, slots=True)
 class SparseVector:
@@ -209,7 +229,8 @@ class Scope:
 
     `None` means no restriction; an empty set matches nothing. `groups` matches a tool with any of these groups.
     `read_only` restricts the scope to tools with `readOnlyHint`. `exclude` removes tools by their qualified names.
-    `within` restricts the scope to a toolset.
+    `within` restricts the scope to a toolset. `hidden` removes servers: replicas that another server represents.
+    `seen` removes definitions by their digests.
     """
 
     groups: frozenset[str] | None = None
@@ -218,11 +239,13 @@ class Scope:
     read_only: bool = False
     exclude: frozenset[str] = frozenset()
     within: Selection | None = None
+    hidden: frozenset[str] = frozenset()
+    seen: frozenset[str] = frozenset()
 
     @property
     def is_of_whole_servers(self) -> bool:
         """Return whether the scope contains all tools of a server or none, for every server."""
-        return not self.read_only and not self.exclude and not (self.within and self.within.tools)
+        return not (self.read_only or self.exclude or self.seen or (self.within and self.within.tools))
 
     def admits(self, server: ServerRecord) -> bool:
         """Return whether the scope may contain tools of this server."""
@@ -230,8 +253,30 @@ class Scope:
             server.status == self.status
             and (self.groups is None or not self.groups.isdisjoint(server.groups))
             and (self.servers is None or server.server_id in self.servers)
+            and server.server_id not in self.hidden
             and (self.within is None or self.within.admits_some_of(server.server_id))
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """The servers whose tools count in the statistics of BM25, in any status: those in `servers`, but not in `hidden`.
+
+    `None` means no restriction.
+    """
+
+    servers: frozenset[str] | None = None
+    hidden: frozenset[str] = frozenset()
+
+    @classmethod
+    def without(cls, copies: frozenset[str], known: frozenset[str]) -> Corpus:
+        """Return the corpus of the known servers without the copies, by the smaller of the two sets."""
+        kept = known - copies
+        return cls(servers=kept) if len(kept) < len(copies) else cls(hidden=copies)
+
+    def admits(self, server_id: str) -> bool:
+        """Return whether the tools of this server count."""
+        return (self.servers is None or server_id in self.servers) and server_id not in self.hidden
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,9 +350,25 @@ class ServerRecord(BaseModel):
     next_reconcile_at: float | None = None
 
     @property
+    def state(self) -> ServerState:
+        """Return the state of the server: a server that was never listed is `awaited`, also after a failure."""
+        if self.status != "running":
+            return self.status
+        if self.last_listed_at is None:
+            return "awaited"
+        if self.stale_since is not None:
+            return "stale"
+        return "running" if self.is_listed else "awaited"
+
+    @property
     def is_listed(self) -> bool:
         """Return whether the sums belong to the tools in the index."""
         return self.last_listed_at is not None and self.features_version == FEATURES_VERSION
+
+    @property
+    def catalogue_id(self) -> str:
+        """Return an id that servers of the same name and tools share; empty while the tools are being changed."""
+        return f"{self.catalog_digest} {self.declared_name}" if self.catalog_digest else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@
     │   ├── ServerUnreachable     no connection, or it broke
     │   ├── ServerTimeout         no complete answer before the deadline
     │   ├── ServerFailed          the server answered with an error (5xx, 429, -32603)
+    │   ├── ReplicasFailed        no replica of a tool's server answered a call
     │   ├── ServerNotRunning      the server is stopped or quarantined, so it is not called
     │   ├── CallsExhausted        a limit on calls, connections or large results is reached
     │   ├── IndexUnavailable      Qdrant did not answer
@@ -14,6 +15,7 @@
     │   ├── ServiceUnreachable    a running service did not answer the command line
     │   ├── KeysUnavailable       the keys for JWTs could not be fetched
     │   ├── CursorsUnavailable    the store of cursors did not answer
+    │   ├── FollowedConfigUnavailable  the state of the followed mcp.json cannot be read or stored
     │   ├── HistoryUnavailable    the history of savings (Redis or the data directory) did not answer
     │   └── LeaseHeld             another reconciliation of this server is running
     └── Permanent                 a person has to change something first
@@ -24,11 +26,13 @@
         ├── ListingTooLarge       a limit on bytes, pages or tools was exceeded
         ├── AddressForbidden      the operator does not allow the endpoint
         ├── ToolNotFound          the caller's scope has no tool of that name, or several
+        ├── ResourceNotFound      the caller has no such link, or the server no such resource
         ├── ArgumentsInvalid      the tool's input schema rejects the arguments; names the field
         ├── AuthenticationFailed  a caller's token is unknown, expired, or for another service
         ├── BudgetTooSmall        the shortest response exceeds the requested tokens
         ├── CursorInvalid         a cursor was changed, is another caller's, or has expired
         ├── ServiceRejected       a running service rejects a request of the command line
+        ├── InstanceMismatch      another Toolscale answers at the address of this one
         ├── ServerUnknown         no server of this name was ever announced
         ├── ConfigInvalid         a setting or an mcp.json is invalid
         ├── IndexHeld             a ConfigInvalid: another process uses the data directory
@@ -37,6 +41,10 @@
 
 Errors about one server have a `server_id`, and their messages begin with it.
 """
+
+import copy
+from enum import Enum, auto
+from typing import Self
 
 
 class ToolscaleError(Exception):
@@ -59,8 +67,22 @@ class ServiceRejected(Permanent):
     """A running service rejects a request of the command line."""
 
 
+class InstanceMismatch(Permanent):
+    """Another Toolscale answers at the address of this one."""
+
+
+class Delivery(Enum):
+    """How far a tool call got before an error: not sent, perhaps carried out, or answered by its server."""
+
+    NOT_SENT = auto()
+    UNKNOWN = auto()
+    ANSWERED = auto()
+
+
 class ServerError(ToolscaleError):
-    """An error about one server, whose id begins the message."""
+    """An error about one server, whose id begins the message; `delivery` has a meaning for errors of calls only."""
+
+    delivery = Delivery.UNKNOWN
 
     def __init__(self, server_id: str, reason: str) -> None:
         super().__init__(server_id, reason)  # pickle calls __init__ with these arguments
@@ -69,6 +91,12 @@ class ServerError(ToolscaleError):
 
     def __str__(self) -> str:
         return f"{self.server_id}: {self.reason}"
+
+    def with_delivery(self, delivery: Delivery) -> Self:
+        """Return a copy with this delivery: several calls may share an error of their connection."""
+        error = copy.copy(self)
+        error.delivery = delivery
+        return error
 
     @property
     def kind(self) -> str:
@@ -90,6 +118,13 @@ class ServerFailed(ServerError, Retryable):
 
 class ServerNotRunning(ServerError, Retryable):
     """The server is stopped or quarantined, so it is not called."""
+
+
+class ReplicasFailed(ServerError, Retryable):
+    """No replica answered a call; `server_id` is the last one tried, and `reason` names all of them."""
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 class CallsExhausted(Retryable):
@@ -128,6 +163,10 @@ class ToolNotFound(Permanent):
     def __str__(self) -> str:
         message = f"{self.name!r} {self.reason}"
         return f"{message}: {', '.join(self.candidates)}" if self.candidates else message
+
+
+class ResourceNotFound(Permanent):
+    """The caller has no such link, or its server no such resource."""
 
 
 class ServerUnknown(Permanent):
@@ -181,6 +220,10 @@ class KeysUnavailable(Retryable):
 
 class CursorsUnavailable(Retryable):
     """The store of cursors did not answer."""
+
+
+class FollowedConfigUnavailable(Retryable):
+    """The state of the followed `mcp.json` (Redis or the data directory) cannot be read or stored."""
 
 
 class HistoryUnavailable(Retryable):

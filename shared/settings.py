@@ -15,6 +15,7 @@ from shared.catalog import Encoding
 from shared.errors import ConfigInvalid
 from shared.text import BUNDLED_MODEL
 from shared.toolset import TOOLSET_NAME
+from shared.validation import all_invalid
 
 PREFIX = "TOOLSCALE_"
 
@@ -29,6 +30,7 @@ CredentialHosts = dict[
     Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,100}$")],
     Annotated[frozenset[Annotated[str, StringConstraints(pattern=r"^[^\s=]+$")]], Field(min_length=1)],
 ]
+VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 # Signatures by key pairs only: a process that verifies tokens must not be able to sign them.
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 
@@ -80,9 +82,9 @@ class Settings(BaseSettings):
     )
     """Tokens of one response, 200 or more; a longer response is summarised, then divided into pages."""
     cursor_key: CursorKey | None = Field(default=None, repr=False)
-    """Secret that seals cursors, the same for all replicas; `new,old` rotates it. Unset: generated."""
+    """Secret that seals cursors and links, the same for all replicas; `new,old` rotates it. Unset: generated."""
     cursor_ttl_s: Annotated[float, Field(ge=1, le=86_400)] = 900.0
-    """Seconds until a cursor expires, and until an unread rest of a response is deleted."""
+    """Seconds until a cursor or a link to a resource expires, and until an unread rest of a response is deleted."""
 
     savings_keep_days: Annotated[int, Field(ge=1, le=400)] = 30
     """Days to keep savings, calls and the catalogue's size, including today; in Redis or in `data_dir`."""
@@ -93,8 +95,12 @@ class Settings(BaseSettings):
     # --- Limits of a server ---
     allowed_hosts: Annotated[frozenset[str], NoDecode] = frozenset({"127.0.0.1", "localhost", "::1"})
     """Hosts (also `*.example.org`) and networks (10.0.0.0/8) allowed in events, separated by commas; `*`: any."""
+    stdio_env: Annotated[frozenset[VariableName], NoDecode] = frozenset()
+    """More variables that stdio servers inherit, separated by commas; docs/operations.md lists the usual ones."""
     listing_timeout_s: Annotated[float, Field(gt=0, le=600)] = 30.0
     """Seconds for all pages of a server's list, including the connection."""
+    stdio_start_timeout_s: Annotated[float, Field(gt=0, le=3_600)] = 300.0
+    """Seconds until a stdio server's first message, unless its last start succeeded: it may install packages."""
     listing_max_large: Annotated[int, Field(ge=1, le=256)] = 2
     """Large lists (256 KiB or 10,000 values in a response) that one worker holds at a time; others wait."""
 
@@ -109,6 +115,8 @@ class Settings(BaseSettings):
     """The longest wait between two reconciliations of a failing server, in seconds."""
     resync_interval_s: Annotated[float, Field(ge=0, le=86_400)] = 300.0
     """Seconds within which every running server is listed again, also without events; 0: only after events."""
+    stdio_resync_interval_s: Annotated[float, Field(ge=0, le=604_800)] = 3_600.0
+    """The same for stdio servers, of which each listing starts a process; 0: only after events."""
     quarantine_after: Annotated[int, Field(ge=1, le=1_000)] = 5
     """Consecutive reconciliations that fail or kill their worker before a server's tools are hidden."""
     shutdown_grace_s: Annotated[float, Field(ge=0, le=600)] = 30.0
@@ -156,6 +164,9 @@ class Settings(BaseSettings):
     call_max_per_caller: Annotated[int, Field(ge=1, le=100_000)] = 64
     """Concurrent calls of one caller; further calls are rejected. Without authentication all clients are one caller."""
 
+    call_prefer_labels: Annotated[dict[str, str] | None, NoDecode] = None
+    """Labels of replicas to prefer for calls, `region=eu,zone=a`; those of a request have precedence. Unset: none."""
+
     # --- Sources of events ---
     events_token: Annotated[str, Field(min_length=16, max_length=1_000)] | None = Field(default=None, repr=False)
     """The bearer token for the events API, 16 characters or more; unset: no events API."""
@@ -175,7 +186,9 @@ class Settings(BaseSettings):
     metrics_public: bool = False
     """Serve `/metrics` of the query service and the events API without a token."""
 
-    @field_validator("allowed_hosts", "allowed_http_hosts", "stdio_groups", "jwt_algorithms", mode="before")
+    @field_validator(
+        "allowed_hosts", "allowed_http_hosts", "stdio_env", "stdio_groups", "jwt_algorithms", mode="before"
+    )
     @classmethod
     def _split(cls, value: object) -> object:
         return frozenset(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
@@ -190,6 +203,16 @@ class Settings(BaseSettings):
             raise ValueError("a credential is named twice")
         return {name: cls._split(hosts) for name, _, hosts in entries}
 
+    @field_validator("call_prefer_labels", mode="before")
+    @classmethod
+    def _labels(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        entries = [entry.strip().partition("=") for entry in value.split(",") if entry.strip()]
+        if not all(name and equals for name, equals, _ in entries):
+            raise ValueError("expected name=value, separated by commas")
+        return {name: label for name, _, label in entries}
+
     @field_validator("data_dir", "mcp_config", "credentials_dir", "tokens_file")
     @classmethod
     def _expand(cls, value: Path | None) -> Path | None:
@@ -199,6 +222,11 @@ class Settings(BaseSettings):
     def is_embedded(self) -> bool:
         """Return whether events, intents and worker live in this process."""
         return self.redis_url is None
+
+    @property
+    def longest_listing_s(self) -> float:
+        """Return the seconds that one listing may take; only the operator's file has servers that must be installed."""
+        return self.listing_timeout_s + (self.stdio_start_timeout_s if self.mcp_config else 0.0)
 
     @property
     def own_url(self) -> str:
@@ -218,7 +246,7 @@ def load_settings(**overrides: object) -> Settings:
         return Settings(**given)  # type: ignore[arg-type]  # pydantic validates the values
     except ValidationError as error:
         # no values: some are secrets
-        wrong = [f"setting {_named(problem['loc'])}: {problem['msg']}" for problem in error.errors(include_url=False)]
+        wrong = [f"setting {_named(path)}: {reason}" for path, reason in all_invalid(error)]
         raise ConfigInvalid("; ".join(wrong)) from error
 
 

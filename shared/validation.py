@@ -2,10 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
+
+_EXPECTED: Mapping[tuple[str, ...], str] = {
+    ("missing", "missing_argument", "missing_keyword_only_argument"): "missing",
+    ("extra_forbidden", "unexpected_keyword_argument"): "unknown; check its spelling",
+    ("string_type", "string_sub_type", "string_unicode"): "expected a string",
+    ("list_type", "tuple_type", "set_type", "frozen_set_type", "iterable_type"): "expected a list",
+    ("dict_type", "mapping_type", "model_type", "model_attributes_type", "dataclass_type"): "expected an object",
+    ("bool_type", "bool_parsing"): "expected true or false",
+    ("int_type", "int_parsing", "int_parsing_size", "int_from_float"): "expected a whole number",
+    ("float_type", "float_parsing", "finite_number"): "expected a number",
+    ("greater_than",): "expected more than {gt}",
+    ("greater_than_equal",): "expected {ge} or more",
+    ("less_than",): "expected less than {lt}",
+    ("less_than_equal",): "expected {le} or less",
+    ("too_short",): "expected {min_length} or more elements",
+    ("too_long",): "expected {max_length} or fewer elements",
+    ("string_too_short",): "expected {min_length} or more characters",
+    ("string_too_long",): "expected {max_length} or fewer characters",
+    ("string_pattern_mismatch",): "expected a string that matches {pattern}",
+    ("literal_error", "enum"): "expected {expected}",
+    ("union_tag_invalid",): "expected {expected_tags}",
+    ("union_tag_not_found",): "{discriminator} is missing",
+    ("json_invalid", "json_type"): "expected JSON",
+    ("datetime_type", "datetime_parsing", "datetime_from_date_parsing", "datetime_object_invalid"): "expected a time",
+    ("timezone_aware",): "expected a time with a time zone",
+    ("url_type", "url_parsing", "url_syntax_violation"): "expected a URL",
+    ("url_scheme",): "expected a URL with {expected_schemes}",
+    ("value_error", "assertion_error"): "{error}",
+}
+_EXPECTED_BY_TYPE = {name: text for names, text in _EXPECTED.items() for name in names}
 
 
 def first_problem(error: ValidationError, otherwise: str = "") -> str:
@@ -15,12 +47,34 @@ def first_problem(error: ValidationError, otherwise: str = "") -> str:
 
 
 def first_invalid_argument(error: ValidationError) -> str:
-    """Return `argument: reason` for the first invalid argument, without the path inside its value."""
+    """Return `argument: reason` for the first invalid argument, without the path inside its value.
+
+    Of an argument that may be a text or a list, the reason is that of the form it has.
+    """
     path, reason = first_invalid(error)
-    return f"{path[0]}: {reason}" if path else reason
+    same = (problem for problem in _problems(error) if problem["loc"][:1] == path[:1])
+    reasons = (_reason(problem) for problem in same if problem["type"] not in _OTHER_FORM)
+    return f"{path[0]}: {next(reasons, reason)}" if path else reason
 
 
 def first_invalid(error: ValidationError) -> tuple[tuple[int | str, ...], str]:
     """Return the path of the first invalid field, empty for the whole value, and the reason."""
-    problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return problem["loc"], problem["msg"].removeprefix("Value error, ")
+    return all_invalid(error)[0]
+
+
+def all_invalid(error: ValidationError) -> list[tuple[tuple[int | str, ...], str]]:
+    """Return the path of each invalid field, empty for the whole value, and the reason."""
+    return [(problem["loc"], _reason(problem)) for problem in _problems(error)]
+
+
+_OTHER_FORM = ("string_type", "list_type")
+
+
+def _problems(error: ValidationError) -> list[ErrorDetails]:
+    return error.errors(include_url=False, include_input=False)
+
+
+def _reason(problem: ErrorDetails) -> str:
+    """Return the expectation in the words of JSON: a Python type is no help to the author of a file."""
+    expected = _EXPECTED_BY_TYPE.get(problem["type"], "expected another value ({type})")
+    return expected.format(**problem.get("ctx", {}) | {"type": problem["type"].replace("_", " ")})

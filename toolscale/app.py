@@ -11,31 +11,43 @@ from shared.errors import ConfigInvalid
 from shared.observability.logging import configure_logging
 from shared.settings import load_settings
 from toolscale.commands.catalogue import find, list_servers, show
+from toolscale.commands.config import ADD_EXAMPLES, add, remove
 from toolscale.commands.costs import costs
 from toolscale.commands.doctor import doctor
 from toolscale.commands.emit import emit_app, resync
+from toolscale.commands.help import command, group
 from toolscale.commands.importing import import_servers
 from toolscale.commands.serve import demo, serve
-from toolscale.commands.state import dead_letters, show_savings
+from toolscale.commands.state import dead_letters, show_savings, status
 from toolscale.commands.token import token_app
+from toolscale.commands.tools import call, describe
 from toolscale.commands.toolset import toolset_app
 from toolscale.commands.watch import watch_app
 from toolscale.console import out
 
 RUN, INSPECT, ANNOUNCE, SHARE = "Run it", "Inspect it", "Announce servers", "Share it"
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
-app.command("serve", rich_help_panel=RUN)(serve)
-app.command("demo", rich_help_panel=RUN)(demo)
-app.command("import", rich_help_panel=RUN)(import_servers)
-app.command("costs", rich_help_panel=INSPECT)(costs)
-app.command("find", rich_help_panel=INSPECT)(find)
-app.command("ls", rich_help_panel=INSPECT)(list_servers)
-app.command("show", rich_help_panel=INSPECT)(show)
-app.command("resync", rich_help_panel=ANNOUNCE)(resync)
-app.command("doctor", rich_help_panel=RUN)(doctor)
-app.command("dead-letters", rich_help_panel=INSPECT)(dead_letters)
-app.command("savings", rich_help_panel=INSPECT)(show_savings)
+app = group(
+    "One searchable catalogue of the tools of many MCP servers, and what it saves in tokens.",
+    "toolscale serve --config ~/.cursor/mcp.json",
+    "toolscale find what time is it in Tokyo",
+)
+command(app, "serve", "toolscale serve --config ~/.cursor/mcp.json", panel=RUN)(serve)
+command(app, "demo", "toolscale demo", panel=RUN)(demo)
+command(app, "import", "toolscale import --from cursor --apply", panel=RUN)(import_servers)
+command(app, "add", *ADD_EXAMPLES, panel=RUN)(add)
+command(app, "remove", "toolscale remove docs", panel=RUN)(remove)
+command(app, "costs", "toolscale costs --config .demo/mcp.json", panel=INSPECT)(costs)
+command(app, "find", "toolscale find what time is it in Tokyo --limit 3", panel=INSPECT)(find)
+command(app, "ls", "toolscale ls", "toolscale ls --failing", panel=INSPECT)(list_servers)
+command(app, "show", "toolscale show time", panel=INSPECT)(show)
+command(app, "describe", "toolscale describe time:get_current_time", panel=INSPECT)(describe)
+command(app, "call", "toolscale call time:get_current_time timezone=Asia/Tokyo", panel=INSPECT)(call)
+command(app, "status", "toolscale status", panel=INSPECT)(status)
+command(app, "resync", "toolscale resync time --wait", panel=ANNOUNCE)(resync)
+command(app, "doctor", "toolscale doctor", panel=RUN)(doctor)
+command(app, "dead-letters", "toolscale dead-letters --limit 5", panel=INSPECT)(dead_letters)
+command(app, "savings", "toolscale savings 7d", panel=INSPECT)(show_savings)
 app.add_typer(emit_app, name="emit", rich_help_panel=ANNOUNCE)
 app.add_typer(token_app, name="token", rich_help_panel=SHARE)
 app.add_typer(toolset_app, name="toolset", rich_help_panel=SHARE)
@@ -54,7 +66,7 @@ def root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """One searchable catalogue of the tools of many MCP servers, and what it saves in tokens."""
+    """Configure the log before any command."""
     configure_logging(_log_level())
 
 

@@ -28,10 +28,11 @@ def print_json(document: object) -> None:
 
 
 def number_table(first_column: str, *columns: str) -> Table:
-    """Return an empty table; all columns but the first are right-aligned numbers."""
-    table = Table(first_column, box=None, header_style="bold")
+    """Return an empty table; all columns but the first are right-aligned numbers, which are never cut."""
+    table = Table(box=None, header_style="bold")
+    table.add_column(first_column, overflow="fold")
     for column in columns:
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     return table
 
 

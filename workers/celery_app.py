@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import ExitStack, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from shared.observability.logging import configure_logging
 from shared.observability.tracing import configure_tracing, flush_spans
 from shared.settings import Settings
 from shared.upstream.config_file import ConfigFile
+from shared.upstream.followed_config import followed_config_store
 from workers.broker.dead_letters import keep_refused_messages
 from workers.dependencies import Dependencies, open_dependencies
 from workers.emit import Emitter
@@ -31,6 +33,7 @@ from workers.intents.store import IntentStore
 from workers.maintenance.rebuild import rebuild_if_lost
 from workers.metrics import BacklogGauges, WorkerMetrics
 from workers.monitoring.beat import show_ticks
+from workers.monitoring.index import warn_if_index_unreachable
 from workers.monitoring.queue import QUEUE
 from workers.monitoring.worker import monitored, record_wait, stamp, warn_of_uncounted_reconciles
 from workers.sources.mcp_json import ConfigFollower, config_followed
@@ -140,7 +143,7 @@ def _delivery_options(settings: Settings) -> dict[str, Any]:
 
 
 def _task_limit_s(settings: Settings) -> float:
-    return settings.listing_timeout_s + WORK_LIMIT_S
+    return settings.longest_listing_s + WORK_LIMIT_S
 
 
 def _schedule(settings: Settings) -> dict[str, Any]:
@@ -165,7 +168,6 @@ def _worker_options(settings: Settings) -> dict[str, Any]:
         "worker_concurrency": settings.worker_concurrency,
         "worker_soft_shutdown_timeout": settings.shutdown_grace_s,
         "worker_send_task_events": True,
-        "task_send_sent_event": True,
         "worker_hijack_root_logger": False,
         "worker_redirect_stdouts": False,
     }
@@ -185,9 +187,9 @@ def _connect_signals(app: Celery, settings: Settings, lazy: LazyDependencies, me
             warn_of_uncounted_reconciles(sender.pool, os.environ)
         if settings.mcp_config:
             emitter = Emitter(lazy.intents(), partial(send_reconcile, app), settings.redeliver_after_s, metrics)
-            follower = ConfigFollower(
-                ConfigFile(settings.mcp_config, os.environ), lazy.intents(), emitter.emit, sources
-            )
+            store = running.enter_context(closing(followed_config_store(settings)))
+            file = ConfigFile(settings.mcp_config, os.environ)
+            follower = ConfigFollower(file, lazy.intents(), emitter.emit, store, sources)
             running.enter_context(config_followed(follower))
 
     def on_init(**_: Any) -> None:
@@ -204,6 +206,7 @@ def _connect_signals(app: Celery, settings: Settings, lazy: LazyDependencies, me
         configure_logging(settings.log_level)
 
     signals.worker_init.connect(on_init, weak=False)
+    signals.celeryd_after_setup.connect(_index_check(settings), weak=False)
     signals.worker_ready.connect(on_ready, weak=False)
     signals.beat_init.connect(show_ticks(settings), weak=False)
     signals.worker_shutting_down.connect(on_shutting_down, weak=False)
@@ -214,6 +217,13 @@ def _connect_signals(app: Celery, settings: Settings, lazy: LazyDependencies, me
     signals.task_prerun.connect(record_wait(metrics), weak=False)
     signals.before_task_publish.connect(stamp, weak=False)
     keep_refused_messages(lazy.intents)
+
+
+def _index_check(settings: Settings) -> Callable[..., None]:
+    def on_setup(**_: Any) -> None:
+        warn_if_index_unreachable(settings)
+
+    return on_setup
 
 
 def _send_spans(**_: Any) -> None:

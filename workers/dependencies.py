@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from shared.catalog import Encoding, Listing
@@ -16,7 +16,9 @@ from shared.settings import Settings
 from shared.slots import LargePayloadSlots
 from shared.text.embedding import Embedder, FastEmbedder, known_models
 from shared.text.tokens import Counter, counters
+from shared.upstream.dial import StdioTarget, Target
 from workers.fetch.limits import Limits
+from workers.fetch.starts import StartTurns, starts_at_once
 from workers.indexing.failures import FailurePolicy
 from workers.intents.store import Intent, IntentStore
 from workers.maintenance.rollout import ModelRollout
@@ -29,6 +31,7 @@ class Dependencies:
 
     `index` reads the active index version. `embedding_slots` is held while a reconciliation counts and embeds, so
     that listings get the processor in between. `slots` are for large listings, from the first page to the last write.
+    `starts` are the turns of stdio servers to start.
     """
 
     intents: IntentStore
@@ -40,6 +43,7 @@ class Dependencies:
     versions: IndexVersions | None = None
     rollout: ModelRollout | None = None
     slots: LargePayloadSlots = field(default_factory=lambda: LargePayloadSlots(1))
+    starts: StartTurns = field(default_factory=lambda: StartTurns(1))
     embedding_slots: AbstractContextManager[object] = field(default_factory=nullcontext)
     metrics: WorkerMetrics = field(default_factory=WorkerMetrics)
 
@@ -83,7 +87,7 @@ def open_dependencies(settings: Settings, intents: IntentStore, metrics: WorkerM
         opened.callback(versions.store.close)
         versions.store.ensure_active_version(versions.own, known_models)
         opened.pop_all()
-    slots = LargePayloadSlots(settings.listing_max_large)
+    slots, starts = LargePayloadSlots(settings.listing_max_large), StartTurns(starts_at_once())
     return Dependencies(
         intents=intents,
         index=active_index(lambda: versions.current()[0]),
@@ -91,27 +95,39 @@ def open_dependencies(settings: Settings, intents: IntentStore, metrics: WorkerM
         versions=versions,
         rollout=ModelRollout(versions),
         counters=counters(),
-        list_server=lister(settings, slots),
+        list_server=lister(settings, slots, starts),
         slots=slots,
+        starts=starts,
         failure_policy=FailurePolicy(settings.quarantine_after),
         embedding_slots=threading.BoundedSemaphore(settings.embedding_concurrency),
         metrics=metrics or WorkerMetrics(),
     )
 
 
-def lister(settings: Settings, slots: LargePayloadSlots) -> Callable[[Intent], Listing]:
+def lister(settings: Settings, slots: LargePayloadSlots, starts: StartTurns) -> Callable[[Intent], Listing]:
     """Return the function that connects to a server and lists its tools, within the limits of the settings.
 
-    A large list waits for a slot, which the caller releases.
+    A large list waits for a slot, which the caller releases. A stdio server waits for a turn to start, and its time
+    begins then; it has the time to install packages, unless its last start succeeded in this process.
     """
     from shared.upstream.dialler import dialler_for  # noqa: PLC0415  # the SDK takes half a second to import
     from workers.fetch.fetch import fetch_tools_blocking  # noqa: PLC0415
 
     dialler = dialler_for(settings, os.environ)
-    limits = Limits(timeout_s=settings.listing_timeout_s)
+    usual = Limits(timeout_s=settings.listing_timeout_s)
+    installing = replace(usual, start_timeout_s=settings.stdio_start_timeout_s)
+    installed: dict[str, Target] = {}
 
     def list_server(intent: Intent) -> Listing:
-        target = dialler.target(intent.server_id, intent.announcement.endpoint)
-        return fetch_tools_blocking(intent.server_id, target, limits, partial(slots.try_acquire, intent.server_id))
+        server_id = intent.server_id
+        target = dialler.target(server_id, intent.announcement.endpoint)
+        try_acquire = partial(slots.try_acquire, server_id)
+        if not isinstance(target, StdioTarget):
+            return fetch_tools_blocking(server_id, target, usual, try_acquire)
+        limits = usual if installed.pop(server_id, None) == target else installing
+        with starts.turn(server_id) as end_turn:
+            listing = fetch_tools_blocking(server_id, target, limits, try_acquire, end_turn=end_turn)
+        installed[server_id] = target
+        return listing
 
     return list_server

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 import structlog
 
 from shared.catalog import EmbeddedTool, Listing, ToolDefinition, ToolFeatures, digest
-from shared.errors import ServerError
+from shared.errors import ServerError, ServerTimeout
 from shared.observability.tracing import SpanKind, span
 from shared.text.forms import indexed_tool
 from workers.dependencies import Dependencies
@@ -36,6 +36,8 @@ from workers.intents.requests import request_reconcile
 from workers.intents.store import Intent, Lease
 from workers.maintenance.migrate import SOURCE as MIGRATION_SOURCE
 
+SOURCE = "toolscale/worker"
+
 # Tools counted, embedded and written at a time, so that the memory does not grow with the server. Another server
 # with the same tools waits until this run has written its batch: about half a second of embedding.
 BATCH = 64
@@ -46,7 +48,8 @@ class Ingested:
     """Numbers of tools in one reconciliation.
 
     `offered` tools are usable, and `rejected` ones invalid. `written` tools are new or changed; `added` counts the new
-    ones among them. `removed` tools are no longer in the listing.
+    ones among them. `removed` tools are no longer in the listing. `catalogue_id` is that of the record, None if no
+    listing was read.
     """
 
     offered: int = 0
@@ -54,6 +57,28 @@ class Ingested:
     written: int = 0
     removed: int = 0
     rejected: int = 0
+    catalogue_id: str | None = None
+
+    def counts(self) -> dict[str, int]:
+        """Return the numbers of tools, by name."""
+        return {name: count for name, count in asdict(self).items() if name != "catalogue_id"}
+
+    @property
+    def outcome(self) -> str:
+        """Return the numbers as Flower shows them; of the differences only those that exist."""
+        numbers = {"written": self.written, "removed": self.removed, "rejected": self.rejected}
+        tools = f"{self.offered} {'tool' if self.offered == 1 else 'tools'}"
+        return ", ".join((tools, *(f"{number} {name}" for name, number in numbers.items() if number)))
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden(Ingested):
+    """The result for a stopped server, whose tools are hidden."""
+
+    @property
+    def outcome(self) -> str:
+        """Return the result as Flower shows it."""
+        return "stopped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +135,10 @@ def ingest(listing: Listing, run: Run) -> Ingested:
     index.delete(intent.server_id, gone)
     if not unchanged:
         index.set_status_and_groups(intent.server_id, status="running", groups=groups)
-    index.put_server(listed_record(listing, wanted, intent, before, index, run.deps.intents.next_revision))
+    record = listed_record(listing, wanted, intent, before, index, run.deps.intents.next_revision)
+    index.put_server(record)
     added = len(wanted.keys() - states.keys())
-    return Ingested(len(wanted), added, len(changed), len(gone), len(listing.rejected))
+    return Ingested(len(wanted), added, len(changed), len(gone), len(listing.rejected), record.catalogue_id)
 
 
 def _reconcile_intent(intent: Intent, lease: Lease, deps: Dependencies) -> Ingested | None:
@@ -132,7 +158,7 @@ def _reconcile_intent(intent: Intent, lease: Lease, deps: Dependencies) -> Inges
     ingested = _reconcile_stopped(run) if intent.status == "stopped" else _reconcile_running(run)
     if not deps.is_active(active.version):
         request_reconcile(intent.server_id, deps.intents, MIGRATION_SOURCE)  # the tools went to the previous version
-    deps.intents.commit(intent.server_id, intent.desired)
+    deps.intents.commit(intent.server_id, intent.desired, ingested.catalogue_id)
     return ingested
 
 
@@ -147,11 +173,20 @@ def _reconcile_running(run: Run) -> Ingested:
             listing = deps.list_server(intent)
     except ServerError as error:
         record_failure(error, intent, index, deps.intents, deps.failure_policy)
+        if _was_crowded_out(error, intent, deps):
+            request_reconcile(intent.server_id, deps.intents, SOURCE)
         raise
     ingested = ingest(listing, run)
     took_ms = round((time.monotonic() - started) * 1000)
-    log.info("server_indexed", took_ms=took_ms, **asdict(ingested))
+    log.info("server_indexed", took_ms=took_ms, **ingested.counts())
     return ingested
+
+
+def _was_crowded_out(error: ServerError, intent: Intent, deps: Dependencies) -> bool:
+    """Return whether a stdio server ran out of time while others waited to start; not after many failures."""
+    was_slow = isinstance(error, ServerTimeout) and intent.announcement.transport == "stdio"
+    has_failed_rarely = intent.failures + 1 < deps.failure_policy.quarantine_after
+    return was_slow and has_failed_rarely and deps.starts.waiting > 0
 
 
 def _reconcile_stopped(run: Run) -> Ingested:
@@ -162,7 +197,7 @@ def _reconcile_stopped(run: Run) -> Ingested:
     index.set_status_and_groups(intent.server_id, status="stopped", groups=intent.announcement.groups)
     index.put_server(record)
     structlog.get_logger().info("server_stopped", server=intent.server_id, generation=intent.desired)
-    return Ingested()
+    return Hidden()
 
 
 def _write_batch(definitions: Mapping[str, ToolDefinition], declared_name: str, run: Run) -> None:

@@ -64,10 +64,10 @@ class Tasks:
         task = partial(self._app.task, shared=False, typing=False)
         # an event that cannot be recorded now is retried until it can
         retried: dict[str, Any] = {"autoretry_for": (Retryable,), "retry_backoff": 2, "retry_backoff_max": 60}
-        # no Celery events: they would be most of a storm; the log and the reconciliations show the outcome
+        # no Celery events of these two: they would be most of those; the log and the reconciliations show the outcome
         task(name=ACCEPT_EVENT, max_retries=None, send_events=False, **retried)(_in_trace_of_message(self.accept_event))
         task(name=RECONCILE_SERVER, throws=(ServerError, FetchInterrupted))(self.reconcile_server)
-        task(name=SWEEP_INTENTS)(self.sweep_intents)
+        task(name=SWEEP_INTENTS, send_events=False)(self.sweep_intents)
         task(name=MIGRATE_TOOLS)(self.migrate_tools)
 
     def accept_event(self, *args: Any, **kwargs: Any) -> None:
@@ -85,17 +85,18 @@ class Tasks:
         with suppress(IndexUnavailable):  # the event is recorded; a sweep restores the other servers later
             self._restore_if_lost()
 
-    def reconcile_server(self, server_id: str) -> None:
-        """Make the index equal to the tools that one server offers now."""
+    def reconcile_server(self, server_id: str) -> str:
+        """Make the index equal to the tools that one server offers now; return the outcome for Flower."""
         try:
             with self._metrics.reconcile() as done:
-                done(reconcile(server_id, self._dependencies()))
+                done(ingested := reconcile(server_id, self._dependencies()))
         except LeaseHeld:
-            return  # the run with the lease sends another message when it ends
+            return "another run has the lease"  # it sends another message when it ends
         except ServerError:
             self._reconcile_again_if_due(server_id)
             raise
         self._reconcile_again_if_due(server_id)
+        return ingested.outcome if ingested else "not due"
 
     def sweep_intents(self) -> None:
         """Send a message for every due reconciliation, after restoring lost intents, and maintain the index."""

@@ -145,7 +145,7 @@ def _ask(catalogue: Catalogue, questions: Sequence[Query], mode: ResponseMode) -
 
 
 def _names(answer: FindResponse) -> list[tuple[str, str]]:
-    return [(tool.server, tool.name) for tool in answer.tools]
+    return [tool.first_server for tool in answer.tools]
 
 
 def _result(form: str, answered: Sequence[Answer]) -> FormResult:

@@ -128,13 +128,17 @@ class _Answer:
 
     def _returned(self, tool: Stated, encoding: str) -> int:
         """Return the tokens of a returned tool: of its definition, or of the summary or name in its place."""
-        key = (tool["server"], tool["name"])
+        key = _key(tool)
         if "token_count" in tool:
             self.rows.add("tools[].token_count", tool["token_count"], self.upstream.count(key, "wire", encoding))
         if "definition" in tool:
             self._definition(tool["definition"], key)
             return self.upstream.count(key, "wire", encoding)
-        return tokens_of(tool.get("summary") or f"{key[0]}:{key[1]}", encoding)
+        if "inputSchema" in tool:
+            shown = {"name": key[1]} | {field: tool[field] for field in ("description", "inputSchema") if field in tool}
+            self._definition(shown, key)
+            return self.upstream.count(key, "wire", encoding)
+        return tokens_of(tool.get("summary") or tool["name"], encoding)
 
     def _tools(self, tools: Iterable[Stated], encoding: str, total: int) -> None:
         for tool in tools:
@@ -173,4 +177,12 @@ def _sum_of_shares(tools: Sequence[Stated], rows: Rows) -> None:
 
 
 def _keys(tools: Iterable[Stated]) -> frozenset[Key]:
-    return frozenset((tool.get("server") or tool["serverName"], tool["name"]) for tool in tools)
+    return frozenset(_key(tool) for tool in tools)
+
+
+def _key(tool: Stated) -> Key:
+    """Return a tool's server and name, from an answer with qualified names or with both."""
+    if "serverName" in tool:
+        return tool["serverName"], tool["name"]
+    server, _, name = tool["name"].partition(":")
+    return server, name

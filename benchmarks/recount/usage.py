@@ -132,7 +132,7 @@ def _shown_tools(stated: dict[str, Any], used: Sequence[Seen], rows: Rows) -> No
     searches = [[seen] for seen in used if seen.tool == "find_tool"]
     answers = [pages for pages in (*searches, *in_pages(used, "describe_tool")) if not _failed(pages[0])]
     texts = map(_whole_text, answers)
-    shown = Counter(f"{tool['server']}:{tool['name']}" for text in texts for tool in json.loads(text)["tools"])
+    shown = Counter(tool["name"] for text in texts for tool in json.loads(text)["tools"])
     for row in stated["by_tool"]:
         if row["name"] != OTHERS:
             rows.add("by_tool[].shown", row["shown"], shown[row["name"]])

@@ -15,6 +15,7 @@ from mcp import Client
 
 from benchmarks.retrieval.data import CorpusServer, Query, ToolKey
 from query.catalogue import Catalogue
+from query.response.find_response import FoundTool
 from query.savings.ledger import Ledger
 from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
@@ -105,7 +106,8 @@ async def _find(client: Client, system: System, description: str | list[str], k:
     if result.is_error:
         raise RuntimeError(f"find_tool answered {description!r} with {result.content}")
     answer: dict[str, Any] = result.structured_content or {}
-    return [system.key(tool["server"], tool["name"]) for tool in answer["tools"]]
+    tools = [FoundTool.model_validate(tool) for tool in answer["tools"]]
+    return [system.key(*tool.first_server) for tool in tools]
 
 
 @contextmanager

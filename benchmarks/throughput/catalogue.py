@@ -21,6 +21,7 @@ from shared.catalog import (
     ToolDefinition,
     ToolFeatures,
     ToolVectors,
+    catalog_digest,
     digest,
 )
 from shared.index.contract import ToolIndex
@@ -93,6 +94,7 @@ def _record(server: str, declared_name: str, tools: Sequence[IndexedTool]) -> Se
         server_id=server,
         endpoint=Endpoint(),
         declared_name=declared_name,
+        catalog_digest=catalog_digest({tool.definition.name: tool.digest for tool in tools}),
         tool_count=len(tools),
         tokens={encoding: sum(tool.token_counts[encoding] for tool in tools) for encoding in ENCODINGS},
         model_tokens={encoding: sum(tool.model_counts[encoding] for tool in tools) for encoding in ENCODINGS},

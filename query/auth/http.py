@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from mcp.server.context import ServerRequestContext
     from starlette.routing import Route
-    from starlette.types import ASGIApp
+    from starlette.types import ASGIApp, Scope
 
     from query.auth.authentication import Authentication, Resource
 
@@ -70,10 +70,17 @@ def caller_of_request(context: ServerRequestContext[Any]) -> Caller:
     Raises:
         MCPError: the request was not checked.
     """
-    user = context.request.scope.get("user") if isinstance(context.request, Request) else None
-    if isinstance(user, AuthenticatedUser) and isinstance(user.access_token, CallerToken):
-        return user.access_token.caller
-    raise MCPError(code=INVALID_REQUEST, message="authentication required")
+    caller = caller_of(context.request.scope) if isinstance(context.request, Request) else None
+    if caller is None:
+        raise MCPError(code=INVALID_REQUEST, message="authentication required")
+    return caller
+
+
+def caller_of(scope: Scope) -> Caller | None:
+    """Return the caller of an HTTP request that was checked; None of one that was not."""
+    user = scope.get("user")
+    token = user.access_token if isinstance(user, AuthenticatedUser) else None
+    return token.caller if isinstance(token, CallerToken) else None
 
 
 class _Bearer(AuthenticationBackend):

@@ -7,8 +7,13 @@
 - `limits`: calls in flight per caller, and large results in memory
 - `upstreams`: the event loop and thread of all connections
 - `endpoints`: DNS lookups, in their own threads
+- `failover`: another replica after a failure
+- `replica_choice`: the order of replicas, and the one that a caller used last
+- `breaker`: servers that failed lately, and when to probe them
+- `deadlines`: time to connect, and time to answer
 - `pool`: one connection per server, kept while it is used
 - `connection`: one MCP session with one server
+- `upstream_request`: the requests that a connection sends
 - `session_state`: the phase of a session, its calls, and its target
 - `streams`: the messages of a connection, and the slots for large ones
 - `progress`: progress notifications on their way to the caller

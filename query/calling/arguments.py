@@ -2,6 +2,7 @@
 
 The schema comes from a server and is not trusted: references outside it are not followed, and steps and time are
 bounded. A schema that is large, broken or too slow gives no verdict; the server validates in any case.
+Values that a server may convert or fill in are left to it.
 Regular expressions are not evaluated: one can run for years, and its dialect is not Python's.
 """
 
@@ -28,10 +29,15 @@ from jsonschema.validators import (
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
+from query.calling.conversion import may_be_accepted, missing
 from shared.catalog import ToolDefinition
 from shared.errors import ArgumentsInvalid
+from shared.text.display import encodable
+from shared.text.forms import json_text
 
 MAX_STEPS = 100_000
+# Keywords within keywords; the library's Rust parts panic where Python's recursion ends.
+MAX_DEPTH = 64
 # Processor time of this thread; real schemas take a hundredth of it.
 MAX_SECONDS = 0.05
 # Checking a schema of this many values against its dialect takes about 0.1 s, once.
@@ -44,6 +50,7 @@ _SHOWN_CHARACTERS = 200
 Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]
 
 _steps_left: ContextVar[int] = ContextVar("steps_left")
+_depth: ContextVar[int] = ContextVar("depth", default=0)
 _ends_at_s: ContextVar[float] = ContextVar("ends_at_s")
 
 
@@ -52,24 +59,33 @@ class _TooCostly(Exception):
 
 
 def check_arguments(definition: ToolDefinition, arguments: dict[str, Any]) -> None:
-    """Return if the tool's input schema allows these arguments or gives no verdict.
+    """Return if the tool's server may accept these arguments by its input schema.
 
     Raises:
-        ArgumentsInvalid: the schema forbids them; the reason never repeats a value of the caller.
+        ArgumentsInvalid: the server surely rejects them; the reason never repeats a value of the caller.
     """
     validator = _validator(definition.wire) if len(definition.wire) <= MAX_DEFINITION_CHARACTERS else None
     if validator is None:
         return
     _steps_left.set(MAX_STEPS)
+    _depth.set(0)
     _ends_at_s.set(time.thread_time() + MAX_SECONDS)
     try:
-        error = cast("ValidationError | None", best_match(validator.iter_errors(arguments)))
+        error = cast("ValidationError | None", best_match(_certain(validator.iter_errors(arguments))))
         # an unchecked dialect may give a keyword another type: `required` of draft 3 is a boolean
         problem = None if error is None else ArgumentsInvalid(_field(error), _reason(error))
     except _UNCHECKABLE:
         return
     if problem is not None:
         raise problem
+
+
+def _certain(errors: Iterable[ValidationError]) -> Iterator[ValidationError]:
+    """Yield the errors of values that no server accepts."""
+    for error in errors:
+        _count_step()
+        if not may_be_accepted(error):
+            yield error
 
 
 # Errors of hostile or broken schemas; the last ones come from keywords of unexpected types in unchecked dialects.
@@ -169,7 +185,14 @@ def _count_step() -> None:
 def _counted(keyword: Keyword) -> Keyword:
     def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
         _count_step()
-        yield from keyword(validator, value, instance, schema) or ()
+        depth = _depth.get() + 1
+        if depth > MAX_DEPTH:
+            raise _TooCostly
+        _depth.set(depth)
+        try:
+            yield from keyword(validator, value, instance, schema) or ()
+        finally:
+            _depth.set(depth - 1)
 
     return counted
 
@@ -197,7 +220,7 @@ def _field(error: Any) -> str:
     """Return the path of the offending or missing value below `parameters`."""
     path = ["parameters", *map(str, error.absolute_path)]
     if error.validator == "required":
-        path += [name for name in error.validator_value if name not in error.instance][:1]
+        path += missing(error)[:1]
     elif error.validator == "additionalProperties":
         path += _unknown(error)[:1]
     return _shown(".".join(path))
@@ -206,7 +229,8 @@ def _field(error: Any) -> str:
 def _reason(error: Any) -> str:
     match error.validator:
         case "required":
-            return "is required"
+            expected = [error.schema.get("properties", {}).get(name) for name in missing(error)][:1]
+            return f"is required; its schema: {_shown(json_text(*expected))}" if any(expected) else "is required"
         case "additionalProperties":
             known = ", ".join(error.schema.get("properties", ())) or "none"
             return f"is no parameter of this tool; it has {_shown(known)}"
@@ -227,4 +251,5 @@ def _one_of(expected: list[Any] | str) -> str:
 
 
 def _shown(text: str) -> str:
-    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
+    shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
+    return encodable(shown)

@@ -1,6 +1,6 @@
-"""Call a tool on the server that owns it: the main path of `call_tool`.
+"""Call a tool on the server that owns it: the main path of `call_tool`. A read of its resources is the same.
 
-request ─▶ the tool in the caller's scope ─▶ is its server running? ─▶ arguments ─▶ connection ─▶ result
+request ─▶ the tool in the caller's scope ─▶ its running replicas ─▶ arguments ─▶ choice ─▶ connection ─▶ result
 """
 
 from __future__ import annotations
@@ -10,30 +10,49 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import anyio
-from mcp_types import CallToolResult, InputRequiredResult, RequestParamsMeta
+from mcp import MCPError
+from mcp_types import (
+    INVALID_PARAMS,
+    CallToolResult,
+    InputRequiredResult,
+    ReadResourceResult,
+    RequestParamsMeta,
+)
 
 from query.calling.arguments import check_arguments
-from query.calling.connection import ToolCall
+from query.calling.failover import ReplicatedCall
 from query.calling.pool import CallResources
 from query.calling.request import CallRequest
 from query.calling.tool_lookup import resolve_tool_name
+from query.calling.upstream_request import ResourceRead
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
-from shared.catalog import Endpoint, IndexedTool, Scope
-from shared.errors import ServerFailed, ServerNotRunning, ToolNotFound
+from shared.catalog import IndexedTool, Scope, ServerRecord, ToolDefinition
+from shared.errors import ResourceNotFound, ServerFailed, ServerNotRunning, ToolNotFound
+
+# The code of an unknown resource until 2025-11-25; from 2026-07-28 it is INVALID_PARAMS.
+RESOURCE_NOT_FOUND = -32002
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedTool:
-    """The tool of a request, and the endpoint of its server."""
+    """The tool of a request, and the records of the servers that may serve it: one, or the tool's replicas."""
 
     tool: IndexedTool
-    endpoint: Endpoint
-    protocol_version: str | None
+    replicas: tuple[ServerRecord, ...]
+    is_server_named: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """The tool's own result, and the server that returned it."""
+
+    result: CallToolResult
+    server_id: str
 
 
 def resolve_tool(request: CallRequest, allowed: Scope, catalogue: Catalogue) -> ResolvedTool:
-    """Return the tool to call; its server may have failed its last listing.
+    """Return the tool to call and its replicas; their servers may have failed their last listings.
 
     Raises:
         ToolNotFound: the scope has no tool of this name, or several.
@@ -41,13 +60,18 @@ def resolve_tool(request: CallRequest, allowed: Scope, catalogue: Catalogue) -> 
         IndexUnavailable: the index did not answer.
     """
     catalogue = catalogue.pinned()
-    tool = resolve_tool_name(request.name, allowed, catalogue, request.server_name)
-    record = catalogue.index.server(tool.server_id)
+    resolved = resolve_tool_name(request.name, allowed, catalogue, request.server_name)
+    if len(resolved.server_ids) > 1:
+        # reading each record from the index would take a request per replica
+        known = map(catalogue.ledger.record, resolved.server_ids)
+        return ResolvedTool(resolved.tool, tuple(filter(None, known)), is_server_named=False)
+    server_id = resolved.tool.server_id
+    record = catalogue.index.server(server_id)
     if record is None:
         raise ToolNotFound(request.name, "is no tool of a known server any more", ())
     if record.status != "running":
-        raise ServerNotRunning(tool.server_id, f"is {record.status}, so its tools cannot be called now")
-    return ResolvedTool(tool, record.endpoint, record.protocol_version)
+        raise ServerNotRunning(server_id, f"is {record.status}, so its tools cannot be called now")
+    return ResolvedTool(resolved.tool, (record,), is_server_named=resolved.is_server_named)
 
 
 async def call_tool(
@@ -55,21 +79,66 @@ async def call_tool(
     resolved: ResolvedTool,
     upstreams: Upstreams,
     resources: CallResources,
+    caller: str = "",
     meta: Mapping[str, Any] | None = None,
-) -> CallToolResult:
+) -> CallResult:
     """Return the tool's own result, which may be an error; `meta` is forwarded without the keys of our connection.
 
     Raises:
         ArgumentsInvalid: the tool's input schema forbids the arguments; nothing was sent.
         ServerError, CallsExhausted: from `Upstreams.call`.
     """
-    server_id, definition = resolved.tool.server_id, resolved.tool.definition
+    definition = resolved.tool.definition
     await anyio.to_thread.run_sync(check_arguments, definition, request.parameters)
-    call = ToolCall(server_id, definition.name, request.parameters, resolved.protocol_version, forwarded(meta))
-    result = await upstreams.call(call, resolved.endpoint, resources)
+    call = ReplicatedCall(
+        tool=definition.name,
+        arguments=request.parameters,
+        replicas=resolved.replicas,
+        is_repeatable=len(resolved.replicas) > 1 and is_repeatable(definition),
+        caller=caller,
+        preferred=request.prefer or {},
+        meta=forwarded(meta),
+    )
+    served = await upstreams.call(call, resources)
+    if isinstance(served.result, InputRequiredResult):
+        reason = f"{definition.name} asks for input in mid-call, which Toolscale cannot pass on"
+        raise ServerFailed(served.server_id, reason)
+    return CallResult(served.result, served.server_id)
+
+
+async def read_resource(
+    uri: str,
+    resolved: ResolvedTool,
+    upstreams: Upstreams,
+    resources: CallResources,
+    meta: Mapping[str, Any] | None = None,
+) -> ReadResourceResult:
+    """Return the resource that the tool's server has at its own URI; `meta` as for `call_tool`.
+
+    Raises:
+        ResourceNotFound: the server has no such resource.
+        ServerError, CallsExhausted: from `Upstreams.read`.
+    """
+    (server,) = resolved.replicas
+    version = server.protocol_version
+    read = ResourceRead(server_id=server.server_id, protocol_version=version, meta=forwarded(meta), uri=uri)
+    try:
+        result = await upstreams.read(read, server.endpoint, resources)
+    except ServerFailed as error:
+        if isinstance(error.__cause__, MCPError) and error.__cause__.code in (RESOURCE_NOT_FOUND, INVALID_PARAMS):
+            raise ResourceNotFound(str(error)) from error
+        raise
     if isinstance(result, InputRequiredResult):
-        raise ServerFailed(server_id, f"{definition.name} asks for input in mid-call, which Toolscale cannot pass on")
+        raise ServerFailed(server.server_id, "asks for input to read a resource, which Toolscale cannot pass on")
     return result
+
+
+def is_repeatable(definition: ToolDefinition) -> bool:
+    """Return whether the tool declares `readOnlyHint` or `idempotentHint`: a second call does no further harm."""
+    annotations = definition.as_object().get("annotations")
+    return isinstance(annotations, dict) and any(
+        cast("dict[str, Any]", annotations).get(hint) is True for hint in ("readOnlyHint", "idempotentHint")
+    )
 
 
 # Each connection has its own progress token; the SDK and the wire spell the key differently.

@@ -6,28 +6,28 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 from mcp import Client, MCPError
-from mcp_types import (
-    CONNECTION_CLOSED,
-    HEADER_MISMATCH,
-    CallToolRequest,
-    CallToolRequestParams,
-    Implementation,
-    RequestParamsMeta,
-)
-from mcp_types import CallToolResult as Result
-from mcp_types import InputRequiredResult as InputRequired
+from mcp_types import CONNECTION_CLOSED, Implementation
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
+from query.calling.deadlines import CallDeadline
 from query.calling.limits import ResultSlot
 from query.calling.session_state import CallCounter, Phase, Session, TargetMatch
 from query.calling.streams import CallExchange, MessageSlots, ObservedReceiveStream, ObservedSendStream
-from shared.errors import ProtocolViolation, ServerError, ServerFailed, ServerTimeout, ServerUnreachable
-from shared.upstream.dial import HttpTarget, Target
+from shared.errors import (
+    Delivery,
+    ProtocolViolation,
+    ServerAuthRequired,
+    ServerError,
+    ServerFailed,
+    ServerTimeout,
+    ServerUnreachable,
+)
+from shared.upstream.dial import HttpTarget, StdioTarget, Target
 from shared.upstream.secrets import secrets_of
 from shared.upstream.transport.errors import FOREIGN_ERRORS, to_answer_error, to_server_error
 from shared.upstream.transport.open import open_transport
@@ -38,21 +38,24 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams as Streams
     from mcp.shared.dispatcher import ProgressFnT
 
+    from query.calling.upstream_request import ResultT, UpstreamRequest
+
 _QUOTED_CHARACTERS = 2_000
 _FAREWELL_S = 2.0
 _LAST_WORDS_S = 5.0
 _US = Implementation(name="toolscale", version="1")
-_RESULT: TypeAdapter[Result | InputRequired] = TypeAdapter(Result | InputRequired)
 
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
     """Limits on calls and connections; `timeout_s` includes connecting.
 
+    A child process may take `start_timeout_s` to start, if that is longer: it may install packages.
     `per_caller` limits the calls in flight of one caller, `large_at_once` the large results in memory of all callers.
     """
 
     timeout_s: float = 60.0
+    start_timeout_s: float = 0.0
     # A larger result would not fit the context window of any client.
     max_message_bytes: int = 4 << 20
     max_connections: int = 64
@@ -61,20 +64,6 @@ class CallLimits:
     per_caller: int = 64
     # Each takes up to 60 MiB while it is parsed.
     large_at_once: int = 4
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """One call of a tool; `protocol_version` is the server's at its last listing.
-
-    `meta` is the request metadata that is forwarded to the server.
-    """
-
-    server_id: str
-    tool: str
-    arguments: dict[str, Any]
-    protocol_version: str | None = None
-    meta: RequestParamsMeta | None = None
 
 
 class NothingSent(Exception):
@@ -90,12 +79,15 @@ class Connection:
         """`slot` is for messages on a stream that calls share."""
         self._target_match = TargetMatch(target)
         self._limits = limits
+        self._open_within_s = limits.timeout_s
+        if isinstance(target, StdioTarget):
+            self._open_within_s = max(limits.timeout_s, limits.start_timeout_s)
         self._slots = MessageSlots(slot)
         # a server of the handshake era can take ten seconds to answer the newer version probe
         self._mode = "legacy" if protocol_version in HANDSHAKE_PROTOCOL_VERSIONS else "auto"
         self._evidence = SessionState(
             server_id,
-            anyio.CancelScope(deadline=anyio.current_time() + limits.timeout_s),
+            anyio.CancelScope(deadline=anyio.current_time() + self._open_within_s),
             secrets_of(target),
             may_hold_large=self._slots.try_acquire,
         )
@@ -150,30 +142,44 @@ class Connection:
             self._slots.own.close()  # of a message that broke off
             self._session.end(error)
 
-    async def call(self, call: ToolCall, on_progress: ProgressFnT, slot: ResultSlot) -> Result | InputRequired:
+    async def opened(self) -> None:
+        """Return once the session is open.
+
+        Raises:
+            ServerError: it cannot be opened, or has ended.
+        """
+        await self._session.settled.wait()
+        if self._session.client is None:
+            raise self._session.error or self._broke()
+
+    async def call(
+        self, call: UpstreamRequest[ResultT], on_progress: ProgressFnT, slot: ResultSlot, deadline: CallDeadline
+    ) -> ResultT:
         """Send one call and return its result; a large result waits for `slot`.
 
         Raises:
             NothingSent: the connection was dead before the call was sent.
-            ServerError: no connection, it broke, or the server returned an error or an invalid result.
+            ServerError: no connection, it broke, or the server returned an error or an invalid result. Its `delivery`
+                is that of this call.
         """
         # a message to a child counts as sent: a pipe does not acknowledge it
         exchange = CallExchange(sent=not isinstance(self._target_match.target, HttpTarget), slot=slot)
         with self._calls.count_call(), _as_current(exchange):
-            return await self._call_once(call, on_progress, exchange)
+            return await self._call_once(call, on_progress, exchange, deadline)
 
     async def _call_once(
-        self, call: ToolCall, on_progress: ProgressFnT, exchange: HttpExchange
-    ) -> Result | InputRequired:
+        self, call: UpstreamRequest[ResultT], on_progress: ProgressFnT, exchange: HttpExchange, deadline: CallDeadline
+    ) -> ResultT:
         was_open = self._session.phase is Phase.OPEN and self.accepts_calls
         try:
             await self._session.settled.wait()
+            deadline.connected()
             return await self._send(call, on_progress)
         except MCPError as error:
             raise await self._to_call_error(error, exchange, was_open=was_open) from error
         except ValidationError as error:
             reason = f"answers with an invalid result: {first_problem(error)}"
-            raise ProtocolViolation(call.server_id, reason) from error
+            raise ProtocolViolation(call.server_id, reason).with_delivery(Delivery.ANSWERED) from error
 
     async def _stay(self) -> None:
         transport = self._observed(open_transport(self._target_match.target, *self._bounds(), self._evidence))
@@ -188,18 +194,13 @@ class Connection:
         # be silent between two calls
         return self._limits.max_message_bytes, self._limits.timeout_s + self._limits.idle_s
 
-    async def _send(self, call: ToolCall, on_progress: ProgressFnT) -> Result | InputRequired:
+    async def _send(self, call: UpstreamRequest[ResultT], on_progress: ProgressFnT) -> ResultT:
         client = self._session.client
         if client is None or self._calls.drained.is_set():
-            raise NothingSent if self._session.was_opened else self._session.error or NothingSent
-        try:
-            return await _request(client, call, on_progress)
-        except MCPError as error:
-            if error.code != HEADER_MISMATCH:
-                raise
-        # the server requires parameters in headers; the SDK sends those only for tools that it has listed
-        await _list(client, call.tool)
-        return await _request(client, call, on_progress)
+            if self._session.was_opened or self._session.error is None:
+                raise NothingSent
+            raise self._session.error.with_delivery(Delivery.NOT_SENT)
+        return await call.send(client, on_progress)
 
     async def _to_call_error(
         self, error: MCPError, exchange: HttpExchange, *, was_open: bool
@@ -210,11 +211,15 @@ class Connection:
         if error.code == CONNECTION_CLOSED:
             with anyio.move_on_after(_LAST_WORDS_S):
                 await self._session.ended.wait()
-            return NothingSent() if was_open and not exchange.sent else self._session.error or self._broke()
+            if was_open and not exchange.sent:
+                return NothingSent()
+            broke = self._session.error or self._broke()
+            return broke.with_delivery(_delivery(broke) if exchange.sent else Delivery.NOT_SENT)
         if exchange.http_status in _NOT_FROM_THE_TOOL:
             return to_answer_error(self._evidence, error, exchange.http_status)
         words = self._evidence.quote(error.message, _QUOTED_CHARACTERS)
-        return ServerFailed(self._evidence.server_id, f"{words} ({error.code})")
+        failed = ServerFailed(self._evidence.server_id, f"{words} ({error.code})")
+        return failed.with_delivery(Delivery.ANSWERED)
 
     def _lost_session(self, exchange: HttpExchange) -> bool:
         """Return whether the server refused the call because it lost our session, such as by a restart."""
@@ -242,7 +247,7 @@ class Connection:
         return self._evidence.error or of_opening
 
     def _out_of_time(self) -> ServerError:
-        reason = self._evidence.protocol_violation or f"no connection within {self._limits.timeout_s:g} s"
+        reason = self._evidence.protocol_violation or f"no connection within {self._open_within_s:g} s"
         return ServerTimeout(self._evidence.server_id, reason)
 
     def _broke(self) -> ServerError:
@@ -259,6 +264,14 @@ _NOT_FROM_THE_TOOL = (
 )
 
 
+_WITHOUT_ANSWER = (ServerUnreachable, ServerTimeout, ServerFailed, ServerAuthRequired)
+
+
+def _delivery(error: ServerError) -> Delivery:
+    """Return the delivery of a call that was sent; a rejected answer is an answer."""
+    return Delivery.UNKNOWN if isinstance(error, _WITHOUT_ANSWER) else Delivery.ANSWERED
+
+
 @contextmanager
 def _as_current(exchange: CallExchange) -> Generator[None]:
     """Attribute requests and responses within the block to this call; the SDK copies the context of the sender."""
@@ -267,19 +280,3 @@ def _as_current(exchange: CallExchange) -> Generator[None]:
         yield
     finally:
         current_exchange.reset(token)
-
-
-async def _request(client: Client, call: ToolCall, on_progress: ProgressFnT) -> Result | InputRequired:
-    # not Client.call_tool, which lists all tools first and refuses a result that its output schema does not allow
-    params = CallToolRequestParams(name=call.tool, arguments=call.arguments, _meta=call.meta)
-    request = CallToolRequest(params=params)
-    return await client.session.send_request(request, _RESULT, progress_callback=on_progress)
-
-
-async def _list(client: Client, tool: str) -> None:
-    cursor: str | None = None
-    while True:  # the call's deadline ends a list that does not
-        page = await client.list_tools(cursor=cursor)
-        cursor = page.next_cursor
-        if not cursor or any(listed.name == tool for listed in page.tools):
-            return

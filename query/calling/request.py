@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 import json
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import Field, model_validator
 
+from query.paging.request import ToolRequest, without_empty
 from query.search.request import ToolName
 
 _TOOL_NAMES = ("tool_name", "name")
 _PARAMETERS = ("parameters", "arguments", "args")
+_ALL_NAMES = {*_TOOL_NAMES, *_PARAMETERS, "server_name", "prefer"}
 # More nested calls than any agent was observed to send.
 _MAX_WRAPPERS = 3
 _CALL_TOOL = "call_tool"
 
+PreferredLabels = Annotated[dict[str, str], Field(max_length=20)]
 
-class CallRequest(BaseModel):
+
+class CallRequest(ToolRequest):
     """A tool and its parameters.
 
     Also accepted: `name` for `tool_name`, `arguments` or `args` for `parameters`, parameters as JSON text, and the
     whole request nested in `parameters`.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
     tool_name: ToolName
     """`server:tool`, or the tool's name."""
     server_name: ToolName | None = None
     """Its server, if not in tool_name."""
-    parameters: dict[str, Any] = {}
+    parameters: dict[str, Any] = Field(default_factory=dict[str, Any])
     """As the tool's inputSchema says."""
+    prefer: PreferredLabels | None = None
+    """Labels of the server."""
 
     @model_validator(mode="before")
     @classmethod
@@ -63,16 +67,14 @@ def _unwrapped(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _normalized(raw: dict[str, Any]) -> dict[str, Any]:
-    """Return the request with the names of the fields.
+    """Return the request with the names of the fields, without empty values.
 
     Raises:
         ValueError: a field is given twice, under two names.
     """
-    renamed = _renamed(_renamed(raw, _TOOL_NAMES), _PARAMETERS)
+    renamed = _renamed(_renamed(without_empty(raw, _ALL_NAMES), _TOOL_NAMES), _PARAMETERS)
     if isinstance(renamed.get("parameters"), str):
         renamed["parameters"] = _from_text(renamed["parameters"])
-    elif renamed.get("parameters", ...) is None:
-        del renamed["parameters"]
     return renamed
 
 

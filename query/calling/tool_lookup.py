@@ -2,38 +2,67 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from query.catalogue import Catalogue
+from query.replicas.sets import ReplicaSets
 from query.search.search import best, search
 from query.search.steps import embed_steps
 from shared.catalog import IndexedTool, Scope, Status
 from shared.errors import ServerNotRunning, ToolNotFound
+from shared.index.contract import ToolIndex
 
 CANDIDATES = 10
 NEAREST = 3
 _HIDDEN: tuple[Status, ...] = ("stopped", "quarantined")
+_JOINT = re.compile(r"(?=(__|[./]))")
+_DIGEST = re.compile("[0-9a-f]{8}")
 
 
-def resolve_tool_name(name: str, scope: Scope, catalogue: Catalogue, server_id: str | None = None) -> IndexedTool:
-    """Return the tool of the scope that a qualified name, or an unambiguous name, stands for.
+@dataclass(frozen=True, slots=True)
+class ResolvedName:
+    """The tool that a name stands for, and the servers that may serve it, sorted.
 
-    A name that is qualified, or comes with `server_id`, never returns a tool of another server.
+    A name that contains its server, or comes with it, has this server only.
+    """
+
+    tool: IndexedTool
+    server_ids: tuple[str, ...]
+    is_server_named: bool
+
+
+def resolve_tool_name(name: str, scope: Scope, catalogue: Catalogue, server_id: str | None = None) -> ResolvedName:
+    """Return the tool of the scope that a name stands for: `server:tool`, an unambiguous `tool`, or `tool@digest`.
+
+    A name that is qualified, or comes with `server_id`, never returns a tool of another server. Without a server, a
+    name is unambiguous if all its tools have the same definition. An exact name has precedence over a digest.
+    If no tool has the name, `server.tool`, `server__tool` and `server/tool` stand for `server:tool`.
 
     Raises:
-        ToolNotFound: no tool has this name, or several do; the error names candidates.
+        ToolNotFound: no tool has this name, or several definitions do; the error names candidates.
         ServerNotRunning: the tool's server is stopped or quarantined.
         IndexUnavailable: the index did not answer.
     """
     owner_id = server_id or _server_of_name(name, scope, catalogue)
-    tools = _tools_named(name, scope, catalogue, owner_id)
-    if len(tools) == 1:
-        return tools[0]
-    if tools:
-        candidates = sorted(tool.qualified_name for tool in tools)
-        raise ToolNotFound(name, "is a tool of several servers", tuple(candidates))
-    _raise_if_not_running(name, scope, catalogue, owner_id)
-    raise ToolNotFound(name, "is no tool that you may use; the nearest", nearest(name, scope, catalogue))
+    if owner_id is not None:
+        return _resolve_on_server(name, scope, catalogue, owner_id)
+    catalogue.ledger.refresh()
+    sets = catalogue.ledger.replica_sets(scope)
+    narrowed = sets.without_copies(scope)
+    definitions = _definitions(name, narrowed, catalogue.index, limit=len(sets.representatives))
+    if len(definitions) > 1:
+        raise ToolNotFound(name, "is a tool of several servers", _candidates(definitions, sets))
+    for tools in definitions:
+        if tools[0].qualified_name == name:  # its server's record is missing
+            return ResolvedName(tools[0], (tools[0].server_id,), is_server_named=True)
+        return ResolvedName(tools[0], _servers(tools, sets), is_server_named=False)
+    _raise_if_not_running(name, scope, catalogue)
+    if joined := _resolve_joined(name, scope, catalogue):
+        return joined
+    raise _not_found(name, narrowed, catalogue)
 
 
 def nearest(name: str, scope: Scope, catalogue: Catalogue) -> tuple[str, ...]:
@@ -47,6 +76,55 @@ def nearest(name: str, scope: Scope, catalogue: Catalogue) -> tuple[str, ...]:
     return tuple(hit.tool.qualified_name for hit in hits)
 
 
+def _resolve_on_server(name: str, scope: Scope, catalogue: Catalogue, server_id: str) -> ResolvedName:
+    of_server = _only(scope, server_id)
+    for known_as in (name, *_without_server(name, server_id)):
+        for tool in _tools_named(known_as, of_server, catalogue.index, CANDIDATES):
+            return ResolvedName(tool, (server_id,), is_server_named=True)
+        _raise_if_not_running(known_as, of_server, catalogue)
+    raise _not_found(name, scope, catalogue)
+
+
+def _resolve_joined(name: str, scope: Scope, catalogue: Catalogue) -> ResolvedName | None:
+    """Return the tool of a name such as `server.tool`; None where no server of the scope has it.
+
+    Raises:
+        ToolNotFound: the name may stand for tools of several servers.
+        ServerNotRunning: the tool's server is stopped or quarantined.
+    """
+    splits = [split for split in _splits(name) if _is_known(split[0], scope, catalogue)]
+    found = {
+        tool.qualified_name: tool
+        for server_id, tool_name in splits
+        for tool in _tools_named(f"{server_id}:{tool_name}", _only(scope, server_id), catalogue.index, CANDIDATES)
+    }
+    if len(found) > 1:
+        raise ToolNotFound(name, "may be a tool of several servers", tuple(sorted(found)))
+    for tool in found.values():
+        return ResolvedName(tool, (tool.server_id,), is_server_named=True)
+    for server_id, tool_name in splits:
+        _raise_if_not_running(f"{server_id}:{tool_name}", _only(scope, server_id), catalogue)
+    return None
+
+
+def _splits(name: str) -> Iterator[tuple[str, str]]:
+    """Yield each server and tool that a name may consist of."""
+    for found in _JOINT.finditer(name):
+        yield name[: found.start()], name[found.end(1) :]
+
+
+def _without_server(name: str, server_id: str) -> list[str]:
+    """Return the qualified names of a server's tool whose name, after the server's, repeats the server."""
+    own = name.removeprefix(f"{server_id}:")
+    return [f"{server_id}:{tool_name}" for server, tool_name in _splits(own) if server == server_id]
+
+
+def _is_known(server_id: str, scope: Scope, catalogue: Catalogue) -> bool:
+    # a name may contain many joints, so the index is not read for each
+    record = catalogue.ledger.record(server_id)
+    return record is not None and replace(scope, status=record.status).admits(record)
+
+
 def _server_of_name(name: str, scope: Scope, catalogue: Catalogue) -> str | None:
     """Return the server of the scope that a name begins with, in any status; a server's id contains no colon."""
     server_id, colon, _ = name.partition(":")
@@ -54,17 +132,62 @@ def _server_of_name(name: str, scope: Scope, catalogue: Catalogue) -> str | None
     return server_id if record and replace(scope, status=record.status).admits(record) else None
 
 
-def _tools_named(name: str, scope: Scope, catalogue: Catalogue, owner_id: str | None) -> list[IndexedTool]:
-    if owner_id is not None:
-        allowed = frozenset({owner_id})
-        scope = replace(scope, servers=allowed if scope.servers is None else allowed & scope.servers)
-    tools = catalogue.index.find_by_name(name, scope, CANDIDATES)
+def _only(scope: Scope, server_id: str) -> Scope:
+    allowed = frozenset({server_id})
+    return replace(scope, servers=allowed if scope.servers is None else allowed & scope.servers)
+
+
+def _definitions(name: str, scope: Scope, index: ToolIndex, limit: int) -> list[list[IndexedTool]]:
+    """Return the tools with this name, grouped by definition; `limit` is the number of servers in the scope."""
+    found = _tools_named(name, scope, index, CANDIDATES)
+    if len(found) == CANDIDATES and len(_by_definition(found)) == 1:
+        found = _tools_named(name, scope, index, max(limit, CANDIDATES))  # another definition may follow
+    return _by_definition(found or _tools_of_definition(name, scope, index, max(limit, CANDIDATES)))
+
+
+def _tools_named(name: str, scope: Scope, index: ToolIndex, limit: int) -> list[IndexedTool]:
+    tools = index.find_by_name(name, scope, limit)
     # a tool's plain name may look qualified; the qualified match has precedence
     qualified = [tool for tool in tools if tool.qualified_name == name]
     return qualified or tools
 
 
-def _raise_if_not_running(name: str, scope: Scope, catalogue: Catalogue, owner_id: str | None) -> None:
+def _tools_of_definition(name: str, scope: Scope, index: ToolIndex, limit: int) -> list[IndexedTool]:
+    """Return the tools that a name of the form `tool@digest` stands for."""
+    tool_name, _, prefix = name.rpartition("@")
+    if not (tool_name and _DIGEST.fullmatch(prefix)):
+        return []
+    return [tool for tool in index.find_by_name(tool_name, scope, limit) if tool.digest.startswith(prefix)]
+
+
+def _by_definition(tools: Collection[IndexedTool]) -> list[list[IndexedTool]]:
+    """Return the tools in groups of equal digests; a cleared digest equals no other."""
+    groups: dict[str, list[IndexedTool]] = defaultdict(list)
+    for tool in sorted(tools, key=lambda tool: tool.qualified_name):
+        groups[tool.digest or tool.qualified_name].append(tool)
+    return list(groups.values())
+
+
+def _servers(tools: Sequence[IndexedTool], sets: ReplicaSets) -> tuple[str, ...]:
+    return tuple(sorted({replica for tool in tools for replica in sets.replicas(tool.server_id)}))
+
+
+def _candidates(definitions: Sequence[Sequence[IndexedTool]], sets: ReplicaSets) -> tuple[str, ...]:
+    """Return a name for each definition: that of the tool, or of the definition if several servers have it."""
+    names = (
+        tools[0].definition_name if tools[0].digest and len(_servers(tools, sets)) > 1 else tools[0].qualified_name
+        for tools in definitions
+    )
+    return tuple(sorted(names))
+
+
+def _raise_if_not_running(name: str, scope: Scope, catalogue: Catalogue) -> None:
     for status in _HIDDEN:
-        for tool in _tools_named(name, replace(scope, status=status), catalogue, owner_id):
-            raise ServerNotRunning(tool.server_id, f"is {status}, so its tools cannot be called now")
+        hidden = replace(scope, status=status)
+        for tools in _definitions(name, hidden, catalogue.index, CANDIDATES):
+            raise ServerNotRunning(tools[0].server_id, f"is {status}, so its tools cannot be called now")
+
+
+def _not_found(name: str, scope: Scope, catalogue: Catalogue) -> ToolNotFound:
+    candidates = nearest(name, scope, catalogue)
+    return ToolNotFound(name, f"is no tool that you may use{'; the nearest' if candidates else ''}", candidates)

@@ -14,42 +14,52 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from query.calling.connection import CallLimits, ToolCall
+from query.calling.connection import CallLimits
 from query.calling.endpoints import Dial, TargetResolver
+from query.calling.failover import ReplicaCalls, ReplicatedCall, Served
 from query.calling.limits import Admission
 from query.calling.pool import CallResources, Pool
-from shared.catalog import Endpoint
+from query.calling.replica_choice import NO_LABELS, Labels
 from shared.upstream.dialler import dialler_for
 
 if TYPE_CHECKING:
     from anyio.abc import TaskStatus
-    from mcp_types import CallToolResult, InputRequiredResult
 
+    from query.calling.upstream_request import ReadResult, ResourceRead
+    from shared.catalog import Endpoint
     from shared.settings import Settings
-
-    CallResult = CallToolResult | InputRequiredResult
 
 
 class Upstreams:
-    """Calls tools on the servers that own them. Safe to use from any event loop and thread."""
+    """Calls tools, and reads resources, on the servers that own them. Safe to use from any event loop and thread."""
 
-    def __init__(self, resolve_target: Dial, limits: CallLimits) -> None:
-        """The first call opens the thread and its first connection."""
+    def __init__(self, resolve_target: Dial, limits: CallLimits, preferred: Labels = NO_LABELS) -> None:
+        """The first call opens the thread and its first connection; `preferred` are labels of replicas."""
         self.admission = Admission(limits.per_caller, limits.large_at_once)
         self._resolve_target = resolve_target
         self._limits = limits
+        self._preferred = preferred
         self._opening = threading.Lock()
         self._opened = ExitStack()
-        self._running: tuple[BlockingPortal, Pool] | None = None
+        self._running: tuple[BlockingPortal, ReplicaCalls] | None = None
 
-    async def call(self, call: ToolCall, endpoint: Endpoint, resources: CallResources) -> CallResult:
-        """Call a tool on its server and return the result; cancellation is sent to the server.
+    async def call(self, call: ReplicatedCall, resources: CallResources) -> Served:
+        """Call a tool on one of its servers and return the result; cancellation is sent to the server.
+
+        Raises:
+            ServerError, CallsExhausted: from `ReplicaCalls.call`.
+        """
+        portal, calls = self._started()
+        return await asyncio.wrap_future(portal.start_task_soon(calls.call, call, resources))
+
+    async def read(self, read: ResourceRead, endpoint: Endpoint, resources: CallResources) -> ReadResult:
+        """Read a resource from its server; cancellation is sent to the server.
 
         Raises:
             ServerError, CallsExhausted: from `Pool.call`.
         """
-        portal, pool = self._started()
-        return await asyncio.wrap_future(portal.start_task_soon(pool.call, call, endpoint, resources))
+        portal, calls = self._started()
+        return await asyncio.wrap_future(portal.start_task_soon(calls.read, read, endpoint, resources))
 
     def close(self) -> None:
         """End all calls, connections and child processes."""
@@ -57,21 +67,22 @@ class Upstreams:
             self._opened.close()
             self._running = None
 
-    def _started(self) -> tuple[BlockingPortal, Pool]:
+    def _started(self) -> tuple[BlockingPortal, ReplicaCalls]:
         with self._opening:
             if self._running is None:
                 portal = self._opened.enter_context(start_blocking_portal(name="toolscale upstreams"))
                 stop = portal.call(anyio.Event)
-                ended, pool = portal.start_task(self._keep_pool, stop)
+                ended, calls = portal.start_task(self._keep_pool, stop)
                 self._opened.callback(ended.result)
                 self._opened.callback(portal.call, stop.set)
-                self._running = portal, pool
+                self._running = portal, calls
             return self._running
 
-    async def _keep_pool(self, stop: anyio.Event, *, task_status: TaskStatus[Pool]) -> None:
+    async def _keep_pool(self, stop: anyio.Event, *, task_status: TaskStatus[ReplicaCalls]) -> None:
         with closing(TargetResolver(self._resolve_target)) as resolver:
             async with anyio.create_task_group() as tasks:
-                task_status.started(Pool(tasks, resolver, self._limits, self.admission))
+                pool = Pool(tasks, resolver, self._limits, self.admission)
+                task_status.started(ReplicaCalls(pool, tasks, self._limits, self._preferred))
                 await stop.wait()
                 tasks.cancel_scope.cancel()
 
@@ -80,7 +91,8 @@ def upstreams_of(settings: Settings) -> Upstreams:
     """Return the upstreams with the operator's limits."""
     limits = CallLimits(
         timeout_s=settings.call_timeout_s,
+        start_timeout_s=settings.stdio_start_timeout_s,
         max_connections=settings.call_max_connections,
         per_caller=settings.call_max_per_caller,
     )
-    return Upstreams(dialler_for(settings, os.environ).target, limits)
+    return Upstreams(dialler_for(settings, os.environ).target, limits, settings.call_prefer_labels or NO_LABELS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from query.cursors.sealing import KEY_BYTES
 from shared.errors import ConfigInvalid
+from shared.service.private_file import write_private
 
 if TYPE_CHECKING:
     from shared.settings import Settings
@@ -52,8 +52,5 @@ def _kept_secret(path: Path) -> str:
 def _new_secret(path: Path) -> str:
     secret = secrets.token_hex(KEY_BYTES)
     path.parent.mkdir(parents=True, exist_ok=True)
-    written = path.with_suffix(".new")
-    with os.fdopen(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
-        file.write(secret)
-    written.replace(path)  # atomic
+    write_private(path, secret)
     return secret

@@ -84,6 +84,11 @@ def call_rows(
     yield RowKey(day, caller, server, tool), counts | ({"failed_calls": 1} if is_failed else {})
 
 
+def read_rows(day: date, caller: str, server: str, tool: str, resource_bytes: int) -> Iterator[Row]:
+    """Yield the row of a resource, as a part of the results of the tool that linked to it."""
+    yield RowKey(day, caller, server, tool), {"answers": 0, "bytes": resource_bytes}
+
+
 def _baseline_counts(read: Callable[[], Baseline]) -> dict[str, int]:
     try:
         baseline = read()

@@ -9,6 +9,7 @@ from itertools import chain
 
 import structlog
 
+from query.history.recent_calls import RecentCalls
 from query.history.store import Row, SavingsHistory, summed
 from shared.errors import HistoryUnavailable
 
@@ -31,6 +32,7 @@ class UsageRecorder:
 
     def __init__(self, history: SavingsHistory, max_waiting: int = MAX_WAITING) -> None:
         self.history = history
+        self.recent_calls = RecentCalls(history)
         self._waiting: queue.Queue[Event | None] = queue.Queue(max_waiting)
         self._dropped = 0
         self._is_failing = False
@@ -46,6 +48,7 @@ class UsageRecorder:
 
     def close(self) -> None:
         """Write queued events, within CLOSE_S seconds. Later events are not recorded."""
+        self.recent_calls.close()
         try:
             self._waiting.put(None, timeout=CLOSE_S)
         except queue.Full:

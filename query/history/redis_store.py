@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from datetime import date, timedelta
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from typing_extensions import override
 
-from query.history.store import MAX_COUNTERS_A_DAY, RowKey, Rows, SavingsHistory, ServerSize, Sizes
+from query.history.store import MAX_COUNTERS_A_DAY, Calls, RowKey, Rows, SavingsHistory, ServerSize, Sizes
 from shared.errors import HistoryUnavailable
 from shared.service.redis import redis_errors
 
@@ -22,6 +23,8 @@ PREFIX = "toolscale:savings:"
 SIZES_PREFIX = "toolscale:sizes:"
 TIMEOUT_S = 2.0
 _DAY_S = 86_400
+# Fields that a step of a scan visits; Redis answers no other client meanwhile.
+_SCANNED = 1_000
 
 _redis_errors = partial(redis_errors, HistoryUnavailable, "the history of savings cannot be used")
 
@@ -72,6 +75,18 @@ class RedisHistory(SavingsHistory):
         return rows
 
     @override
+    def calls(self, first: date, last: date) -> Calls:
+        calls: Counter[tuple[str, str, str]] = Counter()
+        with _redis_errors():
+            for day in _days(first, last):
+                # a dictionary, since a scan may return a field twice
+                fields = dict[str, str](cast("Any", self._redis.hscan_iter(_key(day), "*]calls", _SCANNED)))
+                for field, amount in fields.items():
+                    caller, server, tool = json.loads(field.removesuffix("calls"))
+                    calls[caller, server, tool] += int(amount)
+        return calls
+
+    @override
     def store_sizes(self, day: date, sizes: Mapping[str, ServerSize]) -> None:
         if not sizes:
             return
@@ -95,11 +110,15 @@ class RedisHistory(SavingsHistory):
 
     def _hashes(self, prefix: str, first: date, last: date) -> list[tuple[date, dict[str, str]]]:
         """Return each day's hash with this prefix, in one round trip."""
-        days = [first + timedelta(days=offset) for offset in range((last - first).days + 1)]
+        days = _days(first, last)
         with _redis_errors(), self._redis.pipeline(transaction=False) as pipeline:
             for day in days:
                 pipeline.hgetall(prefix + day.isoformat())
             return list(zip(days, pipeline.execute(), strict=True))
+
+
+def _days(first: date, last: date) -> list[date]:
+    return [first + timedelta(days=offset) for offset in range((last - first).days + 1)]
 
 
 def _key(day: date) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from query.history.store import MAX_COUNTERS_A_DAY, RowKey, Rows, SavingsHistory, ServerSize, Sizes
+from query.history.store import MAX_COUNTERS_A_DAY, Calls, RowKey, Rows, SavingsHistory, ServerSize, Sizes
 from shared.errors import HistoryUnavailable
 
 _SCHEMA = """
@@ -25,6 +25,10 @@ CREATE TABLE IF NOT EXISTS sizes (
 """
 _ADD = """
 INSERT INTO counters VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET amount = amount + excluded.amount
+"""
+_CALLS = """
+SELECT caller, server, tool, sum(amount) FROM counters
+WHERE day BETWEEN ? AND ? AND counter = 'calls' GROUP BY caller, server, tool
 """
 
 
@@ -67,6 +71,12 @@ class SqliteHistory(SavingsHistory):
         for day, caller, server, tool, counter, amount in fetched:
             rows.setdefault(RowKey(date.fromisoformat(day), caller, server, tool), {})[counter] = amount
         return rows
+
+    @override
+    def calls(self, first: date, last: date) -> Calls:
+        with self._transaction() as db:
+            fetched = db.execute(_CALLS, (first.isoformat(), last.isoformat())).fetchall()
+        return {(caller, server, tool): amount for caller, server, tool, amount in fetched}
 
     @override
     def store_sizes(self, day: date, sizes: Mapping[str, ServerSize]) -> None:

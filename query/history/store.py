@@ -51,6 +51,9 @@ Of a server's tool: `answers` that showed it, `calls`, `failed_calls`, `bytes` o
 Row = tuple[RowKey, Counts]
 Rows = Mapping[RowKey, Counts]
 
+Calls = Mapping[tuple[str, str, str], int]
+"""Calls by caller, server and tool."""
+
 
 def summed(rows: Iterable[Row]) -> Rows:
     """Return the sums by key."""
@@ -73,6 +76,10 @@ class SavingsHistory(Protocol):
 
     def rows(self, first: date, last: date) -> Rows:
         """Return all rows of these days, both included."""
+        ...
+
+    def calls(self, first: date, last: date) -> Calls:
+        """Return the sums of the counter `calls` over these days, both included."""
         ...
 
     def store_sizes(self, day: date, sizes: Mapping[str, ServerSize]) -> None:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import structlog
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from query.paging.request import ToolRequest
 from shared.catalog import Encoding
 from shared.errors import AssetInvalid, CountFailed
 from shared.text.tokens import Counter, counter, estimate
@@ -24,10 +25,8 @@ MaxTokens = Annotated[int, Field(ge=MIN_TOKENS)]
 CursorText = Annotated[str, Field(max_length=200)]
 
 
-class PagedRequest(BaseModel):
+class PagedRequest(ToolRequest):
     """The arguments of a built-in tool for the size of its response and for the next page."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     max_tokens: MaxTokens | None = None
     """For a shorter answer."""

@@ -18,6 +18,7 @@ from mcp.types import CallToolResult, ContentBlock, TextContent
 from query.cursors.store import KEY_BYTES
 from query.paging.blocks import OwnText, Position, take_part, visible_texts
 from query.paging.budget import Budget
+from query.paging.links import added_text
 from query.paging.policy import ResponsePolicy
 from shared.errors import CursorsUnavailable
 from shared.text.forms import json_text
@@ -74,8 +75,9 @@ def next_page(cursor: str, reader: Reader, budget: Budget, policy: ResponsePolic
 
 
 def own_texts(result: CallToolResult) -> list[str]:
-    """Return the texts of a result that Toolscale wrote."""
-    return [block.text for block in result.content if isinstance(block, OwnText)]
+    """Return the texts of a result that Toolscale wrote, its parts of links included."""
+    texts = (block.text if isinstance(block, OwnText) else added_text(block) for block in result.content)
+    return [text for text in texts if text]
 
 
 def fits(result: CallToolResult, budget: Budget) -> bool:

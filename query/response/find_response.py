@@ -9,38 +9,63 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from query.replicas.serving import Serving, first_server
 from query.response.summary import summary
 from query.savings.savings import Baseline, TokenMetrics, token_metrics
 from shared.catalog import Encoding, IndexedTool, ToolDefinition
 from shared.text.display import encodable
 
 NOTHING_VISIBLE = "The catalogue holds no tools that you may see."
+NOTHING_PASSES = "No tool that you may see passes the filters of this search."
+NOTHING_HAS_WORDS = "No tool has a word of this search. Say what it should do in other words."
+NOTHING_FURTHER = "This search has no further tools."
 BEING_FILLED = "The catalogue is being filled. Ask again in a few seconds."
 NOTHING_FITS = "No tool seems to fit. Say what it should do in other words, or ask for one of the nearest by name."
 KEYWORDS_ONLY = "Tools were searched by keywords alone: the embedding model cannot be loaded."
 
+SERVERS_SHOWN = 3
 
 DetailLevel = Literal["full", "detailed", "summary", "name"]
 """How a tool is shown: with its whole definition, with what a model needs of it, as one line, or by name only."""
 
 
+class ServedBy(BaseModel):
+    """The number of servers that offer the same tool, and the first of them."""
+
+    model_config = ConfigDict(frozen=True)
+
+    count: int
+    servers: list[str]
+
+
 class FoundTool(BaseModel):
-    """A tool of the answer; server and name together identify it."""
+    """A tool of the answer."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
-    server: str
     name: str
+    """For call_tool: `server:tool`, or without a server where several serve it."""
+    served_by: ServedBy | None = None
+    """Present: several servers offer it."""
+    versions: int | None = None
+    """Present: so many definitions of it exist, on servers of the same kind."""
     score: float | None = None
-    """How far it stands out, higher is better; comparable within one step. Absent: found by its very name."""
+    """Not with detailed: how far it stands out, comparable within one step."""
     token_count: int | None = None
-    """Tokens of the whole definition; absent: they could not be counted."""
+    """Not with detailed: tokens of the whole definition, if they could be counted."""
     stale_since: datetime | None = None
     """Present: the server's tools could not be listed since then, so this one may have changed."""
     summary: str | None = None
-    """In the place of the definition: what it must be given, and what it does."""
+    """What it must be given, and what it does."""
+    description: str | None = None
+    input_schema: dict[str, Any] | None = Field(default=None, alias="inputSchema")
     definition: dict[str, Any] | None = None
-    """Name, description and input schema; with full, every field."""
+    """With full: every field."""
+
+    @property
+    def first_server(self) -> tuple[str, str]:
+        """Return the first server that offers the tool, and the tool's name there."""
+        return first_server(self.name, self.served_by.servers if self.served_by else ())
 
 
 class FindResponse(BaseModel):
@@ -67,37 +92,57 @@ class FindResponse(BaseModel):
 
 def to_found_tool(
     tool: IndexedTool,
+    serving: Serving,
     score: float | None,
     stale_since: float | None,
     encoding: Encoding,
     detail: DetailLevel = "detailed",
 ) -> FoundTool:
     """Return a tool at this detail level; `stale_since` is in seconds since the epoch."""
-    by_name = detail == "name"  # as short as possible: a warning names the stale servers
-    return FoundTool(
-        server=tool.server_id,
-        name=tool.definition.name,
-        score=None if score is None or by_name else round(score, 4),
-        token_count=None if by_name else tool.token_counts.get(encoding),
-        stale_since=None if stale_since is None or by_name else datetime.fromtimestamp(int(stale_since), UTC),
-        summary=encodable(summary(tool.definition)) if detail == "summary" else None,
-        definition=shown_definition(tool.definition, detail),
+    if detail == "name":  # as short as possible: a warning names the stale servers
+        return FoundTool(name=serving.name, served_by=served_by(serving.servers))
+    found = FoundTool(
+        name=serving.name,
+        served_by=served_by(serving.servers),
+        versions=serving.versions if serving.versions > 1 else None,
+        stale_since=None if stale_since is None else datetime.fromtimestamp(int(stale_since), UTC),
     )
+    shown = shown_definition(tool.definition, detail)
+    if detail == "detailed" and shown:
+        fields = {"description": shown.get("description"), "input_schema": shown.get("inputSchema")}
+        return found.model_copy(update=fields)
+    return found.model_copy(
+        update={
+            "score": None if score is None else round(score, 4),
+            "token_count": tool.token_counts.get(encoding),
+            "summary": encodable(summary(tool.definition)) if detail == "summary" else None,
+            "definition": shown,
+        }
+    )
+
+
+def served_by(servers: Sequence[str]) -> ServedBy | None:
+    """Return the number of these servers and the first of them; None for one server."""
+    count = len(servers)
+    return ServedBy(count=count, servers=list(servers[:SERVERS_SHOWN])) if count > 1 else None
 
 
 def empty_response(
     baseline: Baseline,
     encoding: Encoding,
     *,
-    has_hits: bool,
+    nothing: str | None,
     nearest: Sequence[str],
     keywords_only: bool,
     being_listed: int,
     being_filled: bool,
     budget_warnings: Sequence[str],
+    filter_warnings: Sequence[str] = (),
 ) -> FindResponse:
     """Return the response of a search before any tool is added, without `budget_warnings`.
 
+    `nothing` is the reason why a search found nothing, not even a tool that does not fit; `filter_warnings` are about
+    its filters.
     `nearest` are the closest tools of a search without a match. `being_listed` counts announced servers that were
     never listed. `being_filled` means that the index is new or was lost, and that no worker has completed it yet.
     """
@@ -106,7 +151,7 @@ def empty_response(
         KEYWORDS_ONLY: keywords_only,
         NOTHING_FITS: no_match,
         BEING_FILLED: being_filled and not being_listed,
-        NOTHING_VISIBLE: not (has_hits or no_match or being_listed or being_filled or budget_warnings),
+        nothing or "": nothing is not None and not (no_match or being_listed or being_filled or budget_warnings),
         f"Servers still being listed: {being_listed}. Ask again in a few seconds.": bool(being_listed),
     }
     metrics = token_metrics(baseline, [], encoding)
@@ -116,7 +161,7 @@ def empty_response(
         nearest=list(nearest) or None,
         keywords_only=keywords_only or None,
         token_metrics=metrics.model_copy(update={"uncounted": []}) if no_match else metrics,
-        warnings=[sentence for sentence, applies in conditions.items() if applies],
+        warnings=[*filter_warnings, *(sentence for sentence, applies in conditions.items() if applies)],
     )
 
 

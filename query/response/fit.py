@@ -12,6 +12,7 @@ import structlog
 from query.paging.budget import MAX_TOKEN_CHARACTERS, Budget
 from query.paging.fitting import LIKE_A_CURSOR, most_that_fit
 from query.paging.policy import OnTruncated, ignore_truncation
+from query.replicas.serving import Serving
 from query.response.answer_tokens import counted
 from query.response.find_response import DetailLevel, FindResponse, FoundTool, stale_warnings, to_found_tool
 from query.response.pages import TOOL
@@ -38,6 +39,7 @@ _log = structlog.get_logger()
 class SearchResult:
     """The result of a search, independent of the detail level.
 
+    `serving` has the servers of each hit by its definition's id.
     `empty` is the response without any tool. `is_all` means that the search found no tools behind the hits.
     `budget_warnings` come last in a response; they concern the caller's own budget.
     """
@@ -48,8 +50,14 @@ class SearchResult:
     baseline: Baseline
     encoding: Encoding
     stale_since: Callable[[str], float | None]
+    serving: Mapping[str, Serving]
     cursor_after: Callable[[Sequence[IndexedTool]], str]
     budget_warnings: Sequence[str] = ()
+
+    def stale_of(self, tool: IndexedTool) -> float | None:
+        """Return since when no server of this tool could be listed, in seconds since the epoch; None: one could."""
+        moments = [self.stale_since(server_id) for server_id in self.serving[tool.definition_id].servers]
+        return None if None in moments else max(moment for moment in moments if moment is not None)
 
 
 def within_budget(
@@ -110,7 +118,7 @@ class _Level:
         result, tools = self.result, list(self.tools[:count])
         shown = [hit.tool for hit in result.hits[:count]]
         metrics = token_metrics(result.baseline, shown, result.encoding, sum(self.shown_tokens[:count]))
-        stale = {tool.server_id for tool in shown if result.stale_since(tool.server_id) is not None}
+        stale = {tool.server_id for tool in shown if result.stale_of(tool) is not None}
         warnings = [*result.empty.warnings, *stale_warnings(stale), *self.truncation(count), *result.budget_warnings]
         is_all = result.is_all and count == len(result.hits)
         response = result.empty.model_copy(
@@ -137,12 +145,14 @@ def _level(result: SearchResult, detail: DetailLevel, limit: int, budget: Budget
     """Return the first `limit` hits at this detail level."""
     tools: list[FoundTool] = []
     shown_tokens: list[int] = []
+    has_definitions = detail in ("full", "detailed")
     for hit in result.hits[:limit]:
-        stale_since = result.stale_since(hit.tool.server_id)
-        tool = to_found_tool(hit.tool, hit.score, stale_since, result.encoding, detail)
-        text = hit.tool.qualified_name if detail == "name" else tool.summary or ""
+        serving = result.serving[hit.tool.definition_id]
+        tool = to_found_tool(hit.tool, serving, hit.score, result.stale_of(hit.tool), result.encoding, detail)
+        text = tool.name if detail == "name" else tool.summary or ""
         tools.append(tool)
-        shown_tokens.append(budget.count(text) if tool.definition is None else tool.token_count or 0)
+        tokens = hit.tool.token_counts.get(result.encoding, 0) if has_definitions else budget.count(text)
+        shown_tokens.append(tokens)
     return _Level(result, budget, detail, is_requested, tools, shown_tokens)
 
 

@@ -1,7 +1,7 @@
 """The pages of a search: each is a new search without the tools of earlier pages.
 
-Any replica can return any page. No tool comes twice and none is lost, even if the ranking changes between two pages.
-A position in the ranking guarantees neither.
+Any replica can return any page. No definition comes twice and none is lost, even if the ranking changes between two
+pages. A position in the ranking guarantees neither.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from query.cursors import Cursors
+from shared.catalog import IndexedTool
 
-# The prefix of a point's id, which is a hash. In about 1 of 40,000 rankings of 450 tools, two tools share it.
+# The prefix of a digest. In about 1 of 40,000 rankings of 450 tools, two definitions share it.
 MARK_BYTES = 4
 
 TOOL = "find_tool"
@@ -19,7 +20,7 @@ TOOL = "find_tool"
 
 @dataclass(frozen=True, slots=True)
 class SearchPages:
-    """The pages of one caller's question; `shown` has the marks of the tools on earlier pages."""
+    """The pages of one caller's question; `shown` has the marks of the definitions on earlier pages."""
 
     cursors: Cursors
     caller: str
@@ -39,17 +40,17 @@ class SearchPages:
         marks = (state[at : at + MARK_BYTES] for at in range(0, len(state), MARK_BYTES))
         return replace(self, shown=frozenset(marks))
 
-    def remaining(self, points: Sequence[str]) -> list[str]:
-        """Return the points that no earlier page has shown."""
-        return [point for point in points if _mark(point) not in self.shown]
+    def is_new(self, tool: IndexedTool) -> bool:
+        """Return whether no earlier page has shown this definition, of any server."""
+        return _mark(tool) not in self.shown
 
-    def cursor(self, points: Sequence[str]) -> str:
-        """Return the cursor to the page after these points.
+    def cursor(self, tools: Sequence[IndexedTool]) -> str:
+        """Return the cursor to the page after these tools.
 
         Raises:
             CursorsUnavailable: the state is too long for the cursor itself and cannot be stored now.
         """
-        shown = self.shown.union(_mark(point) for point in points)
+        shown = self.shown.union(_mark(tool) for tool in tools)
         return self.cursors.seal(b"".join(sorted(shown)), *self._binding)
 
     @property
@@ -57,5 +58,5 @@ class SearchPages:
         return self.caller, TOOL, self.question
 
 
-def _mark(point: str) -> bytes:
-    return bytes.fromhex(point[: 2 * MARK_BYTES])
+def _mark(tool: IndexedTool) -> bytes:
+    return bytes.fromhex(tool.definition_id[: 2 * MARK_BYTES])

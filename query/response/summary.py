@@ -35,13 +35,14 @@ def _parameters(definition: ToolDefinition) -> str:
         [name for name in cast("list[object]", required) if isinstance(name, str)] if isinstance(required, list) else []
     )
     named = [
-        f"{_cut(name, MAX_NAME_CHARACTERS)}: {_type(properties.get(name))}" for name in islice(names, MAX_PARAMETERS)
+        f"{_cut(name, MAX_NAME_CHARACTERS)}: {type_name(properties.get(name))}"
+        for name in islice(names, MAX_PARAMETERS)
     ]
     is_all = len(named) == len(names) and properties.keys() <= set(names)
     return ", ".join(named if is_all else [*named, "…"])
 
 
-def _type(schema: object) -> str:
+def type_name(schema: object) -> str:
     """Return a schema's type as a word, `string[]` for an array of strings, `any` where it is not that simple."""
     declared = _object(schema)
     json_type = declared.get("type")

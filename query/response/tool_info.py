@@ -18,7 +18,7 @@ def is_none(value: object) -> bool:
 
 
 class ToolInfo(BaseModel):
-    """A tool and the cost of its definition; `namespaced_name` is `server:tool`."""
+    """A tool and the cost of its definition; `namespaced_name` is its name for `call_tool`."""
 
     model_config = CAMEL_CASE
 
@@ -30,13 +30,24 @@ class ToolInfo(BaseModel):
     definition: dict[str, Any] | None = Field(default=None, exclude_if=is_none)
 
 
-def tool_info(tool: IndexedTool, encoding: Encoding, total: int, definition: dict[str, Any] | None = None) -> ToolInfo:
-    """Return a tool, its share of `total`, and its definition as it is to be shown."""
+def tool_info(
+    tool: IndexedTool,
+    encoding: Encoding,
+    total: int,
+    definition: dict[str, Any] | None = None,
+    name: str | None = None,
+    replicas: int = 1,
+) -> ToolInfo:
+    """Return a tool, its share of `total`, and its definition as it is to be shown.
+
+    `name` is the name for `call_tool`, by default `server:tool`. The cost is that of all its replicas.
+    """
+    tokens = tool.model_counts.get(encoding)
     return ToolInfo(
-        namespaced_name=tool.qualified_name,
+        namespaced_name=name or tool.qualified_name,
         server_name=tool.server_id,
         name=tool.definition.name,
         description=encodable(first_sentence(tool.definition.description)),
-        context=context_info(tool.model_counts.get(encoding), total),
+        context=context_info(None if tokens is None else replicas * tokens, total),
         definition=definition,
     )

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import lru_cache
 
+from query.replicas.sets import ReplicaSets
 from query.savings.records import Records, summed
 from query.savings.savings import UNCOUNTED_SHOWN, Baseline
-from shared.catalog import Encoding, Scope, ServerRecord
+from shared.catalog import Corpus, Encoding, Scope, ServerRecord
 from shared.index.contract import ToolIndex
 
 # A revision is assigned before its record is written, so a lower one may become visible after a higher one.
@@ -25,6 +27,8 @@ OVERLAP_US = 60_000_000
 OVERLAP_EVERY_S = 1.0
 # Finds what was written later than the overlap reaches back.
 EVERYTHING_EVERY_S = 60.0
+# Sums over servers of one declared name, read again when a server changes.
+CACHED_FAMILIES = 256
 # Reading all records at once is faster than reading more than these one by one.
 FEW = 100
 
@@ -41,93 +45,16 @@ class Ledger:
         self._clock_s = clock_s
         self._refreshing, self._renewing = threading.Lock(), threading.Lock()
         self._records = Records({})
+        self._distinct_of = lru_cache(CACHED_FAMILIES)(self._read_distinct)
         self._highest = 0
         self._news_at_s = self._overlap_compared_at_s = self._all_compared_at_s = self._renewed_at_s = clock_s()
 
-    def baseline(self, scope: Scope, encoding: Encoding) -> Baseline:
-        """Return the cost of all tools in the scope.
-
-        A scope that divides a server's tools is summed by the index, exactly, which takes longer.
+    def refresh(self) -> None:
+        """Read the records that changed since the last refresh; each baseline does so too.
 
         Raises:
             IndexUnavailable: the records could not be read.
         """
-        self._refresh()
-        if scope.is_of_whole_servers:
-            return self._records.sum_of(scope, encoding)
-        return self._summed(scope, encoding)
-
-    def by_server(self, scope: Scope, encoding: Encoding) -> dict[str, Baseline]:
-        """Return the cost of each server's tools in the scope, by id; together they are the scope's baseline.
-
-        Raises:
-            IndexUnavailable: the records, or the sums over a part of a server's tools, could not be read.
-        """
-        self._refresh()
-        records = [record for record in self._known(scope) if scope.admits(record)]
-        return {record.server_id: self._of_server(record, scope, encoding) for record in records}
-
-    def of_server(self, server_id: str, scope: Scope, encoding: Encoding) -> Baseline:
-        """Return the cost of one server's tools in the scope, as of the last baseline.
-
-        Raises:
-            IndexUnavailable: the sums over a part of the server's tools could not be read.
-        """
-        record = self._records.by_id.get(server_id)
-        return self._of_server(record, scope, encoding) if record and scope.admits(record) else Baseline(0, 0)
-
-    def known(self, scope: Scope) -> list[ServerRecord]:
-        """Return the records of all servers in the scope, of every status, sorted by id.
-
-        A reconcile without changes writes its time under the previous revision, so such times lag by up to
-        EVERYTHING_EVERY_S. Reading all records again takes most of a second with ten thousand servers.
-
-        Raises:
-            IndexUnavailable: the records could not be read.
-        """
-        self._refresh()
-        self._renew()
-        return self._known(scope)
-
-    def _known(self, scope: Scope) -> list[ServerRecord]:
-        admitted = (
-            record for record in self._records.by_id.values() if replace(scope, status=record.status).admits(record)
-        )
-        return sorted(admitted, key=lambda record: record.server_id)
-
-    def servers(self, scope: Scope) -> list[str]:
-        """Return the ids of the servers whose tools may lie within the scope, sorted, as of the last baseline."""
-        return sorted(server_id for server_id, record in self._records.by_id.items() if scope.admits(record))
-
-    def being_listed(self, scope: Scope) -> int:
-        """Return how many servers of the scope were announced and have not been listed yet, as of the last baseline."""
-        return self._records.being_listed(scope)
-
-    def revisions(self, scope: Scope) -> tuple[int, ...]:
-        """Return the revisions of the scope's servers, as of the last baseline: equal ones have the same tools."""
-        return self._records.revisions_of(scope)
-
-    def stale_since(self, server_id: str) -> float | None:
-        """Return since when a server's list could not be renewed, in seconds since the epoch; None: it is fresh.
-
-        As of the last baseline.
-        """
-        record = self._records.by_id.get(server_id)
-        return record.stale_since if record else None
-
-    def _of_server(self, record: ServerRecord, scope: Scope, encoding: Encoding) -> Baseline:
-        if scope.is_of_whole_servers:
-            return summed([record], encoding)
-        return self._summed(replace(scope, servers=frozenset({record.server_id})), encoding)
-
-    def _summed(self, scope: Scope, encoding: Encoding) -> Baseline:
-        """Return the exact sum over the tools of a scope that divides some servers' tools."""
-        summed = self._index.token_sum(scope, encoding)
-        model_tokens = self._index.token_sum(scope, encoding, "model").tokens
-        names = self._index.uncounted(scope, encoding, UNCOUNTED_SHOWN) if summed.uncounted else []
-        return Baseline(summed.tokens, summed.counted + summed.uncounted, tuple(names), summed.uncounted, model_tokens)
-
-    def _refresh(self) -> None:
         with self._refreshing:
             is_first, now_s = not self._highest, self._clock_s()
             self._read_news(now_s)
@@ -139,6 +66,118 @@ class Ledger:
             elif self._may_have_missed_some(now_s):
                 self._compare(newer_than=max(self._highest - OVERLAP_US, 0))
                 self._overlap_compared_at_s = now_s
+
+    def baseline(self, scope: Scope, encoding: Encoding) -> Baseline:
+        """Return the cost of all tools in the scope.
+
+        A scope that divides a server's tools is summed by the index, exactly, which takes longer.
+
+        Raises:
+            IndexUnavailable: the records could not be read.
+        """
+        self.refresh()
+        is_whole = scope.is_of_whole_servers
+        baseline = self._records.sum_of(scope, encoding) if is_whole else self._summed(scope, encoding)
+        copied = self._copied_tokens(baseline, scope, encoding)
+        return replace(baseline, copied_tokens=copied) if copied else baseline
+
+    def by_server(self, scope: Scope, encoding: Encoding) -> dict[str, Baseline]:
+        """Return the cost of each server's tools in the scope, by id; together they are the scope's baseline.
+
+        Raises:
+            IndexUnavailable: the records, or the sums over a part of a server's tools, could not be read.
+        """
+        self.refresh()
+        records = [record for record in self.records(scope) if scope.admits(record)]
+        return {record.server_id: self._of_records([record], scope, encoding) for record in records}
+
+    def of_servers(self, server_ids: Collection[str], scope: Scope, encoding: Encoding) -> Baseline:
+        """Return the cost of these servers' tools in the scope, as of the last refresh.
+
+        Raises:
+            IndexUnavailable: the sums over a part of a server's tools could not be read.
+        """
+        known = (self._records.by_id.get(server_id) for server_id in server_ids)
+        return self._of_records([record for record in known if record and scope.admits(record)], scope, encoding)
+
+    def known(self, scope: Scope) -> list[ServerRecord]:
+        """Return the records of all servers in the scope, of every status, sorted by id.
+
+        A reconcile without changes writes its time under the previous revision, so such times lag by up to
+        EVERYTHING_EVERY_S. Reading all records again takes most of a second with ten thousand servers.
+
+        Raises:
+            IndexUnavailable: the records could not be read.
+        """
+        self.refresh()
+        self._renew()
+        return self.records(scope)
+
+    def records(self, scope: Scope) -> list[ServerRecord]:
+        """Return the records of all servers in the scope, of every status, sorted by id, as of the last refresh."""
+        admitted = (
+            record for record in self._records.by_id.values() if replace(scope, status=record.status).admits(record)
+        )
+        return sorted(admitted, key=lambda record: record.server_id)
+
+    def being_listed(self, scope: Scope) -> int:
+        """Return how many servers of the scope were announced and have not been listed yet, as of the last refresh."""
+        return self._records.being_listed(scope)
+
+    def revisions(self, scope: Scope) -> tuple[int, ...]:
+        """Return the revisions of the scope's servers, as of the last refresh: equal ones have the same tools."""
+        return self._records.revisions_of(scope)
+
+    def record(self, server_id: str) -> ServerRecord | None:
+        """Return the record of a server, as of the last refresh; None: it is not known."""
+        return self._records.by_id.get(server_id)
+
+    def replica_sets(self, scope: Scope, until: int | None = None) -> ReplicaSets:
+        """Return the replica sets of the scope's servers, as of the last refresh.
+
+        Servers that changed after the revision `until` are in no set with others.
+        """
+        is_current = until is None or max(self.revisions(scope), default=0) <= until
+        return self._records.replica_sets_of(scope, None if is_current else until)
+
+    def corpus(self) -> Corpus:
+        """Return the servers for the statistics of BM25: one of each replica set, as of the last refresh."""
+        return self._records.corpus
+
+    def stale_since(self, server_id: str) -> float | None:
+        """Return since when a server's list could not be renewed, in seconds since the epoch; None: it is fresh.
+
+        As of the last refresh.
+        """
+        record = self._records.by_id.get(server_id)
+        return record.stale_since if record else None
+
+    def _of_records(self, records: Collection[ServerRecord], scope: Scope, encoding: Encoding) -> Baseline:
+        if scope.is_of_whole_servers or not records:
+            return summed(records, encoding)
+        return self._summed(replace(scope, servers=frozenset(record.server_id for record in records)), encoding)
+
+    def _copied_tokens(self, baseline: Baseline, scope: Scope, encoding: Encoding) -> int:
+        """Return how many tokens of this baseline count a definition again."""
+        sets = self.replica_sets(scope)
+        if not sets.by_server and not sets.related:
+            return 0
+        if not scope.is_of_whole_servers:
+            return max(0, baseline.tokens - self._index.distinct_tokens(sets.without_copies(scope), encoding))
+        unrelated_tokens, related = self._records.unrelated_of(scope, encoding)
+        return max(0, baseline.tokens - unrelated_tokens - self._distinct_of(related, encoding))
+
+    def _read_distinct(self, related: frozenset[tuple[str, int]], encoding: Encoding) -> int:
+        """Return the tokens of the distinct definitions of these servers, each with its revision."""
+        servers = frozenset(server for server, _ in related)
+        return self._index.distinct_tokens(Scope(servers=servers), encoding) if servers else 0
+
+    def _summed(self, scope: Scope, encoding: Encoding) -> Baseline:
+        """Return the exact sum over the tools of a scope that divides some servers' tools."""
+        summed = self._index.token_sum(scope, encoding)
+        model_tokens = self._index.token_sum(scope, encoding, "model").tokens
+        names = self._index.uncounted(scope, encoding, UNCOUNTED_SHOWN) if summed.uncounted else []
+        return Baseline(summed.tokens, summed.counted + summed.uncounted, tuple(names), summed.uncounted, model_tokens)
 
     def _read_news(self, now_s: float) -> None:
         records = self._index.servers(newer_than=self._highest)

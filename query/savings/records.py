@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import islice
 
+from query.replicas.sets import ReplicaSets, replica_sets
 from query.savings.savings import UNCOUNTED_SHOWN, Baseline
-from shared.catalog import Encoding, Scope, ServerRecord
+from shared.catalog import Corpus, Encoding, Scope, ServerRecord
 
 # Callers share a few scopes; a caller with many private scopes only evicts others from the cache.
 CACHED_SCOPES = 256
+
+Unrelated = tuple[int, frozenset[tuple[str, int]]]
 
 
 class Records:
     """Server records by id. They never change, so the sums of a scope are cached. Safe to use from several threads.
 
     `sum_of` returns the cost of all tools of the admitted servers. `being_listed` returns how many admitted servers
-    were announced and never listed. `revisions_of` returns the revisions of the admitted servers.
+    were announced and never listed. `revisions_of` returns the revisions of the admitted servers. `replica_sets_of`
+    returns their replica sets, without servers that changed after a revision. `unrelated_of` returns the tokens of the
+    representatives that are not related, and the related ones with their revisions.
     """
 
     def __init__(self, by_id: Mapping[str, ServerRecord]) -> None:
@@ -25,6 +30,30 @@ class Records:
         self.sum_of: Callable[[Scope, Encoding], Baseline] = lru_cache(CACHED_SCOPES)(partial(_sum_of, by_id))
         self.being_listed: Callable[[Scope], int] = lru_cache(CACHED_SCOPES)(partial(_being_listed, by_id))
         self.revisions_of: Callable[[Scope], tuple[int, ...]] = lru_cache(CACHED_SCOPES)(partial(_revisions, by_id))
+        self.replica_sets_of: Callable[[Scope, int | None], ReplicaSets] = lru_cache(CACHED_SCOPES)(
+            partial(_replica_sets, by_id)
+        )
+        self.unrelated_of: Callable[[Scope, Encoding], Unrelated] = lru_cache(CACHED_SCOPES)(self._unrelated)
+
+    def _unrelated(self, scope: Scope, encoding: Encoding) -> Unrelated:
+        sets = self.replica_sets_of(scope, None)
+        alone = (self.by_id[server] for server in sets.representatives - sets.related)
+        related = frozenset((server, self.by_id[server].revision) for server in sets.related)
+        return summed(alone, encoding).tokens, related
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """Return the servers for the statistics of BM25: one of each replica set, in any status."""
+        first: dict[str, str] = {}
+        for server_id, record in self.by_id.items():
+            if record.is_listed and record.catalog_digest:
+                first[record.catalog_digest] = min(server_id, first.get(record.catalog_digest, server_id))
+        copies = frozenset(
+            server_id
+            for server_id, record in self.by_id.items()
+            if first.get(record.catalog_digest, server_id) != server_id
+        )
+        return Corpus.without(copies, frozenset(self.by_id))
 
     def updated(self, records: Iterable[ServerRecord], gone: Collection[str] = ()) -> Records:
         """Return these records with `records` replaced and `gone` removed; itself, if nothing differs."""
@@ -60,3 +89,7 @@ def _being_listed(by_id: Mapping[str, ServerRecord], scope: Scope) -> int:
 
 def _revisions(by_id: Mapping[str, ServerRecord], scope: Scope) -> tuple[int, ...]:
     return tuple(sorted(record.revision for record in by_id.values() if scope.admits(record)))
+
+
+def _replica_sets(by_id: Mapping[str, ServerRecord], scope: Scope, until: int | None) -> ReplicaSets:
+    return replica_sets(by_id.values(), scope, until)

@@ -6,22 +6,28 @@ import hashlib
 import json
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from query.paging.budget import CursorText, MaxTokens
+from query.paging.request import ToolRequest
 from shared.catalog import Encoding, Scope
 from shared.settings import ResponseMode
 
 Description = Annotated[str, Field(max_length=4_000)]
 KeywordText = Annotated[str, Field(max_length=200)]
 ToolName = Annotated[str, Field(max_length=300)]
-ToolNames = Annotated[list[ToolName], Field(max_length=200)]
 
 
-class FindRequest(BaseModel):
+def _as_list(names: object) -> object:
+    return [names] if isinstance(names, str) else names
+
+
+ToolNames = Annotated[list[ToolName], Field(max_length=200), BeforeValidator(_as_list)]
+"""At most 200 names; a text is one name."""
+
+
+class FindRequest(ToolRequest):
     """The search, its filters and its detail level. At least one description or keyword is not blank."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     tool_description: Description | Annotated[list[Description], Field(max_length=20)]
     """What the tool should do; a list of steps finds tools for each."""

@@ -8,7 +8,7 @@ from itertools import islice
 
 from query.search.ranking import DEPTH, rank, round_robin
 from query.search.steps import Step
-from shared.catalog import Candidates, IndexedTool, Scope, point_id
+from shared.catalog import Candidates, Corpus, IndexedTool, Scope, point_id
 from shared.index.contract import ToolIndex
 
 # Longer texts, or texts of several words, are never a tool's name.
@@ -33,13 +33,13 @@ class Hit:
     score: float | None
 
 
-def search(steps: Sequence[Step], scope: Scope, index: ToolIndex) -> list[StepResult]:
-    """Return the result of each step within the scope.
+def search(steps: Sequence[Step], scope: Scope, index: ToolIndex, corpus: Corpus | None = None) -> list[StepResult]:
+    """Return the result of each step within the scope; the statistics of BM25 count the tools of `corpus`, or all.
 
     Raises:
         IndexUnavailable: the index did not answer.
     """
-    candidates = iter(index.search([query for step in steps for query in step.queries], scope, DEPTH))
+    candidates = iter(index.search([query for step in steps for query in step.queries], scope, DEPTH, corpus))
     results: list[StepResult] = []
     for step in steps:
         whole, *clauses = islice(candidates, len(step.queries))

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from query.auth.http import guarded, metadata_routes
 from query.server.streaming import CallsStreamed
-from query.server.toolsets_route import toolset_routes
+from query.server.toolsets_route import ExistingToolsets, toolset_routes
 from shared.errors import IndexUnavailable
 from shared.service.routes import liveness_route
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from query.server.listener import HttpListener
     from shared.index.contract import ToolIndex
+    from shared.upstream.followed_config import FollowedConfig
 
 MCP_PATH = "/mcp"
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
@@ -49,6 +50,8 @@ def http_app(
     index: ToolIndex,
     routes: Sequence[Route] = (),
     checks: Checks = NO_CHECKS,
+    followed_config: Callable[[], FollowedConfig | None] = lambda: None,
+    instance_id: str | None = None,
 ) -> Starlette:
     """Return `/mcp`, stateless, so that any replica answers any request, with `/healthz`, `/readyz` and `routes`.
 
@@ -56,10 +59,15 @@ def http_app(
     every other route does so itself.
     Responses are plain JSON without a size limit: clients reject more than 1 MiB in an event stream.
     Only calls return a stream. `/readyz` succeeds while the index answers and no check returns a problem.
+    Its response has the state of `followed_config`; with authentication, without paths and names of servers.
+    `/healthz` has the instance id, if there is one.
     """
 
     async def readyz(_: Request) -> JSONResponse:
-        return await anyio.to_thread.run_sync(_readiness, index, checks)
+        return await anyio.to_thread.run_sync(_readiness, index, checks, mcp_json)
+
+    def mcp_json() -> dict[str, Any] | None:
+        return _followed(followed_config(), is_public=listener.authentication is not None)
 
     plain, streaming = (
         StreamableHTTPSessionManager(
@@ -67,12 +75,14 @@ def http_app(
         )
         for as_json in (True, False)
     )
-    app = CallsStreamed(StreamableHTTPASGIApp(plain), StreamableHTTPASGIApp(streaming))
+    security = security_of(listener)
+    calls = CallsStreamed(StreamableHTTPASGIApp(plain), StreamableHTTPASGIApp(streaming))
+    app = ExistingToolsets(calls, index, security)
     # without a session, nothing is streamed outside a call: a GET would wait for ever
     checked = _checked(app, listener)
     mcp = [Route(path, checked, methods=["POST"]) for path in (MCP_PATH, f"{MCP_PATH}/{{toolset}}")]
-    toolsets = toolset_routes(index, listener.authentication, security_of(listener))
-    beside = [liveness_route(), Route("/readyz", readyz), *_metadata(listener), *toolsets, *routes]
+    toolsets = toolset_routes(index, listener.authentication, security)
+    beside = [liveness_route(instance_id), Route("/readyz", readyz), *_metadata(listener), *toolsets, *routes]
 
     @asynccontextmanager
     async def running(_: Starlette) -> AsyncGenerator[None]:
@@ -100,10 +110,20 @@ class HttpServer:
         index: ToolIndex,
         routes: Sequence[Route] = (),
         checks: Checks = NO_CHECKS,
+        followed_config: Callable[[], FollowedConfig | None] = lambda: None,
+        instance_id: str | None = None,
     ) -> None:
         """Prepare to serve; `routes` and `checks` extend those of the query service."""
         self._listener = listener
-        app = http_app(server, listener, index=index, routes=routes, checks=checks)
+        app = http_app(
+            server,
+            listener,
+            index=index,
+            routes=routes,
+            checks=checks,
+            followed_config=followed_config,
+            instance_id=instance_id,
+        )
         # logging is configured by the process; each request has its own line already
         config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE_S)
         self._uvicorn = uvicorn.Server(config)
@@ -136,7 +156,16 @@ def _metadata(listener: HttpListener) -> list[Route]:
     return metadata_routes(resource) if resource else []
 
 
-def _readiness(index: ToolIndex, checks: Checks) -> JSONResponse:
+def _followed(state: FollowedConfig | None, *, is_public: bool) -> dict[str, Any] | None:
+    """Return the state as JSON; numbers only for an endpoint that requires no token of a service that does."""
+    if state is None:
+        return None
+    if is_public:
+        return {"servers": state.servers, "left_out": len(state.left_out), "is_usable": state.problem is None}
+    return state.model_dump(mode="json")
+
+
+def _readiness(index: ToolIndex, checks: Checks, mcp_json: Callable[[], dict[str, Any] | None]) -> JSONResponse:
     try:
         index.server("readiness")  # any id: even an empty answer shows that the index works
     except IndexUnavailable as error:
@@ -146,4 +175,5 @@ def _readiness(index: ToolIndex, checks: Checks) -> JSONResponse:
     if problems:
         _log.warning("ingestion_not_ready", checks=problems)
         return JSONResponse({"status": "ingestion stands still", "checks": problems}, status_code=503)
-    return JSONResponse({"status": "ready"})
+    followed = mcp_json()
+    return JSONResponse({"status": "ready"} | ({"mcp_json": followed} if followed else {}))

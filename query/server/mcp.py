@@ -1,4 +1,4 @@
-"""The MCP server of the query service: `tools/list`, and `tools/call` with permissions, paging and errors."""
+"""The MCP server of the query service: `tools/list`, `tools/call` and `resources/read`, with permissions and errors."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib.metadata
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
@@ -19,8 +20,12 @@ from mcp.types import (
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
     ListToolsResult,
     PaginatedRequestParams,
+    ReadResourceRequestParams,
+    ReadResourceResult,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
@@ -28,9 +33,11 @@ from starlette.requests import Request
 from query.caller import ANYONE, Caller
 from query.metrics import QueryMetrics
 from query.paging.policy import ResponsePolicy
-from query.server.paging import page_of_result
+from query.paging.results import own_texts
+from query.server.paging import contents_of, page_of_result
 from query.server.tools_list import page_of_tools
 from query.server.usage import record_answer, record_list
+from query.tools.read_resource import READ_RESOURCE, ReadResource
 from query.tools.registry import builtin_tools
 from query.tools.tool import CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE, ToolCallContext, ToolHandler, error_result
 from query.tools.toolset_tools import NO_DIRECT_TOOLS, DirectTools, Toolsets, toolsets_of
@@ -44,6 +51,12 @@ if TYPE_CHECKING:
     from query.catalogue import Catalogue
 
 HISTORY_UNREACHABLE = "What was saved cannot be read at the moment. Try again in a few seconds."
+
+INSTRUCTIONS = (
+    "Search with find_tool before you assume that no tool exists for a task. "
+    "Get the definition of a tool whose name you know with describe_tool. "
+    "Call a tool with call_tool, with its name and the parameters of its input schema."
+)
 
 RequestContext = ServerRequestContext[Any]
 Authenticate = Callable[[RequestContext], Caller]
@@ -65,7 +78,8 @@ def service_of(
 ) -> Server[Any]:
     """Return the MCP server of this catalogue; without upstreams, no tool can be called."""
     handlers = builtin_tools(catalogue, upstreams)
-    return build_server(handlers, authenticate, catalogue.response_policy, toolsets_of(catalogue, handlers), catalogue)
+    toolsets, reader = toolsets_of(catalogue, handlers), ReadResource(catalogue, upstreams) if upstreams else None
+    return build_server(handlers, authenticate, catalogue.response_policy, toolsets, catalogue, reader)
 
 
 def build_server(
@@ -74,8 +88,11 @@ def build_server(
     policy: ResponsePolicy | None = None,
     toolsets: Toolsets | None = None,
     catalogue: Catalogue | None = None,
+    reader: ReadResource | None = None,
 ) -> Server[Any]:
     """Return an MCP server of these tools and of each caller's toolset; any replica answers any request.
+
+    With a reader, the server has resources: those that results link to, and no list of them.
 
     The catalogue's metrics count the calls, and its recorder records what leaves. The low-level server leaves schemas,
     errors and texts to us: a caller pays for their tokens.
@@ -84,15 +101,28 @@ def build_server(
     return Server(
         "toolscale",
         version=importlib.metadata.version("toolscale"),
+        instructions=INSTRUCTIONS,
         on_list_tools=tools.list,
         on_call_tool=tools.call,
+        # a server without this list announces no resources
+        on_list_resources=_no_resources if reader else None,
+        on_list_resource_templates=_no_templates if reader else None,
+        on_read_resource=partial(tools.read, reader) if reader else None,
         # else the SDK lists all tools on every call over HTTP, for headers that no built-in tool declares
         get_tool_input_schema=lambda _: None,
     )
 
 
+async def _no_resources(_: RequestContext, __: PaginatedRequestParams | None) -> ListResourcesResult:
+    return ListResourcesResult(resources=[])
+
+
+async def _no_templates(_: RequestContext, __: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
+    return ListResourceTemplatesResult(resource_templates=[])
+
+
 class _Tools:
-    """The two MCP methods on tools, for any caller."""
+    """The MCP methods on tools, and the read of resources that they link to, for any caller."""
 
     def __init__(
         self,
@@ -139,6 +169,19 @@ class _Tools:
         record_answer(self._catalogue, label, call, result)
         return result
 
+    async def read(
+        self, reader: ReadResource, context: RequestContext, params: ReadResourceRequestParams
+    ) -> ReadResourceResult:
+        """Return the resource of a link, or its first page."""
+        caller = await self._caller(context)
+        with ExitStack() as exit_stack, structlog.contextvars.bound_contextvars(caller=caller.name):
+            call = ToolCallContext(caller, {"uri": params.uri}, context, exit_stack)
+            result = await self._permitted(reader, call, READ_RESOURCE)
+        if result.is_error:
+            raise MCPError(code=INTERNAL_ERROR, message="".join(own_texts(result)))
+        record_answer(self._catalogue, READ_RESOURCE, call, result)
+        return contents_of(result, params.uri)
+
     async def _permitted(self, handler: ToolHandler, context: ToolCallContext, label: str) -> CallToolResult:
         """Return the result, and count the call; or an error result where the caller lacks the permission."""
         if handler.permission not in context.caller.permissions:
@@ -150,6 +193,9 @@ class _Tools:
             result = await self._result(handler, context)
             outcome = "refused" if result.is_error else "ok"
             return result
+        except MCPError as error:
+            outcome = "refused" if error.code == INVALID_PARAMS else "error"
+            raise
         finally:
             self._metrics.count_request(label, outcome, time.perf_counter() - started_s)
 

@@ -1,13 +1,22 @@
-"""Pages of long tool results, cut by the server."""
+"""Pages of long results and resources, cut by the server."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import anyio
-from mcp.types import CallToolResult
+from mcp.types import (
+    BlobResourceContents,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ReadResourceResult,
+    TextContent,
+    TextResourceContents,
+)
 from pydantic import ValidationError
 
+from query.paging.blocks import OwnText
 from query.paging.budget import Budget, PagedRequest
 from query.paging.policy import ResponsePolicy
 from query.paging.results import Reader, next_page, paginate, surely_fits
@@ -15,6 +24,7 @@ from query.tools.tool import PAGING_ARGUMENTS, ToolCallContext, ToolHandler, err
 from shared.validation import first_invalid_argument
 
 CALL_TOOL = "call_tool"
+NOTICE_URI = "toolscale://notice"
 
 
 async def page_of_result(handler: ToolHandler, context: ToolCallContext, policy: ResponsePolicy) -> CallToolResult:
@@ -32,6 +42,21 @@ async def page_of_result(handler: ToolHandler, context: ToolCallContext, policy:
             return await _paginated(await handler.call(context), reader, policy.budget(), policy)
         case "kept":
             return await _stored_page(handler, context, policy)
+
+
+def contents_of(result: CallToolResult, uri: str) -> ReadResourceResult:
+    """Return a page of the resource at `uri`, from a page in the form of a tool's result.
+
+    The notice of a further page has a URI of its own, since it is no part of the resource.
+    """
+    return ReadResourceResult(contents=[_contents(block, uri) for block in result.content], _meta=result.meta)
+
+
+def _contents(block: ContentBlock, uri: str) -> TextResourceContents | BlobResourceContents:
+    if isinstance(block, EmbeddedResource):
+        return block.resource
+    assert isinstance(block, TextContent)  # a page has only texts besides the blocks of its result
+    return TextResourceContents(uri=NOTICE_URI if isinstance(block, OwnText) else uri, text=block.text)
 
 
 async def _stored_page(handler: ToolHandler, context: ToolCallContext, policy: ResponsePolicy) -> CallToolResult:

@@ -52,9 +52,11 @@ class CallsStreamed:
 
 
 def is_call(body: bytes) -> bool:
-    """Return whether this JSON-RPC message calls a tool of another server, by `call_tool` or directly."""
+    """Return whether this JSON-RPC message is for another server: a call of a tool, or a read of a resource."""
     try:
         message: Any = json.loads(body)
+        if message["method"] == "resources/read":
+            return True
         return bool(message["method"] == "tools/call" and message["params"]["name"] not in _READING)
     except (ValueError, RecursionError, LookupError, TypeError):
         return False  # the app rejects it

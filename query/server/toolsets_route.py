@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from query.auth.http import guarded
+from query.auth.http import caller_of, guarded
 from query.caller import Permission
 from query.tools.tool import CATALOGUE_UNREACHABLE
 from shared.errors import IndexUnavailable
@@ -24,7 +24,7 @@ from shared.toolset import Toolset
 from shared.validation import first_invalid_argument
 
 if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from query.auth.authentication import Authentication
     from shared.index.contract import ToolIndex
@@ -50,6 +50,34 @@ def toolset_routes(
         return Route(path, checked, methods=[method.upper() for method in handlers])
 
     return [route(PATH, get=api.listed), route(f"{PATH}/{{name}}", get=api.shown, put=api.put, delete=api.delete)]
+
+
+class ExistingToolsets:
+    """ASGI: passes requests on, and returns 404 where the path names a toolset that does not exist.
+
+    A caller whose token is for another toolset does not learn which toolsets exist.
+    """
+
+    def __init__(self, app: ASGIApp, index: ToolIndex, security: TransportSecuritySettings) -> None:
+        self._app = app
+        self._index = index
+        self._security = TransportSecurityMiddleware(security)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Return the app's response, or 404."""
+        request = Request(scope, receive)
+        is_missing = "toolset" in request.path_params and await self._is_missing(request)
+        await (_missing(request) if is_missing else self._app)(scope, receive, send)
+
+    async def _is_missing(self, request: Request) -> bool:
+        caller, name = caller_of(request.scope), request.path_params["toolset"]
+        is_bound = caller is not None and caller.toolset not in (None, name)
+        if is_bound or await self._security.validate_request(request):
+            return False  # the app refuses it
+        try:
+            return await anyio.to_thread.run_sync(self._index.toolset, name) is None
+        except IndexUnavailable:
+            return False  # the app returns the error
 
 
 class _Endpoint:
@@ -117,7 +145,8 @@ def _object(toolset: Toolset) -> dict[str, object]:
 
 
 def _missing(request: Request) -> Response:
-    return _error(404, f"there is no toolset {request.path_params['name']}")
+    (name,) = request.path_params.values()
+    return _error(404, f"there is no toolset {name}")
 
 
 def _error(status: int, reason: str) -> Response:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from query.history.events import answer_rows, list_rows
 from query.history.periods import today
 from query.paging.results import own_texts
+from query.replicas.serving import first_server
 from query.tools.describe_tool import DESCRIBE_TOOL
 from query.tools.find_tool import FIND_TOOL
 
@@ -40,12 +41,13 @@ def record_answer(catalogue: Catalogue | None, tool: str, call: ToolCallContext,
 
 
 def _shown(call: ToolCallContext) -> list[tuple[str, str]]:
-    return [(tool["server"], tool["name"]) for tool in call.response.get("tools", ())]
+    tools = call.response.get("tools", ())
+    return [first_server(tool["name"], tool.get("served_by", {}).get("servers", ())) for tool in tools]
 
 
 def _search(call: ToolCallContext) -> Counts:
     """Return the counters of a search; a further page belongs to the search before, and no tool means no saving."""
-    if call.arguments.get("cursor") is not None:
+    if call.arguments.get("cursor"):
         return {}
     if not call.response["tools"]:
         return {"searches": 1, "found_nothing": 1}

@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
-import structlog
-from mcp.shared.exceptions import MCPError
-from mcp.types import INVALID_PARAMS, SERVER_INFO_META_KEY, CallToolResult, TextContent, Tool, ToolAnnotations
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from mcp.types import CallToolResult, ResourceLink, Tool, ToolAnnotations
 from pydantic import ValidationError
 
-from query.calling.call import ResolvedTool, call_tool, resolve_tool
+from query.calling.call import CallResult, call_tool, resolve_tool
 from query.calling.pool import CallResources
 from query.calling.progress import ProgressRelay
 from query.calling.request import CallRequest
-from query.history.events import call_rows
-from query.history.periods import today
+from query.paging.links import Links
+from query.tools.audit import CallAudit
+from query.tools.revisions import for_protocol
 from query.tools.schema import input_schema
-from query.tools.tool import CATALOGUE_UNREACHABLE, ToolCallContext, ToolHandler, error_result
+from query.tools.tool import ALWAYS_LOADED, CATALOGUE_UNREACHABLE, ToolCallContext, ToolHandler, error_result
 from shared.errors import ArgumentsInvalid, CallsExhausted, IndexUnavailable, ServerError, ToolNotFound
 from shared.validation import first_invalid_argument
 
 if TYPE_CHECKING:
     from query.calling.upstreams import Upstreams
     from query.catalogue import Catalogue
-    from query.history.store import Row
-    from query.metrics import QueryMetrics
 
 CALL_TOOL = Tool(
     name="call_tool",
@@ -38,9 +30,10 @@ CALL_TOOL = Tool(
     input_schema=input_schema(CallRequest),
     # the hints describe the tools behind it
     annotations=ToolAnnotations(title="Call a tool", read_only_hint=False, destructive_hint=True, open_world_hint=True),
+    _meta=ALWAYS_LOADED,
 )
 
-_log = structlog.get_logger()
+SERVER_KEY = "dev.toolscale/server"
 
 
 class CallTool(ToolHandler):
@@ -59,84 +52,49 @@ class CallTool(ToolHandler):
             request = CallRequest.model_validate(context.arguments)
         except ValidationError as error:
             return error_result(first_invalid_argument(error))
-        audit = _Audit(context.caller.name, request.name, self._catalogue.metrics)
+        audit = CallAudit(context.caller.name, request.name, self._catalogue.metrics)
         try:
             with audit:
                 return await self._result(request, context, audit)
-        finally:
-            if self._catalogue.recorder and audit.server:
-                self._catalogue.recorder.record(audit.rows(audit.server))
-
-    async def _result(self, request: CallRequest, context: ToolCallContext, audit: _Audit) -> CallToolResult:
-        mcp_context = context.mcp_context
-        try:
-            resolved = await anyio.to_thread.run_sync(resolve_tool, request, context.caller.scope, self._catalogue)
-            audit.set_tool(resolved)
-            # the session drops reports to a caller that did not ask for progress
-            progress = ProgressRelay(mcp_context.session.report_progress)
-            slot = context.exit_stack.enter_context(self._upstreams.admission.admitted(context.caller.name))
-            resources = CallResources(progress, slot)
-            result = await call_tool(request, resolved, self._upstreams, resources, mcp_context.meta)
         except ArgumentsInvalid as error:
-            audit.outcome = type(error).__name__
-            raise MCPError(INVALID_PARAMS, f"{audit.tool}: {error}", {"field": error.field}) from error
+            return error_result(f"{audit.tool}: {error}")
         except (ServerError, ToolNotFound, CallsExhausted, IndexUnavailable) as error:
-            audit.outcome = type(error).__name__
             return error_result(CATALOGUE_UNREACHABLE if isinstance(error, IndexUnavailable) else str(error))
-        audit.set_result(result)
-        return _for_protocol(result, mcp_context.protocol_version)
+        finally:
+            if self._catalogue.recorder:
+                self._catalogue.recorder.record(audit.rows())
+
+    async def _result(self, request: CallRequest, context: ToolCallContext, audit: CallAudit) -> CallToolResult:
+        caller, mcp_context = context.caller, context.mcp_context
+        resolved = await anyio.to_thread.run_sync(resolve_tool, request, caller.scope, self._catalogue)
+        audit.set_tool(resolved)
+        resources = call_resources(context, self._upstreams, audit)
+        called = await call_tool(request, resolved, self._upstreams, resources, caller.name, mcp_context.meta)
+        audit.set_result(called.result, called.server_id)
+        result = for_protocol(await self._sealed(called, audit.tool, caller.name), mcp_context.protocol_version)
+        return result if resolved.is_server_named else _with_server(result, called.server_id)
+
+    async def _sealed(self, called: CallResult, tool: str, caller: str) -> CallToolResult:
+        """Return the result with links to the server that returned it, in place of that server's URIs."""
+        if not any(isinstance(block, ResourceLink) for block in called.result.content):
+            return called.result
+        links = Links(caller, self._catalogue.response_policy.cursors)
+        # a result of 4 MiB can have so many links that sealing them takes a second
+        return await anyio.to_thread.run_sync(links.seal_all, called.result, f"{called.server_id}:{tool}")
 
 
-@dataclass(slots=True)
-class _Audit:
-    """The log line and metrics of one call: caller, tool and outcome, never arguments or content."""
+def call_resources(context: ToolCallContext, upstreams: Upstreams, audit: CallAudit) -> CallResources:
+    """Return the caller's side of a request to a server, until the context's exit stack closes.
 
-    caller: str
-    tool: str
-    metrics: QueryMetrics
-    server: str | None = None
-    outcome: str = "cancelled"
-    result_bytes: int = 0
-    _started_s: float = field(default_factory=time.perf_counter)
-
-    def __enter__(self) -> _Audit:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        took_s = time.perf_counter() - self._started_s
-        self.metrics.count_call(self.outcome, took_s)
-        _log.info(
-            "tool_called",
-            caller=self.caller,
-            server=self.server,
-            tool=self.tool,
-            outcome=self.outcome,
-            took_ms=round(took_s * 1e3, 2),
-            result_bytes=self.result_bytes,
-        )
-
-    def set_tool(self, resolved: ResolvedTool) -> None:
-        """Record the tool that the request names."""
-        self.server, self.tool = resolved.tool.server_id, resolved.tool.definition.name
-
-    def rows(self, server: str) -> Iterator[Row]:
-        """Return the call as a row of the history."""
-        is_failed = self.outcome != "ok"
-        return call_rows(today(), self.caller, server, self.tool, self.result_bytes, is_failed=is_failed)
-
-    def set_result(self, result: CallToolResult) -> None:
-        """Record the tool's own result."""
-        self.outcome = "tool_error" if result.is_error else "ok"
-        self.result_bytes = len(result.model_dump_json(by_alias=True, exclude_none=True).encode())
+    Raises:
+        CallsExhausted: the caller has as many calls in flight as the limit allows.
+    """
+    # the session drops reports to a caller that did not ask for progress
+    progress = ProgressRelay(context.mcp_context.session.report_progress)
+    slot = context.exit_stack.enter_context(upstreams.admission.admitted(context.caller.name))
+    return CallResources(progress, slot, audit.on_failover)
 
 
-def _for_protocol(result: CallToolResult, protocol_version: str) -> CallToolResult:
-    """Return a server's result in the form that this revision of the protocol allows."""
-    meta = {key: value for key, value in (result.meta or {}).items() if key != SERVER_INFO_META_KEY}
-    update: dict[str, Any] = {"meta": meta or None}
-    structured = result.structured_content
-    if protocol_version in HANDSHAKE_PROTOCOL_VERSIONS and not isinstance(structured, dict | None):
-        # these revisions allow only objects as structured content; the text repeats it
-        text = TextContent(type="text", text=json.dumps(structured, ensure_ascii=False))
-        update |= {"structured_content": None, "content": result.content or [text]}
-    return result.model_copy(update=update)
+def _with_server(result: CallToolResult, server_id: str) -> CallToolResult:
+    """Return the result with the server that returned it in `_meta`; its caller did not name a server."""
+    return result.model_copy(update={"meta": {**(result.meta or {}), SERVER_KEY: server_id}})

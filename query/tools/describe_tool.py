@@ -11,10 +11,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from query.caller import Caller
 from query.calling.tool_lookup import resolve_tool_name
 from query.catalogue import Catalogue
+from query.paging.request import ToolRequest
+from query.replicas.serving import Serving, servings
 from query.response.find_response import FoundTool, to_found_tool
 from query.search.request import ToolName
 from query.tools.schema import input_schema, output_schema
-from query.tools.tool import CatalogueTool
+from query.tools.tool import ALWAYS_LOADED, CatalogueTool
 from shared.catalog import Encoding, Scope
 from shared.errors import ServerNotRunning, ToolNotFound
 from shared.text.tokens import is_estimate
@@ -22,10 +24,8 @@ from shared.text.tokens import is_estimate
 _log = structlog.get_logger()
 
 
-class DescribeRequest(BaseModel):
+class DescribeRequest(ToolRequest):
     """The names of the tools to describe, and the detail level."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     names: ToolName | Annotated[list[ToolName], Field(min_length=1, max_length=50)]
     """`server:tool`, or the tool's name where only one server has it."""
@@ -65,7 +65,7 @@ class DescribeResponse(BaseModel):
 
     def as_object(self) -> dict[str, Any]:
         """Return the JSON object to send, without fields that are None."""
-        return self.model_dump(mode="json", exclude_none=True)
+        return self.model_dump(mode="json", exclude_none=True, by_alias=True)
 
 
 def describe_tools(request: DescribeRequest, allowed: Scope, catalogue: Catalogue) -> DescribeResponse:
@@ -88,14 +88,21 @@ def describe_tools(request: DescribeRequest, allowed: Scope, catalogue: Catalogu
 
 def _describe(name: str, request: DescribeRequest, allowed: Scope, catalogue: Catalogue) -> FoundTool | NotDescribed:
     try:
-        tool = resolve_tool_name(name, allowed, catalogue)
+        resolved = resolve_tool_name(name, allowed, catalogue)
     except ToolNotFound as error:
         return NotDescribed(name=name, reason=error.reason, candidates=list(error.candidates) or None)
     except ServerNotRunning as error:
         return NotDescribed(name=name, reason=str(error))
+    tool = resolved.tool
     record = catalogue.index.server(tool.server_id)
     stale_since, encoding = record.stale_since if record else None, request.encoding or catalogue.encoding
-    return to_found_tool(tool, None, stale_since, encoding, request.detail)
+    serving = Serving(tool.qualified_name, (tool.server_id,))
+    if not resolved.is_server_named:
+        sets = catalogue.ledger.replica_sets(allowed)
+        scope = sets.without_copies(allowed)
+        serving = servings([tool], sets, scope, scope, catalogue.index)[tool.definition_id]
+    found = to_found_tool(tool, serving, None, stale_since, encoding, request.detail)
+    return found.model_copy(update={"token_count": tool.token_counts.get(encoding)})
 
 
 DESCRIBE_TOOL = Tool(
@@ -106,6 +113,7 @@ DESCRIBE_TOOL = Tool(
     annotations=ToolAnnotations(
         title="Describe tools", read_only_hint=True, idempotent_hint=True, open_world_hint=False
     ),
+    _meta=ALWAYS_LOADED,
 )
 
 

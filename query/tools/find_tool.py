@@ -13,7 +13,7 @@ from query.response.find_response import FindResponse
 from query.response.timings import Timings
 from query.search.request import FindRequest
 from query.tools.schema import input_schema, output_schema
-from query.tools.tool import CatalogueTool
+from query.tools.tool import ALWAYS_LOADED, CatalogueTool
 
 if TYPE_CHECKING:
     from query.catalogue import Catalogue
@@ -29,8 +29,7 @@ FIND_TOOL = Tool(
     input_schema=input_schema(FindRequest),
     output_schema=output_schema(FindResponse),
     annotations=ToolAnnotations(title="Find tools", read_only_hint=True, idempotent_hint=True, open_world_hint=False),
-    # clients that defer tools until they are searched for must not defer the search
-    _meta={"anthropic/alwaysLoad": True},
+    _meta=ALWAYS_LOADED,
 )
 
 _log = structlog.get_logger()

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import structlog
 from mcp.types import Tool, ToolAnnotations
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from query.caller import Caller
 from query.history.periods import days_of, today
+from query.paging.request import ToolRequest
 from query.reports.access import report_for
 from query.tools.schema import input_schema
 from query.tools.tool import CatalogueTool
@@ -24,10 +25,8 @@ def _known(period: str) -> str:
     return period
 
 
-class SavingsRequest(BaseModel):
+class SavingsRequest(ToolRequest):
     """The days of the report."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     period: Annotated[str, Field(max_length=20), AfterValidator(_known)] = "today"
     """today, a number of days (7d), or a date; UTC."""

@@ -1,45 +1,54 @@
 """All tools that a caller may see, by server, with their cost to a context.
 
+A replica set is listed as its first server, with the tools of that server.
 Tools are ordered by server id and point id, which never change, and a cursor is a position in that order.
-So no tool comes twice, and no tool that stays is missing.
+So no tool of a server comes twice, and no tool that stays is missing.
+
+A server that changed after the first page is listed by itself: other replicas would hide it behind the position.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 import structlog
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from query.catalogue import Catalogue
 from query.paging.budget import Budget, CursorText, MaxTokens
 from query.paging.fitting import LIKE_A_CURSOR, most_that_fit
-from query.savings.context import ContextInfo, ContextMeta, context_info, context_meta
+from query.paging.request import ToolRequest
+from query.replicas.serving import servings
+from query.replicas.sets import ReplicaSets
+from query.savings.context import context_info, context_meta
+from query.savings.ledger import Ledger
+from query.search.filters import filter_warnings
 from query.search.request import ToolNames, intersection
-from query.tools.listed import ListDetail, listed_servers
+from query.tools.listed import ListDetail, ReplicaSetCost, ToolsInOrder, listed_servers
 from shared.catalog import Encoding, IndexedTool, Scope, point_id
 from shared.errors import BudgetTooSmall
+from shared.index.contract import ToolIndex
 from shared.text.forms import PROFILE, json_text
 from shared.text.tokens import is_estimate
 
 TOOL = "list_available_tools"
 # Tools read for one page; more hardly fit any budget, except as names.
 READ_TOOLS = 250
-_POINT_BYTES = 16
+# Tools whose names are looked up at once on other servers, as many as in an answer of find_tool.
+_NAMES_AT_ONCE = 50
+_POINT_BYTES, _REVISION_BYTES = 16, 8
 NAMES_ONLY = "Names only: the next tool does not fit in the form asked for."
 _SHORTEST: ListDetail = "name"
 
 _log = structlog.get_logger()
 
 
-class ListRequest(BaseModel):
+class ListRequest(ToolRequest):
     """The tools to list, and the detail level."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     servers: ToolNames | None = None
     """Only these servers."""
@@ -62,21 +71,25 @@ class ListRequest(BaseModel):
     @property
     def question(self) -> str:
         """Return the text that binds a cursor to the tools of this request."""
-        return json_text([sorted(self.servers or []), sorted(self.groups or []), self.servers == [], self.groups == []])
+        return json_text([sorted(self.servers or []), sorted(self.groups or [])])
 
 
 @dataclass(frozen=True, slots=True)
-class _ToolsInOrder:
-    """Tools in their order, of which a page shows the first; `is_end`: no further tools follow these.
+class _Position:
+    """The last listed tool, by its server and its point's id, and the highest revision as of the first page."""
 
-    `contexts` has the cost of each server, and `total` that of all requested tools, of which all shares are.
-    """
+    server: str
+    point: str
+    revision: int
 
-    tools: Sequence[IndexedTool]
-    is_end: bool
-    contexts: dict[str, ContextInfo]
-    total: int
-    meta: ContextMeta
+    @classmethod
+    def of(cls, sealed: bytes) -> _Position:
+        point, rest = sealed[:_POINT_BYTES], sealed[_POINT_BYTES:]
+        revision = int.from_bytes(rest[:_REVISION_BYTES])
+        return cls(rest[_REVISION_BYTES:].decode(), str(uuid.UUID(bytes=point)), revision)
+
+    def __bytes__(self) -> bytes:
+        return uuid.UUID(self.point).bytes + self.revision.to_bytes(_REVISION_BYTES) + self.server.encode()
 
 
 def list_tools(request: ListRequest, allowed: Scope, catalogue: Catalogue, caller: str) -> dict[str, Any]:
@@ -89,16 +102,15 @@ def list_tools(request: ListRequest, allowed: Scope, catalogue: Catalogue, calle
         BudgetTooSmall: not even one tool's name fits into the tokens of the request.
     """
     catalogue = catalogue.pinned()
-    scope, encoding = request.narrow(allowed), request.encoding or catalogue.encoding
     cursors, binding = catalogue.response_policy.cursors, (caller, TOOL, request.question)
-    position = cursors.unseal(request.cursor, *binding) if request.cursor else b""
-    page = _available(position, scope, allowed, catalogue, encoding)
-    budget = catalogue.response_policy.budget(request.max_tokens, encoding)
-    detail, count = _fit_detail(request.detail, page, budget, encoding)
+    after = _Position.of(cursors.unseal(request.cursor, *binding)) if request.cursor else None
+    page = _tools_after(after, request, allowed, catalogue)
+    budget = catalogue.response_policy.budget(request.max_tokens, page.encoding)
+    detail, count = _fit_detail(request.detail, page, budget)
     is_all = page.is_end and count == len(page.tools)
-    cursor = None if is_all else cursors.seal(_position(page.tools[count - 1]), *binding)
+    cursor = None if is_all else cursors.seal(bytes(_position(page.tools[count - 1], page.revision)), *binding)
     _log.info("tools_listed", listed=count)
-    return _response(page, detail, count, encoding, cursor, is_shorter=detail != request.detail)
+    return _response(page, detail, count, cursor, is_shorter=detail != request.detail)
 
 
 def tools_of(scope: Scope, catalogue: Catalogue) -> Iterator[IndexedTool]:
@@ -110,27 +122,35 @@ def tools_of(scope: Scope, catalogue: Catalogue) -> Iterator[IndexedTool]:
     return _of_server(scope, None, catalogue.pinned())
 
 
-def _available(
-    position: bytes, scope: Scope, allowed: Scope, catalogue: Catalogue, encoding: Encoding
-) -> _ToolsInOrder:
-    ledger = catalogue.ledger
+def _tools_after(after: _Position | None, request: ListRequest, allowed: Scope, catalogue: Catalogue) -> ToolsInOrder:
+    """Return the tools of the first page, or of the page after a position, in each form that the request allows."""
+    scope, encoding, ledger = request.narrow(allowed), request.encoding or catalogue.encoding, catalogue.ledger
     possible, total = (ledger.baseline(part, encoding).model_tokens for part in (allowed, scope))
-    tools = list(islice(_walk(position, scope, catalogue), READ_TOOLS + 1))
-    page = tools[:READ_TOOLS]
-    contexts = {
-        server: context_info(ledger.of_server(server, scope, encoding).model_tokens, total)
-        for server in dict.fromkeys(tool.server_id for tool in page)
-    }
-    return _ToolsInOrder(page, len(tools) <= READ_TOOLS, contexts, total, context_meta(total, possible))
+    revision = after.revision if after else max(ledger.revisions(scope), default=0)
+    sets = ledger.replica_sets(scope, until=revision)
+    tools = list(islice(_walk(after, sets, scope, catalogue), READ_TOOLS + 1))
+    scopes = sets.without_copies(scope), ledger.replica_sets(allowed).without_copies(allowed)
+    return ToolsInOrder(
+        tools=tools[:READ_TOOLS],
+        is_end=len(tools) <= READ_TOOLS,
+        sets=_costs(tools, sets, scope, ledger, encoding, total),
+        names=_names(tools, sets, *scopes, catalogue.index) if request.detail != _SHORTEST else {},
+        encoding=encoding,
+        total=total,
+        meta=context_meta(total, possible),
+        revision=revision,
+        # the first page has named the unknown filters
+        warnings=[] if after else filter_warnings(request.servers, request.groups, allowed, ledger),
+    )
 
 
-def _walk(position: bytes, scope: Scope, catalogue: Catalogue) -> Iterator[IndexedTool]:
-    """Yield the tools of the scope after a position, server by server."""
-    point, at = position[:_POINT_BYTES], position[_POINT_BYTES:].decode()
-    for server in catalogue.ledger.servers(scope):
-        if server >= at:
-            after = str(uuid.UUID(bytes=point)) if point and server == at else None
-            yield from _of_server(replace(scope, servers=frozenset({server})), after, catalogue)
+def _walk(after: _Position | None, sets: ReplicaSets, scope: Scope, catalogue: Catalogue) -> Iterator[IndexedTool]:
+    """Yield the tools of the scope after a position, one server of each replica set after the other."""
+    scope = sets.without_copies(scope)
+    for server in sorted(sets.representatives):
+        if after is None or server >= after.server:
+            point = after.point if after and server == after.server else None
+            yield from _of_server(replace(scope, servers=frozenset({server})), point, catalogue)
 
 
 def _of_server(scope: Scope, after: str | None, catalogue: Catalogue) -> Iterator[IndexedTool]:
@@ -142,44 +162,65 @@ def _of_server(scope: Scope, after: str | None, catalogue: Catalogue) -> Iterato
             return
 
 
-def _position(tool: IndexedTool) -> bytes:
-    return uuid.UUID(point_id(tool.server_id, tool.definition.name)).bytes + tool.server_id.encode()
+def _costs(
+    tools: Sequence[IndexedTool], sets: ReplicaSets, scope: Scope, ledger: Ledger, encoding: Encoding, total: int
+) -> dict[str, ReplicaSetCost]:
+    replicas = {tool.server_id: sets.replicas(tool.server_id) for tool in tools}
+    return {
+        server: ReplicaSetCost(servers, context_info(ledger.of_servers(servers, scope, encoding).model_tokens, total))
+        for server, servers in replicas.items()
+    }
 
 
-def _fit_detail(
-    requested: ListDetail, page: _ToolsInOrder, budget: Budget, encoding: Encoding
-) -> tuple[ListDetail, int]:
+def _names(
+    tools: Sequence[IndexedTool], sets: ReplicaSets, scope: Scope, allowed: Scope, index: ToolIndex
+) -> Mapping[str, str]:
+    """Return the names for calls by definition; both scopes have representatives only."""
+    parts = (tools[start : start + _NAMES_AT_ONCE] for start in range(0, len(tools), _NAMES_AT_ONCE))
+    return {
+        definition: serving.name
+        for part in parts
+        for definition, serving in servings(part, sets, scope, allowed, index).items()
+    }
+
+
+def _position(tool: IndexedTool, revision: int) -> _Position:
+    return _Position(tool.server_id, point_id(tool.server_id, tool.definition.name), revision)
+
+
+def _fit_detail(requested: ListDetail, page: ToolsInOrder, budget: Budget) -> tuple[ListDetail, int]:
     """Return the requested detail level, or the shortest, at which some tools fit, and the number that fits."""
     if not page.tools:
         return requested, 0
     for detail in dict.fromkeys((requested, _SHORTEST)):
-        count = _fitting(detail, page, budget, encoding, is_shorter=detail != requested)
+        count = _fitting(detail, page, budget, is_shorter=detail != requested)
         if count:
             return detail, count
     raise BudgetTooSmall(f"max_tokens: {budget.max_tokens} are too few for the next tool; ask for more")
 
 
-def _fitting(detail: ListDetail, page: _ToolsInOrder, budget: Budget, encoding: Encoding, *, is_shorter: bool) -> int:
+def _fitting(detail: ListDetail, page: ToolsInOrder, budget: Budget, *, is_shorter: bool) -> int:
     def fits(count: int) -> bool:
-        response = _response(page, detail, count, encoding, LIKE_A_CURSOR, is_shorter=is_shorter)
+        response = _response(page, detail, count, LIKE_A_CURSOR, is_shorter=is_shorter)
         return budget.admits(json_text(response))
 
     return most_that_fit(len(page.tools), fits)
 
 
 def _response(
-    page: _ToolsInOrder, detail: ListDetail, count: int, encoding: Encoding, cursor: str | None, *, is_shorter: bool
+    page: ToolsInOrder, detail: ListDetail, count: int, cursor: str | None, *, is_shorter: bool
 ) -> dict[str, Any]:
-    servers = listed_servers(page.tools[:count], page.contexts, detail, encoding, page.total)
+    servers = listed_servers(page, count, detail)
     response: dict[str, Any] = {
         "toolsByServer": [_object(server) for server in servers],
         "meta": _object(page.meta),
-        "encoding": encoding,
+        "encoding": page.encoding,
         "profile": PROFILE,
     }
-    response |= {"estimated": True} if is_estimate(encoding) else {}
+    response |= {"estimated": True} if is_estimate(page.encoding) else {}
     response |= {"nextCursor": cursor} if cursor else {}
-    return response | ({"warnings": [NAMES_ONLY]} if is_shorter else {})
+    warnings = [*page.warnings, *([NAMES_ONLY] if is_shorter else [])]
+    return response | ({"warnings": warnings} if warnings else {})
 
 
 def _object(model: BaseModel) -> dict[str, Any]:

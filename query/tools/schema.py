@@ -29,9 +29,9 @@ def _schema(model: type[BaseModel], mode: Literal["validation", "serialization"]
 
 
 class _SmallSchema(GenerateJsonSchema):
-    """Omits titles, which repeat the names, null for optional fields, and limits on lengths.
+    """Omits titles, which repeat the names, null for optional fields, and limits on the lengths of texts.
 
-    Validation still enforces the limits, which only guard against abuse.
+    Validation still enforces these limits, which only guard against abuse.
     """
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002  # the overridden signature
@@ -39,9 +39,6 @@ class _SmallSchema(GenerateJsonSchema):
 
     def str_schema(self, schema: core_schema.StringSchema) -> JsonSchemaValue:
         return {key: value for key, value in super().str_schema(schema).items() if key != "maxLength"}
-
-    def list_schema(self, schema: core_schema.ListSchema) -> JsonSchemaValue:
-        return {key: value for key, value in super().list_schema(schema).items() if key != "maxItems"}
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])

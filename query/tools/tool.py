@@ -9,11 +9,12 @@ from typing import Any, Generic, Literal, TypeVar
 
 from mcp.server.context import ServerRequestContext
 from mcp.types import CallToolResult, Tool
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from query.caller import Caller, Permission
 from query.paging.blocks import OwnText
 from query.paging.budget import PagedRequest
+from query.paging.request import ToolRequest
 from query.tools.schema import input_schema
 from query.tools.threads import run_in_thread
 from shared.text.forms import json_text
@@ -22,11 +23,14 @@ from shared.validation import first_invalid_argument
 CATALOGUE_UNREACHABLE = "The tool catalogue cannot be reached at the moment. Try again in a few seconds."
 CURSOR_STORE_UNAVAILABLE = "Further pages cannot be kept or read at the moment. Try again in a few seconds."
 
+# Clients that defer tools until they are searched for must not defer these: they are the search.
+ALWAYS_LOADED = {"anthropic/alwaysLoad": True}
+
 Paging = Literal["kept", "own", "foreign"]
 
 PAGING_ARGUMENTS = input_schema(PagedRequest)["properties"]
 
-RequestT = TypeVar("RequestT", bound=BaseModel)
+RequestT = TypeVar("RequestT", bound=ToolRequest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from query.tools.call_tool import CALL_TOOL
 from query.tools.tool import ToolCallContext, ToolHandler
 from query.toolsets.budget import BudgetResult
 from query.toolsets.names import direct_tool_names
-from query.toolsets.offered import direct_definition, has_offered_tools, offered_tools
+from query.toolsets.offered import direct_definition, has_offered_tools, offered_tools, recent_calls
 
 if TYPE_CHECKING:
     from query.caller import Caller
@@ -24,15 +24,19 @@ WARNINGS_KEY = "dev.toolscale/warnings"
 
 @dataclass(frozen=True, slots=True)
 class DirectTools:
-    """The tools of a toolset by the names that `tools/list` shows, and the budget's verdict on them."""
+    """The tools of a toolset by the names that `tools/list` shows, and the budget's verdict on them.
+
+    `callable_by_name` also has the tools that the budget excludes: an earlier `tools/list` may have shown them.
+    """
 
     handlers: Sequence[ToolHandler]
     by_name: Mapping[str, IndexedTool]
     budget: BudgetResult
+    callable_by_name: Mapping[str, ToolHandler]
 
     def handler_named(self, name: str) -> ToolHandler | None:
-        """Return the tool that is listed under this name."""
-        return next((handler for handler in self.handlers if handler.tool.name == name), None)
+        """Return the tool that is, or was, listed under this name."""
+        return self.callable_by_name.get(name)
 
     @property
     def meta(self) -> dict[str, Any] | None:
@@ -40,7 +44,7 @@ class DirectTools:
         return {WARNINGS_KEY: self.budget.warnings} if self.budget.warnings else None
 
 
-NO_DIRECT_TOOLS = DirectTools((), {}, BudgetResult((), (), "cl100k_base", None))
+NO_DIRECT_TOOLS = DirectTools((), {}, BudgetResult((), (), "cl100k_base", None), {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,37 +66,36 @@ class Toolsets:
         """
         if self.call_tool is None or not has_offered_tools(caller):
             return NO_DIRECT_TOOLS
-        budget = offered_tools(caller, self.catalogue)
+        self.catalogue.ledger.refresh()
+        sets = self.catalogue.ledger.replica_sets(caller.scope)
+        budget = offered_tools(caller, self.catalogue, recent_calls(caller, self.catalogue))
         kept = {tool.qualified_name for tool in budget.kept}
         names = direct_tool_names([*budget.kept, *budget.excluded], self.reserved)
         by_name = {name: tool for name, tool in names.items() if tool.qualified_name in kept}
-        handlers = [
-            _DirectTool(definition, tool, self.call_tool)
-            for name, tool in by_name.items()
+        handlers = {
+            name: _DirectTool(definition, tool, self.call_tool, has_replicas=tool.server_id in sets.by_server)
+            for name, tool in names.items()
             if (definition := direct_definition(name, tool))
-        ]
-        return DirectTools(handlers, by_name, budget)
+        }
+        return DirectTools([handlers[name] for name in by_name if name in handlers], by_name, budget, handlers)
 
 
 class _DirectTool(ToolHandler):
-    """One tool of a toolset; `call_tool` runs it."""
+    """One tool of a toolset; `call_tool` runs it, on any of its replicas."""
 
     paging = "foreign"
 
-    def __init__(self, definition: Tool, indexed: IndexedTool, call_tool: ToolHandler) -> None:
+    def __init__(self, definition: Tool, indexed: IndexedTool, call_tool: ToolHandler, *, has_replicas: bool) -> None:
         self.tool = definition
         self.permission = call_tool.permission
         self.sort_key = indexed.qualified_name
-        self._indexed = indexed
         self._call_tool = call_tool
+        on_server = {"tool_name": indexed.qualified_name, "server_name": indexed.server_id}
+        self._names = {"tool_name": indexed.definition_name} if has_replicas else on_server
 
     async def call(self, context: ToolCallContext) -> CallToolResult:
         """Return the result of `call_tool` for this tool."""
-        wrapped = {
-            "tool_name": self._indexed.qualified_name,
-            "server_name": self._indexed.server_id,
-            "parameters": context.arguments,
-        }
+        wrapped = {**self._names, "parameters": context.arguments}
         return await self._call_tool.call(replace(context, arguments=wrapped))
 
 

@@ -10,6 +10,7 @@ from shared.text.forms import estimate_tool
 
 if TYPE_CHECKING:
     from query.caller import Caller
+    from query.history.recent_calls import CallCounts
     from shared.catalog import Encoding, IndexedTool
 
 NAMED = 10
@@ -63,6 +64,15 @@ def apply_budget(tools: Sequence[IndexedTool], caller: Caller, encoding: Encodin
             excluded.append(tool)
     budget = caller.limit_tokens if excluded else caller.budget_tokens
     return BudgetResult(kept, excluded, encoding, budget)
+
+
+def by_use(tools: Sequence[IndexedTool], calls: CallCounts, encoding: Encoding) -> list[IndexedTool]:
+    """Return the tools with the most calls first; after equal calls the cheaper, then by qualified name."""
+    counts = dict(calls)
+    return sorted(
+        tools,
+        key=lambda tool: (-counts.get(tool.qualified_name, 0), cost(tool, encoding), tool.qualified_name),
+    )
 
 
 def cost(tool: IndexedTool, encoding: Encoding) -> int:

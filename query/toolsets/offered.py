@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -10,12 +11,14 @@ from typing import TYPE_CHECKING
 from mcp.types import Tool
 from pydantic import ValidationError
 
+from query.history.recent_calls import NO_CALLS, CallCounts
 from query.savings.savings import Baseline
-from query.toolsets.budget import BudgetResult, apply_budget
+from query.toolsets.budget import BudgetResult, apply_budget, by_use
 
 if TYPE_CHECKING:
     from query.caller import Caller
     from query.catalogue import Catalogue
+    from query.replicas.sets import ReplicaSets
     from shared.catalog import Encoding, IndexedTool
 
 # A larger toolset is searched with find_tool and used with call_tool.
@@ -34,16 +37,39 @@ def nothing_offered(_caller: Caller, _encoding: Encoding) -> Baseline:
     return NOTHING
 
 
-def offered_tools(caller: Caller, catalogue: Catalogue) -> BudgetResult:
+def offered_tools(caller: Caller, catalogue: Catalogue, calls: CallCounts) -> BudgetResult:
     """Return the tools of the caller's toolset that its `tools/list` shows, within its budget.
+
+    Of replicas, as of the ledger's last baseline, the tools of one server are shown. An enforced budget keeps the tools
+    with the most of these calls, then the cheapest.
 
     Raises:
         IndexUnavailable: the index did not answer.
     """
-    page = catalogue.pinned().index.tools(caller.scope, limit=MAX_DIRECT)
+    sets = catalogue.ledger.replica_sets(caller.scope)
+    page = catalogue.pinned().index.tools(sets.without_copies(caller.scope), limit=MAX_DIRECT)
     usable = [tool for tool in page.tools if direct_definition(tool.definition.name, tool)]
-    ordered = sorted(usable, key=lambda tool: tool.qualified_name)
+    ordered = by_use(usable, _of_sets(calls, sets), catalogue.encoding)
     return apply_budget(ordered, caller, catalogue.encoding)
+
+
+def _of_sets(calls: CallCounts, sets: ReplicaSets) -> CallCounts:
+    """Return the calls with those of replicas added up under the representative."""
+    total: Counter[str] = Counter()
+    for name, count in calls:
+        server_id, _, tool_name = name.partition(":")
+        total[f"{sets.representative(server_id)}:{tool_name}"] += count
+    return frozenset(total.items())
+
+
+def recent_calls(caller: Caller, catalogue: Catalogue) -> CallCounts:
+    """Return the caller's own recent calls where its budget is enforced, else none.
+
+    Calls of other callers would reveal to this caller which tools they use.
+    """
+    if caller.limit_tokens is None or catalogue.recorder is None:
+        return NO_CALLS
+    return catalogue.recorder.recent_calls.of(caller.name)
 
 
 def has_offered_tools(caller: Caller) -> bool:
@@ -52,7 +78,10 @@ def has_offered_tools(caller: Caller) -> bool:
 
 
 class CachedOfferedCost:
-    """The cost of the tools that a caller has in its `tools/list`, read again when a server of its scope changes."""
+    """The cost of the tools that a caller has in its `tools/list`.
+
+    It is read again when a server of the caller's scope changes, or the calls that decide on the tools.
+    """
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
@@ -67,10 +96,14 @@ class CachedOfferedCost:
         if not has_offered_tools(caller):
             return NOTHING
         revisions = self._catalogue.ledger.revisions(caller.scope)
-        return self._read(replace(caller, name=""), encoding, revisions)
+        return self._read(replace(caller, name=""), encoding, revisions, recent_calls(caller, self._catalogue))
 
-    def _read_cost(self, caller: Caller, encoding: Encoding, _revisions: tuple[int, ...]) -> Baseline:
-        tools = offered_tools(caller, self._catalogue).kept
+    def _read_cost(
+        self, caller: Caller, encoding: Encoding, _revisions: tuple[int, ...], calls: CallCounts
+    ) -> Baseline:
+        kept = offered_tools(caller, self._catalogue, calls).kept
+        sets = self._catalogue.ledger.replica_sets(caller.scope)
+        tools = [tool for tool in kept for _ in sets.replicas(tool.server_id)]  # the baseline counts the copies too
         return Baseline(
             tokens=sum(tool.token_counts.get(encoding, 0) for tool in tools),
             tools=len(tools),

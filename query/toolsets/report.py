@@ -6,13 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
+from query.paging.request import ToolRequest
 from query.response.tool_info import tool_info
 from query.savings.context import context_meta
 from query.search.request import ToolName
 from query.toolsets.active import with_toolset
-from query.toolsets.budget import BudgetResult, apply_budget, cost
+from query.toolsets.budget import BudgetResult, apply_budget, by_use, cost
+from query.toolsets.offered import recent_calls
 from shared.catalog import Encoding, IndexedTool, Scope
 from shared.text.forms import PROFILE
 from shared.text.tokens import is_estimate
@@ -29,10 +31,8 @@ _PAGE = 250
 NONE_ACTIVE = "No toolset is active: you find and call every tool you may see."
 
 
-class ToolsetRequest(BaseModel):
+class ToolsetRequest(ToolRequest):
     """The toolset to show."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     name: ToolName | None = None
     """Default: yours."""
@@ -60,7 +60,8 @@ def toolset_report(request: ToolsetRequest, caller: Caller, catalogue: Catalogue
 def _report(toolset: Toolset, caller: Caller, catalogue: Catalogue, encoding: Encoding) -> dict[str, Any]:
     possible = catalogue.ledger.baseline(replace(caller.scope, within=None), encoding).model_tokens
     tools = sorted(_tools(caller.scope, catalogue.index), key=lambda tool: tool.qualified_name)
-    budget = apply_budget(tools, caller, catalogue.encoding)  # as `tools/list` does
+    ordered = by_use(tools, recent_calls(caller, catalogue), catalogue.encoding)  # as `tools/list` does
+    budget = apply_budget(ordered, caller, catalogue.encoding)
     total = sum(tool.model_counts.get(encoding, 0) for tool in tools)
     missing = _missing(toolset, tools)
     named = {"missing": missing} if missing and "toolsets:write" in caller.permissions else {}

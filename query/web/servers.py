@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from query.replicas.sets import set_key
 from query.savings.context import share
 from shared.text.forms import PROFILE, Profile
 
@@ -13,9 +15,9 @@ if TYPE_CHECKING:
     from query.caller import Caller
     from query.catalogue import Catalogue
     from query.savings.savings import Baseline
-    from shared.catalog import Encoding, ServerRecord
+    from shared.catalog import Encoding, Scope, ServerRecord
 
-State = Literal["fresh", "stale", "awaited", "stopped", "quarantined"]
+State = Literal["fresh", "stale", "awaited", "installing", "stopped", "quarantined"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +36,58 @@ class ServerRow:
     @property
     def needs_attention(self) -> bool:
         """Return whether an operator should look at the server."""
-        return self.state in ("stale", "quarantined") or bool(self.record.rejected)
+        has_failed = self.state == "awaited" and self.record.stale_since is not None
+        return has_failed or self.state in ("stale", "quarantined") or bool(self.record.rejected)
+
+
+@dataclass(frozen=True, slots=True)
+class SetRow:
+    """A server, or servers with the same tools by their last listings, by id."""
+
+    rows: Sequence[ServerRow]
+
+    @property
+    def server_id(self) -> str:
+        """Return the first server."""
+        return self.rows[0].record.server_id
+
+    @property
+    def states(self) -> Sequence[tuple[State, int]]:
+        """Return the number of servers in each state, the most common first."""
+        states: Counter[State] = Counter(row.state for row in self.rows)
+        return states.most_common()
+
+    @property
+    def tools(self) -> int | None:
+        """Return the number of tools of one server; None if none of them can be found."""
+        return max((row.tools for row in self.rows if row.tools is not None), default=None)
+
+    @property
+    def tokens(self) -> int | None:
+        """Return the cost of all servers."""
+        known = [row.tokens for row in self.rows if row.tokens is not None]
+        return sum(known) if known else None
+
+    @property
+    def tokens_of_one(self) -> int:
+        """Return the cost of one server."""
+        return max((row.tokens for row in self.rows if row.tokens is not None), default=0)
+
+    @property
+    def last_listed_at(self) -> float | None:
+        """Return the time of the oldest last listing, in seconds since the epoch."""
+        return min(row.record.last_listed_at or 0 for row in self.rows) or None
 
 
 @dataclass(frozen=True, slots=True)
 class ServerTable:
-    """All servers of a caller's scope, by id, and the total cost of the running ones."""
+    """All servers of a caller's scope, by id, the same in their replica sets, and the total cost of the running ones.
+
+    `sets` are ordered by their first server.
+    """
 
     rows: Sequence[ServerRow]
+    sets: Sequence[SetRow]
     tools: int
     tokens: int
     encoding: Encoding
@@ -52,9 +98,27 @@ class ServerTable:
         """Return the number of servers whose tools can be found."""
         return sum(row.tools is not None for row in self.rows)
 
+    @property
+    def distinct_tools(self) -> int:
+        """Return the number of tools with one server of each replica set."""
+        return sum(of_set.tools or 0 for of_set in self.sets)
+
+    @property
+    def distinct_tokens(self) -> int:
+        """Return the cost of one server of each replica set."""
+        return sum(of_set.tokens_of_one for of_set in self.sets)
+
+    def part(self, of_set: SetRow) -> float | None:
+        """Return the share of these servers in the cost of the caller's scope, 0 to 1."""
+        return share(of_set.tokens, self.tokens)
+
     def row(self, server_id: str) -> ServerRow | None:
         """Return the server of this id, None if the scope has none."""
         return next((row for row in self.rows if row.record.server_id == server_id), None)
+
+    def set_of(self, row: ServerRow) -> SetRow:
+        """Return the replica set of a server."""
+        return next(of_set for of_set in self.sets if row in of_set.rows)
 
 
 def servers_for(caller: Caller, catalogue: Catalogue) -> ServerTable:
@@ -68,20 +132,27 @@ def servers_for(caller: Caller, catalogue: Catalogue) -> ServerTable:
     tokens = sum(cost.model_tokens for cost in costs.values())
     records = ledger.known(caller.scope)
     rows = [_row(record, costs.get(record.server_id), tokens) for record in records]
-    return ServerTable(rows, sum(cost.tools for cost in costs.values()), tokens, encoding)
+    sets = _sets(rows, caller.scope)
+    return ServerTable(rows, sets, sum(cost.tools for cost in costs.values()), tokens, encoding)
+
+
+def _sets(rows: Iterable[ServerRow], scope: Scope) -> list[SetRow]:
+    sets: dict[tuple[str, str], list[ServerRow]] = defaultdict(list)
+    for row in rows:
+        sets[set_key(row.record, scope)].append(row)
+    return [SetRow(of_set) for of_set in sets.values()]
 
 
 def _row(record: ServerRecord, cost: Baseline | None, total: int) -> ServerRow:
     state = state_of(record)
-    if cost is None or state == "awaited":
+    if cost is None or state in ("awaited", "installing"):
         return ServerRow(record, state, None, None, None)
     return ServerRow(record, state, cost.tools, cost.model_tokens, share(cost.model_tokens, total))
 
 
 def state_of(record: ServerRecord) -> State:
     """Return the state of a server."""
-    if record.status != "running":
-        return record.status
-    if record.stale_since is not None:
-        return "stale"
-    return "fresh" if record.is_listed else "awaited"
+    if record.state == "running":
+        return "fresh"
+    is_starting = record.state == "awaited" and record.stale_since is None
+    return "installing" if is_starting and record.endpoint.transport == "stdio" else record.state

@@ -19,7 +19,7 @@ from query.search.request import FindRequest
 from query.tools.listing import tools_of
 from query.web.charts import Chart, chart
 from query.web.page import Page, PageRequest, message_page
-from query.web.servers import ServerRow, ServerTable, servers_for
+from query.web.servers import ServerRow, ServerTable, SetRow, servers_for
 from shared.errors import BudgetTooSmall, CursorInvalid, CursorsUnavailable, HistoryUnavailable
 from shared.index.contract import EMBEDDED_MAX_ADVISED_TOOLS
 from shared.validation import first_invalid_argument
@@ -27,6 +27,7 @@ from shared.validation import first_invalid_argument
 if TYPE_CHECKING:
     from query.reports.savings import SavingsReport
     from shared.catalog import Encoding, IndexedTool
+    from shared.upstream.followed_config import FollowedConfig
 
 ROWS = 100
 LARGEST = 8
@@ -41,21 +42,23 @@ def overview(request: PageRequest) -> Page:
     """Return the catalogue's size, its cost, and recent savings."""
     servers = servers_for(request.caller, request.catalogue)
     report = _report(request, OVERVIEW_DAYS)
-    largest = sorted(servers.rows, key=_by_tokens)[:LARGEST]
-    values: dict[str, Any] = {"servers": servers, "largest": [row for row in largest if row.tokens], "report": report}
+    largest = [of_set for of_set in sorted(servers.sets, key=_by_tokens)[:LARGEST] if of_set.tokens]
+    values: dict[str, Any] = {"servers": servers, "largest": largest, "report": report}
     exceeds_advice = request.catalogue.index_is_embedded and servers.tools > EMBEDDED_MAX_ADVISED_TOOLS
     values["advised_tools"] = EMBEDDED_MAX_ADVISED_TOOLS if exceeds_advice else None
+    values["followed"] = _followed_config(request)
     attention = [row for row in servers.rows if row.needs_attention][:LARGEST]
     return Page("overview.html", values | _charts(report) | {"attention": attention, "today": _today(report)})
 
 
 def servers(request: PageRequest) -> Page:
-    """Return all servers, the most expensive first or in the requested order."""
+    """Return all servers, replicas in one row, the most expensive first or in the requested order."""
     table = servers_for(request.caller, request.catalogue)
     requested = request.query.get("sort", "")
     sort = requested if requested in _SORTED else "tokens"
-    rows, pages = _page_of_rows(sorted(table.rows, key=_SORTED[sort]), request)
-    return Page("servers.html", {"servers": table, "rows": rows, "sort": sort, **pages})
+    sets, pages = _page_of_rows(sorted(table.sets, key=_SORTED[sort]), request)
+    values = {"servers": table, "sets": sets, "sort": sort, "shown": ROWS, "followed": _followed_config(request)}
+    return Page("servers.html", values | pages)
 
 
 def server(request: PageRequest) -> Page:
@@ -69,7 +72,8 @@ def server(request: PageRequest) -> Page:
     page_of_tools, pages = _page_of_rows(tools, request)
     rows = [_tool_row(tool, table.encoding, row.tokens) for tool in page_of_tools]
     sizes = _sizes_chart(request, row)
-    return Page("server.html", {"row": row, "tools": rows, "servers": table, "sizes": sizes, **pages})
+    values = {"row": row, "tools": rows, "servers": table, "sizes": sizes, "shown": ROWS}
+    return Page("server.html", values | {"replicas": table.set_of(row).rows} | pages)
 
 
 def find(request: PageRequest) -> Page:
@@ -101,6 +105,12 @@ def history(request: PageRequest) -> Page:
     return Page(
         "history.html", {"report": report, "days": days, "periods": PERIODS, "known": server_ids} | _charts(report)
     )
+
+
+def _followed_config(request: PageRequest) -> FollowedConfig | None:
+    """Return the state of the followed `mcp.json` for a caller without restriction, else None."""
+    caller = request.caller
+    return request.catalogue.followed_config() if caller.groups is None and caller.toolset is None else None
 
 
 def _report(request: PageRequest, days: int) -> SavingsReport | None:
@@ -171,20 +181,20 @@ def _by_cost(tool: IndexedTool, table: ServerTable) -> tuple[int, str]:
     return -tool.model_counts.get(table.encoding, 0), tool.definition.name
 
 
-def _by_tokens(row: ServerRow) -> tuple[float, str]:
-    return -(row.tokens or 0), row.record.server_id
+def _by_tokens(of_set: SetRow) -> tuple[float, str]:
+    return -(of_set.tokens or 0), of_set.server_id
 
 
-def _by_name(row: ServerRow) -> tuple[float, str]:
-    return 0, row.record.server_id
+def _by_name(of_set: SetRow) -> tuple[float, str]:
+    return 0, of_set.server_id
 
 
-def _by_freshness(row: ServerRow) -> tuple[float, str]:
-    """Return a key that sorts the server with the oldest listing first."""
-    return row.record.last_listed_at or 0, row.record.server_id
+def _by_freshness(of_set: SetRow) -> tuple[float, str]:
+    """Return a key that sorts the servers with the oldest listing first."""
+    return of_set.last_listed_at or 0, of_set.server_id
 
 
-_SORTED: Mapping[str, Callable[[ServerRow], tuple[float, str]]] = {
+_SORTED: Mapping[str, Callable[[SetRow], tuple[float, str]]] = {
     "tokens": _by_tokens,
     "name": _by_name,
     "freshness": _by_freshness,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from shared.catalog import (
         Candidates,
+        Corpus,
         EmbeddedTool,
         Encoding,
         Form,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         Status,
         TokenSum,
         ToolFeatures,
+        ToolName,
         ToolPage,
     )
     from shared.toolset import Toolset
@@ -52,11 +54,13 @@ class IndexVersion:
 
 @dataclass(frozen=True, slots=True)
 class ToolState:
-    """The state of a tool that index versions must have in common."""
+    """The state of a tool that index versions must have in common; both counts lack an encoding whose count failed."""
 
     digest: str
     status: Status
     groups: frozenset[str]
+    token_counts: Mapping[Encoding, int] = field(default_factory=dict["Encoding", int])
+    model_counts: Mapping[Encoding, int] = field(default_factory=dict["Encoding", int])
 
 
 def slug(model: str) -> str:
@@ -112,15 +116,22 @@ class ToolIndex(Protocol):
         """
         ...
 
-    def search(self, queries: Sequence[QueryVectors], scope: Scope, depth: int) -> list[Candidates]:
+    def search(
+        self, queries: Sequence[QueryVectors], scope: Scope, depth: int, corpus: Corpus | None = None
+    ) -> list[Candidates]:
         """Return the candidates of each query, at most `depth` in each of their lists, in one round trip.
 
-        The search itself applies the scope, so a small scope still fills the lists.
+        The search itself applies the scope, so a small scope still fills the lists. The statistics of BM25 count the
+        tools of `corpus`, by default all.
         """
         ...
 
     def find_by_name(self, name: str, scope: Scope, limit: int) -> list[IndexedTool]:
         """Return at most `limit` tools of the scope with this exact name or qualified name."""
+        ...
+
+    def tool_names(self, names: Collection[str], scope: Scope, limit: int) -> list[ToolName]:
+        """Return the names of at most `limit` tools of the scope that have one of these names, without their server."""
         ...
 
     def get(self, ids: Sequence[str]) -> dict[str, IndexedTool]:
@@ -129,6 +140,10 @@ class ToolIndex(Protocol):
 
     def token_sum(self, scope: Scope, encoding: Encoding, form: Form = "wire") -> TokenSum:
         """Return the exact sum of the scope's token counts in this form, and how many tools have none."""
+        ...
+
+    def distinct_tokens(self, scope: Scope, encoding: Encoding) -> int:
+        """Return the sum of the scope's counts in the wire form, where equal definitions count once."""
         ...
 
     def uncounted(self, scope: Scope, encoding: Encoding, limit: int) -> list[str]:

@@ -6,7 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from shared.catalog import FORMS, IndexedTool, Scope, ServerRecord, ToolDefinition, point_id
+from shared.catalog import FORMS, Corpus, IndexedTool, Scope, ServerRecord, ToolDefinition, point_id
+from shared.index.contract import ToolState
 from shared.index.points import AnyOf, Condition, HasIdOrAny, Indexes, NoneOf, Payload, VectorSchema
 from shared.toolset import Toolset
 
@@ -22,6 +23,7 @@ COUNT_KEYS: Mapping[Form, Mapping[Encoding, str]] = {
 }
 # All keys of counts; both forms share the estimate.
 TOOL_COUNT_KEYS = tuple(dict.fromkeys(key for keys in COUNT_KEYS.values() for key in keys.values()))
+STATE_KEYS = ("tool_name", "digest", "status", "groups", *TOOL_COUNT_KEYS)
 
 NAME_VECTOR = "dense_name"
 TEXT_VECTOR = "dense_text"
@@ -65,6 +67,12 @@ def tool_payload(tool: IndexedTool) -> Payload:
 def counts_from(payload: Payload, form: Form) -> dict[Encoding, int]:
     """Return the token counts of a tool's payload, in one form."""
     return {encoding: payload[key] for encoding, key in COUNT_KEYS[form].items() if key in payload}
+
+
+def state_from(payload: Payload) -> ToolState:
+    """Return the state of a tool's payload, or of its `STATE_KEYS`."""
+    groups, counts = frozenset(payload["groups"]), (counts_from(payload, form) for form in FORMS)
+    return ToolState(payload["digest"], payload["status"], groups, *counts)
 
 
 def tool_from(payload: Payload) -> IndexedTool:
@@ -119,14 +127,28 @@ def scope_conditions(scope: Scope) -> list[Condition]:
         conditions.append(AnyOf("read_only", ("yes",)))
     if scope.exclude:
         conditions.append(NoneOf("names", _storable(scope.exclude)))
+    if scope.hidden:
+        conditions.append(NoneOf("server_id", sorted(scope.hidden)))
+    if scope.seen:
+        conditions.append(NoneOf("digest", sorted(scope.seen)))
     if scope.within is not None:
         conditions.append(_among(scope.within))
     return conditions
 
 
-def named(name: str) -> AnyOf:
-    """Return the condition for a tool with this name or qualified name."""
-    return _any_of("names", (name,))
+def corpus_conditions(corpus: Corpus) -> list[Condition]:
+    """Return the conditions for a tool in the corpus; none for a corpus of every server."""
+    conditions: list[Condition] = []
+    if corpus.servers is not None:
+        conditions.append(AnyOf("server_id", sorted(corpus.servers)))
+    if corpus.hidden:
+        conditions.append(NoneOf("server_id", sorted(corpus.hidden)))
+    return conditions
+
+
+def named(*names: str) -> AnyOf:
+    """Return the condition for a tool with one of these names or qualified names."""
+    return _any_of("names", names)
 
 
 def _among(selection: Selection) -> HasIdOrAny:

@@ -123,10 +123,12 @@ class PointCollection(Protocol):
         """
         ...
 
-    def query(self, vectors: Sequence[NamedVector], where: PointFilter, limit: int) -> list[Scores]:
+    def query(
+        self, vectors: Sequence[NamedVector], where: PointFilter, limit: int, corpus: PointFilter = ()
+    ) -> list[Scores]:
         """Return the closest matching points for each vector, in one round trip.
 
-        A sparse vector finds only points that share an index with it.
+        A sparse vector finds only points that share an index with it. IDF is computed over the points of `corpus`.
         """
         ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from shared.catalog import (
     SparseVector,
     TokenSum,
     ToolFeatures,
+    ToolName,
     ToolPage,
     ToolVectors,
     point_id,
@@ -26,15 +27,18 @@ from shared.index.contract import ToolIndex, ToolState
 from shared.index.payload import (
     COUNT_KEYS,
     NAME_VECTOR,
+    STATE_KEYS,
     TERMS_VECTOR,
     TEXT_VECTOR,
     TOOL_COUNT_KEYS,
+    corpus_conditions,
     counts_from,
     matches_nothing,
     named,
     scope_conditions,
     server_from,
     server_payload,
+    state_from,
     tool_from,
     tool_payload,
     toolset_from,
@@ -51,9 +55,20 @@ from shared.index.points import (
     Scores,
     walk,
 )
+from shared.index.server_ids import ServerIdsOfPoints
 
 if TYPE_CHECKING:
-    from shared.catalog import EmbeddedTool, Encoding, Form, IndexedTool, QueryVectors, Scope, ServerRecord, Status
+    from shared.catalog import (
+        Corpus,
+        EmbeddedTool,
+        Encoding,
+        Form,
+        IndexedTool,
+        QueryVectors,
+        Scope,
+        ServerRecord,
+        Status,
+    )
     from shared.toolset import Toolset
 
 
@@ -98,8 +113,8 @@ class QdrantIndex(ToolIndex):
 
     @override
     def tool_states(self, server_id: str) -> dict[str, ToolState]:
-        rows = walk(self._tools, (AnyOf("server_id", (server_id,)),), ("tool_name", "digest", "status", "groups"))
-        return {row["tool_name"]: ToolState(row["digest"], row["status"], frozenset(row["groups"])) for row in rows}
+        rows = walk(self._tools, (AnyOf("server_id", (server_id,)),), STATE_KEYS)
+        return {row["tool_name"]: state_from(row) for row in rows}
 
     @override
     def servers_with_tools(self) -> set[str]:
@@ -116,12 +131,15 @@ class QdrantIndex(ToolIndex):
             self._tools.set_payload({"digest": ""}, (AnyOf("digest", sorted(digests)),))
 
     @override
-    def search(self, queries: Sequence[QueryVectors], scope: Scope, depth: int) -> list[Candidates]:
+    def search(
+        self, queries: Sequence[QueryVectors], scope: Scope, depth: int, corpus: Corpus | None = None
+    ) -> list[Candidates]:
         by_query = [_query_vectors(query) for query in queries]
         vectors = [question for vectors in by_query for question in vectors]
         if depth < 1 or not vectors or matches_nothing(scope):
             return [_candidates(depth, {}, {}) for _ in queries]
-        answers = iter(self._tools.query(vectors, scope_conditions(scope), depth))
+        counted = corpus_conditions(corpus) if corpus else ()
+        answers = iter(self._tools.query(vectors, scope_conditions(scope), depth, counted))
         lists_by_query = [{question.name: next(answers) for question in vectors} for vectors in by_query]
         servers = self._server_ids.of(
             point for lists in lists_by_query for scores in lists.values() for point in scores
@@ -134,6 +152,15 @@ class QdrantIndex(ToolIndex):
             return []
         page, _ = self._tools.scroll([*scope_conditions(scope), named(name)], limit)
         return [tool_from(payload) for payload in page]
+
+    @override
+    def tool_names(self, names: Collection[str], scope: Scope, limit: int) -> list[ToolName]:
+        if limit < 1 or not names or matches_nothing(scope):
+            return []
+        where = [*scope_conditions(scope), named(*names)]
+        rows = walk(self._tools, where, ("server_id", "tool_name", "digest"))
+        tools = (ToolName(row["server_id"], row["tool_name"], row["digest"]) for row in rows)
+        return list(islice((tool for tool in tools if tool.name in names), limit))
 
     @override
     def get(self, ids: Sequence[str]) -> dict[str, IndexedTool]:
@@ -151,6 +178,14 @@ class QdrantIndex(ToolIndex):
             counted=sum(tools_by_count.values()),
             uncounted=self._tools.count([*where, IsEmpty(key)]),
         )
+
+    @override
+    def distinct_tokens(self, scope: Scope, encoding: Encoding) -> int:
+        key = COUNT_KEYS["wire"][encoding]
+        rows = () if matches_nothing(scope) else walk(self._tools, scope_conditions(scope), ("digest", "names", key))
+        # a cleared digest identifies no definition
+        counts: dict[str, int] = {row["digest"] or row["names"][1]: row.get(key, 0) for row in rows}
+        return sum(counts.values())
 
     @override
     def uncounted(self, scope: Scope, encoding: Encoding, limit: int) -> list[str]:
@@ -271,34 +306,3 @@ def _server_point_id(server_id: str) -> str:
 
 def _toolset_point_id(name: str) -> str:
     return str(uuid.uuid5(NAMESPACE, name))
-
-
-# About 50 MB. The cache is emptied when it has more points.
-MAX_REMEMBERED = 300_000
-
-
-class ServerIdsOfPoints:
-    """A cache of servers by point. It never expires, since a point's id is derived from its server's id."""
-
-    def __init__(self, tools: PointCollection) -> None:
-        self._tools = tools
-        self._known: dict[str, str] = {}
-
-    def of(self, points: Iterable[str]) -> dict[str, str]:
-        """Return the server of each of these points; missing points may be absent.
-
-        Raises:
-            IndexUnavailable: a point was not cached, and the engine did not answer.
-        """
-        asked = dict.fromkeys(points)
-        known = self._known
-        unknown = [point for point in asked if point not in known]
-        if unknown:
-            self._read(unknown, known)
-        return {point: known[point] for point in asked if point in known}
-
-    def _read(self, points: Sequence[str], known: dict[str, str]) -> None:
-        rows = self._tools.retrieve(points, ("server_id",))
-        known.update({point: str(row["server_id"]) for point, row in rows.items()})
-        if len(known) > MAX_REMEMBERED:
-            self._known = {}  # another thread may still use the old cache

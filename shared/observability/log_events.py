@@ -47,6 +47,8 @@ LOG_EVENTS: Mapping[str, str] = {
     "index. Events without a reconciliation are lost: announce them again.",
     "index_rebuilding": "The index or a collection was missing and was created again; these servers are reconciled.",
     # models and index versions
+    "index_unreachable": "At the start of a worker, the events API or the notifications process, no Qdrant server "
+    "answered at `QDRANT_URL`; events are recorded, and tools are written when it answers.",
     "index_version_requested": "A worker loaded a model other than the active one and requested its index version.",
     "index_version_request_failed": (
         "The configured model cannot be loaded, or the index is unavailable; the worker retries."
@@ -63,6 +65,9 @@ LOG_EVENTS: Mapping[str, str] = {
     "uncounted.",
     "vocabulary_unusable": "A bundled vocabulary is missing or damaged: there are no counts in this encoding.",
     # sources
+    "followed_config_not_stored": "The state of the followed `mcp.json` was not stored, so the page and "
+    "`toolscale ls` do not show it.",
+    "followed_config_not_read": "The state of the followed `mcp.json` was not read; the page and `/readyz` omit it.",
     "config_entry_skipped": "An entry of the `mcp.json` cannot be used; the other entries are, and an existing server "
     "stays as it was.",
     "config_reconcile_failed": "The `mcp.json` cannot be used, or its servers could not be recorded; its last good "
@@ -112,6 +117,8 @@ LOG_EVENTS: Mapping[str, str] = {
     "tools_listed": "A page of `list_available_tools` was returned.",
     "tool_called": "A `call_tool` request ended. `outcome` is `ok`, `tool_error` (the tool's error), `cancelled` or "
     "the class of the error that prevented a result.",
+    "call_failed_over": "The replica `server` did not answer a call, and another replica is tried; `reason` is its "
+    "error. `tool_called` names the server that answered.",
     "call_failed": "A built-in tool raised an unexpected error; the caller gets a general message. With a traceback "
     "and level `error`.",
     "connection_failed": "A connection for calls ended with an unexpected error; calls of this server fail until it "
@@ -133,6 +140,8 @@ LOG_EVENTS: Mapping[str, str] = {
     "savings_dropped": "This many lists, answers and calls are missing from the history: it was slow or down.",
     "savings_baseline_missing": "The index did not answer for the baseline of a `tools/list`; that list claims none.",
     "savings_read_failed": "The history did not answer; a report got an error result, or a page has no figures.",
+    "recent_calls_not_read": "The history did not answer for the recent calls, which enforced budgets depend on; "
+    "earlier counts stay, or the cheapest tools come first. Logged once.",
     "catalogue_size_not_stored": "The catalogue's size of today could not be read or stored. Logged once.",
     # the demo
     "demo_servers_left_out": "Some servers of the demo could not be installed; the demo runs without them.",

@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 
-def liveness_route() -> Route:
-    """Return `/healthz`, which answers 200 while the process serves requests."""
+def liveness_route(instance_id: str | None = None) -> Route:
+    """Return `/healthz`, which answers 200, with the instance id if there is one, while the process serves requests."""
+    body = {"status": "alive"} | ({"instance_id": instance_id} if instance_id else {})
 
     async def healthz(_: Request) -> JSONResponse:
-        return JSONResponse({"status": "alive"})
+        return JSONResponse(body)
 
     return Route("/healthz", healthz)
 

@@ -7,7 +7,7 @@ allow-list. Its addresses are resolved and checked once, and the connection uses
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -19,7 +19,7 @@ from shared.upstream.hosts import AllowList, Resolver, resolve
 
 @dataclass(frozen=True, slots=True)
 class StdioTarget:
-    """A server that is a child process, with a minimal environment and `env`."""
+    """A server that is a child process, with the variables that children inherit and `env`."""
 
     command: str
     args: tuple[str, ...] = field(default=(), repr=False)
@@ -52,6 +52,7 @@ class Dialler:
     """Returns allowed targets for server ids and endpoints.
 
     `allowed_hosts` are the hosts allowed in events; `credential_hosts` is the table of `CredentialPolicy`.
+    Each child process gets the variables `stdio_env` of `environ`, unless its entry sets them.
     """
 
     def __init__(
@@ -62,8 +63,10 @@ class Dialler:
         environ: Mapping[str, str],
         resolve: Resolver = resolve,
         credential_hosts: Mapping[str, Collection[str]] | None = None,
+        stdio_env: Collection[str] = (),
     ) -> None:
         self._operator_servers = operator_servers
+        self._stdio_env = {name: environ[name] for name in stdio_env if name in environ}
         self._allowed = AllowList(allowed_hosts, resolve)
         self._credentials = Credentials(credentials_dir, environ, CredentialPolicy(allowed_hosts, credential_hosts))
 
@@ -76,9 +79,14 @@ class Dialler:
             ServerUnreachable: its host name does not resolve.
         """
         if target := self._operator_servers.get(server_id):
-            return target
+            return self._with_environment(target)
         if endpoint.transport == "stdio" or endpoint.url is None:
             raise AddressForbidden(server_id, "stdio servers come only from the operator's own file")
         host = self._allowed.check(server_id, endpoint.url)
         headers = self._credentials.headers(server_id, endpoint.credential_ref, host)
         return HttpTarget(endpoint.url, endpoint.transport, headers, addresses=tuple(map(str, host.addresses)))
+
+    def _with_environment(self, target: Target) -> Target:
+        if not isinstance(target, StdioTarget) or not self._stdio_env:
+            return target
+        return replace(target, env={**self._stdio_env, **target.env})

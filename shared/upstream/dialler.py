@@ -27,4 +27,5 @@ def dialler_for(
         settings.credentials_dir,
         environ,
         credential_hosts=settings.credential_hosts,
+        stdio_env=settings.stdio_env,
     )

@@ -12,13 +12,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import json5
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+)
 
 from shared.errors import ConfigInvalid
 from shared.events import Group, Label, ServerAnnouncement, ServerUp
@@ -33,7 +43,28 @@ SERVERS_KEYS = ("mcpServers", "servers")
 _VARIABLE = re.compile(r"\$\{(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
 _ANY_LIST = TypeAdapter(list[Any])
 _ANY_OBJECT = TypeAdapter(dict[str, Any])
+_ENTRY_KEYS = frozenset(
+    ("type", "command", "args", "env", "cwd", "url", "serverUrl", "headers", "groups", "labels", "disabled")
+)
+_SIMILAR = 0.8
 _LEFTOVER = re.compile(r"\$\{[^}]*\}")
+
+
+class EntryProblem(BaseModel):
+    """An unusable entry of a file, and the reason."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    reason: str
+
+    @property
+    def server_id(self) -> str:
+        """Return the id that the server of this entry would have."""
+        return server_id(self.name)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +76,18 @@ class Config:
 
     announcements: tuple[ServerAnnouncement, ...] = ()
     targets: Mapping[str, Target] = field(default_factory=dict[str, Target])
-    problems: tuple[str, ...] = ()
+    problems: tuple[EntryProblem, ...] = ()
     named: frozenset[str] = frozenset()
 
     def events(self) -> list[ServerUp]:
         """Return a server-up event for each usable server."""
         return [ServerUp(source=SOURCE, data=announcement) for announcement in self.announcements]
+
+
+def _http_url(url: str) -> str:
+    if not url.startswith(("http://", "https://")):
+        raise ValueError("expected a URL that begins with http:// or https://")
+    return url
 
 
 class Entry(BaseModel):
@@ -63,7 +100,7 @@ class Entry(BaseModel):
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
     cwd: str | None = None
-    url: Annotated[str, StringConstraints(pattern=r"^https?://")] | None = Field(
+    url: Annotated[str, AfterValidator(_http_url)] | None = Field(
         None, validation_alias=AliasChoices("url", "serverUrl")
     )
     headers: dict[str, str] = {}
@@ -84,7 +121,7 @@ def config_of(entries: Mapping[str, Any], environ: Mapping[str, str]) -> Config:
     """Return the servers of these entries, which are those of an `mcp.json` by name."""
     announcements: list[ServerAnnouncement] = []
     targets: dict[str, Target] = {}
-    problems: list[str] = []
+    problems: list[EntryProblem] = []
     named: set[str] = set()
     for name, raw in entries.items():
         if is_disabled(raw):  # checked before variables are expanded, since a disabled entry may lack them
@@ -97,7 +134,7 @@ def config_of(entries: Mapping[str, Any], environ: Mapping[str, str]) -> Config:
             announcements.append(announcement)
             targets[announcement.server_id] = target
         except ConfigInvalid as error:
-            problems.append(str(error))
+            problems.append(EntryProblem(name=name, reason=str(error).removeprefix(f"{name}: ")))
     return Config(tuple(announcements), targets, tuple(problems), frozenset(named))
 
 
@@ -107,12 +144,27 @@ def read_entry(name: str, raw: object, environ: Mapping[str, str]) -> tuple[Serv
     Raises:
         ConfigInvalid: the entry is invalid; the message begins with the server and quotes no value.
     """
+    _reject_misspelt_keys(name, raw)
     try:
         entry = Entry.model_validate(_expand(raw, environ, name))
         written = str(_value_of(raw, "url") or _value_of(raw, "serverUrl"))
-        return _server(server_id(name), entry, _shown(entry.url, written))
+        return _server(name, entry, _shown(entry.url, written))
     except ValidationError as error:
         raise ConfigInvalid(f"{name}: {first_problem(error, 'entry')}") from error
+
+
+def _reject_misspelt_keys(name: str, raw: object) -> None:
+    """Reject a key that resembles a missing key of an entry; other unknown keys belong to clients."""
+    keys = frozenset(cast("dict[str, object]", raw)) if isinstance(raw, dict) else frozenset[str]()
+    for key in sorted(keys - _ENTRY_KEYS):
+        if meant := _similar(key, _ENTRY_KEYS - keys):
+            raise ConfigInvalid(f"{name}: there is no key {key!r}; did you mean {meant!r}?")
+
+
+def _similar(key: str, known: Collection[str]) -> str | None:
+    by_lower_case = {name.lower(): name for name in sorted(known)}
+    similar = get_close_matches(key.lower(), by_lower_case, n=1, cutoff=_SIMILAR)
+    return by_lower_case[similar[0]] if similar else None
 
 
 def is_disabled(raw: object) -> bool:
@@ -141,7 +193,9 @@ def _entries(path: Path) -> dict[str, Any]:
     for key in SERVERS_KEYS:
         if isinstance(document.get(key), dict):
             return cast("dict[str, Any]", document[key])
-    raise ConfigInvalid(f"{path}: expected an object 'mcpServers' (Claude, Cursor) or 'servers' (VS Code)")
+    expected = f"{path}: expected an object 'mcpServers' (Claude, Cursor) or 'servers' (VS Code)"
+    similar = [key for key in document if _similar(key, SERVERS_KEYS)]
+    raise ConfigInvalid(f"{expected} in place of {similar[0]!r}" if similar else expected)
 
 
 def read_document(path: Path) -> dict[str, Any]:
@@ -155,7 +209,7 @@ def read_document(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigInvalid(f"{path}: {error.strerror or error}") from error
     except ValueError as error:
-        raise ConfigInvalid(f"{path}: not JSON: {error}") from error
+        raise ConfigInvalid(f"{path}: not JSON: {_syntax_problem(error)}") from error
     if not isinstance(document, dict):
         raise ConfigInvalid(f"{path}: expected an object with 'mcpServers' (Claude, Cursor) or 'servers' (VS Code)")
     return cast("dict[str, Any]", document)
@@ -168,20 +222,27 @@ def _parse(text: str) -> object:
         return json5.loads(text)
 
 
+def _syntax_problem(error: ValueError) -> str:
+    """Return the place before the problem; json5 writes `<string>:1 Unexpected end of input at column 2`."""
+    found = re.fullmatch(r"<string>:(\d+) (.+) at column (\d+)", str(error), re.DOTALL)
+    return f"line {found[1]}, column {found[3]}: {found[2].lower()}" if found else str(error)
+
+
 def _value_of(raw: object, key: str) -> object:
     return cast("dict[str, object]", raw).get(key) if isinstance(raw, dict) else None
 
 
-def _server(server_id: str, entry: Entry, shown: str | None) -> tuple[ServerAnnouncement, Target]:
+def _server(name: str, entry: Entry, shown: str | None) -> tuple[ServerAnnouncement, Target]:
+    own_id = server_id(name)
     if entry.command is not None and entry.type in (None, "stdio"):
         target: Target = StdioTarget(entry.command, entry.args, entry.env, entry.cwd)
-        announced = ServerAnnouncement(server_id=server_id, transport="stdio", groups=entry.groups, labels=entry.labels)
+        announced = ServerAnnouncement(server_id=own_id, transport="stdio", groups=entry.groups, labels=entry.labels)
         return announced, target
     if entry.url is None:
-        raise ConfigInvalid(f"{server_id}: expected a 'command' (stdio) or a 'url' (HTTP)")
+        raise ConfigInvalid(f"{name}: expected a 'command' (stdio) or a 'url' (HTTP)")
     transport: Literal["sse", "streamable-http"] = "sse" if entry.type == "sse" else "streamable-http"
     announced = ServerAnnouncement(
-        server_id=server_id, transport=transport, url=shown, groups=entry.groups, labels=entry.labels
+        server_id=own_id, transport=transport, url=shown, groups=entry.groups, labels=entry.labels
     )
     return announced, HttpTarget(entry.url, transport, entry.headers)
 

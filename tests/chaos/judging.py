@@ -12,6 +12,7 @@ import httpx2
 from mcp.shared.exceptions import MCPError
 from mcp.types import CONNECTION_CLOSED, CallToolResult, TextContent
 
+from query.replicas.serving import first_server
 from query.response.find_response import BEING_FILLED
 from query.tools.tool import CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE
 from tests.chaos.history import History, Offer
@@ -78,7 +79,7 @@ class Judge:
             return
         self._answers += 1
         self._longest_s = max(self._longest_s, self._history.now() - question.asked_at)
-        found = {_offer(tool) for tool in result.structured_content["tools"]}
+        found = {offer for tool in result.structured_content["tools"] for offer in _offers(tool)}
         for offer in found:
             self._judge(offer, question)
         if question.wanted:
@@ -148,8 +149,10 @@ class Judge:
             self.wrong.append(f"not found, though always offered: {wanted}, warnings {warnings}")
 
 
-def _offer(tool: dict[str, Any]) -> Offer:
-    return tool["server"], tool["name"], tool["definition"]["description"]
+def _offers(tool: dict[str, Any]) -> list[Offer]:
+    replicas = tool.get("served_by", {}).get("servers", ())
+    first, name = first_server(tool["name"], replicas)
+    return [(server_id, name, tool["description"]) for server_id in replicas or (first,)]
 
 
 def _is_of_a_killed_process(error: BaseException) -> bool:

@@ -19,6 +19,7 @@ from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from toolscale.app import app
 from toolscale.client.costs import costs
+from toolscale.client.instance import FILE
 from toolscale.client.query import open_query_client
 
 
@@ -49,12 +50,9 @@ def _settings(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "")
 
 
-def test_the_catalogue_answers_the_same_while_it_is_served_and_afterwards(
-    config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_catalogue_answers_the_same_while_it_is_served_and_afterwards(config: Path) -> None:
     with serving(config) as (running, url):
         eventually(lambda: '"event": "server_indexed"' in running.output(), 60, what=running.output())
-        monkeypatch.setenv("TOOLSCALE_PORT", url.split(":")[-1].removesuffix("/mcp"))
         served = _everything()
         by_url = answer("ls", "--url", url)
         with open_query_client(load_settings(), url) as ask:
@@ -66,7 +64,7 @@ def test_the_catalogue_answers_the_same_while_it_is_served_and_afterwards(
     assert in_pages == whole
     assert [(server["server_id"], server["tools"], server["share"]) for server in served["ls"]] == [("good", 250, 1.0)]
     assert by_url == [{key: served["ls"][0][key] for key in ("server_id", "tools", "tokens", "share")}]
-    assert served["find"]["tools"][0]["server"] == "good"
+    assert served["find"]["tools"][0]["name"].startswith("good:")
     assert len(served["show"]["tools"]) == 250
     assert served["show"]["tokens"] == sum(tool["tokens"] for tool in served["show"]["tools"])
 
@@ -81,11 +79,12 @@ def _everything() -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_an_index_in_use_by_a_process_that_does_not_answer_is_reported(config: Path) -> None:
+def test_an_index_in_use_by_a_process_without_a_known_address_is_reported(config: Path) -> None:
     with serving(config) as (running, _):
         eventually(lambda: '"event": "server_indexed"' in running.output(), 60, what=running.output())
 
-        with pytest.raises(ServiceUnreachable, match=r"in use by another Toolscale process, .*--url"):
+        (config.parent / FILE).unlink()
+        with pytest.raises(ServiceUnreachable, match=r"in use by another Toolscale process: .*--url"):
             run("find", "anything")
         listed = run("ls", "--json")
 

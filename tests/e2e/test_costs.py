@@ -127,7 +127,7 @@ def test_servers_that_fail_are_rows_with_their_reason(tmp_path: Path) -> None:
     assert rows.keys() == servers.keys()
     assert rows["good"]["problem"] is None
     assert rows["mixed"]["tools"] == 4
-    assert rows["mixed"]["problem"] == "rejected no_schema, and others: inputSchema: Field required"
+    assert rows["mixed"]["problem"] == "rejected no_schema, and others: inputSchema: missing"
     assert [rows[name]["tokens"] for name in ("dead", "missing", "off", "unset", "self")] == [None] * 5
     assert "panic: out of cheese" in rows["dead"]["problem"]
     assert rows["off"]["problem"] == "it is disabled"

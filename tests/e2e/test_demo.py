@@ -50,10 +50,8 @@ def test_every_server_was_listed(document: dict[str, Any]) -> None:
 def test_the_token_metrics_of_every_answer_add_up(document: dict[str, Any]) -> None:
     for asked in document["answers"]:
         metrics = asked["answer"]["token_metrics"]
-        returned = sum(tool["token_count"] for tool in asked["answer"]["tools"])
-        assert metrics["baseline_tokens"] == document["wire_tokens"]
-        assert metrics["returned_tokens"] == returned
-        assert metrics["tokens_saved"] == metrics["baseline_tokens"] - returned
+        assert 0 < metrics["returned_tokens"] < metrics["baseline_tokens"] == document["wire_tokens"]
+        assert metrics["tokens_saved"] == metrics["baseline_tokens"] - metrics["returned_tokens"]
 
 
 def test_a_list_of_names_costs_at_most_five_tokens_a_tool(document: dict[str, Any], directory: Path) -> None:
@@ -73,4 +71,4 @@ def test_a_list_of_names_costs_at_most_five_tokens_a_tool(document: dict[str, An
 def test_a_question_finds_the_server_it_is_about(document: dict[str, Any], question: str, server: str) -> None:
     answers = {asked["question"]: asked["answer"] for asked in document["answers"]}
 
-    assert answers[question]["tools"][0]["server"] == server
+    assert answers[question]["tools"][0]["name"].startswith(f"{server}:")

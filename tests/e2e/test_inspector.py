@@ -92,6 +92,6 @@ def test_it_finds_describes_and_calls_a_tool(inspect: Inspect) -> None:
     described = called("describe_tool", names="office:echo")["structuredContent"]
     done = called("call_tool", tool_name="office:echo", parameters={"words": "hear, hear"})
 
-    assert "echo" in [tool["name"] for tool in found["tools"]]
-    assert described["tools"][0]["definition"]["inputSchema"] == {"type": "object"}
+    assert "office:echo" in [tool["name"] for tool in found["tools"]]
+    assert described["tools"][0]["inputSchema"] == {"type": "object"}
     assert done["content"][0]["text"].startswith("hear, hear from ")

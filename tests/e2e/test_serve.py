@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -21,6 +22,16 @@ from tests.support.metrics import scraped
 from tests.support.processes import Composition, Running
 from tests.support.waiting import eventually
 
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
 TOOLSCALE = str(Path(sys.executable).with_name("toolscale"))
 
 
@@ -65,7 +76,7 @@ def test_an_agent_finds_the_configured_servers_tools_over_http(config: Path, mod
     with serving(config) as (running, url):
         answer = ask(url, mode=mode)
 
-        assert answer["tools"][0]["server"] == "good"
+        assert answer["tools"][0]["name"].startswith("good:")
         assert answer["token_metrics"]["tokens_saved"] >= 0
         assert running.stop() == 0
 
@@ -77,7 +88,32 @@ def test_an_agent_that_starts_it_over_stdio_finds_the_tools(config: Path) -> Non
 
     answer = ask(StdioServerParameters(command=sys.executable, args=arguments, env=environment))
 
-    assert answer["tools"][0]["server"] == "good"
+    assert answer["tools"][0]["name"].startswith("good:")
+
+
+@pytest.mark.cold
+def test_it_ends_without_a_message_when_the_client_closes_stdin(config: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "toolscale", "serve", "--stdio", "--config", str(config)],
+        env={**os.environ, "REDIS_URL": "", "QDRANT_URL": "", "TOOLSCALE_DATA_DIR": str(config.parent)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        process.stdin.write(json.dumps(INITIALIZE).encode() + b"\n")
+        process.stdin.flush()
+        answered = json.loads(process.stdout.readline())
+        while b" succeeded in " not in process.stderr.readline():  # the first listing
+            assert process.poll() is None
+
+        process.stdin.close()
+
+        assert answered["result"]["serverInfo"]["name"] == "toolscale"
+        assert process.wait(60) == 0
+        assert (process.stdout.read(), process.stderr.read()) == (b"", b"")
 
 
 @pytest.mark.slow

@@ -88,8 +88,8 @@ def test_a_task_is_found_described_and_done(
     described = anyio.run(lambda: called(url, "describe_tool", mode, names=name))["structuredContent"]
     done = anyio.run(lambda: called(url, "call_tool", mode, tool_name=name, parameters=given))
 
-    assert name in [f"{tool['server']}:{tool['name']}" for tool in found["tools"]]
-    required = described["tools"][0]["definition"]["inputSchema"].get("required", [])
+    assert name in [tool["name"] for tool in found["tools"]]
+    required = described["tools"][0]["inputSchema"].get("required", [])
     assert set(required) <= given.keys()
     assert not done.get("isError")
     assert expected in words(done)
@@ -124,8 +124,8 @@ def test_a_client_of_the_first_sdk_finds_describes_and_calls(url: str, demo: Pat
     assert ended.returncode == 0, ended.stderr
     version, (found, described, done) = json.loads(ended.stdout)
     assert version == "2025-11-25"
-    assert name in [f"{tool['server']}:{tool['name']}" for tool in found["structuredContent"]["tools"]]
-    assert described["structuredContent"]["tools"][0]["name"] == "read_query"
+    assert name in [tool["name"] for tool in found["structuredContent"]["tools"]]
+    assert described["structuredContent"]["tools"][0]["name"] == name
     assert "42" in words(done)
 
 

@@ -146,8 +146,8 @@ def test_every_detail_level_ranks_alike(fleet: list[IndexedTool], limit: int) ->
     assert all(ranking == rankings[0] for ranking in rankings)
 
 
-def ranked(tool: dict[str, Any]) -> tuple[str, str]:
-    return tool["server"], tool["name"]
+def ranked(tool: dict[str, Any]) -> str:
+    return str(tool["name"])
 
 
 def test_where_no_number_equals_the_tokens_of_its_text_the_larger_one_is_returned() -> None:

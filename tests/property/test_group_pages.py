@@ -128,7 +128,7 @@ def comparable(name: str, pages: Sequence[Page]) -> object:
     """Return the pages without their cursors; of a search, whose order depends on all tools, what was found."""
     if name != "find_tool":
         return without_cursors(pages)
-    tools = sorted(f"{tool['server']}:{tool['name']}" for page in pages for tool in page["tools"])
+    tools = sorted(tool["name"] for page in pages for tool in page["tools"])
     # the wire baseline is at least what a page shows, and the order decides that
     metrics = pages[0]["token_metrics"]
     return tools, metrics["net_tokens_saved"] + metrics["answer_tokens"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Collection
+from itertools import islice
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from query.caller import Caller
@@ -22,6 +23,7 @@ from shared.catalog import FEATURES_VERSION, Encoding, Endpoint, IndexedTool, Sc
 from shared.toolset import Toolset
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 from tests.support.profiles import examples
+from tests.support.replicated import put_server
 
 WORDS = ("read", "send", "search", "convert", "file", "mail", "time")
 SERVERS = ("a", "b", "c", "d")
@@ -40,6 +42,16 @@ fleets = st.dictionaries(
     st.tuples(st.sampled_from(SERVERS), names), st.integers(1, 500) | st.none(), min_size=1, max_size=20
 )
 printable = st.text(st.characters(exclude_categories=("C", "Z")) | st.just(" "), min_size=1, max_size=12)
+# Few catalogues for many servers, so that most servers have replicas.
+CATALOGUES = (
+    frozenset({"read", "send", "convert"}),
+    frozenset({"read", "send", "search", "mail", "file", "time"}),
+    frozenset({"time", "convert", *(f"tool_{number}" for number in range(12))}),
+    frozenset[str](),
+)
+REPLICAS = tuple(f"web{number}" for number in range(8))
+catalogues = st.sampled_from(CATALOGUES)
+replicated_fleets = st.dictionaries(st.sampled_from(REPLICAS), catalogues, min_size=1)
 entries_of_toolsets = st.lists(
     st.sampled_from([*SERVERS, *(f"{server}:{word}" for server in SERVERS for word in WORDS)])
 )
@@ -128,7 +140,7 @@ def check_tool(tool: dict[str, Any], fleet: Fleet) -> None:
 @settings(max_examples=examples(60), deadline=None)
 @given(
     fleet=fleets,
-    servers=st.none() | st.lists(st.sampled_from(SERVERS)),
+    servers=st.none() | st.lists(st.sampled_from(SERVERS), min_size=1),
     max_tokens=st.integers(250, 1_000),
     detail=st.sampled_from(("name", "summary", "detailed", "full")),
 )
@@ -228,9 +240,86 @@ def test_nothing_outside_a_toolset_is_found_listed_described_or_counted(
 
     assert set(listed(pages)) == set(inside)
     assert pages[0]["meta"] == meta(total(inside), total(inside))
-    assert {(tool.server, tool.name) for tool in found.tools} <= set(inside)
+    assert {tool.first_server for tool in found.tools} <= set(inside)
     assert found.token_metrics.baseline_tokens == WIRE * total(inside)
-    assert {(tool.server, tool.name) for tool in described.tools} == set(inside)
+    assert {tool.first_server for tool in described.tools} == set(inside)
     assert {name for problem in described.not_found or () for name in problem.candidates or ()} <= {
         ":".join(tool) for tool in inside
     }
+
+
+def replicated(fleet: dict[str, frozenset[str]]) -> FakeIndex:
+    index = FakeIndex()
+    for server, names_of_server in fleet.items():
+        replace_server(index, server, names_of_server, revision=1)
+    return index
+
+
+def replace_server(index: FakeIndex, server: str, tools: frozenset[str], revision: int) -> None:
+    index.delete(server, [stored.definition.name for stored in index.tools(of(server), limit=1_000).tools])
+    put_server(index, server, [make_tool("", name, tokens=10 + len(name)) for name in sorted(tools)], revision=revision)
+
+
+def stop_server(index: FakeIndex, server: str, revision: int) -> None:
+    index.set_status_and_groups(server, status="stopped", groups=frozenset())
+    put_server(index, server, [], status="stopped", revision=revision)
+
+
+def of(server: str) -> Scope:
+    return Scope(servers=frozenset({server}))
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    fleet=replicated_fleets,
+    servers=st.none() | st.lists(st.sampled_from(REPLICAS), min_size=1),
+    max_tokens=st.integers(300, 1_000),
+    detail=st.sampled_from(("name", "summary", "full")),
+)
+def test_each_replica_set_is_one_entry_with_the_tools_of_one_server_and_the_cost_of_all(
+    fleet: dict[str, frozenset[str]], servers: list[str] | None, max_tokens: int, detail: str
+) -> None:
+    catalogue = catalogue_of(replicated(fleet))
+
+    pages = all_pages(catalogue, max_tokens=max_tokens, detail=detail, servers=servers)
+
+    asked = {server: tools for server, tools in fleet.items() if tools and (servers is None or server in servers)}
+    sets = {min(members): members for tools in asked.values() if (members := [s for s in asked if asked[s] == tools])}
+    assert sorted(listed(pages)) == sorted((first, name) for first in sets for name in fleet[first])
+    entries = {entry["serverName"]: entry for page in pages for entry in page["toolsByServer"]}
+    for first, members in sets.items():
+        shown = {"count": len(members), "servers": sorted(members)[:3]} if len(members) > 1 else None
+        assert entries[first].get("servedBy") == shown
+        assert entries[first]["context"]["tokens"] == len(members) * sum(10 + len(name) for name in fleet[first])
+    assert pages[0]["meta"]["context"]["tokens"] == sum(entry["context"]["tokens"] for entry in entries.values())
+    check_shares([entry["context"] for entry in entries.values()])
+    tools = [tool for page in pages for entry in page["toolsByServer"] for tool in entry.get("tools", ())]
+    if len(tools) == len(listed(pages)):
+        check_shares([tool["context"] for tool in tools])
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    fleet=replicated_fleets,
+    changes=st.lists(st.dictionaries(st.sampled_from(REPLICAS), st.none() | catalogues), max_size=3),
+)
+@example(fleet={"web0": CATALOGUES[0], "web1": CATALOGUES[2]}, changes=[{"web0": CATALOGUES[2]}])
+def test_while_servers_join_change_and_leave_sets_no_tool_that_stays_is_left_out(
+    fleet: dict[str, frozenset[str]], changes: list[dict[str, frozenset[str] | None]]
+) -> None:
+    index, left, staying = replicated(fleet), iter(enumerate(changes, 2)), dict(fleet)
+
+    def change() -> None:
+        for revision, changed in islice(left, 1):
+            for server, tools in changed.items():
+                staying[server] = staying.get(server, frozenset()) & (tools or frozenset())
+                if tools is None:
+                    stop_server(index, server, revision)
+                else:
+                    replace_server(index, server, tools, revision)
+
+    pages = all_pages(catalogue_of(index), change, max_tokens=200)
+
+    seen = listed(pages)
+    assert len(seen) == len(set(seen))
+    assert {name for tools in staying.values() for name in tools} <= {name for _, name in seen}

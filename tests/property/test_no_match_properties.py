@@ -103,7 +103,7 @@ def test_a_tool_that_is_asked_for_by_its_name_is_always_a_match(fleet: list[Inde
     answer = find(fleet, name, BEYOND_ALL)
 
     assert not answer.no_match
-    assert tool.qualified_name in [f"{found.server}:{found.name}" for found in answer.tools]
+    assert tool.qualified_name in [found.name for found in answer.tools]
 
 
 @given(phrases, scores, scores, scores, thresholds, st.randoms(use_true_random=False))

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from mcp import Client
 from mcp.shared.exceptions import MCPError
-from mcp.types import TextContent
+from mcp.types import ResourceLink, TextContent, TextResourceContents
 
 from query.caller import Caller
 from query.calling.upstreams import Upstreams
@@ -120,6 +120,9 @@ def upstream(exchange: Exchange) -> None:
         exchange.send_json(initialized(exchange.request_json))
     elif exchange.method == "tools/call":
         exchange.send_json(result(exchange.request_json, called(exchange.request_json["params"])))
+    elif exchange.method == "resources/read":
+        uri = exchange.request_json["params"]["uri"]
+        exchange.send_json(result(exchange.request_json, {"contents": [{"uri": uri, "text": "uuu " * len(uri) ** 2}]}))
     else:
         exchange.send(202 if exchange.command == "POST" else 405)
 
@@ -128,11 +131,20 @@ def called(params: Message) -> Message:
     text = "uuu " * params["arguments"].get("length", 1)
     if params["name"] == "list_it":
         return {"content": [], "structuredContent": {"u": text}}
-    return {"content": [{"type": "text", "text": text}], "isError": params["name"] == "write_it"}
+    link = {"type": "resource_link", "name": "u", "uri": "u:" + "u" * params["arguments"].get("linked", 0)}
+    links = [link] if "linked" in params["arguments"] else []
+    return {"content": [{"type": "text", "text": text}, *links], "isError": params["name"] == "write_it"}
 
 
 def is_upstreams(text: str) -> bool:
     return set(text) <= set('u {}":')
+
+
+def own_texts(block: Message) -> list[str]:
+    """Return what Toolscale wrote of a block: a text, or the part of a link before the URI of the upstream."""
+    held = block.get("resource", block)
+    links = [held["uri"].rpartition("u:")[0]] if "uri" in held else []
+    return [*links, *(text for text in [held.get("text", "")] if not is_upstreams(text))]
 
 
 # --- the recount ---
@@ -178,10 +190,13 @@ class Recount:
             self._use(name, arguments, answer)
             if answer:
                 self._answer(name, arguments, answer)
+        elif method == "resources/read" and answer:
+            own = [text for block in answer["contents"] for text in own_texts(block)]
+            self._note("resources/read", 1, own, "".join(own))
 
     def _answer(self, name: str, arguments: Message, answer: Message) -> None:
-        texts = [block["text"] for block in answer["content"]]
-        own = [text for text in texts if not is_upstreams(text)]
+        texts = [block["text"] for block in answer["content"] if "text" in block]
+        own = [text for block in answer["content"] for text in own_texts(block)]
         self._note(name if name in OURS else "direct", 1, own, "".join(own))
         if answer["isError"] or name not in ("find_tool", "describe_tool"):
             return
@@ -190,7 +205,7 @@ class Recount:
             saved = found["token_metrics"]["tokens_saved"] if found["tools"] else 0
             self.found.update(searches=1, found_nothing=int(not found["tools"]), tokens_saved=saved)
         for tool in found["tools"]:
-            self.used[f"{tool['server']}:{tool['name']}"]["shown"] += 1
+            self.used[tool["name"]]["shown"] += 1
 
     def _described(self, texts: list[str]) -> Message:
         """Return a description once its last page has come, until then one without tools."""
@@ -203,10 +218,11 @@ class Recount:
         return found
 
     def _use(self, name: str, arguments: Message, answer: Message | None) -> None:
-        """Count a call of a server's tool that the caller may see; a further page is none."""
+        """Count a call of a server's tool that the caller may see; further pages and invalid arguments are none."""
         called = arguments.get("tool_name", "") if name == "call_tool" else f"up:{name}"
         is_offered = "tools:call" in self.caller.permissions if name == "call_tool" else self.caller.toolset
-        if is_offered and called in names(self.caller):
+        is_rejected = answer is not None and answer["isError"] and has_invalid_arguments(called, answer)
+        if is_offered and called in names(self.caller) and not is_rejected:
             self.used[called].update(calls=1, failed_calls=int(answer is None or answer["isError"]))
 
     def _note(self, tool: str, answers: int, texts: Iterable[str], sent: str) -> None:
@@ -221,6 +237,12 @@ class Recount:
         baseline = contexts * sum(COUNT(for_model(tool)) for tool in visible(self.caller))
         sums = {"baseline_tokens": baseline, "listed_tokens": lists["tokens"], "answer_tokens": spent}
         return Counter(net_tokens_saved=baseline - lists["tokens"] - spent, contexts=contexts, **sums, **self.found)
+
+
+def has_invalid_arguments(called: str, answer: Message) -> bool:
+    """Return whether Toolscale rejected the arguments of this call, which is then no call of its server."""
+    _, _, tool = called.partition(":")
+    return str(answer["content"][0].get("text", "")).startswith(f"{tool}: ")
 
 
 def names(caller: Caller) -> set[str]:
@@ -279,6 +301,7 @@ steps = st.one_of(
         parameters=lengths,
         max_tokens=st.sampled_from([200, 400]),
     ),
+    acts("resources/read", linked=st.sampled_from([1, 40])),
     acts("read_it", length=st.sampled_from([1, 3_000])),
     acts("list_it", length=st.sampled_from([1, 3_000])),
 )
@@ -303,6 +326,8 @@ EVERYTHING = [
         ("call_tool", {"tool_name": "up:send_it", "parameters": {"length": 1}}),
         ("call_tool", {"tool_name": "mail:send_it"}),
         ("call_tool", {"tool_name": LONG_NAME, "max_tokens": 200}),
+        ("resources/read", {"linked": 1}),
+        ("resources/read", {"linked": 40}),
         ("read_it", {"length": 3_000}),
         ("list_it", {"length": 3_000}),
     )
@@ -313,15 +338,28 @@ async def act(client: Client, step: Act) -> None:
     cursor: str | None = None
     while True:
         try:
-            cursor = await (listed(client, cursor) if step.tool == "tools/list" else asked(client, step, cursor))
+            cursor = await METHODS.get(step.tool, asked)(client, step, cursor)
         except MCPError:
             return
         if cursor is None or not step.follows:
             return
 
 
-async def listed(client: Client, cursor: str | None) -> str | None:
+async def listed(client: Client, _: Act, cursor: str | None) -> str | None:
     return (await client.list_tools(cursor=cursor, cache_mode="refresh")).next_cursor
+
+
+async def read(client: Client, step: Act, cursor: str | None) -> str | None:
+    """Call a tool, read the resource that it links to, and return the cursor to the next page."""
+    if cursor is not None:
+        return await asked(client, step, cursor)
+    request = {"tool_name": "up:read_it", "parameters": {"length": 1, "linked": 1, **step.arguments}}
+    called = await client.call_tool("call_tool", request)
+    for link in called.content:
+        if isinstance(link, ResourceLink):
+            *_, last = (await client.read_resource(link.uri)).contents
+            return cursor_in(last.text) if isinstance(last, TextResourceContents) else None
+    return None
 
 
 async def asked(client: Client, step: Act, cursor: str | None) -> str | None:
@@ -333,7 +371,14 @@ async def asked(client: Client, step: Act, cursor: str | None) -> str | None:
     if answer.structured_content is not None and "nextCursor" in answer.structured_content:
         return str(answer.structured_content["nextCursor"])
     *_, text = [block.text for block in answer.content if isinstance(block, TextContent)] or [""]
+    return cursor_in(text)
+
+
+def cursor_in(text: str) -> str | None:
     return str(json.loads(text)["nextCursor"]) if text.startswith('{"nextCursor"') else None
+
+
+METHODS = {"tools/list": listed, "resources/read": read}
 
 
 # --- the property ---

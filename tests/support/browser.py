@@ -129,10 +129,14 @@ class Tab:
         """Write into what has the focus, as from a keyboard, and press Enter; wait for the page that comes."""
         before = self._loaded
         self.call("Input.insertText", {"text": text})
+        self.press_enter()
+        self._wait_for_load(before)
+
+    def press_enter(self) -> None:
+        """Press the Enter key."""
         enter = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
         for kind in ("keyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", {"type": kind, **enter})
-        self._wait_for_load(before)
 
     def press_tab(self) -> str:
         """Press the Tab key and return the text, or the name, of what has the focus then."""

@@ -41,6 +41,11 @@ def up(server_id: str = "s", groups: Sequence[str] = (), url: str = URL) -> Serv
     return ServerUp(data=ServerAnnouncement(server_id=server_id, url=url, groups=frozenset(groups)))
 
 
+def up_stdio(server_id: str = "s") -> ServerUp:
+    """Return a server-up event of a stdio server."""
+    return ServerUp(data=ServerAnnouncement(server_id=server_id, transport="stdio"))
+
+
 def down(server_id: str = "s") -> ServerDown:
     """Return a server-down event."""
     return ServerDown(data=ServerRef(server_id=server_id))

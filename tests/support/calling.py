@@ -12,12 +12,13 @@ from mcp import Client
 from mcp.types import CallToolResult, TextContent
 
 from query.calling.connection import CallLimits
+from query.calling.replica_choice import NO_LABELS, Labels
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
 from query.savings.ledger import Ledger
 from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
-from shared.catalog import Endpoint, IndexedTool, ServerRecord, ToolDefinition
+from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, ServerRecord, ToolDefinition
 from shared.upstream.dial import Dialler, Target
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 
@@ -27,17 +28,45 @@ PATIENT = CallLimits(timeout_s=30)
 def catalogue_of(tools: Iterable[IndexedTool], protocol_version: str | None = None) -> Catalogue:
     """Return a catalogue of these tools, each of their servers running."""
     index, embedder = FakeIndex(), FakeEmbedder()
-    for tool in tools:
+    for revision, tool in enumerate(tools, start=1):
         index.upsert([ingested(tool, embedder)])
-        record = ServerRecord(server_id=tool.server_id, endpoint=Endpoint(), protocol_version=protocol_version)
+        record = ServerRecord(
+            server_id=tool.server_id, endpoint=Endpoint(), protocol_version=protocol_version, revision=revision
+        )
         index.put_server(record)
     return Catalogue(index, embedder, Ledger(index))
 
 
-def tool_of(server_id: str, name: str, **properties: Any) -> IndexedTool:
-    """Return a tool; keyword arguments become required parameters with this schema."""
+def replicated(
+    servers: Iterable[str], *tools: IndexedTool, protocol_version: str | None = None, labels: Labels = NO_LABELS
+) -> Catalogue:
+    """Return a catalogue in which each of these servers offers the same tools; `labels` has a region by server."""
+    index, embedder = FakeIndex(), FakeEmbedder()
+    for revision, server_id in enumerate(servers, start=1):
+        index.upsert([ingested(replace(tool, server_id=server_id), embedder) for tool in tools])
+        region = {"region": labels[server_id]} if server_id in labels else {}
+        index.put_server(replica_record(server_id, protocol_version=protocol_version, labels=region, revision=revision))
+    return Catalogue(index, embedder, Ledger(index))
+
+
+def replica_record(server_id: str, **fields: object) -> ServerRecord:
+    """Return the record of a listed server; servers without another `catalog_digest` are replicas."""
+    record = ServerRecord(
+        server_id=server_id,
+        endpoint=Endpoint(),
+        declared_name="replicated",
+        catalog_digest="one",
+        features_version=FEATURES_VERSION,
+        last_listed_at=1.0,
+    )
+    return record.model_copy(update=fields)
+
+
+def tool_of(server_id: str, name: str, hint: str | None = None, **properties: Any) -> IndexedTool:
+    """Return a tool with this hint; keyword arguments become required parameters with this schema."""
     schema = {"type": "object", "properties": properties, "required": list(properties)}
-    wire = json.dumps({"name": name, "inputSchema": schema})
+    hints = {"annotations": {hint: True}} if hint else {}
+    wire = json.dumps({"name": name, "inputSchema": schema, **hints})
     return replace(make_tool(server_id, name), definition=ToolDefinition.from_wire(wire))
 
 
@@ -53,10 +82,12 @@ async def calling(
     mode: str = "auto",
     limits: CallLimits = PATIENT,
     protocol_version: str | None = None,
+    catalogue: Catalogue | None = None,
 ) -> AsyncGenerator[Client]:
-    """Yield a client of a service that can call these tools on these targets."""
+    """Yield a client of a service that can call these tools, or those of a catalogue, on these targets."""
     with closing(upstreams_to(targets, limits)) as upstreams:
-        server = build_server(builtin_tools(catalogue_of(tools, protocol_version), upstreams))
+        called = catalogue or catalogue_of(tools, protocol_version)
+        server = build_server(builtin_tools(called, upstreams))
         async with Client(server, mode=mode) as client:
             yield client
 

@@ -17,6 +17,7 @@ from shared.catalog import (
     ENCODINGS,
     FORMS,
     Candidates,
+    Corpus,
     EmbeddedTool,
     Encoding,
     Form,
@@ -29,6 +30,7 @@ from shared.catalog import (
     TokenSum,
     ToolDefinition,
     ToolFeatures,
+    ToolName,
     ToolPage,
     ToolVectors,
     digest,
@@ -81,6 +83,11 @@ def make_tool(
 
 def _counts(tokens: int | Mapping[Encoding, int]) -> Mapping[Encoding, int]:
     return dict.fromkeys(ENCODINGS, tokens) if isinstance(tokens, int) else dict(tokens)
+
+
+def state_of(tool: IndexedTool) -> ToolState:
+    """Return the state of a tool as an index returns it."""
+    return ToolState(tool.digest, tool.status, tool.groups, tool.token_counts, tool.model_counts)
 
 
 def embedded(tool: IndexedTool, seed: int = 0, vector: NDArray[np.float32] | None = None) -> EmbeddedTool:
@@ -199,7 +206,7 @@ class FakeIndex:
         with self._held():
             tools = [stored.tool for stored in self._tools.values()]
         mine = [tool for tool in tools if tool.server_id == server_id]
-        return {tool.definition.name: ToolState(tool.digest, tool.status, tool.groups) for tool in mine}
+        return {tool.definition.name: state_of(tool) for tool in mine}
 
     def servers_with_tools(self) -> set[str]:
         with self._held():
@@ -217,13 +224,24 @@ class FakeIndex:
                 if stored.tool.digest in digests:
                     self._tools[key] = replace(stored, tool=replace(stored.tool, digest=""))
 
-    def search(self, queries: Sequence[QueryVectors], scope: Scope, depth: int) -> list[Candidates]:
+    def search(
+        self, queries: Sequence[QueryVectors], scope: Scope, depth: int, corpus: Corpus | None = None
+    ) -> list[Candidates]:
         within = {_id(stored.tool): stored for stored in self._within(scope)}
-        return [self._candidates(query, within, max(depth, 0)) for query in queries]
+        counted = [stored for stored in self._tools.values() if not corpus or corpus.admits(stored.tool.server_id)]
+        return [self._candidates(query, within, max(depth, 0), counted) for query in queries]
 
     def find_by_name(self, name: str, scope: Scope, limit: int) -> list[IndexedTool]:
         tools = [stored.tool for stored in self._within(scope)]
         return [tool for tool in tools if name in (tool.definition.name, tool.qualified_name)][: max(limit, 0)]
+
+    def tool_names(self, names: Collection[str], scope: Scope, limit: int) -> list[ToolName]:
+        tools = [stored.tool for stored in self._within(scope) if stored.tool.definition.name in names]
+        return [ToolName(tool.server_id, tool.definition.name, tool.digest) for tool in tools][: max(limit, 0)]
+
+    def distinct_tokens(self, scope: Scope, encoding: Encoding) -> int:
+        tools = [stored.tool for stored in self._within(scope)]
+        return sum({tool.definition_id: tool.token_counts.get(encoding, 0) for tool in tools}.values())
 
     def get(self, ids: Sequence[str]) -> dict[str, IndexedTool]:
         with self._held():
@@ -277,23 +295,15 @@ class FakeIndex:
     def close(self) -> None:
         self.is_down = True
 
-    def _candidates(self, query: QueryVectors, within: Mapping[str, EmbeddedTool], depth: int) -> Candidates:
+    def _candidates(
+        self, query: QueryVectors, within: Mapping[str, EmbeddedTool], depth: int, corpus: Sequence[EmbeddedTool]
+    ) -> Candidates:
         name = _closest({point: stored.vectors.name for point, stored in within.items()}, query.dense, depth)
         text = _closest({point: stored.vectors.text for point, stored in within.items()}, query.dense, depth)
-        scores = {point: self._bm25(query.terms, stored.vectors.terms) for point, stored in within.items()}
+        scores = {point: _bm25(query.terms, stored.vectors.terms, corpus) for point, stored in within.items()}
         terms = _first({point: score for point, score in scores.items() if score > 0}, depth)
         servers = {point: within[point].tool.server_id for found in (name, text, terms) for point in found}
         return Candidates(depth, name, text, terms, servers)
-
-    def _bm25(self, query: SparseVector, tool: SparseVector) -> float:
-        weights = dict(zip(tool.indices, tool.values, strict=True))
-        asked = zip(query.indices, query.values, strict=True)
-        return sum(value * weights[term] * self._idf(term) for term, value in asked if term in weights)
-
-    def _idf(self, term: int) -> float:
-        """Return Qdrant's inverse document frequency, which counts all points in every scope."""
-        holding = sum(term in stored.vectors.terms.indices for stored in self._tools.values())
-        return math.log((len(self._tools) - holding + 0.5) / (holding + 0.5) + 1)
 
     @contextmanager
     def _held(self) -> Generator[None]:
@@ -306,6 +316,18 @@ class FakeIndex:
         """Return what the scope admits, in the order of the points' ids."""
         with self._held():
             return [stored for _, stored in sorted(self._tools.items()) if _admits(scope, stored.tool)]
+
+
+def _bm25(query: SparseVector, tool: SparseVector, corpus: Sequence[EmbeddedTool]) -> float:
+    weights = dict(zip(tool.indices, tool.values, strict=True))
+    asked = zip(query.indices, query.values, strict=True)
+    return sum(value * weights[term] * _idf(term, corpus) for term, value in asked if term in weights)
+
+
+def _idf(term: int, corpus: Sequence[EmbeddedTool]) -> float:
+    """Return Qdrant's inverse document frequency, which counts all points of the corpus in every scope."""
+    holding = sum(term in stored.vectors.terms.indices for stored in corpus)
+    return math.log((len(corpus) - holding + 0.5) / (holding + 0.5) + 1)
 
 
 def _features(stored: EmbeddedTool) -> ToolFeatures:
@@ -339,6 +361,8 @@ def _admits(scope: Scope, tool: IndexedTool) -> bool:
         tool.status == scope.status
         and (scope.groups is None or bool(scope.groups & tool.groups))
         and (scope.servers is None or tool.server_id in scope.servers)
+        and tool.server_id not in scope.hidden
+        and tool.digest not in scope.seen
         and (tool.definition.read_only or not scope.read_only)
         and (scope.within is None or scope.within.admits(tool.server_id, tool.definition.name))
         and scope.exclude.isdisjoint((tool.definition.name, tool.qualified_name))

@@ -26,6 +26,7 @@ from query.server.mcp import service_of
 from query.server.metrics_route import metrics_route
 from query.web.routes import page_routes
 from shared.index.contract import ToolIndex
+from shared.upstream.followed_config import FollowedConfig
 from tests.support.fakes import FakeEmbedder
 
 URL = "http://127.0.0.1/mcp"
@@ -54,14 +55,16 @@ def app_of(
     savings: UsageRecorder | None = None,
     *,
     metrics_public: bool = False,
+    followed: FollowedConfig | None = None,
 ) -> Starlette:
     """Return the application; its socket is never accepted from."""
     entrance = HttpListener(socket.socket(), authentication)
     entrance.close()
-    catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), recorder=savings)
+    catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), recorder=savings, followed_config=lambda: followed)
     server = service_of(catalogue, upstreams, entrance.authenticate)
     metrics = metrics_route(catalogue, entrance, is_open=metrics_public)
-    return http_app(server, entrance, index=index, routes=[*page_routes(catalogue, entrance), metrics])
+    routes = [*page_routes(catalogue, entrance), metrics]
+    return http_app(server, entrance, index=index, routes=routes, followed_config=catalogue.followed_config)
 
 
 @asynccontextmanager

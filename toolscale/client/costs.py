@@ -19,7 +19,7 @@ PAGE_TOKENS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class _ToolCost:
+class ToolCost:
     """A tool and the tokens of its definition; None: not counted. `part` is its share of its server's tokens."""
 
     name: str
@@ -30,16 +30,23 @@ class _ToolCost:
 
 @dataclass(frozen=True, slots=True)
 class ServerCost:
-    """A server with its searchable tools; `part` is its share of the tokens visible to the caller, 0 to 1."""
+    """A server with its searchable tools; `part` is its share of the tokens visible to the caller, 0 to 1.
+
+    A server with replicas has the cost of all; `replicas` names the first of these `count` servers, itself included.
+    """
 
     server: str
     tokens: int | None
     part: float | None
-    tools: tuple[_ToolCost, ...]
+    tools: tuple[ToolCost, ...]
+    replicas: tuple[str, ...] = ()
+    count: int = 1
 
 
 def costs(ask: Ask, server: str | None = None) -> dict[str, ServerCost]:
     """Return the costs of all servers, by id, with the names of their tools; or of one server, with their costs.
+
+    Replicas have one cost, under the first of them.
 
     Stopped and hidden servers are absent.
 
@@ -65,8 +72,8 @@ def cost_table(cost: ServerCost) -> Table:
     """Return a server's tools as a table, the costliest first."""
     table = Table(box=None, header_style="bold")
     table.add_column("tool", overflow="fold")
-    table.add_column("tokens", justify="right")
-    table.add_column("share", justify="right")
+    table.add_column("tokens", justify="right", no_wrap=True)
+    table.add_column("share", justify="right", no_wrap=True)
     table.add_column("what it does", ratio=1)
     for tool in _costliest_first(cost):
         table.add_row(
@@ -78,7 +85,7 @@ def cost_table(cost: ServerCost) -> Table:
     return table
 
 
-def _costliest_first(cost: ServerCost | None) -> list[_ToolCost]:
+def _costliest_first(cost: ServerCost | None) -> list[ToolCost]:
     return sorted(cost.tools if cost else (), key=lambda tool: (-(tool.tokens or 0), tool.name))
 
 
@@ -92,14 +99,16 @@ def _pages(ask: Ask, arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
             return
 
 
-def _server(entry: dict[str, Any], meta: dict[str, Any], before: tuple[_ToolCost, ...]) -> ServerCost:
+def _server(entry: dict[str, Any], meta: dict[str, Any], before: tuple[ToolCost, ...]) -> ServerCost:
     tokens = entry["context"]["tokens"]
     part = share(tokens, meta["totalPossibleContext"]["tokens"])
-    return ServerCost(entry["serverName"], tokens, part, (*before, *_tools(entry)))
+    served_by = entry.get("servedBy", {"count": 1, "servers": ()})
+    tools = (*before, *_tools(entry))
+    return ServerCost(entry["serverName"], tokens, part, tools, tuple(served_by["servers"]), served_by["count"])
 
 
-def _tools(entry: dict[str, Any]) -> Iterator[_ToolCost]:
-    yield from map(_ToolCost, shlex.split(entry.get("names", "")))
+def _tools(entry: dict[str, Any]) -> Iterator[ToolCost]:
+    yield from map(ToolCost, shlex.split(entry.get("names", "")))
     for tool in entry.get("tools", ()):
         context = tool["context"]
-        yield _ToolCost(tool["name"], context["tokens"], context["percentTotal"], tool["description"])
+        yield ToolCost(tool["name"], context["tokens"], context["percentTotal"], tool["description"])

@@ -17,6 +17,7 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import TextContent
 
+from query.calling.upstreams import upstreams_of
 from query.catalogue import catalogue_of
 from query.server.http import MCP_PATH
 from query.server.mcp import service_of
@@ -26,6 +27,7 @@ from shared.index.open_versions import open_index_versions
 from shared.settings import Settings
 from shared.text.embedding import FastEmbedder
 from shared.upstream.transport.errors import leaves
+from toolscale.client.instance import service_url
 from toolscale.console import err
 
 if TYPE_CHECKING:
@@ -37,6 +39,9 @@ TIMEOUT_S = 60.0
 Ask = Callable[[str, Mapping[str, Any]], dict[str, Any]]
 """Call a tool of the query service and return its structured content."""
 
+CallTool = Callable[[str, Mapping[str, Any]], "CallToolResult"]
+"""Call a tool of the query service and return its whole result."""
+
 _FOREIGN_ERRORS = (ExceptionGroup, MCPError, httpx2.HTTPError, httpx2.InvalidURL, anyio.ClosedResourceError)
 _NEEDS_TOKEN = (401, 403)
 _NOT_NOW = (CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE)
@@ -44,10 +49,26 @@ _NOT_NOW = (CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE)
 
 @contextmanager
 def open_query_client(settings: Settings, url: str | None = None, token: str | None = None) -> Generator[Ask]:
+    """Yield a function that asks tools at this URL, or by default on the catalogue of the settings.
+
+    Raises: the errors of `open_call_client`.
+    """
+    with open_call_client(settings, url, token) as call:
+        yield asking(call)
+
+
+def asking(call: CallTool) -> Ask:
+    """Return a function that asks tools of the query service with these calls."""
+    return lambda tool, arguments: _answer(call(tool, arguments))
+
+
+@contextmanager
+def open_call_client(settings: Settings, url: str | None = None, token: str | None = None) -> Generator[CallTool]:
     """Yield a function that calls tools at this URL, or by default on the catalogue of the settings.
 
     Raises:
         ServiceUnreachable: the URL, or the process that holds the index, does not answer.
+        InstanceMismatch: another service answers at the address of that process.
         ServiceRejected: the token is missing or wrong, or the arguments are invalid.
         IndexUnavailable: Qdrant does not answer.
     """
@@ -66,32 +87,30 @@ def open_query_client(settings: Settings, url: str | None = None, token: str | N
 
 @contextmanager
 def _own_service(settings: Settings) -> Generator[Server[Any]]:
-    """Open the index and yield the service over it; the first query that needs the model loads it."""
+    """Open the index and yield the service over it; the first query loads the model, and the first call a server."""
     versions = open_index_versions(settings, FastEmbedder(settings.embedding_model))
-    with closing(versions.store):
+    with closing(versions.store), closing(upstreams_of(settings)) as upstreams:
         versions.ensure_own_version()
         active, _ = versions.current()
-        yield service_of(catalogue_of(active.index, active.embedder, settings))
+        yield service_of(catalogue_of(active.index, active.embedder, settings), upstreams)
 
 
 @contextmanager
-def _of_holder(settings: Settings, token: str | None, held: IndexHeld) -> Generator[Ask]:
+def _of_holder(settings: Settings, token: str | None, held: IndexHeld) -> Generator[CallTool]:
     try:
-        with _over_http(settings.own_url, token) as ask:
-            yield ask
-    except ServiceUnreachable:
-        raise ServiceUnreachable(
-            f"{settings.data_dir} is in use by another Toolscale process, and none answers at {settings.own_url}; "
-            "pass its address with --url"
-        ) from held
+        url = service_url(settings)
+    except ServiceUnreachable as error:
+        raise ServiceUnreachable(f"{settings.data_dir} is in use by another Toolscale process: {error}") from held
+    with _over_http(url, token) as call:
+        yield call
 
 
 @contextmanager
-def _over_http(url: str, token: str | None) -> Generator[Ask]:
+def _over_http(url: str, token: str | None) -> Generator[CallTool]:
     statuses: list[int] = []
     address = url.rstrip("/") if MCP_PATH in url else url.rstrip("/") + MCP_PATH
-    with _session(_http_client(address, token, statuses), address, statuses) as ask:
-        yield ask
+    with _session(_http_client(address, token, statuses), address, statuses) as call:
+        yield call
 
 
 @asynccontextmanager
@@ -108,14 +127,10 @@ async def _http_client(url: str, token: str | None, statuses: list[int]) -> Asyn
 @contextmanager
 def _session(
     session: AbstractAsyncContextManager[Client], where: str, statuses: list[int] | None = None
-) -> Generator[Ask]:
+) -> Generator[CallTool]:
     try:
         with start_blocking_portal() as portal, portal.wrap_async_context_manager(session) as client:
-
-            def ask(tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-                return _answer(portal.call(partial(client.call_tool, tool, dict(arguments))))
-
-            yield ask
+            yield lambda tool, arguments: portal.call(partial(client.call_tool, tool, dict(arguments)))
     except _FOREIGN_ERRORS as error:
         raise _explained(error, where, statuses or []) from error
 

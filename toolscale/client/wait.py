@@ -60,26 +60,36 @@ def wait(settings: Settings, emitted: Sequence[EmitResult]) -> Iterator[Reconcil
         IntentsUnavailable: the store does not answer.
     """
     with closing(open_intents(settings)) as intents:
-        yield from wait_for(intents, emitted, patience_s(settings), threading.Event())
+        yield from wait_for(
+            intents, emitted, patience_s(settings), threading.Event(), install_s=settings.stdio_start_timeout_s
+        )
 
 
 def wait_for(
-    intents: IntentStore, emitted: Sequence[EmitResult], patience_s: float, stopped: threading.Event
+    intents: IntentStore,
+    emitted: Sequence[EmitResult],
+    patience_s: float,
+    stopped: threading.Event,
+    install_s: float = 0.0,
 ) -> Iterator[ReconcileResult]:
-    """Yield each result; after `patience_s` seconds without one, or when stopped, the rest as `waiting`."""
+    """Yield each result; after `patience_s` seconds without one, or when stopped, the rest as `waiting`.
+
+    While a server is being installed, the wait is `install_s` longer.
+    """
     waiting = {intent.server_id: intent for intent in emitted}
-    quiet_since = time.monotonic()
-    while waiting and not stopped.is_set() and time.monotonic() - quiet_since < patience_s:
-        results = [
-            result for result in (_result_of(intents.intent(server), waiting[server]) for server in waiting) if result
-        ]
+    quiet_since, limit_s = time.monotonic(), patience_s
+    while waiting and not stopped.is_set() and time.monotonic() - quiet_since < limit_s:
+        found = {server: intents.intent(server) for server in waiting}
+        is_installing = any(intent is not None and intent.is_installing for intent in found.values())
+        limit_s = patience_s + install_s if is_installing else patience_s
+        results = [result for server in waiting if (result := _result_of(found[server], waiting[server]))]
         for result in results:
             del waiting[result.emitted.server_id]
             quiet_since = time.monotonic()
             yield result
         if waiting:
             stopped.wait(POLL_S)
-    missed = f"no reconciliation ended within {patience_s:.0f} s; is a worker, or `toolscale serve`, running?"
+    missed = f"no reconciliation ended within {limit_s:.0f} s; is a worker, or `toolscale serve`, running?"
     for server in waiting.values():
         yield ReconcileResult(emitted=server, result="waiting", error=missed)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.table import Table
 
+from query.replicas.serving import first_server
 from shared.errors import ToolscaleError
 from shared.observability.logging import configure_logging
 from shared.settings import Settings, load_settings
@@ -23,8 +25,12 @@ from toolscale.console import err, out, percent, print_json, thousands
 
 if TYPE_CHECKING:
     from toolscale.client.costs import ServerCost
+    from toolscale.client.servers import Row
 
 Detail = Literal["summary", "detailed", "full", "auto"]
+
+WATCH_S = 2.0
+_NO_SERVER = {False: "No server was announced yet.", True: "No server fails."}
 
 
 def find(
@@ -75,13 +81,15 @@ def print_tools(answer: dict[str, Any]) -> None:
     """Print an answer of find_tool as a table; warnings go to stderr."""
     table = Table(box=None, header_style="bold")
     table.add_column("tool", overflow="fold")
-    table.add_column("wire tokens", justify="right")
+    table.add_column("wire tokens", justify="right", no_wrap=True)
     table.add_column("what it does", ratio=1)
     for tool in answer["tools"]:
+        replicas = tool.get("served_by", {})
+        _, name = first_server(tool["name"], replicas.get("servers", ()))
         table.add_row(
-            printable(f"{tool['server']}:{tool['name']}"),
+            printable(tool["name"] + (f" ({replicas['count']} servers)" if replicas else "")),
             thousands(tool.get("token_count")),
-            printable(str(tool.get("summary", "")).removeprefix(tool["name"])),
+            printable(str(tool.get("summary", "")).removeprefix(name)),
         )
     if answer["tools"]:
         out.print(table)
@@ -97,35 +105,91 @@ def print_tools(answer: dict[str, Any]) -> None:
 
 
 def list_servers(
-    as_json: JsonOption = False, url: UrlOption = None, token: TokenOption = None, data_dir: DataDirOption = None
+    server: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="SERVER",
+            help="Show each replica of this server in its own row.",
+            show_default=False,
+            autocompletion=complete_server,
+        ),
+    ] = None,
+    failing: Annotated[bool, typer.Option("--failing", help="Only servers whose last reconciliation failed.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show the table again every 2 s, until interrupted.")] = False,
+    as_json: JsonOption = False,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    data_dir: DataDirOption = None,
 ) -> None:
-    """Show every server: its state, the cost of its tools, and its problem.
+    """Show every server: its state, the cost of its tools, and its problem. Replicas share a row.
 
     Tokens are of the form that a model API receives (generic profile).
     With --url, the servers, tools and tokens of that service. During a change of the model, stderr shows its progress.
+    A running process's mcp.json is named on stderr; its left-out entries are in the table, with the reasons.
     """
-    from toolscale.client.costs import costs  # noqa: PLC0415
-    from toolscale.client.query import open_query_client  # noqa: PLC0415  # loads the query service
-    from toolscale.client.servers import as_object, migration, rows, servers, table  # noqa: PLC0415
+    from toolscale.client.servers import as_object, is_failing, opened, problems, table, total  # noqa: PLC0415
 
+    if watch and as_json:
+        raise typer.BadParameter("--watch shows a table, so it excludes --json")
     configure_logging("ERROR")
     settings = load_settings(data_dir=data_dir)
-    intents = [] if url else servers(settings)
+    while True:
+        known = _rows(server, settings, url, token)
+        if as_json:
+            print_json([as_object(row) for row in known if is_failing(row) or not failing])
+            return
+        is_open = failing or server is not None
+        shown = [each for row in known for each in opened(row)] if is_open else known
+        shown = [row for row in shown if is_failing(row) or not failing]
+        if watch:
+            out.clear()
+        out.print(table(shown, out.width) if shown else _NO_SERVER[failing])
+        if not is_open and (sums := total(known)):
+            out.print(sums, highlight=False)
+        for problem in problems(shown):
+            out.print(problem, highlight=False, soft_wrap=True)
+        if not watch:
+            return
+        time.sleep(WATCH_S)
+
+
+def _rows(server: str | None, settings: Settings, url: str | None, token: str | None) -> list[Row]:
+    """Return the rows of all servers, or the row of one server; stderr names the followed mcp.json.
+
+    Raises:
+        ServerUnknown: the server was never announced.
+    """
+    from shared.upstream.followed_config import read_followed_config  # noqa: PLC0415
+    from toolscale.client.server_names import unknown  # noqa: PLC0415  # loads the store's client
+    from toolscale.client.servers import migration, rows, servers  # noqa: PLC0415
+
+    # a service names only the first replicas of a set
+    found = _costs(settings, url, token, server if url else None)
+    followed = None if url else read_followed_config(settings)
+    known = rows([] if url else servers(settings), found, followed.left_out if followed else ())
+    notes = (None if url else migration(settings), followed.summary if followed else None)
+    for note in filter(None, notes):
+        err.print(printable(note), highlight=False, soft_wrap=True)
+    if server is None:
+        return known
+    if of_server := [row for row in known if server in row.intents]:
+        return of_server
+    raise unknown(server, [server_id for row in known for server_id in row.intents])
+
+
+def _costs(settings: Settings, url: str | None, token: str | None, server: str | None) -> dict[str, ServerCost]:
+    """Return the costs of all servers, or of one; without a URL, a catalogue that does not answer is only reported."""
+    from toolscale.client.costs import costs  # noqa: PLC0415
+    from toolscale.client.query import open_query_client  # noqa: PLC0415  # loads the query service
+
     try:
         with open_query_client(settings, url, token) as ask:
-            found = costs(ask)
+            return costs(ask, server)
     except ToolscaleError as error:
         if url:
             raise
         err.print(f"Tools and tokens are unknown: {printable(str(error))}", highlight=False, soft_wrap=True)
-        found = {}
-    if progress := None if url else migration(settings):
-        err.print(printable(progress), highlight=False, soft_wrap=True)
-    known = rows(intents, found)
-    if as_json:
-        print_json([as_object(row) for row in known])
-    else:
-        out.print(table(known, out.width) if known else "No server was announced yet.")
+        return {}
 
 
 def show(

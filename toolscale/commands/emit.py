@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import track
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, track
 
 from shared.catalog import Transport
 from shared.errors import EventInvalid
@@ -17,7 +17,8 @@ from shared.events import TYPE_PREFIX
 from shared.observability.logging import configure_logging
 from shared.settings import Settings, load_settings
 from shared.text.display import printable
-from toolscale.commands.options import DataDirOption, JsonOption, ServerArgument, complete_server
+from toolscale.commands.help import command, group
+from toolscale.commands.options import DataDirOption, JsonOption, ServerArgument, complete_server, key_and_value
 from toolscale.console import err, out, print_json
 
 if TYPE_CHECKING:
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
 
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the reconciliation; exit code 1 if it fails.")]
 
-emit_app = typer.Typer(no_args_is_help=True, help="Report that a server started, stopped or changed.")
+emit_app = group(
+    "Report that a server started, stopped or changed.", "toolscale emit up docs --url http://127.0.0.1:9000/mcp --wait"
+)
 
 
-@emit_app.command()
+@command(emit_app, "up", "toolscale emit up docs --url http://127.0.0.1:9000/mcp --wait")
 def up(
     server: ServerArgument,
     url: Annotated[str | None, typer.Option(help="Its URL; none for stdio.", show_default=False)] = None,
@@ -43,12 +46,12 @@ def up(
     data_dir: DataDirOption = None,
 ) -> None:
     """Announce a running server: list its tools and make them findable."""
-    labels = dict(map(_key_and_value, label or []))
+    labels = dict(key_and_value(text, "--label") for text in label or [])
     data = {"server_id": server, "url": url, "transport": transport, "groups": group or [], "labels": labels}
     _emit(_document("up", {**data, "credential_ref": credential_ref}), wait, as_json, data_dir)
 
 
-@emit_app.command()
+@command(emit_app, "down", "toolscale emit down docs")
 def down(
     server: ServerArgument, wait: WaitOption = False, as_json: JsonOption = False, data_dir: DataDirOption = None
 ) -> None:
@@ -57,7 +60,7 @@ def down(
         _emit(_document("down", {"server_id": server}), wait, as_json, data_dir)
 
 
-@emit_app.command()
+@command(emit_app, "changed", "toolscale emit changed docs --wait")
 def changed(
     server: ServerArgument, wait: WaitOption = False, as_json: JsonOption = False, data_dir: DataDirOption = None
 ) -> None:
@@ -66,7 +69,7 @@ def changed(
         _emit(_document("changed", {"server_id": server}), wait, as_json, data_dir)
 
 
-@emit_app.command()
+@command(emit_app, "event", "toolscale emit event event.json")
 def event(
     file: Annotated[typer.FileText, typer.Argument(help="A CloudEvent as JSON; - for standard input.")],
     wait: WaitOption = False,
@@ -118,9 +121,9 @@ def _await(recorded: Sequence[EmitResult], settings: Settings, as_json: bool, *,
     """
     from toolscale.client.wait import wait  # noqa: PLC0415  # loads the broker's client
 
-    results, total, hidden = wait(settings, recorded), len(recorded), not err.is_terminal
-    progress = track(results, "Reconciling", total=total, console=err, transient=True, disable=hidden)
-    ended = sorted(progress, key=lambda result: result.emitted.server_id)
+    with _progress() as progress:
+        results = progress.track(wait(settings, recorded), total=len(recorded), description="Reconciling")
+        ended = sorted(results, key=lambda result: result.emitted.server_id)
     if as_json:
         documents = [result.as_object() for result in ended]
         print_json(documents[0] if is_one else documents)
@@ -128,6 +131,12 @@ def _await(recorded: Sequence[EmitResult], settings: Settings, as_json: bool, *,
         _print_lines([result.sentence for result in ended])
     if not all(result.is_good for result in ended):
         raise typer.Exit(1)
+
+
+def _progress() -> Progress:
+    """Return a display of ended and all servers on stderr; nothing where that is no terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("servers"))
+    return Progress(*columns, TimeElapsedColumn(), console=err, transient=True, disable=not err.is_terminal)
 
 
 @contextmanager
@@ -142,13 +151,6 @@ def _near_names(server: str, data_dir: Path | None) -> Generator[None]:
         if error.field == "data.server_id" and near:
             err.print(printable(f"did you mean {' or '.join(near)}?"), highlight=False)
         raise
-
-
-def _key_and_value(label: str) -> tuple[str, str]:
-    key, separator, value = label.partition("=")
-    if not (key and separator):
-        raise typer.BadParameter(f"expected KEY=VALUE, got {label!r}", param_hint="--label")
-    return key, value
 
 
 def _document(kind: str, data: dict[str, Any]) -> dict[str, Any]:

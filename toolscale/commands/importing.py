@@ -15,7 +15,7 @@ from toolscale.console import err, out, print_json
 from toolscale.importing.client_files import Client, ClientFile, client_files, named_file, this_machine
 from toolscale.importing.find import find_servers
 from toolscale.importing.merge import OnConflict, merge
-from toolscale.importing.target import FILE_NAME, read_target, write_servers
+from toolscale.importing.target import FILE_NAME, config_path, read_target, write_servers
 from toolscale.importing.view import ImportPlan, as_object, diff, remarks
 
 
@@ -68,7 +68,7 @@ def _client_files(files: list[Path], clients: list[Client], project: Path) -> li
 
 
 def _plan(settings: Settings, candidates: list[ClientFile], on_conflict: OnConflict) -> ImportPlan:
-    target = read_target(settings.mcp_config or settings.data_dir / FILE_NAME)
+    target = read_target(config_path(settings))
     findings = find_servers(candidates, this_machine(), settings)
     return ImportPlan(target, findings, merge(target.servers, findings.servers, on_conflict))
 

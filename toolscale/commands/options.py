@@ -8,6 +8,18 @@ from typing import Annotated
 import typer
 
 
+def key_and_value(text: str, name: str) -> tuple[str, str]:
+    """Return the parts of KEY=VALUE.
+
+    Raises:
+        BadParameter: the text of the parameter `name` has another form.
+    """
+    key, separator, value = text.partition("=")
+    if not (key and separator):
+        raise typer.BadParameter(f"expected KEY=VALUE, got {text!r}", param_hint=name)
+    return key, value
+
+
 def complete_server() -> list[str]:
     """Return the server ids that a shell may complete."""
     from toolscale.client.server_names import announced_if_known  # noqa: PLC0415  # loads the store's client
@@ -20,7 +32,8 @@ DataDirOption = Annotated[
     Path | None, typer.Option("--data-dir", help="Directory of the index and the intents.", show_default=False)
 ]
 UrlOption = Annotated[
-    str | None, typer.Option(help="URL of the query service; default: from the settings.", show_default=False)
+    str | None,
+    typer.Option(help="URL of the query service; default: the service of this catalogue.", show_default=False),
 ]
 TokenOption = Annotated[
     str | None, typer.Option(envvar="TOOLSCALE_TOKEN", help="Bearer token for that service.", show_default=False)

@@ -1,4 +1,4 @@
-"""`toolscale dead-letters` and `savings`: reports from the stores."""
+"""`toolscale status`, `dead-letters` and `savings`: reports from the stores."""
 
 from __future__ import annotations
 
@@ -12,6 +12,22 @@ from shared.settings import load_settings
 from shared.text.display import printable
 from toolscale.commands.options import DataDirOption, JsonOption
 from toolscale.console import out, print_json
+
+
+def status(as_json: JsonOption = False, data_dir: DataDirOption = None) -> None:
+    """Show the number of servers in each state, the due reconciliations and the dead letters.
+
+    `ls` shows each server, `doctor` the health of the installation.
+    """
+    from toolscale.client.status import status as read  # noqa: PLC0415  # loads the store's client
+    from toolscale.client.status import view  # noqa: PLC0415
+
+    found = read(load_settings(data_dir=data_dir))
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+        return
+    for line in view(found):
+        out.print(line, highlight=False)
 
 
 def dead_letters(

@@ -10,18 +10,19 @@ import typer
 from query.auth.tokens import TokenEntry, as_toml, digest, is_name, new_token
 from query.caller import USING, Permission
 from shared.errors import ConfigInvalid
+from toolscale.commands.help import command, group
 from toolscale.commands.options import BudgetOption, JsonOption
 from toolscale.console import err, out, print_json
 
-token_app = typer.Typer(no_args_is_help=True)
+token_app = group("Bearer tokens for the query service's callers.", "toolscale token new agents --groups dev,ops")
 
 
 @token_app.callback()
 def root() -> None:
-    """Bearer tokens for the query service's callers."""
+    """Keep `new` a command of a group, although it is the only one."""
 
 
-@token_app.command("new")
+@command(token_app, "new", "toolscale token new agents --groups dev,ops --read-only")
 def new(
     name: Annotated[str, typer.Argument(help="The caller's name in logs: letters, digits, `_` and `-`.")],
     groups: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -11,43 +12,61 @@ from rich.table import Table
 from shared.errors import ServiceRejected, ServiceUnreachable
 from shared.settings import load_settings
 from shared.text.display import printable
-from toolscale.commands.options import BudgetOption, JsonOption, TokenOption, UrlOption
+from toolscale.commands.help import command, group
+from toolscale.commands.options import BudgetOption, DataDirOption, JsonOption, TokenOption, UrlOption
 from toolscale.console import out, print_json
 
 TIMEOUT_S = 10.0
 
-toolset_app = typer.Typer(no_args_is_help=True, help="Named subsets of the catalogue, kept by a running service.")
+toolset_app = group(
+    "Named subsets of the catalogue, kept by a running service.",
+    "toolscale toolset create dev git time:get_current_time",
+)
 
 NameArgument = Annotated[str, typer.Argument(help="The toolset: letters, digits, `_` and `-`.")]
 
 
-@toolset_app.command("create")
+@command(toolset_app, "create", "toolscale toolset create dev git time:get_current_time --budget-tokens 3000 --enforce")
 def create(
     name: NameArgument,
     tools: Annotated[list[str], typer.Argument(help="`server:tool`, or a server for all of its tools.")],
     description: Annotated[str, typer.Option(help="Its purpose.")] = "",
     budget_tokens: BudgetOption = None,
-    enforce: Annotated[bool, typer.Option("--enforce", help="Leave out tools above the budget.")] = False,
+    enforce: Annotated[
+        bool, typer.Option("--enforce", help="Leave out tools above the budget, the least called first.")
+    ] = False,
     as_json: JsonOption = False,
     url: UrlOption = None,
     token: TokenOption = None,
+    data_dir: DataDirOption = None,
 ) -> None:
     """Write a toolset, replacing the one of this name."""
     toolset: dict[str, Any] = {"name": name, "tools": tools, "description": description, "enforce": enforce}
     toolset |= {"budget_tokens": budget_tokens} if budget_tokens else {}
-    _print_toolset(_ask("PUT", f"/{quote(name, safe='')}", url, token, toolset), as_json=as_json)
+    _print_toolset(_ask("PUT", f"/{quote(name, safe='')}", url, token, data_dir, toolset), as_json=as_json)
 
 
-@toolset_app.command("show")
-def show(name: NameArgument, as_json: JsonOption = False, url: UrlOption = None, token: TokenOption = None) -> None:
+@command(toolset_app, "show", "toolscale toolset show dev")
+def show(
+    name: NameArgument,
+    as_json: JsonOption = False,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
     """Show a toolset: its entries, its budget and its purpose."""
-    _print_toolset(_ask("GET", f"/{quote(name, safe='')}", url, token), as_json=as_json)
+    _print_toolset(_ask("GET", f"/{quote(name, safe='')}", url, token, data_dir), as_json=as_json)
 
 
-@toolset_app.command("list")
-def list_toolsets(as_json: JsonOption = False, url: UrlOption = None, token: TokenOption = None) -> None:
+@command(toolset_app, "list", "toolscale toolset list --json")
+def list_toolsets(
+    as_json: JsonOption = False,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
     """Show all toolsets."""
-    toolsets = _ask("GET", "", url, token)["toolsets"]
+    toolsets = _ask("GET", "", url, token, data_dir)["toolsets"]
     if as_json:
         print_json(toolsets)
         return
@@ -57,10 +76,16 @@ def list_toolsets(as_json: JsonOption = False, url: UrlOption = None, token: Tok
     out.print(table if toolsets else "There is no toolset.")
 
 
-@toolset_app.command("delete")
-def delete(name: NameArgument, as_json: JsonOption = False, url: UrlOption = None, token: TokenOption = None) -> None:
+@command(toolset_app, "delete", "toolscale toolset delete dev")
+def delete(
+    name: NameArgument,
+    as_json: JsonOption = False,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
     """Delete a toolset; callers whose tokens name it see nothing from then on."""
-    _ask("DELETE", f"/{quote(name, safe='')}", url, token)
+    _ask("DELETE", f"/{quote(name, safe='')}", url, token, data_dir)
     if as_json:
         print_json({"deleted": name})
     else:
@@ -83,17 +108,20 @@ def _budget(toolset: dict[str, Any]) -> str:
     return f"{toolset.get('budget_tokens', '')}{' enforced' if toolset['enforce'] else ''}"
 
 
-def _ask(method: str, path: str, url: str | None, token: str | None, body: object = None) -> Any:
+def _ask(method: str, path: str, url: str | None, token: str | None, data_dir: Path | None, body: object = None) -> Any:
     """Return the JSON of the response; None for an empty response.
 
     Raises:
         ServiceUnreachable: it does not answer, or with a server error.
         ServiceRejected: it rejects the request; the message has the reason.
+        InstanceMismatch: another service answers at the address of this catalogue's service.
     """
-    import httpx2  # noqa: PLC0415  # no other command needs it
+    import httpx2  # noqa: PLC0415  # takes long to import
+
+    from toolscale.client.instance import service_url  # noqa: PLC0415
 
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    base = (url or load_settings().own_url).rstrip("/").removesuffix("/mcp")
+    base = (url or service_url(load_settings(data_dir=data_dir))).rstrip("/").removesuffix("/mcp")
     try:
         with httpx2.Client(timeout=TIMEOUT_S, headers=headers, trust_env=False) as client:
             response = client.request(method, f"{base}/toolsets{path}", json=body)

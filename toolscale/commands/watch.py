@@ -15,6 +15,7 @@ import typer
 
 from shared.errors import ConfigInvalid
 from shared.settings import Settings, load_settings
+from toolscale.commands.help import command, group
 
 if TYPE_CHECKING:
     from workers.sources.watcher import Source
@@ -24,10 +25,10 @@ Scope = Annotated[
     typer.Option(help="A name for this watcher, unique among those of its kind on one catalogue.", show_default=False),
 ]
 
-watch_app = typer.Typer(no_args_is_help=True, help="Follow the servers that an orchestrator runs, until interrupted.")
+watch_app = group("Follow the servers that an orchestrator runs, until interrupted.", "toolscale watch docker")
 
 
-@watch_app.command()
+@command(watch_app, "docker", "toolscale watch docker --scope laptop")
 def docker(scope: Scope = None) -> None:
     """Follow the containers that carry the label toolscale.server."""
     from workers.sources.docker import DockerSource  # noqa: PLC0415  # loads the write side
@@ -37,7 +38,7 @@ def docker(scope: Scope = None) -> None:
     _watch(settings, [DockerSource(os.environ, settings.watch_id)])
 
 
-@watch_app.command()
+@command(watch_app, "kubernetes", "toolscale watch kubernetes --scope production")
 def kubernetes(scope: Scope = None) -> None:
     """Follow annotated Services, and ToolHive's MCPServers, of this cluster or the kubeconfig's."""
     from workers.sources.kubernetes import RESOURCE_KINDS  # noqa: PLC0415  # loads the write side

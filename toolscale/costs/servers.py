@@ -32,8 +32,9 @@ def servers_of(settings: Settings) -> FoundServers:
     """
     found = find_servers(_files(settings), this_machine(), settings)
     config = config_of(merge({}, found.servers, "rename").servers, os.environ)
-    reasons = [*(entry.reason for entry in found.skipped), *config.problems]
-    return FoundServers(config, tuple(_named(reasons)), tuple(file.path for file in found.read))
+    skipped = _named(entry.reason for entry in found.skipped)
+    unusable = (*skipped, *((entry.name, entry.reason) for entry in config.problems))
+    return FoundServers(config, unusable, tuple(file.path for file in found.read))
 
 
 def _files(settings: Settings) -> list[ClientFile]:

@@ -62,7 +62,7 @@ def view(report: CostReport) -> Group:
     """Return the costs with the comparison, and the problems; each only if there is any."""
     parts: list[Table | str] = [_costs(report), "", comparison(report)] if report.is_of_any else []
     if any(server.problem for server in report.servers):
-        parts += ["", _problems(report.servers)] if parts else [_problems(report.servers)]
+        parts += ["", *_problems(report.servers)] if parts else _problems(report.servers)
     return Group(*parts)
 
 
@@ -79,7 +79,6 @@ def comparison(report: CostReport) -> str:
 
 def _costs(report: CostReport) -> Table:
     shown = number_table("server", "tools", *COLUMNS)
-    shown.columns[0].overflow = "fold"
     for server in report.servers:
         if server.cost:
             shown.add_row(printable(server.server_id), *_figures(server.cost))
@@ -87,15 +86,13 @@ def _costs(report: CostReport) -> Table:
     return shown
 
 
-def _problems(servers: Iterable[ServerCost]) -> Table:
-    shown = Table("server", "problem", box=None, header_style="bold")
-    for column in shown.columns:
-        column.overflow = "fold"
-    for server in servers:
-        if server.problem:
-            listed = "" if server.cost else "not listed: "
-            shown.add_row(printable(server.server_id), f"{listed}{printable(server.problem)}")
-    return shown
+def _problems(servers: Iterable[ServerCost]) -> list[str]:
+    """Return a line for each server with a problem."""
+    return [
+        f"{printable(server.server_id)}: {'' if server.cost else 'not listed: '}{printable(server.problem)}"
+        for server in servers
+        if server.problem
+    ]
 
 
 def _figures(cost: Cost) -> list[str]:

@@ -15,6 +15,9 @@ from toolscale.demo.demo import Answered, DemoServerResult, Report
 def print_report(report: Report) -> None:
     """Print the servers, and for each query the tools found and the tokens saved."""
     out.print(_servers(report))
+    for server in report.servers:
+        if server.error:
+            out.print(f"{server.server}: {server.error}", highlight=False, soft_wrap=True)
     out.print(_answers(report))
     out.print(
         f"{report.tools} tools of {len(report.servers)} servers, ingested in {report.ingestion_s:.1f} s. "
@@ -27,10 +30,9 @@ def print_report(report: Report) -> None:
 def _servers(report: Report) -> Table:
     table = Table("server", "declares itself", "protocol", title="Servers", title_justify="left", box=SIMPLE_HEAD)
     for heading in ("tools", "tokens", "wire"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     for server in report.servers:
-        about = server.error or server.declared_name
-        table.add_row(server.server, about, server.protocol_version or "", *_sizes(server))
+        table.add_row(server.server, server.declared_name, server.protocol_version or "", *_sizes(server))
     table.add_section()
     table.add_row("all", "", "", *_sizes(report))
     return table
@@ -54,7 +56,7 @@ def _answers(report: Report) -> Table:
 def _found(answer: Mapping[str, Any]) -> list[str]:
     if answer.get("no_match"):
         return [f"no tool fits; the nearest is {answer['nearest'][0]}"]
-    return [f"{tool['server']}:{tool['name']}" for tool in answer["tools"]]
+    return [tool["name"] for tool in answer["tools"]]
 
 
 def _figures(asked: Answered) -> list[str]:

@@ -6,14 +6,17 @@ import os
 import shutil
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from query.auth.tokens import read_tokens
-from shared.errors import ConfigInvalid
+from shared.errors import ConfigInvalid, FollowedConfigUnavailable
 from shared.setting_names import misspelt_settings
 from shared.settings import Settings
 from shared.upstream.dial import StdioTarget
-from shared.upstream.mcp_json import read_config
+from shared.upstream.followed_config import FollowedConfig, read_followed_config
+from shared.upstream.mcp_json import Config, read_config
+from shared.upstream.programs import program_problem
 from toolscale.doctor.finding import Finding, ok, problem, warning
 from toolscale.importing.target import FILE_NAME
 
@@ -54,21 +57,50 @@ def check_data_dir(settings: Settings) -> Iterator[Finding]:
 def check_config(settings: Settings) -> Iterator[Finding]:
     """Check each entry of the mcp.json, without starting a server."""
     path = settings.mcp_config or settings.data_dir / FILE_NAME
-    if not settings.mcp_config and not (settings.is_embedded and path.is_file()):
-        yield ok("mcp.json", "none; servers come from events")
+    try:
+        followed = read_followed_config(settings)
+    except FollowedConfigUnavailable as error:
+        followed = None
+        yield problem("mcp.json", f"cannot be read: {error}", "see the findings about Redis or the data directory")
+    if followed:
+        yield from _check_followed(followed)
+        if Path(followed.path) == path.resolve() or not settings.mcp_config:
+            return
+    elif not settings.mcp_config and not (settings.is_embedded and path.is_file()):
+        yield ok("mcp.json", "no process follows one; servers come from events")
         return
+    yield from _check_entries(path)
+
+
+def _check_followed(followed: FollowedConfig) -> Iterator[Finding]:
+    """Yield the state that the following process stored: it has its own environment variables."""
+    if followed.problem:
+        yield problem("mcp.json", followed.summary, f"correct {followed.path}; it is read again at once")
+    else:
+        yield ok("mcp.json", f"{followed.summary}; a Toolscale process follows it")
+    for entry in followed.left_out:
+        yield problem("mcp.json", f"left out: {entry}", f"correct the entry in {followed.path}")
+    with suppress(ConfigInvalid):  # on another machine, or reported above
+        yield from _check_programs(read_config(Path(followed.path), os.environ))
+
+
+def _check_entries(path: Path) -> Iterator[Finding]:
     try:
         config = read_config(path, os.environ)
     except ConfigInvalid as error:
         yield problem("mcp.json", str(error), "correct the file, or name another with TOOLSCALE_MCP_CONFIG")
         return
     yield ok("mcp.json", f"{path}: {len(config.announcements)} usable servers")
-    for reason in config.problems:
-        yield problem("mcp.json", reason, f"correct the entry in {path}")
+    for entry in config.problems:
+        yield problem("mcp.json", str(entry), f"correct the entry in {path}")
+    yield from _check_programs(config)
+
+
+def _check_programs(config: Config) -> Iterator[Finding]:
     for server_id, target in config.targets.items():
         if isinstance(target, StdioTarget) and shutil.which(target.command, path=target.env.get("PATH")) is None:
-            advice = "install it, or write its absolute path"
-            yield problem("mcp.json", f"{server_id}: there is no program {target.command!r}", advice)
+            reason, repair = program_problem(target.command, target.env.get("PATH"))
+            yield problem("mcp.json", f"{server_id}: {reason}", repair)
 
 
 def check_tokens(settings: Settings) -> Iterator[Finding]:

@@ -11,12 +11,20 @@ import httpx2
 import redis
 from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError
 
-from shared.errors import ConfigInvalid, IndexHeld, IndexUnavailable, IntentsUnavailable
+from shared.errors import (
+    ConfigInvalid,
+    IndexHeld,
+    IndexUnavailable,
+    InstanceMismatch,
+    IntentsUnavailable,
+    ServiceUnreachable,
+)
 from shared.index import open_store
 from shared.index.contract import EMBEDDED_MAX_ADVISED_TOOLS, IndexVersion
 from shared.index.versions import IndexStore
 from shared.service.redis import connect
 from shared.settings import Settings
+from toolscale.client.instance import service_url
 from toolscale.doctor.finding import Finding, ok, problem, warning
 from workers.intents import open_intents
 
@@ -113,7 +121,10 @@ def check_intents(settings: Settings) -> Iterator[Finding]:
         return
     wrong = [intent.server_id for intent in known if intent.last_error]
     overdue = [intent for intent in known if intent.due_at is not None and intent.due_at < time.time() - OVERDUE_S]
+    installing = [intent.server_id for intent in known if intent.is_installing]
     yield ok("servers", f"{len(known)} announced")
+    if installing:
+        yield ok("servers", f"{len(installing)} installing: {', '.join(installing[:5])}")
     if wrong:
         yield warning("servers", f"{len(wrong)} failed: {', '.join(wrong[:5])}", "see `toolscale ls`")
     if overdue:
@@ -159,14 +170,21 @@ def _version(settings: Settings, active: IndexVersion | None) -> Finding:
 
 
 def check_service(settings: Settings) -> Iterator[Finding]:
-    """Check whether a query service answers at the address of the settings."""
+    """Check whether the query service of this catalogue answers."""
+    advice = "start `toolscale serve` or `python -m query` if agents need it"
     try:
-        response = httpx2.get(f"{settings.own_url}/readyz", timeout=ANSWER_S, trust_env=False)
+        url = service_url(settings)
+        response = httpx2.get(f"{url}/readyz", timeout=ANSWER_S, trust_env=False)
+    except ServiceUnreachable as error:
+        yield warning("query service", str(error), advice)
+        return
     except httpx2.HTTPError:
-        advice = "start `toolscale serve` or `python -m query` if agents need it"
         yield warning("query service", f"none at {settings.own_url}", advice)
         return
+    except (InstanceMismatch, ConfigInvalid) as error:
+        yield problem("query service", str(error), advice)
+        return
     if response.is_success:
-        yield ok("query service", f"ready at {settings.own_url}")
+        yield ok("query service", f"ready at {url}")
     else:
-        yield problem("query service", f"{settings.own_url} is not ready: {response.status_code}", "see its log")
+        yield problem("query service", f"{url} is not ready: {response.status_code}", "see its log")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Generator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,11 +18,12 @@ import structlog
 from celery import Celery
 from celery.worker import WorkController
 
-from shared.errors import IndexUnavailable, IntentsUnavailable
+from shared.errors import FollowedConfigUnavailable, IndexUnavailable, IntentsUnavailable
 from shared.events import ServerEvent
 from shared.index.open_versions import IndexVersions
 from shared.settings import Settings
 from shared.upstream.config_file import ConfigFile
+from shared.upstream.followed_config import followed_config_store
 from shared.upstream.mcp_json import Config
 from toolscale.client.emit import EmitResult, emit_result
 from workers.celery_app import build_app
@@ -46,6 +47,7 @@ from workers.tasks import SWEEP_LIMIT, send_migrate, send_reconcile
 SWEPT_WITHIN_S = 20.0
 
 _INTERRUPT_EVERY_S = 0.05
+_LOOP_END_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -82,14 +84,22 @@ class Embedded:
         """Record the servers of the operator's file, and announce every other running server again."""
         return announce_config(config, self.deps.intents, self.emit)
 
-    def following(self, path: Path) -> AbstractContextManager[None]:
+    @contextmanager
+    def following(self, path: Path) -> Generator[None]:
         """Follow changes of the operator's file until the block ends.
 
         Every other running server is announced again: it may have changed while this process was stopped.
         """
         announce_again(self.deps.intents, self.emit)
-        follower = ConfigFollower(ConfigFile(path, os.environ), self.deps.intents, self.emit, self.sources)
-        return config_followed(follower)
+        with closing(followed_config_store(self.settings)) as store:
+            file = ConfigFile(path, os.environ)
+            follower = ConfigFollower(file, self.deps.intents, self.emit, store, self.sources)
+            try:
+                with config_followed(follower):
+                    yield
+            finally:
+                with suppress(FollowedConfigUnavailable):  # then it expires
+                    store.clear()
 
 
 @contextmanager
@@ -136,7 +146,8 @@ def _worker(app: Celery, settings: Settings) -> Generator[threading.Thread]:
         yield thread
     finally:
         _stop(worker)
-        thread.join(timeout=10)
+        # the pool has ended and the connection is closed, but Celery's idle loop sleeps up to 2 s
+        thread.join(timeout=_LOOP_END_S)
 
 
 def _stop(worker: WorkController) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import json
 import os
 import shlex
@@ -32,10 +34,11 @@ from shared.observability.tracing import configure_tracing
 from shared.settings import Settings
 from shared.text.display import printable
 from shared.upstream.mcp_json import Config, read_config
+from toolscale.client.instance import published
 from toolscale.console import err
 from toolscale.embedded.composition import Embedded, run_embedded
 from toolscale.embedded.startup_progress import report_startup
-from toolscale.importing.target import FILE_NAME
+from toolscale.importing.target import with_config_file
 from workers.emit import Emitter
 from workers.events_api.recorder import EventRecorder
 from workers.events_api.routes import events_route
@@ -56,8 +59,9 @@ def serve_embedded(settings: Settings, *, stdio: bool) -> None:
             process uses the data directory or the address.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: closes every resource
+    atexit.register(gc.freeze)  # else the interpreter's last collection takes half a second
     configure_tracing("toolscale", os.environ)
-    settings = _with_config(settings)
+    settings = with_config_file(settings)
     if settings.mcp_config:
         _check(settings.mcp_config)
     if stdio:
@@ -75,16 +79,6 @@ def serve_embedded(settings: Settings, *, stdio: bool) -> None:
         _running(settings) as (embedded, catalogue),
     ):
         _answer(embedded, catalogue, listener)
-
-
-def _with_config(settings: Settings) -> Settings:
-    """Return the settings with the mcp.json of the data directory, if it exists and no other is set."""
-    imported = settings.data_dir / FILE_NAME
-    return (
-        settings.model_copy(update={"mcp_config": imported})
-        if not settings.mcp_config and imported.is_file()
-        else settings
-    )
 
 
 @contextmanager
@@ -127,11 +121,23 @@ def _notifications(settings: Settings, embedded: Embedded) -> AbstractContextMan
 
 
 def _answer(embedded: Embedded, catalogue: Catalogue, listener: HttpListener) -> None:
-    with _events_routes(embedded) as events, closing(upstreams_of(embedded.settings)) as upstreams:
+    with (
+        _events_routes(embedded) as events,
+        closing(upstreams_of(embedded.settings)) as upstreams,
+        published(embedded.settings.data_dir, listener.address) as instance,
+    ):
         server = service_of(catalogue, upstreams, listener.authenticate)
         metrics = metrics_route(catalogue, listener, is_open=embedded.settings.metrics_public)
         routes = [*page_routes(catalogue, listener), *events, metrics]
-        http = HttpServer(server, listener, index=catalogue.index, routes=routes, checks=embedded.checks)
+        http = HttpServer(
+            server,
+            listener,
+            index=catalogue.index,
+            routes=routes,
+            checks=embedded.checks,
+            followed_config=catalogue.followed_config,
+            instance_id=instance.instance_id,
+        )
         err.print(connection_help(http.url, embedded.settings), highlight=False, soft_wrap=True, markup=False)
         with _reporting(embedded, catalogue):
             http.run()

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from query.catalogue import Catalogue
 from shared.catalog import Scope
 from shared.errors import IndexUnavailable, IntentsUnavailable
+from shared.upstream.followed_config import FollowedConfig
 from toolscale.client.emit import EmitResult, emit_result
 from toolscale.client.wait import ReconcileResult, patience_s, wait_for
 from toolscale.embedded.composition import Embedded
@@ -40,7 +41,7 @@ def _report(embedded: Embedded, catalogue: Catalogue, print_line: Print, stopped
         results = _wait_for_first_listings(embedded, print_line, stopped)
         if results and not stopped.is_set():
             baseline = catalogue.ledger.baseline(Scope(), catalogue.encoding)
-            for line in summary(results, baseline.tools, baseline.model_tokens):
+            for line in summary(results, baseline.tools, baseline.model_tokens, catalogue.followed_config()):
                 print_line(line)
     except (IntentsUnavailable, IndexUnavailable):
         return  # the log has the error, and `toolscale ls` shows the servers
@@ -51,7 +52,9 @@ def _wait_for_first_listings(embedded: Embedded, print_line: Print, stopped: thr
     emitted = _emitted(embedded.emitted, intents.intents())
     results: list[ReconcileResult] = []
     printed_at = time.monotonic()
-    for result in wait_for(intents, emitted, patience_s(embedded.settings), stopped):
+    settings = embedded.settings
+    install_s = settings.stdio_start_timeout_s
+    for result in wait_for(intents, emitted, patience_s(settings), stopped, install_s=install_s):
         results.append(result)
         if time.monotonic() - printed_at >= EVERY_S and len(results) < len(emitted):
             print_line(f"Reconciled {len(results):,} of {len(emitted):,} servers ...")
@@ -69,9 +72,15 @@ def _emitted(announced: Mapping[str, EmitResult], intents: Iterable[Intent]) -> 
     ]
 
 
-def summary(results: Sequence[ReconcileResult], tools: int, tokens: int) -> list[str]:
-    """Return the outcome in lines; `tools` and `tokens` count the whole catalogue, in the model form."""
+def summary(
+    results: Sequence[ReconcileResult], tools: int, tokens: int, followed: FollowedConfig | None = None
+) -> list[str]:
+    """Return the outcome in lines, with the left-out entries of the followed file.
+
+    `tools` and `tokens` count the whole catalogue, in the model form.
+    """
     bad = [result for result in results if not result.is_good]
     listed = f"Listed {len(results) - len(bad):,} of {len(results):,} servers"
     totals = f"{listed}: {tools:,} tools, of {tokens:,} tokens, are searchable."
-    return [totals, *(f"  {result.sentence}" for result in bad)]
+    left_out = followed.left_out if followed else ()
+    return [totals, *(f"  {result.sentence}" for result in bad), *(f"  left out: {entry}" for entry in left_out)]

@@ -63,6 +63,15 @@ def find_servers(files: Iterable[ClientFile], machine: Machine, settings: Settin
     return FoundServers(servers, tuple(entry for entry in entries if isinstance(entry, _SkippedEntry)), read)
 
 
+def server_of_entry(name: str, entry: Object, file: ClientFile, machine: Machine, settings: Settings) -> FoundServer:
+    """Return the server of an entry that is not yet in this file.
+
+    Raises:
+        ConfigInvalid: the entry is invalid, or is Toolscale itself; the message begins with the name.
+    """
+    return _Reader(machine, settings).server(name, entry, _Section({}, file.project), file, {})
+
+
 @dataclass(frozen=True, slots=True)
 class _Section:
     """The servers of one scope in a file."""
@@ -90,7 +99,7 @@ class _Reader:
             raise ConfigInvalid(f"{file.path}: expected an object 'mcpServers' or 'servers', or a client's settings")
         for section in sections:
             for name, raw in section.servers.items():
-                yield self._server(name, raw, section, file, _questions(document))
+                yield self._server_or_reason(name, raw, section, file, _questions(document))
 
     def _sections(self, document: Object, file: ClientFile) -> Iterator[_Section]:
         disabled = self._disabled_by_claude_code(file)
@@ -114,13 +123,16 @@ class _Reader:
             return frozenset()  # that file is read too, and its error reported then
         return frozenset(filter(_is_text, project.get("disabledMcpjsonServers") or ()))
 
-    def _server(
+    def _server_or_reason(
         self, name: str, raw: object, section: _Section, file: ClientFile, questions: Object
     ) -> FoundServer | _SkippedEntry:
         try:
-            entry = self._usable(name, raw, section, questions)
+            return self.server(name, raw, section, file, questions)
         except ConfigInvalid as error:
             return _SkippedEntry(str(error), file)
+
+    def server(self, name: str, raw: object, section: _Section, file: ClientFile, questions: Object) -> FoundServer:
+        entry = self._usable(name, raw, section, questions)
         unset = tuple(sorted(variables_of(entry) - self._machine.environ.keys()))
         return FoundServer(server_id(name), entry, file, section.project, unset)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from shared.errors import ConfigInvalid
+from shared.settings import Settings
 from shared.upstream.mcp_json import SERVERS_KEYS, read_document
 from toolscale.importing.entries import dumped
 
@@ -32,6 +33,17 @@ class TargetFile:
     key: str
     servers: dict[str, Any]
     has_comments: bool = False
+
+
+def config_path(settings: Settings) -> Path:
+    """Return the path of the operator's `mcp.json`: that of the settings, or of the data directory."""
+    return settings.mcp_config or settings.data_dir / FILE_NAME
+
+
+def with_config_file(settings: Settings) -> Settings:
+    """Return the settings with the `mcp.json` of the data directory, if it exists and no other is set."""
+    path = config_path(settings)
+    return settings.model_copy(update={"mcp_config": path}) if path.is_file() else settings
 
 
 def read_target(path: Path) -> TargetFile:

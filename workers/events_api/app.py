@@ -24,6 +24,7 @@ from workers.events_api.recorder import EventRecorder
 from workers.events_api.routes import EVENTS_PATH, MAX_BODY_BYTES, events_route, metrics_route
 from workers.intents import open_intents
 from workers.metrics import BacklogGauges, WorkerMetrics
+from workers.monitoring.index import warn_if_index_unreachable
 from workers.producers.enqueue import broker_enqueue, enqueue_in_background
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def serve(settings: Settings) -> None:
     configure_logging(settings.log_level)
     configure_tracing("toolscale-events-api", os.environ)
     token, metrics = required_token(settings), WorkerMetrics()
+    warn_if_index_unreachable(settings)
     with (
         bind(settings.events_host, settings.events_port, "events_host and events_port") as listener,
         recording(settings, metrics) as recorder,

@@ -12,7 +12,7 @@ from mcp import Client
 from mcp_types import Implementation
 
 from shared.catalog import Listing
-from shared.upstream.dial import Target
+from shared.upstream.dial import StdioTarget, Target
 from shared.upstream.secrets import secrets_of
 from shared.upstream.transport.errors import FOREIGN_ERRORS, timeout_error, to_server_error
 from shared.upstream.transport.open import open_transport
@@ -34,17 +34,24 @@ def always_free() -> bool:
     return True
 
 
+def no_turn() -> None:
+    """Return at once: there is no turn to end."""
+
+
 def fetch_tools_blocking(
     server_id: str,
     target: Target,
     limits: Limits,
     try_acquire: Callable[[], bool] = always_free,
     wait_at_most_s: float = LONGEST_WAIT_S,
+    end_turn: Callable[[], None] = no_turn,
 ) -> Listing:
     """Return all tools that the server offers now, from a thread without an event loop; rejected ones have a reason.
 
-    Never a partial list. Ends within `limits.timeout_s`, plus two seconds for a child process that does not exit.
+    Never a partial list. Ends within the time of `limits`, plus two seconds for a child process that does not exit, or
+    twelve if it has sent no message.
     A list that grows large waits until `try_acquire` returns True; this wait does not count.
+    `end_turn` is called at the first message of a child process, or when its start takes longer than a listing may.
 
     Raises:
         ServerUnreachable: no connection, or it broke.
@@ -56,20 +63,31 @@ def fetch_tools_blocking(
         AddressForbidden: the server redirected to an address that is not allowed.
         FetchInterrupted: `interrupt_fetches` was called, or no slot became free within `wait_at_most_s`.
     """
-    return anyio.run(_fetch, server_id, target, limits, _SlotWait(try_acquire, wait_at_most_s))
+    return anyio.run(_fetch, server_id, target, limits, _SlotWait(try_acquire, wait_at_most_s), end_turn)
 
 
-async def _fetch(server_id: str, target: Target, limits: Limits, wait: _SlotWait) -> Listing:
+async def _fetch(
+    server_id: str, target: Target, limits: Limits, wait: _SlotWait, end_turn: Callable[[], None]
+) -> Listing:
     loop, scope = asyncio.get_running_loop(), anyio.CancelScope()
     with scope, interruptible(lambda: loop.call_soon_threadsafe(scope.cancel)):
-        return await _list_tools(server_id, target, limits, partial(wait.is_over, scope))
+        loop.call_later(limits.timeout_s, end_turn)
+        return await _list_tools(server_id, target, limits, partial(wait.is_over, scope), end_turn)
     reason = "no slot for a large list became free" if wait.timed_out else "this process ends"
     raise FetchInterrupted(f"{server_id}: interrupted, since {reason}")
 
 
-async def _list_tools(server_id: str, target: Target, limits: Limits, has_slot: Callable[[], bool]) -> Listing:
-    scope = anyio.CancelScope(deadline=anyio.current_time() + limits.timeout_s)
-    state = SessionState(server_id, scope, secrets_of(target), may_hold_large=has_slot)
+async def _list_tools(
+    server_id: str, target: Target, limits: Limits, has_slot: Callable[[], bool], end_turn: Callable[[], None]
+) -> Listing:
+    time_s = max(limits.timeout_s, limits.start_timeout_s) if isinstance(target, StdioTarget) else limits.timeout_s
+    scope = anyio.CancelScope(deadline=anyio.current_time() + time_s)
+
+    def on_started() -> None:
+        scope.deadline = anyio.current_time() + limits.timeout_s
+        end_turn()
+
+    state = SessionState(server_id, scope, secrets_of(target), may_hold_large=has_slot, on_started=on_started)
     listing: Listing | None = None
     try:
         with scope:
@@ -83,7 +101,7 @@ async def _list_tools(server_id: str, target: Target, limits: Limits, has_slot: 
         if listing is None:
             raise to_server_error(state, error) or error from error
     if listing is None:
-        raise timeout_error(state, limits.timeout_s)
+        raise timeout_error(state, limits.timeout_s if state.is_started else time_s)
     return listing
 
 

@@ -26,7 +26,6 @@ class FencedIndex:
         self.tool_states = index.tool_states
         self.server = index.server
         self.token_sum = index.token_sum
-        self.uncounted = index.uncounted
 
     def upsert(self, tools: Sequence[EmbeddedTool]) -> None:
         """Write these tools."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from shared.catalog import ENCODINGS, FEATURES_VERSION, Encoding, Listing, Scope, ServerRecord, catalog_digest
+from shared.catalog import ENCODINGS, FEATURES_VERSION, Listing, ServerRecord, catalog_digest
 from workers.indexing.fenced import FencedIndex
 from workers.intents.store import Intent
 
@@ -110,15 +110,15 @@ def _sums_of(record: ServerRecord) -> dict[str, object]:
 
 def _sums(index: FencedIndex, server_id: str) -> dict[str, object]:
     """Return the sums of a record, from the tools in the index."""
-    scope = Scope(servers=frozenset({server_id}))
-    tokens: dict[Encoding, int] = {}
-    model_tokens: dict[Encoding, int] = {}
-    uncounted: dict[Encoding, tuple[str, ...]] = {}
-    for encoding in ENCODINGS:
-        total = index.token_sum(scope, encoding)
-        tokens[encoding] = total.tokens
-        model_tokens[encoding] = index.token_sum(scope, encoding, "model").tokens
-        if total.uncounted:
-            names = index.uncounted(scope, encoding, total.uncounted)
-            uncounted[encoding] = tuple(name.removeprefix(f"{server_id}:") for name in names)
-    return {"tokens": tokens, "model_tokens": model_tokens, "uncounted": uncounted}
+    states = index.tool_states(server_id)
+    wire = [state.token_counts for state in states.values()]
+    model = [state.model_counts for state in states.values()]
+    uncounted = {
+        encoding: tuple(name for name, state in states.items() if encoding not in state.token_counts)
+        for encoding in ENCODINGS
+    }
+    return {
+        "tokens": {encoding: sum(counts.get(encoding, 0) for counts in wire) for encoding in ENCODINGS},
+        "model_tokens": {encoding: sum(counts.get(encoding, 0) for counts in model) for encoding in ENCODINGS},
+        "uncounted": {encoding: names for encoding, names in uncounted.items() if names},
+    }

@@ -16,7 +16,13 @@ MIN_INTERVAL_S = 10.0
 
 def open_intents(settings: Settings) -> IntentStore:
     """Open the intent store: Redis if REDIS_URL is set, else a file in the data directory."""
-    policy = RetryPolicy(settings.redeliver_after_s, settings.retry_max_s, settings.resync_interval_s, MIN_INTERVAL_S)
+    policy = RetryPolicy(
+        settings.redeliver_after_s,
+        settings.retry_max_s,
+        resync_s=settings.resync_interval_s,
+        stdio_resync_s=settings.stdio_resync_interval_s,
+        min_interval_s=MIN_INTERVAL_S,
+    )
     if settings.redis_url:
         from shared.service.redis import connect  # noqa: PLC0415
         from workers.intents.redis_store import RedisIntents  # noqa: PLC0415

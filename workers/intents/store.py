@@ -32,7 +32,7 @@ class Intent(BaseModel):
     `early_retry_used`: a `changed` event has brought a suspect an early reconciliation; one until one ends.
     `last_error` is the reason why the last listing failed; None after a successful listing.
     `announced_at` is the time of the last announcement, from which a server has time to start.
-    `listed_at` is the time of the last successful listing; None before the first.
+    `listed_at` is the time of the last successful listing; None before the first. `catalogue_id` identifies its tools.
     `due_at` is the time at which the sweep requests the next reconciliation.
     `not_before` is the time at which the next reconciliation may begin; a new announcement resets it.
     `traceparent` continues the trace of the event that requested the next reconciliation.
@@ -54,6 +54,7 @@ class Intent(BaseModel):
     internal_failures: int = 0
     announced_at: float = 0.0
     listed_at: float | None = None
+    catalogue_id: str = ""
     last_error: str | None = None
     due_at: float | None = None
     not_before: float = 0.0
@@ -68,6 +69,12 @@ class Intent(BaseModel):
     def is_lagging(self) -> bool:
         """Return whether an event is recorded and not yet reflected in the index."""
         return self.desired > self.committed
+
+    @property
+    def is_installing(self) -> bool:
+        """Return whether a stdio server is being started that was never listed: it may install packages."""
+        is_new = self.status == "running" and self.listed_at is None and not self.parked
+        return is_new and self.announcement.transport == "stdio" and self.attempts > 0
 
     @property
     def is_suspect(self) -> bool:
@@ -167,8 +174,11 @@ class IntentStore(Protocol):
         """
         ...
 
-    def commit(self, server_id: str, generation: int) -> Intent:
-        """Raise the committed generation to this one; never lowers it. Returns the intent after that."""
+    def commit(self, server_id: str, generation: int, catalogue_id: str | None = None) -> Intent:
+        """Raise the committed generation to this one; never lowers it. Returns the intent after that.
+
+        Replaces the `catalogue_id` unless it is None.
+        """
         ...
 
     def fail(self, server_id: str, generation: int, reason: str = "") -> Intent:

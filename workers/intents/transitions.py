@@ -13,6 +13,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from shared.catalog import Transport
 from shared.errors import EventInvalid
 from shared.events import ServerDown, ServerEvent, ServerUp
 from workers.intents.store import Intent
@@ -34,13 +35,15 @@ PARKED_UNTIL_SHARE = 1.25
 class RetryPolicy:
     """Seconds between reconciliations of one server.
 
-    `first_s` after one failure, doubling up to `longest_s`. `resync_s` after a success; 0 disables the resync.
+    `first_s` after one failure, doubling up to `longest_s`. `resync_s` after a success, for a stdio server
+    `stdio_resync_s`; 0 disables the resync.
     `min_interval_s` between reconciliations of a running server without a new announcement; two may follow at once.
     """
 
     first_s: float
     longest_s: float
     resync_s: float = 0.0
+    stdio_resync_s: float = 0.0
     min_interval_s: float = 0.0
 
     def after_failures(self, failures: int) -> float:
@@ -55,9 +58,10 @@ class RetryPolicy:
         """Return the wait before a parked server is retried: the longest, plus up to a quarter."""
         return self.longest_s * random.uniform(1.0, PARKED_UNTIL_SHARE)  # noqa: S311
 
-    def resync_at(self, now: float) -> float | None:
+    def resync_at(self, now: float, transport: Transport) -> float | None:
         """Return the jittered time of the next resync of a server that was just listed; None: never."""
-        return now + self.resync_s * random.uniform(EARLIEST_SHARE, 1.0) if self.resync_s else None  # noqa: S311
+        interval_s = self.stdio_resync_s if transport == "stdio" else self.resync_s
+        return now + interval_s * random.uniform(EARLIEST_SHARE, 1.0) if interval_s else None  # noqa: S311
 
 
 def recorded(before: Intent | None, event: ServerEvent, now: float, due_at: float) -> Intent:
@@ -125,10 +129,11 @@ def begun(before: Intent, now: float, policy: RetryPolicy) -> Intent:
     )
 
 
-def committed(before: Intent, generation: int, now: float, policy: RetryPolicy) -> Intent:
+def committed(before: Intent, generation: int, catalogue_id: str | None, now: float, policy: RetryPolicy) -> Intent:
     """Return the intent after a successful reconciliation; an older one never lowers the generation."""
     clean: dict[str, object] = {"failures": 0, "internal_failures": 0, "last_error": None}
     clean |= {"listed_at": now} if before.status == "running" else {}
+    clean |= {} if catalogue_id is None else {"catalogue_id": catalogue_id}
     after = _commit(before, generation).model_copy(update=clean)
     if after.is_lagging:
         return _retry_soon(after, now, policy)
@@ -211,6 +216,7 @@ def _on_announcement(before: Intent | None, event: ServerUp, now: float) -> Inte
         due_at=before.due_at if before else None,
         announced_at=now,
         listed_at=before.listed_at if before else None,
+        catalogue_id=before.catalogue_id if before else "",
         not_before=before.not_before if before and repeats else 0.0,
         traceparent=event.traceparent,
     )
@@ -220,4 +226,4 @@ def _on_announcement(before: Intent | None, event: ServerUp, now: float) -> Inte
 
 
 def _next_resync(intent: Intent, now: float, policy: RetryPolicy) -> float | None:
-    return policy.resync_at(now) if intent.status == "running" else None
+    return policy.resync_at(now, intent.announcement.transport) if intent.status == "running" else None

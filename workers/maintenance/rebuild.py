@@ -47,7 +47,8 @@ def maintain_index(
 ) -> None:
     """Rebuild a lost index, continue a migration, delete retired index versions, and audit the next servers.
 
-    No server is audited during a migration, since the next index version is a copy of the active one.
+    No server is audited during a migration, since the next index version is a copy of the active one, nor while
+    reconciliations are due, which come first.
 
     Raises:
         IndexUnavailable: the index does not answer.
@@ -64,7 +65,7 @@ def maintain_index(
         intents.note_migration(None)  # abandoned, or the active version was requested again
     for name in versions.store.drop_retired(RETIRED_AFTER_S):
         structlog.get_logger().info("index_version_deleted", collection=name)
-    if stored.active:
+    if stored.active and not intents.backlog().due:
         audits.continue_round(versions.store.index(stored.active), intents)
 
 

@@ -44,6 +44,7 @@ def _intent(record: ServerRecord) -> Intent:
         committed=record.generation,
         failures=record.failures,
         listed_at=record.last_listed_at,
+        catalogue_id=record.catalogue_id,
         due_at=None if is_down else DUE_AT_ONCE,
     )
 

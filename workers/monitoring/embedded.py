@@ -22,7 +22,7 @@ def progress_checked(
     app: Celery, worker: threading.Thread, settings: Settings, metrics: WorkerMetrics
 ) -> Generator[HealthCheck]:
     """Sample this worker until the block ends, and yield the check of its progress."""
-    progress = WorkerProgress(settings.listing_timeout_s)
+    progress = WorkerProgress(settings.longest_listing_s)
     with app.connection_for_read() as connection:
         channel: Any = connection.default_channel  # the stubs have no queues
 

@@ -70,7 +70,7 @@ def monitored(
         return
     with ExitStack() as opened:
         client = opened.enter_context(connect(settings.redis_url))
-        progress = WorkerProgress(settings.listing_timeout_s)
+        progress = WorkerProgress(settings.longest_listing_s)
         sample = partial(_sample, progress, client, concurrency, metrics)
         checks = _checks(sample, progress, write_index)
         problems = {name: opened.enter_context(check.running()) for name, check in checks.items()}

@@ -12,6 +12,7 @@ import structlog
 from shared.errors import ToolscaleError
 from shared.observability.logging import configure_logging
 from shared.settings import Settings, load_settings
+from workers.monitoring.index import warn_if_index_unreachable
 from workers.notifications.supervisor import MAX_CONNECTIONS
 from workers.notifications.thread import SOURCE, listeners_running
 from workers.producers.process import source_process
@@ -39,6 +40,7 @@ def main() -> int:
 
 def _listen(settings: Settings) -> None:
     configure_logging(settings.log_level)
+    warn_if_index_unreachable(settings)
     with (
         source_process(settings, [SOURCE], READY_WITHIN_S) as process,
         listeners_running(

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 
 import structlog
 
-from shared.errors import ConfigInvalid, IntentsUnavailable
+from shared.errors import ConfigInvalid, FollowedConfigUnavailable, IntentsUnavailable
 from shared.service.repeated import repeated
 from shared.upstream.config_file import ConfigFile
+from shared.upstream.followed_config import FollowedConfig, FollowedConfigStore
 from shared.upstream.mcp_json import SOURCE, Config
 from workers.intents.store import IntentStore
 from workers.sources.announcer import Emit, SourceAnnouncer, running
@@ -20,12 +21,15 @@ RECHECK_S = 30.0
 # A poll reads the file's status only, and an edit should show while its author still watches.
 POLL_S = 1.0
 
+_log = structlog.get_logger()
+
 
 class ConfigFollower:
     """Announces the servers of the file at the start and after each change of the file.
 
     An invalid file changes nothing and is logged once. Every `recheck_s` seconds, servers that the file does not name
     are taken down again: intents that were restored from the index may contain old servers.
+    `store` gets the state of the file after each change, and again every `recheck_s` seconds.
     """
 
     def __init__(
@@ -33,6 +37,7 @@ class ConfigFollower:
         file: ConfigFile,
         intents: IntentStore,
         emit: Emit,
+        store: FollowedConfigStore,
         metrics: SourceMetrics | None = None,
         *,
         recheck_s: float = RECHECK_S,
@@ -44,9 +49,13 @@ class ConfigFollower:
         self._checked_at = 0.0
         self._announced: Config | None = None
         self._reported = ""
+        self._store = store
+        self._stored: FollowedConfig | None = None
+        self._stored_at = 0.0
 
     def poll(self) -> None:
         """Announce the differences if the file changed; the next call retries after a failure."""
+        problem: str | None = None
         try:
             config = self._file.config()
             if config is not self._announced:
@@ -55,24 +64,38 @@ class ConfigFollower:
                 self._announcer.take_down_all_but(config.named)
                 self._checked_at = time.monotonic()
         except (ConfigInvalid, IntentsUnavailable) as error:
+            problem = str(error) if isinstance(error, ConfigInvalid) else None
             self._metrics.listed(SOURCE, "failed")
             self._report(str(error))
         else:
             self._metrics.listed(SOURCE, "reconciled")
             self._reported = ""
+        self._store_state(problem)
 
     def _announce(self, config: Config) -> None:
         self._announcer.announce_differences(running(config), config.named)
         before = self._announced.problems if self._announced else ()
         for problem in config.problems:
             if problem not in before:
-                structlog.get_logger().warning("config_entry_skipped", config=str(self._file.path), reason=problem)
+                _log.warning("config_entry_skipped", config=str(self._file.path), reason=str(problem))
         self._announced, self._checked_at = config, time.monotonic()
 
     def _report(self, reason: str) -> None:
         if reason != self._reported:
-            structlog.get_logger().error("config_reconcile_failed", config=str(self._file.path), reason=reason)
+            _log.error("config_reconcile_failed", config=str(self._file.path), reason=reason)
             self._reported = reason
+
+    def _store_state(self, problem: str | None) -> None:
+        config = self._announced or Config()
+        path, servers = str(self._file.path.resolve()), len(config.announcements)
+        state = FollowedConfig(path=path, servers=servers, left_out=config.problems, problem=problem)
+        if state == self._stored and time.monotonic() - self._stored_at < self._recheck_s:
+            return
+        try:
+            self._store.put(state)
+        except FollowedConfigUnavailable as error:
+            _log.warning("followed_config_not_stored", reason=str(error))
+        self._stored, self._stored_at = state, time.monotonic()  # after a failure too: the next attempt can wait
 
 
 @contextmanager

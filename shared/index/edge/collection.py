@@ -15,6 +15,7 @@ from qdrant_edge import (
     FieldCondition,
     Filter,
     HasIdCondition,
+    IdfParams,
     IsEmptyCondition,
     MatchAny,
     PayloadSchemaType,
@@ -24,6 +25,7 @@ from qdrant_edge import (
     RangeFloat,
     ScoredPoint,
     ScrollRequest,
+    SearchParams,
     UpdateOperation,
 )
 from qdrant_edge import Point as EdgePoint
@@ -97,9 +99,13 @@ class EdgeCollection(PointCollection):
         return {value: _point(found[0]) for value, found in zip(values, answers, strict=True) if found}
 
     @override
-    def query(self, vectors: Sequence[NamedVector], where: PointFilter, limit: int) -> list[Scores]:
+    def query(
+        self, vectors: Sequence[NamedVector], where: PointFilter, limit: int, corpus: PointFilter = ()
+    ) -> list[Scores]:
         only = _filter(where)
-        requests = [QueryRequest(limit, query=_query(query), filter=only) for query in vectors]
+        requests = [
+            QueryRequest(limit, query=_query(query), filter=only, params=_params(query, corpus)) for query in vectors
+        ]
         with self._shard.opened() as shard:
             answers = shard.query_batch(QueryBatchRequest(requests))
         return [{_id_of(cast("UUID", point.id).int): point.score for point in found} for found in answers]
@@ -147,6 +153,13 @@ def _id_of(number: int) -> str:
 
 def _query(question: NamedVector) -> Query:
     return Query.Nearest(_edge_vector(question.vector), using=question.name)
+
+
+def _params(question: NamedVector, corpus: PointFilter) -> SearchParams | None:
+    # a search of dense vectors rejects a corpus
+    if not corpus or not isinstance(question.vector, SparseVector):
+        return None
+    return SearchParams(idf=IdfParams(_filter(corpus)))
 
 
 def _edge_point(point: Point) -> EdgePoint:

@@ -13,6 +13,7 @@ from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
 from typing_extensions import override
 
+from shared.catalog import SparseVector
 from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
 from shared.index.engine import CollectionSpec, Engine
 from shared.index.points import (
@@ -90,6 +91,13 @@ class ServerEngine(Engine):
             self._client.close()
 
 
+def _params(query: NamedVector, corpus: PointFilter) -> models.SearchParams | None:
+    # a search of dense vectors rejects a corpus
+    if not corpus or not isinstance(query.vector, SparseVector):
+        return None
+    return models.SearchParams(idf=models.IdfCorpusParams(corpus=filter_of(corpus)))
+
+
 # Writes go through the leader of each shard, so that all replicas apply them in the same order.
 _IN_ORDER = models.WriteOrdering.STRONG
 
@@ -153,10 +161,18 @@ class _ServerCollection(PointCollection):
         return {value: point_from(points[0]) for value, points in found.items() if points}
 
     @override
-    def query(self, vectors: Sequence[NamedVector], where: PointFilter, limit: int) -> list[Scores]:
+    def query(
+        self, vectors: Sequence[NamedVector], where: PointFilter, limit: int, corpus: PointFilter = ()
+    ) -> list[Scores]:
         only = filter_of(where)
         requests = [
-            models.QueryRequest(query=struct_vector(query.vector), using=query.name, filter=only, limit=limit)
+            models.QueryRequest(
+                query=struct_vector(query.vector),
+                using=query.name,
+                filter=only,
+                limit=limit,
+                params=_params(query, corpus),
+            )
             for query in vectors
         ]
         with self._asking():

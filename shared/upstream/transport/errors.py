@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import cast
@@ -29,6 +30,7 @@ from shared.errors import (
     ServerTimeout,
     ServerUnreachable,
 )
+from shared.upstream.programs import start_problem
 from shared.upstream.transport.json_size import MAX_MESSAGE_NODES
 from shared.upstream.transport.session_state import SessionState
 from shared.validation import first_problem
@@ -70,7 +72,12 @@ def timeout_error(state: SessionState, timeout_s: float) -> ServerError:
         return state.error
     if state.protocol_violation:
         return ProtocolViolation(state.server_id, state.protocol_violation)
-    return ServerTimeout(state.server_id, f"no complete list of tools within {timeout_s:g} s{_stderr_tail(state)}")
+    reason = f"no complete list of tools{_end_of_time(state, timeout_s)}{_stderr_tail(state)}"
+    return ServerTimeout(state.server_id, reason)
+
+
+def _end_of_time(state: SessionState, timeout_s: float) -> str:
+    return f"; stopped by Toolscale after {timeout_s:g} s" if state.was_stopped else f" within {timeout_s:g} s"
 
 
 def status_error(state: SessionState, status: int, words: str = "") -> ServerError:
@@ -111,7 +118,7 @@ def _leaf_error(state: SessionState, error: BaseException) -> ServerError | None
         case httpx2.HTTPError() | httpx2.InvalidURL():
             return _http_error(state, error)
         case OSError():
-            return ServerUnreachable(state.server_id, f"cannot be started: {error.strerror or type(error).__name__}")
+            return ServerUnreachable(state.server_id, f"cannot be started: {start_problem(error)}")
         case ValidationError():
             return ProtocolViolation(state.server_id, f"answers with an invalid result: {first_problem(error)}")
         case anyio.BrokenResourceError() | anyio.ClosedResourceError():
@@ -152,5 +159,21 @@ def _http_error(state: SessionState, error: httpx2.HTTPError | httpx2.InvalidURL
 
 
 def _stderr_tail(state: SessionState) -> str:
-    status = "" if state.exit_code is None else f"; exit code {state.exit_code}"
-    return status + (f"; its last words: {state.quote(state.stderr[-600:])}" if state.stderr.strip() else "")
+    return _exit_status(state) + (
+        f"; its last words: {state.quote(state.stderr[-600:])}" if state.stderr.strip() else ""
+    )
+
+
+def _exit_status(state: SessionState) -> str:
+    if state.was_stopped or state.exit_code is None:
+        return ""
+    if state.exit_code < 0:
+        return f"; ended by {_signal_name(-state.exit_code)}, which Toolscale did not send"
+    return f"; exit code {state.exit_code}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"

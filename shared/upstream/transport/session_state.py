@@ -39,13 +39,19 @@ def _always() -> bool:
     return True
 
 
+def _ignore() -> None:
+    pass
+
+
 @dataclass(slots=True)
 class SessionState:
     """Observations of one session, used for its error.
 
     `scope` encloses the whole session. `http_status` is the status of the last request if it was an error.
     `protocol_violation` describes invalid output since the last valid message.
-    `stderr` is the end of the child's stderr. `may_hold_large` returns whether this session has a slot.
+    `stderr` is the end of the child's stderr. `was_stopped` is true if Toolscale had to end the child by a signal.
+    `may_hold_large` returns whether this session has a slot. `is_started` is true from a child's first message; until
+    then the child may be an installer. `on_started` is called at that message.
     """
 
     server_id: str
@@ -56,7 +62,10 @@ class SessionState:
     protocol_violation: str | None = None
     stderr: bytes = b""
     exit_code: int | None = None
+    was_stopped: bool = False
     may_hold_large: Callable[[], bool] = field(default=_always, repr=False)
+    on_started: Callable[[], None] = field(default=_ignore, repr=False)
+    is_started: bool = False
 
     async def wait_for_slot(self, size_bytes: int, nodes: int) -> None:
         """Wait for a slot before a large message is read further or parsed; return at once for a small message.
@@ -70,6 +79,12 @@ class SessionState:
             self.scope.deadline += _CREDIT_S
             await anyio.sleep(_POLL_S)
             self.scope.deadline += anyio.current_time() - began - _CREDIT_S
+
+    def note_start(self) -> None:
+        """Handle a message of a child; the first one ends its start."""
+        if not self.is_started:
+            self.is_started = True
+            self.on_started()
 
     async def received(self, size_bytes: int) -> None:
         """Handle received bytes; an implementation that waits slows the sender down."""

@@ -1,23 +1,27 @@
 """A server as a child process, with a limit on the length of a line.
 
 The SDK's stdio transport accepts lines of any length, at quadratic cost. This transport has a limit.
-It also keeps the end of the child's stderr for error messages, and always kills the whole process group.
+It also keeps the end of the child's stderr for error messages, and always ends the whole process group.
+
+A command such as `npx` first installs its server, and an installer that is killed leaves a broken cache. Until its
+first message, a child therefore gets SIGTERM and `INSTALLER_GRACE_S` to undo its work, before SIGKILL.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
 import anyio
 from anyio.abc import AsyncResource, ByteReceiveStream, Process
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.client.stdio import get_default_environment
 from mcp.os.posix.utilities import terminate_posix_process_tree
 from mcp.shared.message import SessionMessage
 from mcp_types import METHOD_NOT_FOUND, ErrorData, JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
 
 from shared.upstream.dial import StdioTarget
+from shared.upstream.transport.environment import inherited_environment
 from shared.upstream.transport.errors import message_too_dense, message_too_large
 from shared.upstream.transport.json_size import MAX_MESSAGE_NODES, count_nodes
 from shared.upstream.transport.session_state import SessionState
@@ -25,6 +29,8 @@ from shared.upstream.transport.session_state import SessionState
 STDERR_KEPT_BYTES = 2048
 PROBE_PATIENCE_S = 3.0
 """Seconds after which a silent child counts as older than `server/discover`."""
+INSTALLER_GRACE_S = 10.0
+"""Seconds between SIGTERM and SIGKILL for a child that has sent no message."""
 
 _EXIT_GRACE_S = 1.0
 _TERMINATE_GRACE_S = 0.5
@@ -45,7 +51,7 @@ async def stdio_transport(target: StdioTarget, max_line_bytes: int, state: Sessi
     """
     process = await anyio.open_process(
         [target.command, *target.args],
-        env=get_default_environment() | dict(target.env),
+        env=inherited_environment(os.environ) | dict(target.env),
         cwd=target.cwd,
         start_new_session=True,  # its pid is the id of the process group to kill
     )
@@ -111,6 +117,7 @@ class _Child:
             # many servers print a banner, so this is the error only if no valid message follows
             self._state.protocol_violation = f"wrote what is not a JSON-RPC message: {self._state.quote(line[:1000])}"
             return
+        self._state.note_start()
         await self.incoming[0].send(SessionMessage(message))
 
     async def read_stderr(self) -> None:
@@ -155,7 +162,9 @@ class _Child:
         self.incoming[1].close()
         await _close(self._process.stdin)
         await self._exit_within(0.0 if self._state.scope.cancel_called else _EXIT_GRACE_S)
-        await terminate_posix_process_tree(self._process, _TERMINATE_GRACE_S)
+        self._state.was_stopped = self._process.returncode is None
+        grace_s = _TERMINATE_GRACE_S if self._state.is_started else INSTALLER_GRACE_S
+        await terminate_posix_process_tree(self._process, grace_s)
         await self._exit_within(_REAP_S)
         with anyio.move_on_after(_STDERR_TAIL_S):
             await self._stdout_ended.wait()

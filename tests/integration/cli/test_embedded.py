@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
+from kombu.transport.virtual import Transport
 from structlog.testing import capture_logs
 
 from query.catalogue import catalogue_of
@@ -24,7 +26,7 @@ from shared.index.points import AnyOf
 from shared.settings import Settings, load_settings
 from shared.text.embedding import FastEmbedder
 from shared.upstream.dial import HttpTarget
-from shared.upstream.mcp_json import SOURCE, Config
+from shared.upstream.mcp_json import SOURCE, Config, EntryProblem
 from tests.support.builders import changed, down
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import ScriptedServer, scripted_http
@@ -101,7 +103,8 @@ def test_a_server_that_the_file_names_and_cannot_describe_now_is_left_as_it_is(s
         embedded.announce(config(s=server))
         eventually(settled(embedded))
 
-        embedded.announce(Config(problems=("s: the environment variable TOKEN is not set",), named=frozenset({"s"})))
+        unusable = EntryProblem(name="s", reason="the environment variable TOKEN is not set")
+        embedded.announce(Config(problems=(unusable,), named=frozenset({"s"})))
         eventually(settled(embedded))
 
         assert found(embedded) == {"s:a"}
@@ -244,6 +247,23 @@ def test_it_ends_at_once_while_servers_hang_and_reconciles_them_at_the_next_star
             assert all(record.failures == 0 for record in second.deps.index.servers())
 
     assert took_s < patient.listing_timeout_s / 2
+
+
+def test_it_ends_while_the_consumer_of_celery_sleeps(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    asleep, over = threading.Event(), threading.Event()
+
+    def sleeps(*_: object, **__: object) -> None:
+        asleep.set()
+        over.wait(60)
+
+    monkeypatch.setattr(Transport, "drain_events", sleeps)
+    with run_embedded(settings):
+        assert asleep.wait(60)
+        began_at = time.monotonic()
+    took_s = time.monotonic() - began_at
+    over.set()
+
+    assert took_s < 8.0  # a join of the thread would take 10 s or more
 
 
 def test_the_files_servers_are_announced_as_its_own() -> None:

@@ -16,11 +16,12 @@ import structlog
 from mcp import Client
 from mcp.types import CallToolResult, ImageContent, ResourceLink, TextContent
 
-from query.calling.connection import CallLimits, ToolCall
+from query.calling.connection import CallLimits
+from query.calling.failover import ReplicatedCall
 from query.calling.pool import CallResources
 from query.calling.progress import ProgressRelay
 from query.calling.upstreams import Upstreams
-from shared.catalog import Endpoint, IndexedTool
+from shared.catalog import Endpoint, IndexedTool, ServerRecord
 from shared.upstream.dial import StdioTarget, Target
 from tests.support.calling import calling, text_of, tool_of, upstreams_to
 from tests.support.hostile.processes import callable_stdio, free_port, good_http, http_target
@@ -78,19 +79,22 @@ async def test_a_result_waits_until_all_progress_before_it_was_handed_on() -> No
         told.append(progress)
 
     async def call_one_step(upstreams: Upstreams) -> None:
-        await result_of(ToolCall("s", "steps", {"count": 1, "pause_s": 0}), upstreams)
+        await result_of("steps", {"count": 1, "pause_s": 0}, upstreams)
         told.append("result")
 
-    async def result_of(one: ToolCall, upstreams: Upstreams) -> None:
+    async def result_of(tool: str, arguments: dict[str, Any], upstreams: Upstreams) -> None:
+        one = ReplicatedCall(
+            tool=tool, arguments=arguments, replicas=(ServerRecord(server_id="s", endpoint=Endpoint()),)
+        )
         with upstreams.admission.admitted("someone") as slot:
-            await upstreams.call(one, Endpoint(), CallResources(ProgressRelay(slowly), slot))
+            await upstreams.call(one, CallResources(ProgressRelay(slowly), slot))
 
     with closing(upstreams_to({"s": callable_stdio()})) as upstreams:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call_one_step, upstreams)
             await handing.wait()
             # its answer comes after that of the step, by the same connection
-            await result_of(ToolCall("s", "echo", {"words": "hi"}), upstreams)
+            await result_of("echo", {"words": "hi"}, upstreams)
             told.append("later result")
             go_on.set()
 
@@ -117,6 +121,26 @@ async def test_a_server_hears_what_the_caller_says_beside_the_arguments(target: 
     heard = json.loads(text_of(result))
     assert heard.items() >= {**TRACE, "example.org/session": {"id": 7}}.items()
     assert heard.keys().isdisjoint(ours)
+
+
+@pytest.mark.parametrize(
+    ("revision", "kinds"),
+    [
+        ("2024-11-05", ["text", "text"]),
+        ("2025-03-26", ["audio", "text"]),
+        ("2025-06-18", ["audio", "resource_link"]),
+    ],
+)
+async def test_a_client_of_an_old_revision_gets_text_for_content_that_it_cannot_read(
+    revision: str, kinds: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcp.client.session.LATEST_HANDSHAKE_VERSION", revision)
+    target = callable_stdio()
+    async with calling({"s": target}, *tools("heard"), mode="legacy") as client:
+        result = await call(client, "heard")
+
+        assert client.session.protocol_version == revision
+    assert [block.type for block in result.content] == kinds
 
 
 @both_eras
@@ -328,7 +352,8 @@ async def test_a_server_that_cannot_be_started_is_named_with_the_reason() -> Non
         result = await call(client, "echo", words="hello")
 
     assert result.is_error
-    assert text_of(result) == "s: cannot be started: No such file or directory"
+    missing = "there is no program 'no-such-program-anywhere' in its PATH"
+    assert text_of(result) == f"s: cannot be started: {missing}; install it, or write its absolute path"
 
 
 async def test_a_server_that_is_gone_is_named_with_the_reason() -> None:

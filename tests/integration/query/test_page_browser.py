@@ -129,8 +129,23 @@ def test_a_search_works_without_scripts(chromium: Browser, service: str) -> None
 
     text = tab.evaluate("document.querySelector('main').innerText")
     assert tab.evaluate("location.pathname") == "/ui/find"
-    assert re.search(r"tool_\d{3} of good\s+score \d", text), text
+    assert re.search(r"tool_\d{3} of good and 1 other server\s+score \d", text), text
     assert "Saved" in text
+    assert tab.problems == []
+
+
+def test_a_replica_set_opens_from_the_keyboard_without_scripts(chromium: Browser, service: str) -> None:
+    tab = chromium.tab(PHONE, scripts=False)
+    tab.open(f"{service}/ui/servers")
+    text = "document.querySelector('details.set').innerText"
+    closed = tab.evaluate(text)
+
+    tab.evaluate("document.querySelector('details.set summary').focus()")
+    tab.press_enter()
+
+    assert closed.split() == ["good", "×", "2"]
+    assert tab.evaluate(text).split() == [*closed.split(), "good", "running", "quarterly-reports", "running"]
+    assert tab.evaluate("document.documentElement.scrollWidth") <= PHONE
     assert tab.problems == []
 
 

@@ -6,7 +6,7 @@ import functools
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +17,7 @@ import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from mcp.types import ResourceLink, TextResourceContents
 
 from shared.catalog import Endpoint, ServerRecord
 from shared.settings import load_settings
@@ -47,10 +48,10 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     config = directory / "mcp.json"
     config.write_text(json.dumps({"mcpServers": {"s": entry}}), encoding="utf-8")
     embedder = FastEmbedder()
-    tools = [tool_of("s", name) for name in ("echo", "steps", "waits")]
+    tools = [tool_of("s", name) for name in ("echo", "steps", "waits", "links")]
     with closing(open_index(load_settings(data_dir=directory), embedder.model, embedder.dimension)) as index:
         index.upsert([ingested(tool, embedder) for tool in tools])
-        index.put_server(ServerRecord(server_id="s", endpoint=Endpoint(transport="stdio"), tool_count=3, revision=1))
+        index.put_server(ServerRecord(server_id="s", endpoint=Endpoint(transport="stdio"), tool_count=4, revision=1))
     return environment(directory, TOOLSCALE_MCP_CONFIG=str(config))
 
 
@@ -76,6 +77,38 @@ async def test_a_call_over_http_reports_progress_and_returns_the_result(url: str
     assert seen == [1, 2, 3]
 
 
+async def link_to(client: Client, tool: str, **arguments: Any) -> str:
+    """Return a link whose resource is the text that this tool returns."""
+    request = {"tool_name": "s:links", "parameters": {"tool": tool, "arguments": arguments}}
+    (link,) = (await client.call_tool("call_tool", request)).content
+    assert isinstance(link, ResourceLink)
+    return link.uri
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_a_resource_is_read_over_http(url: str, mode: str) -> None:
+    async with Client(url, mode=mode) as client:
+        assert client.server_capabilities.resources is not None
+        (contents,) = (await client.read_resource(await link_to(client, "echo", words="hello"))).contents
+
+    assert isinstance(contents, TextResourceContents)
+    assert contents.text.startswith("hello from ")
+
+
+@both_eras
+async def test_a_client_that_goes_away_ends_the_read_at_the_server(url: str, mode: str, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+
+    async with httpx2.AsyncClient() as http, anyio.create_task_group() as tasks:
+        async with Client(streamable_http_client(url, http_client=http), mode=mode) as client:
+            link = await link_to(client, "waits", file=str(told))
+            tasks.start_soon(functools.partial(_ignoring_the_end, client.read_resource, link))
+            await anyio.to_thread.run_sync(eventually, lambda: told.exists() and told.read_text() == "began")
+        tasks.cancel_scope.cancel()
+
+    await anyio.to_thread.run_sync(eventually, lambda: told.read_text() == "cancelled")
+
+
 @both_eras
 async def test_a_client_that_goes_away_ends_the_call_at_the_server(url: str, mode: str, tmp_path: Path) -> None:
     told = tmp_path / "told"
@@ -84,7 +117,7 @@ async def test_a_client_that_goes_away_ends_the_call_at_the_server(url: str, mod
     async with httpx2.AsyncClient() as http, anyio.create_task_group() as tasks:
         # a client that is cut off says no word: its connection ends
         async with Client(streamable_http_client(url, http_client=http), mode=mode) as client:
-            tasks.start_soon(functools.partial(_ignoring_the_end, client, request))
+            tasks.start_soon(functools.partial(_ignoring_the_end, client.call_tool, "call_tool", request))
             await anyio.to_thread.run_sync(eventually, lambda: told.exists() and told.read_text() == "began")
         tasks.cancel_scope.cancel()
 
@@ -117,21 +150,24 @@ def cancelled(number: int) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}}
 
 
-async def _ignoring_the_end(client: Client, request: dict[str, Any]) -> None:
+async def _ignoring_the_end(send: Callable[..., Awaitable[object]], *arguments: object) -> None:
     with pytest.raises(Exception):  # noqa: B017, PT011  # however it is cut off
-        await client.call_tool("call_tool", request)
+        await send(*arguments)
 
 
 def test_a_search_is_answered_in_plain_json_and_a_call_as_a_stream(url: str) -> None:
     def answered(name: str, accept: str) -> str:
         arguments = {"tool_description": "echo"} if name == "find_tool" else {"tool_name": "none"}
         call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
+        if name == "resources/read":
+            call |= {"method": name, "params": {"uri": "none"}}
         headers = {"accept": accept, "mcp-protocol-version": "2025-11-25"}
         return httpx2.post(url, json=call, headers=headers).headers["content-type"]
 
     both = "application/json, text/event-stream"
     assert answered("find_tool", both) == "application/json"
     assert answered("call_tool", both).startswith("text/event-stream")
+    assert answered("resources/read", both).startswith("text/event-stream")
     assert answered("call_tool", "application/json") == "application/json"
 
 
@@ -154,6 +190,21 @@ async def test_a_call_over_stdio_reports_progress_and_is_cancelled_by_its_client
 
             await client.call_tool("call_tool", request, progress_callback=gives_up)
         await anyio.to_thread.run_sync(eventually, lambda: told.read_text() == "cancelled")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_a_resource_is_read_over_stdio(settings: dict[str, str], mode: str, tmp_path: Path) -> None:
+    parameters = StdioServerParameters(
+        command=sys.executable, args=["-m", "query", "--stdio"], cwd=ROOT, env=_elsewhere(settings, tmp_path)
+    )
+
+    async with Client(parameters, mode=mode) as client:
+        assert client.server_capabilities.resources is not None
+        (contents,) = (await client.read_resource(await link_to(client, "echo", words="hello"))).contents
+
+    assert isinstance(contents, TextResourceContents)
+    assert contents.text.startswith("hello from ")
 
 
 def _elsewhere(settings: dict[str, str], directory: Path) -> dict[str, str]:

@@ -115,7 +115,7 @@ def wait_for(status: int, url: str, seconds: float = 60) -> None:
 
 
 def check(answer: dict[str, Any]) -> None:
-    assert [(tool["server"], tool["name"]) for tool in answer["tools"]] == [("clock", "get_current_time")]
+    assert [tool["name"] for tool in answer["tools"]] == ["clock:get_current_time"]
     metrics = answer["token_metrics"]
     assert (metrics["baseline_tokens"], metrics["returned_tokens"], metrics["tokens_saved"]) == (100, 30, 70)
     assert metrics["savings_percentage"] == 70

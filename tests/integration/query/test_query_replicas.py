@@ -78,7 +78,7 @@ async def test_one_replica_goes_on_where_another_ended(replicas: list[str]) -> N
         arguments["cursor"] = answer.get("nextCursor")
 
     assert arguments["cursor"] is None
-    assert sorted(names) == sorted(tool.definition.name for tool in TOOLS)
+    assert sorted(names) == sorted(tool.qualified_name for tool in TOOLS)
 
 
 async def test_what_one_replica_kept_another_reads_on(replicas: list[str]) -> None:
@@ -93,7 +93,7 @@ async def test_what_one_replica_kept_another_reads_on(replicas: list[str]) -> No
             break
         (notice,) = rest
 
-    assert json.loads(read)["tools"][0]["definition"]["description"] == LONG
+    assert json.loads(read)["tools"][0]["description"] == LONG
 
 
 @pytest.mark.slow

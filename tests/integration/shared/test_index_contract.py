@@ -23,12 +23,13 @@ from shared.catalog import (
     ServerRecord,
     TokenSum,
     ToolDefinition,
+    ToolName,
     ToolVectors,
 )
 from shared.index.contract import ToolIndex, ToolState
 from shared.index.tool_index import DIGESTS_A_REQUEST
 from shared.toolset import Selection, Toolset
-from tests.support.fakes import asking, closest, embedded, make_tool
+from tests.support.fakes import asking, closest, embedded, make_tool, state_of
 from tests.support.index_engines import ENGINES, QDRANT_URL, opened
 
 EVERYTHING = Scope()
@@ -74,8 +75,8 @@ def test_index_versions_are_equal_if_the_states_of_their_tools_are_equal(index: 
     _write(index, tools)
 
     assert index.tool_states("git") == {
-        "log": ToolState(tools[0].digest, "running", frozenset({"dev"})),
-        "diff": ToolState(tools[1].digest, "stopped", frozenset()),
+        "log": ToolState(tools[0].digest, "running", frozenset({"dev"}), tools[0].token_counts, tools[0].model_counts),
+        "diff": ToolState(tools[1].digest, "stopped", frozenset(), tools[1].token_counts, tools[1].model_counts),
     }
     assert index.tool_states("nobody") == {}
 
@@ -122,7 +123,7 @@ def test_states_cover_all_of_a_servers_tools_whatever_their_status(index: ToolIn
 
     states = index.tool_states("a")
 
-    expected = {tool.definition.name: ToolState(tool.digest, tool.status, tool.groups) for tool in tools}
+    expected = {tool.definition.name: state_of(tool) for tool in tools}
     assert states == expected
 
 
@@ -385,6 +386,127 @@ def test_an_empty_selection_leaves_nothing(index: ToolIndex) -> None:
     _write(index, [make_tool("git", "log")])
 
     assert _everything(index, Scope(within=Selection())) == []
+
+
+def _replicas(tool: IndexedTool, servers: int) -> list[IndexedTool]:
+    return [replace(tool, server_id=f"{tool.server_id}{number}") for number in range(servers)]
+
+
+def _name_of(tool: IndexedTool) -> ToolName:
+    return ToolName(tool.server_id, tool.definition.name, tool.digest)
+
+
+def test_tool_names_are_those_of_all_servers_in_the_scope(index: ToolIndex) -> None:
+    log = make_tool("git", "log", groups=("dev",))
+    tools = [*_replicas(log, 3), make_tool("hg", "log"), make_tool("git0", "diff"), make_tool("git1", "logs")]
+    _write(index, [*tools, make_tool("old", "log", status="stopped")])
+
+    assert set(index.tool_names({"log"}, EVERYTHING, 9)) == {_name_of(tool) for tool in tools[:4]}
+    assert set(index.tool_names({"log", "diff", "gone"}, Scope(groups=frozenset({"dev"})), 9)) == {
+        _name_of(tool) for tool in tools[:3]
+    }
+    assert set(index.tool_names({"log", "diff"}, Scope(servers=frozenset({"git0"})), 9)) == {
+        _name_of(tools[0]),
+        _name_of(tools[4]),
+    }
+
+
+def test_tool_names_are_compared_without_the_server(index: ToolIndex) -> None:
+    tools = [make_tool("a", "read"), make_tool("c", "a:read")]
+    _write(index, tools)
+
+    assert index.tool_names({"a:read"}, EVERYTHING, 9) == [_name_of(tools[1])]
+    assert index.tool_names({"rea", "\ud800"}, EVERYTHING, 9) == []
+
+
+def test_tool_names_are_limited_after_the_comparison(index: ToolIndex) -> None:
+    _write(
+        index, [make_tool("c", "a:read"), *(make_tool(f"a{i}", "read") for i in range(1_100)), make_tool("a", "read")]
+    )
+
+    assert len(set(index.tool_names({"read"}, EVERYTHING, 2_000))) == 1_101
+    assert len(index.tool_names({"read"}, EVERYTHING, 1_050)) == 1_050
+    assert len(index.tool_names({"a:read"}, EVERYTHING, 1)) == 1
+    assert index.tool_names({"read"}, EVERYTHING, 0) == index.tool_names(set(), EVERYTHING, 9) == []
+    assert index.tool_names({"read"}, Scope(servers=frozenset()), 9) == []
+
+
+def test_equal_definitions_count_once_among_the_distinct_tokens(index: ToolIndex) -> None:
+    log, diff = make_tool("git", "log", tokens=30, groups=("dev",)), make_tool("git0", "diff", tokens=7)
+    newer = replace(make_tool("git9", "log", "newer", tokens=500), groups=frozenset({"dev"}))
+    stopped = make_tool("old", "log", tokens=4_000, status="stopped")
+    _write(index, [*_replicas(log, 1_100), diff, newer, stopped, make_tool("x", "uncounted", tokens={"heuristic": 1})])
+
+    assert index.distinct_tokens(EVERYTHING, "cl100k_base") == 30 + 7 + 500
+    assert index.distinct_tokens(EVERYTHING, "heuristic") == 30 + 7 + 500 + 1
+    assert index.distinct_tokens(Scope(groups=frozenset({"dev"})), "o200k_base") == 30 + 500
+    assert index.distinct_tokens(Scope(servers=frozenset({"git7", "git8"})), "cl100k_base") == 30
+    assert index.distinct_tokens(Scope(servers=frozenset()), "cl100k_base") == 0
+
+
+def test_a_tool_with_a_cleared_digest_is_distinct(index: ToolIndex) -> None:
+    log, diff = make_tool("git", "log", tokens=30), make_tool("git", "diff", tokens=7)
+    _write(index, [*_replicas(log, 3), *_replicas(diff, 3)])
+
+    index.clear_digests({log.digest})
+
+    assert index.distinct_tokens(EVERYTHING, "cl100k_base") == 3 * 30 + 7
+    assert {tool.digest for tool in index.tool_names({"log"}, EVERYTHING, 9)} == {""}
+
+
+def _assert_scope_has(index: ToolIndex, scope: Scope, names: Sequence[str]) -> None:
+    """Check every read that takes a scope; each tool costs 10 tokens, in one encoding."""
+    tools = _everything(index, scope)
+    (candidates,) = index.search([asking(0, "log diff")], scope, 50)
+    assert _names(tools) == _names(closest(index, asking(), scope, 50)) == sorted(names)
+    assert len(candidates.terms) == len(candidates.text) == len(names)
+    assert index.token_sum(scope, "cl100k_base") == TokenSum(10 * len(names), len(names), 0)
+    assert sorted(index.uncounted(scope, "o200k_base", 50)) == sorted(names)
+    assert index.distinct_tokens(scope, "cl100k_base") == 10 * len({tool.definition_id for tool in tools})
+    by_name = index.tool_names({"log", "diff"}, scope, 50)
+    assert sorted(f"{tool.server_id}:{tool.name}" for tool in by_name) == sorted(names)
+    found = [tool for name in ("log", "diff") for tool in index.find_by_name(name, scope, 50)]
+    assert _names(found) == sorted(names)
+
+
+def test_hidden_servers_are_in_no_result(index: ToolIndex) -> None:
+    counts: dict[Encoding, int] = {"cl100k_base": 10}
+    _write(index, [make_tool(f"git{i}", name, tokens=counts) for i in range(4) for name in ("log", "diff")])
+    copies = frozenset({"git1", "git3", "unknown", *(f"web{i}" for i in range(1_100))})
+
+    _assert_scope_has(index, Scope(hidden=copies), ["git0:diff", "git0:log", "git2:diff", "git2:log"])
+    _assert_scope_has(
+        index, Scope(hidden=copies, exclude=frozenset({"git2:log"})), ["git0:diff", "git0:log", "git2:diff"]
+    )
+    _assert_scope_has(index, Scope(hidden=copies, servers=frozenset({"git2", "git3"})), ["git2:diff", "git2:log"])
+    _assert_scope_has(
+        index,
+        Scope(hidden=copies, within=Selection(servers=frozenset({"git1"}), tools=frozenset({"git2:log", "git3:log"}))),
+        ["git2:log"],
+    )
+    _assert_scope_has(index, Scope(hidden=copies | {"git0", "git2"}), [])
+
+
+def test_seen_definitions_are_in_no_result(index: ToolIndex) -> None:
+    counts: dict[Encoding, int] = {"cl100k_base": 10}
+    log, diff = make_tool("git", "log", tokens=counts), make_tool("git", "diff", tokens=counts)
+    _write(index, [*_replicas(log, 3), *_replicas(diff, 3)])
+    seen = frozenset({log.digest, "f" * 32})
+
+    _assert_scope_has(index, Scope(seen=seen), ["git0:diff", "git1:diff", "git2:diff"])
+    _assert_scope_has(index, Scope(seen=seen, hidden=frozenset({"git0"})), ["git1:diff", "git2:diff"])
+    _assert_scope_has(index, Scope(seen=seen, servers=frozenset({"git1"})), ["git1:diff"])
+    _assert_scope_has(index, Scope(seen=seen | {diff.digest}), [])
+
+
+def test_a_cleared_digest_is_not_among_the_seen(index: ToolIndex) -> None:
+    counts: dict[Encoding, int] = {"cl100k_base": 10}
+    log = make_tool("git", "log", tokens=counts)
+    _write(index, _replicas(log, 2))
+
+    index.clear_digests({log.digest})
+
+    _assert_scope_has(index, Scope(seen=frozenset({log.digest})), ["git0:log", "git1:log"])
 
 
 def test_toolsets_are_kept_replaced_and_removed_by_their_names(index: ToolIndex) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from shared.catalog import Candidates, IndexedTool, QueryVectors, Scope, TokenSum, point_id
+from shared.catalog import Candidates, Corpus, IndexedTool, QueryVectors, Scope, TokenSum, point_id
 from shared.index.contract import ToolIndex
 from shared.text.bm25 import query_terms
 from tests.support.fakes import FakeIndex, asking, closest, embedded, make_tool, unit_vector
@@ -128,3 +129,23 @@ def test_a_candidates_server_is_known_however_often_tools_come_and_go(index: Too
         expected = {point_id(tool.server_id, tool.definition.name): tool.server_id for tool in _everything(index)}
         assert found.servers == expected
         index.delete(f"s{round_}", index.tool_states(f"s{round_}"))
+
+
+def test_copies_do_not_change_the_statistics_of_the_words(index: ToolIndex) -> None:
+    tools = [make_tool("a", name, f"{name} a file") for name in ("read", "write", "move", "copy")]
+    _write(index, tools)
+    query = asking(0, "read a file")
+    (alone,) = index.search([query], EVERYTHING, 10)
+    copies = frozenset(f"a{i}" for i in range(9))
+
+    _write(index, [replace(tool, server_id=server_id) for server_id in sorted(copies) for tool in tools])
+
+    (beside,) = index.search([query], Scope(hidden=copies), 10, Corpus(hidden=copies))
+    (of_servers,) = index.search([query], Scope(hidden=copies), 10, Corpus(servers=frozenset({"a"})))
+    (counted,) = index.search([query], Scope(hidden=copies), 10)
+    assert beside.terms == pytest.approx(alone.terms, abs=1e-5)
+    assert beside.terms.keys() == alone.terms.keys()
+    assert beside.name == pytest.approx(alone.name, abs=1e-5)
+    assert beside.text == pytest.approx(alone.text, abs=1e-5)
+    assert of_servers.terms == pytest.approx(beside.terms, abs=1e-5)
+    assert counted.terms != pytest.approx(alone.terms, abs=1e-5)

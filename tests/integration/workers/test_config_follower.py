@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from shared.catalog import Scope
 from shared.settings import load_settings
+from shared.upstream.followed_config import FollowedConfig, read_followed_config
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import Exchange, scripted_http
 from tests.support.processes import Composition
@@ -60,6 +62,21 @@ def test_servers_come_change_and_go_as_the_file_is_edited(tmp_path: Path, monkey
             eventually(finds(embedded, "b:with_old_key"), 20)
 
 
+def test_the_state_of_the_file_is_stored_while_it_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDIS_URL", "")
+    path = tmp_path / "mcp.json"
+    replace(path, bad={"comand": "x"})
+    settings = load_settings(data_dir=tmp_path, mcp_config=path)
+
+    with run_embedded(settings) as embedded:
+        with suppress(KeyboardInterrupt), embedded.following(path):  # as Ctrl-C ends `toolscale serve`
+            state = read_followed_config(settings)
+            assert state is not None
+            assert (state.path, state.servers, [entry.name for entry in state.left_out]) == (str(path), 0, ["bad"])
+            raise KeyboardInterrupt
+        assert read_followed_config(settings) is None
+
+
 @pytest.mark.slow
 @pytest.mark.redis
 def test_a_running_worker_uses_a_changed_header_and_acts_on_a_new_entry(own_redis_url: str, tmp_path: Path) -> None:
@@ -75,3 +92,5 @@ def test_a_running_worker_uses_a_changed_header_and_acts_on_a_new_entry(own_redi
 
             worker.wait_for('"server": "b"')
             eventually(lambda: any(exchange.headers["X-Key"] == "new" for exchange in server.seen), 20)
+            state = read_followed_config(load_settings(redis_url=own_redis_url))
+            assert state == FollowedConfig(path=str(path), servers=2)

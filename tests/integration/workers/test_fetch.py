@@ -84,7 +84,7 @@ def test_a_malformed_tool_costs_its_siblings_nothing(over: str) -> None:
     reasons = {rejected.name: rejected.reason for rejected in listing.rejected}
     assert [definition.name for definition in listing.tools] == ["good_1", "good_2", "good_3"]
     assert len(listing.rejected) == len(MIXED_TOOLS) - 3
-    assert reasons["no_schema"] == "inputSchema: Field required"
+    assert reasons["no_schema"] == "inputSchema: missing"
     assert reasons["good_1"] == "a second tool of this name"
     assert "65536" in reasons["too_large"]
     assert all(name.isprintable() and len(name) <= 128 for name in reasons)
@@ -151,6 +151,22 @@ def test_a_child_sees_its_own_variables_and_none_of_ours(monkeypatch: pytest.Mon
     assert seen["TOKEN"] == "theirs"
     assert seen["PATH"] == os.environ["PATH"]
     assert not [name for name in seen if name.startswith("TOOLSCALE")]
+
+
+def test_a_child_behind_a_proxy_and_a_companys_ca_gets_their_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {
+        "SSL_CERT_FILE": "/etc/company.pem",
+        "https_proxy": "http://proxy:3128",
+        "UV_DEFAULT_INDEX": "https://i/",
+    }
+    for name, value in (settings | {"UV_PUBLISH_TOKEN": "secret", "HTTP_PROXY": "http://me:secret@proxy"}).items():
+        monkeypatch.setenv(name, value)
+
+    listing = fetch_tools_blocking("env", scripted_stdio("environment"), PATIENT)
+
+    seen = json.loads(listing.tools[0].description)
+    assert settings.items() <= seen.items()
+    assert "secret" not in "".join(seen.values())
 
 
 def test_what_a_child_started_ends_with_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Generator
@@ -25,6 +26,7 @@ from workers.tasks import ACCEPT_EVENT, RECONCILE_SERVER, SWEEP_INTENTS
 
 pytestmark = pytest.mark.redis
 
+ROOT = Path(__file__).parents[3]
 LOGIN = "ops:the-password-of-flower"
 SECRET = "the-secret-of-the-server"
 
@@ -48,22 +50,27 @@ class Flower:
         except OSError:
             return 0, b""
 
-    def tasks(self) -> dict[str, dict[str, Any]]:
-        """Return the tasks that Flower has heard of, by name; the last of each."""
+    def tasks(self) -> list[dict[str, Any]]:
+        """Return the tasks with an event."""
         status, body = self.get("/api/tasks")
         assert status == 200, body
         tasks: dict[str, dict[str, Any]] = json.loads(body)
-        return {task["name"]: task for task in tasks.values() if task["name"]}
+        return [task for task in tasks.values() if task["name"]]
 
 
 @contextmanager
 def flower(composition: Composition) -> Generator[Flower]:
     """Run Flower as the composition does, on a loopback port, until the block ends."""
     running = Flower(f"http://127.0.0.1:{free_port()}")
-    arguments = ("flower", "--address=127.0.0.1", f"--port={running.url.rpartition(':')[2]}")
-    with composition.celery("flower", *arguments, FLOWER_BASIC_AUTH=LOGIN) as process:
+    arguments = ("--address=127.0.0.1", f"--port={running.url.rpartition(':')[2]}", _columns_of_the_composition())
+    with composition.celery("flower", "flower", *arguments, FLOWER_BASIC_AUTH=LOGIN) as process:
         eventually(lambda: running.get("/api/workers")[0] == 200, 60, what=process.output())
         yield running
+
+
+def _columns_of_the_composition() -> str:
+    (option,) = re.findall(r"--tasks_columns=\S+", (ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+    return str(option)
 
 
 @pytest.fixture
@@ -78,33 +85,47 @@ def server() -> Generator[ScriptedServer]:
         yield running
 
 
-def test_flower_shows_an_ingestion_by_readable_names_and_no_secret_and_to_those_alone_who_log_in(
-    composition: Composition, server: ScriptedServer
+@pytest.fixture
+def broken() -> Generator[ScriptedServer]:
+    with scripted_http(lambda exchange: exchange.send(500)) as running:
+        yield running
+
+
+def test_flower_shows_each_server_and_its_outcome_and_no_secret_and_only_to_those_with_its_password(
+    composition: Composition, server: ScriptedServer, broken: ScriptedServer
 ) -> None:
-    announcement = ServerAnnouncement(server_id="files", url=server.url, credential_ref="files")
-    event = ServerUp(data=announcement).model_dump(mode="json")
     with (
         flower(composition) as watching,
         composition.worker(TOOLSCALE_CREDENTIAL_FILES=SECRET),
         Celery("producer", broker=composition.redis_url) as producer,
     ):
-        eventually(lambda: SWEEP_INTENTS in watching.tasks(), 60, what="Flower hears of the worker")
-        producer.send_task(ACCEPT_EVENT, args=[event], queue="toolscale")
-        eventually(lambda: _state(watching, RECONCILE_SERVER) == "SUCCESS", 60, what="Flower shows the reconciliation")
+        eventually(lambda: json.loads(watching.get("/workers?json=1")[1])["data"], 60, what="Flower knows the worker")
+        producer.send_task(SWEEP_INTENTS, queue="toolscale")
+        for server_id, url in (("files", server.url), ("broken", broken.url)):
+            announcement = ServerAnnouncement(server_id=server_id, url=url, credential_ref="files")
+            event = ServerUp(data=announcement).model_dump(mode="json")
+            producer.send_task(ACCEPT_EVENT, args=[event], queue="toolscale")
+        eventually(lambda: _outcomes(watching).keys() >= {"files", "broken"}, 60, what="Flower shows both servers")
 
-        task = watching.tasks()[RECONCILE_SERVER]
-        everything = watching.get("/api/tasks")[1] + watching.get("/tasks")[1]
+        outcomes, names = _outcomes(watching), {task["name"] for task in watching.tasks()}
+        page = watching.get("/tasks")[1].decode()
+        everything = json.dumps(watching.tasks()) + page
         paths = ("/", "/tasks", "/workers", "/api/tasks", "/api/workers", "/api/queues/length")
         strangers = {watching.get(path, login)[0] for path in paths for login in (None, "ops:wrong", "other:ops")}
         commanded = watching.get(f"/api/task/async-apply/{RECONCILE_SERVER}", None, "POST")[0]
 
-    assert "files" in task["args"]
+    assert outcomes["files"] == ("SUCCESS", "'1 tool, 1 written'", None)
+    assert outcomes["broken"] == ("FAILURE", None, "ServerFailed('broken', 'HTTP 500')")
+    assert names == {RECONCILE_SERVER}
+    assert {f'data-column="{column}"' in page for column in ("args", "result", "exception")} == {True}
     assert server.seen[-1].headers["authorization"] == f"Bearer {SECRET}"
-    assert SECRET.encode() not in everything
+    assert SECRET not in everything
     assert strangers == {401}
     assert commanded == 401
 
 
-def _state(watching: Flower, name: str) -> str | None:
-    found = watching.tasks().get(name)
-    return found["state"] if found else None
+def _outcomes(watching: Flower) -> dict[str, tuple[str, str | None, str | None]]:
+    """Return state, result and exception of the first ended reconciliation of each server."""
+    ended = [task for task in watching.tasks() if task["state"] in ("SUCCESS", "FAILURE")]
+    first = sorted(ended, key=lambda task: task["received"] or 0, reverse=True)
+    return {task["args"].strip("[]()',\""): (task["state"], task["result"], task["exception"]) for task in first}

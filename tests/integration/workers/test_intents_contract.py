@@ -18,7 +18,7 @@ import redis
 from shared.errors import EventInvalid, LeaseHeld
 from shared.events import ServerEvent
 from shared.service.redis import connect
-from tests.support.builders import changed, down, up
+from tests.support.builders import changed, down, up, up_stdio
 from tests.support.fake_redis import FakeRedisServer
 from tests.support.waiting import eventually
 from workers.intents.redis_store import RedisIntents
@@ -35,8 +35,10 @@ def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Callable
     opened: list[IntentStore] = []
     open_client = _opener(request)
 
-    def open_store(resync_s: float = 0.0, first_s: float = 0.05, spacing_s: float = 0.0) -> IntentStore:
-        pace = RetryPolicy(first_s, longest_s=4 * first_s, resync_s=resync_s, min_interval_s=spacing_s)
+    def open_store(
+        resync_s: float = 0.0, first_s: float = 0.05, spacing_s: float = 0.0, stdio_resync_s: float = 0.0
+    ) -> IntentStore:
+        pace = RetryPolicy(first_s, 4 * first_s, resync_s, stdio_resync_s, min_interval_s=spacing_s)
         if open_client:
             opened.append(RedisIntents(open_client(), pace, lease_s=1.0, dead_letter_limit=3))
         else:
@@ -349,6 +351,18 @@ def test_a_running_server_is_reconciled_again_after_the_resync_interval(
     assert (intent.desired, intent.is_lagging) == (2, True)
 
 
+def test_a_stdio_server_has_its_own_resync_interval(reopen: Callable[..., IntentStore]) -> None:
+    store = reopen(resync_s=1_000.0, stdio_resync_s=100_000.0)
+    for event in (up("http"), up_stdio("child")):
+        store.record(event, due_in_s=60)
+        store.commit(event.data.server_id, 1)
+
+    waits = {intent.server_id: (intent.due_at or 0) - store.now() for intent in store.intents()}
+
+    assert 700 < waits["http"] <= 1_000
+    assert 70_000 < waits["child"] <= 100_000
+
+
 def test_a_server_at_rest_is_left_alone_until_an_event(reopen: Callable[[float], IntentStore]) -> None:
     store = reopen(0.01)
     store.record(up(), due_in_s=0)
@@ -588,6 +602,18 @@ def _in_threads(work: list[Callable[[], object]]) -> None:
         thread.start()
     for thread in threads:
         thread.join(60)
+
+
+def test_the_catalogue_id_is_kept_until_a_listing_replaces_it(store: IntentStore) -> None:
+    store.record(up(), due_in_s=60)
+    listed = store.commit("s", 1, "1f files")
+    store.record(up(url="http://127.0.0.1:2/mcp"), due_in_s=60)
+    failed = store.fail("s", 2, "s: no answer")
+    store.record(down(), due_in_s=60)
+    stopped = store.commit("s", 3)
+
+    assert [intent.catalogue_id for intent in (listed, failed, stopped)] == ["1f files"] * 3
+    assert store.commit("s", 3, "2e files").catalogue_id == "2e files"
 
 
 def test_when_a_server_was_listed_is_kept_until_it_is_listed_again(store: IntentStore) -> None:

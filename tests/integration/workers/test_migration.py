@@ -487,8 +487,8 @@ def test_an_old_model_that_is_gone_is_replaced_and_meanwhile_keywords_find(shop:
     followed.refresh()
     afterwards = find_tool(FindRequest(tool_description="get time"), Scope(), found)[0]
 
-    assert (meanwhile.tools[0].name, meanwhile.keywords_only) == ("get_time", True)
-    assert (afterwards.tools[0].name, afterwards.keywords_only) == ("get_time", None)
+    assert (meanwhile.tools[0].name, meanwhile.keywords_only) == ("clock:get_time", True)
+    assert (afterwards.tools[0].name, afterwards.keywords_only) == ("clock:get_time", None)
 
 
 def test_tools_from_before_index_versions_are_adopted_unchanged(shop: Catalogue) -> None:
@@ -526,7 +526,7 @@ def test_each_search_uses_one_index_version_at_every_moment(shop: Catalogue) -> 
         )
         assert max(near.name.values()) > 0.99, "the query is of another model than what it found"
         answer = find_tool(asked, Scope(), found)[0]
-        assert answer.tools[0].name == "get_time"
+        assert answer.tools[0].name == "clock:get_time"
         assert answer.token_metrics.baseline_tokens >= answer.token_metrics.returned_tokens
 
     def change() -> None:

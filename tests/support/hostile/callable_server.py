@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -25,6 +26,7 @@ from tests.support.hostile.good_server import run
 Context = ServerRequestContext[Any, Any]
 Arguments = dict[str, Any]
 PNG = "iVBORw0KGgo="
+_counted = itertools.count(1)
 
 
 def text(words: str) -> types.TextContent:
@@ -45,6 +47,16 @@ async def rich(_context: Context, _arguments: Arguments) -> types.CallToolResult
         ],
         structured_content={"answer": 42},
         _meta={"example.org/trace": "abc"},
+    )
+
+
+async def heard(_context: Context, _arguments: Arguments) -> types.CallToolResult:
+    """Return the kinds of content that the first revisions lack."""
+    return types.CallToolResult(
+        content=[
+            types.AudioContent(type="audio", data="UklGRg==", mime_type="audio/wav"),
+            types.ResourceLink(type="resource_link", name="notes", uri="file:///notes.txt"),
+        ]
     )
 
 
@@ -90,6 +102,11 @@ async def huge(_context: Context, arguments: Arguments) -> types.CallToolResult:
     return types.CallToolResult(content=[text("a" * arguments["size_bytes"])])
 
 
+async def counts(_context: Context, _arguments: Arguments) -> types.CallToolResult:
+    """Return the number of these calls that reached this process."""
+    return types.CallToolResult(content=[text(f"{next(_counted)} from {os.getpid()}")])
+
+
 async def dies(_context: Context, _arguments: Arguments) -> types.CallToolResult:
     os._exit(3)
 
@@ -99,9 +116,14 @@ async def asks(context: Context, _arguments: Arguments) -> Any:
     return types.InputRequiredResult(request_state="half way")
 
 
+async def links(_context: Context, arguments: Arguments) -> types.CallToolResult:
+    uri = f"tool:{arguments['tool']}?{json.dumps(arguments['arguments'])}"
+    return types.CallToolResult(content=[types.ResourceLink(type="resource_link", name="result", uri=uri)])
+
+
 TOOLS: dict[str, Callable[[Context, Arguments], Awaitable[Any]]] = {
     function.__name__: function
-    for function in (echo, rich, listed, hears, refuses, raises, steps, waits, huge, dies, asks)
+    for function in (echo, rich, heard, listed, hears, refuses, raises, steps, waits, huge, counts, dies, asks, links)
 }
 
 
@@ -113,7 +135,22 @@ async def call_tool(context: Context, params: types.CallToolRequestParams) -> An
     return await TOOLS[params.name](context, params.arguments or {})
 
 
-server: Server[Any] = Server("callable", version="1", on_list_tools=list_tools, on_call_tool=call_tool)
+async def read_resource(context: Context, params: types.ReadResourceRequestParams) -> Any:
+    """Read `tool:NAME?ARGUMENTS`: the text that this tool returns."""
+    name, _, arguments = params.uri.removeprefix("tool:").partition("?")
+    result = await TOOLS[name](context, json.loads(arguments))
+    if not isinstance(result, types.CallToolResult):
+        return result
+    texts = [block.text for block in result.content if isinstance(block, types.TextContent)]
+    return types.ReadResourceResult(
+        contents=[types.TextResourceContents(uri=params.uri, text=text) for text in texts],
+        _meta={"example.org/trace": "abc"},
+    )
+
+
+server: Server[Any] = Server(
+    "callable", version="1", on_list_tools=list_tools, on_call_tool=call_tool, on_read_resource=read_resource
+)
 
 if __name__ == "__main__":
     run(server)

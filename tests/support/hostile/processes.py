@@ -20,6 +20,12 @@ def scripted_stdio(mode: str, **env: str) -> StdioTarget:
     return StdioTarget(sys.executable, (str(_HERE / "stdio_server.py"), mode), env)
 
 
+def installed_stdio(cache: Path, *seconds: str) -> StdioTarget:
+    """Return a target whose command installs the good server in `cache`, by way of a shell as `npx` does."""
+    command = (sys.executable, str(_HERE / "installer.py"), str(cache), *seconds)
+    return StdioTarget("sh", ("-c", '"$@"; exit $?', "sh", *command))
+
+
 def good_stdio() -> StdioTarget:
     """Return a target that starts the good server."""
     return StdioTarget(sys.executable, (str(_HERE / "good_server.py"), "stdio"))

@@ -88,14 +88,14 @@ class Exchange(BaseHTTPRequestHandler):
 
 
 class ScriptedServer(ThreadingHTTPServer):
-    """Listens on a free port of loopback; `seen` holds the exchanges in their order of arrival."""
+    """Listens on a port of loopback, by default a free one; `seen` holds the exchanges in their order of arrival."""
 
     daemon_threads = True
     request_queue_size = 1024  # a fleet's workers connect at the same time; one that is turned away waits a second
     block_on_close = False
 
-    def __init__(self, respond: Respond) -> None:
-        super().__init__(("127.0.0.1", 0), Exchange)
+    def __init__(self, respond: Respond, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), Exchange)
         self.respond = respond
         self.stopping = threading.Event()
         self.seen: list[Exchange] = []
@@ -113,9 +113,9 @@ class ScriptedServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def scripted_http(respond: Respond) -> Generator[ScriptedServer]:
-    """Serve the script while the context lasts."""
-    server = ScriptedServer(respond)
+def scripted_http(respond: Respond, port: int = 0) -> Generator[ScriptedServer]:
+    """Serve the script while the context lasts, at this port or a free one."""
+    server = ScriptedServer(respond, port)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:

@@ -1,4 +1,4 @@
-"""`docs/cli.md`: every command with its help, its parameters and an example."""
+"""`docs/cli.md`: every command with its help, its parameters and its examples."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from tests.support.reference.examples import EXAMPLES
+from tests.support.reference.notes import NOTES
 from toolscale.app import app
+from toolscale.commands.help import examples_of
 
 # Above this line is the part that people write.
 START = "<!-- from the code: make docs -->\n"
@@ -67,7 +68,11 @@ def _sections() -> Iterator[str]:
         also = [option for option, text in rows.items() if _common().get(option) == text]
         if also:
             yield f"Also {', '.join(also)}.\n"
-        yield f"{EXAMPLES[name].strip()}\n"
+        note = NOTES.get(name, "").strip()
+        if not note.startswith("```"):  # the output of a run repeats the example
+            yield "\n".join(("```sh", *examples_of(command), "```\n"))
+        if note:
+            yield f"{note}\n"
 
 
 def _list(rows: dict[str, str]) -> Iterator[str]:

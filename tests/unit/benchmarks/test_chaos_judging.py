@@ -46,7 +46,7 @@ def court() -> Court:
 
 
 def answer(*found: Offer, warnings: tuple[str, ...] = ()) -> CallToolResult:
-    tools = [{"server": server, "name": name, "definition": {"description": text}} for server, name, text in found]
+    tools = [{"name": f"{server}:{name}", "description": text} for server, name, text in found]
     content: dict[str, Any] = {"tools": tools, "warnings": list(warnings)}
     return CallToolResult(content=[], structured_content=content)
 

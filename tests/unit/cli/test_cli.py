@@ -16,6 +16,9 @@ from query.history.periods import today
 from query.history.store import RowKey, ServerSize
 from shared.errors import ConfigInvalid, EventInvalid, ServerNotRunning
 from shared.settings import load_settings
+from shared.upstream.followed_config import FollowedConfig, followed_config_store
+from shared.upstream.mcp_json import EntryProblem
+from tests.support.builders import up_stdio
 from toolscale.app import app
 from toolscale.cli import main
 from toolscale.client.costs import costs
@@ -25,6 +28,7 @@ from toolscale.console import out
 from toolscale.demo.demo import DemoServerResult, Report
 from toolscale.demo.report import print_report
 from toolscale.embedded.serve import connection_help
+from toolscale.embedded.startup_progress import summary
 from workers.intents import open_intents
 from workers.intents.store import MigrationProgress
 
@@ -186,17 +190,56 @@ def test_servers_are_listed_with_their_state_and_their_error() -> None:
     with closing(open_intents(load_settings())) as intents:
         intents.fail("failing", 1, "failing: no answer within 30 s")
         intents.commit("listed", 1)
+        intents.record(up_stdio("installing"), due_in_s=60)
+        intents.begin("installing")
 
     document = json.loads(runner.invoke(app, ["ls", "--json"]).stdout)
 
     states = {server["server_id"]: (server["state"], server["last_error"]) for server in document}
     assert states == {
         "failing": ("failing (1)", "failing: no answer within 30 s"),
+        "installing": ("installing", None),
         "listed": ("listed", None),
-        "waiting": ("waiting", None),
+        "waiting": ("not listed yet", None),
     }
     assert [server["server_id"] for server in document if server["listed_at"]] == ["listed"]
     assert "no answer" in runner.invoke(app, ["ls"], env={"COLUMNS": "200"}).stdout
+    (failing,) = json.loads(runner.invoke(app, ["ls", "--failing", "--json"]).stdout)
+    assert failing["server_id"] == "failing"
+
+
+def test_without_a_failing_server_a_sentence_states_it_and_a_watch_excludes_json() -> None:
+    assert "No server fails." in runner.invoke(app, ["ls", "--failing"]).stdout
+    assert runner.invoke(app, ["ls", "--watch", "--json"]).exit_code == 2
+
+
+def test_ls_names_the_followed_file_and_lists_its_left_out_entries() -> None:
+    runner.invoke(app, ["emit", "up", "kept", "--url", "http://127.0.0.1:1/mcp"])
+    left_out = (
+        EntryProblem(name="My docs", reason="the environment variable KEY is not set"),
+        EntryProblem(name="kept", reason="args: expected a list"),
+    )
+    with closing(followed_config_store(load_settings())) as store:
+        store.put(FollowedConfig(path="/home/ann/mcp.json", servers=3, left_out=left_out))
+
+    shown = runner.invoke(app, ["ls"], env={"COLUMNS": "200"})
+    document = json.loads(runner.invoke(app, ["ls", "--json"]).stdout)
+
+    assert "/home/ann/mcp.json: 3 usable servers; left out: 2" in shown.stderr
+    assert "My-docs: its entry is left out: the environment variable KEY is not set" in shown.stdout
+    assert "kept: its entry is left out: args: expected a list" in shown.stdout
+    assert [(row["server_id"], row["state"], row["left_out"]) for row in document] == [
+        ("My-docs", "left out", "the environment variable KEY is not set"),
+        ("kept", "not listed yet", "args: expected a list"),
+    ]
+
+
+def test_the_summary_of_a_start_ends_with_the_left_out_entries() -> None:
+    left_out = (EntryProblem(name="docs", reason="args: expected a list"),)
+
+    lines = summary([], 0, 0, FollowedConfig(path="/mcp.json", left_out=left_out))
+
+    assert lines[1:] == ["  left out: docs: args: expected a list"]
 
 
 def test_a_narrow_terminal_cuts_no_id_and_omits_dispensable_columns() -> None:
@@ -238,7 +281,7 @@ def test_a_search_in_a_misspelt_server_names_the_near_ones() -> None:
 def test_without_a_match_the_nearest_tools_are_named_and_an_uncounted_tool_has_no_number() -> None:
     searched = {"baseline_tokens": 900, "returned_tokens": 0, "savings_percentage": 100.0, "encoding": "cl100k_base"}
     none = {"tools": [], "no_match": True, "nearest": ["time:now", "git:log"], "token_metrics": searched}
-    uncounted = {"tools": [{"server": "time", "name": "now", "summary": "now(): Tell"}], "token_metrics": searched}
+    uncounted = {"tools": [{"name": "time:now", "summary": "now(): Tell"}], "token_metrics": searched}
 
     with out.capture() as nothing:
         print_tools(none)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -19,7 +20,9 @@ from shared.index import open_store
 from shared.index.contract import EMBEDDED_MAX_ADVISED_TOOLS, IndexVersion
 from shared.setting_names import misspelt_settings, setting_names
 from shared.settings import Settings, load_settings
-from tests.support.builders import up
+from shared.upstream.followed_config import FollowedConfig, followed_config_store
+from shared.upstream.mcp_json import EntryProblem
+from tests.support.builders import up, up_stdio
 from tests.support.fakes import embedded, make_tool, unit_vector
 from tests.support.redis_server import free_port
 from toolscale.app import app
@@ -71,8 +74,31 @@ def test_a_problem_ends_with_1_and_is_printed_with_advice(tmp_path: Path) -> Non
     result = CliRunner().invoke(app, ["doctor"])
 
     assert result.exit_code == 1
-    assert "problem mcp.json        s: there is no program '/no/such/program'" in result.stdout
-    assert "install it, or write its absolute path" in result.stdout
+    assert "problem mcp.json        s: /no/such/program does not exist" in result.stdout
+    assert "install it, or correct the path" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "reason", "repair"),
+    [
+        ("mcp-gitt", "there is no program 'mcp-gitt' in its PATH", "did you mean mcp-git?"),
+        ("mcp-git --repository x", "there is no program 'mcp-git --repository x'", "write 'mcp-git' as `command`"),
+        ("DIRECTORY/mcp-gut", "DIRECTORY/mcp-gut is not executable", "run `chmod +x "),
+    ],
+)
+def test_a_program_that_cannot_be_started_is_a_problem_with_its_repair(
+    tmp_path: Path, command: str, reason: str, repair: str
+) -> None:
+    (tmp_path / "mcp-git").touch(0o755)
+    (tmp_path / "mcp-gut").touch(0o644)
+    command, reason = (text.replace("DIRECTORY", str(tmp_path)) for text in (command, reason))
+    entry = {"command": command, "env": {"PATH": str(tmp_path)}}
+    config = write(tmp_path / "x.json", json.dumps({"mcpServers": {"s": entry}}))
+
+    _, found = files.check_config(load_settings(mcp_config=config))
+
+    assert (found.level, found.found) == ("problem", f"s: {reason}")
+    assert found.advice.startswith(repair)
 
 
 @pytest.mark.parametrize(
@@ -85,6 +111,45 @@ def test_a_problem_ends_with_1_and_is_printed_with_advice(tmp_path: Path) -> Non
 )
 def test_an_mcp_json_is_read(tmp_path: Path, text: str, expected: list[Level]) -> None:
     assert levels(files.check_config, mcp_config=write(tmp_path / "x.json", text)) == expected
+
+
+def followed(path: Path, **state: Any) -> None:
+    with closing(followed_config_store(load_settings())) as store:
+        store.put(FollowedConfig(path=str(path), **state))
+
+
+def test_the_file_that_a_process_follows_is_named_with_its_left_out_entries(tmp_path: Path) -> None:
+    entries = {"good": {"command": "sh"}, "lost": {"command": "no-such-program"}, "bad": {"url": "${ONLY_THERE}"}}
+    path = write(tmp_path / "x.json", json.dumps({"mcpServers": entries}))
+    followed(path, servers=2, left_out=(EntryProblem(name="bad", reason="args: expected a list"),))
+
+    found = findings(files.check_config)
+
+    assert [(finding.level, finding.found) for finding in found] == [
+        ("ok", f"{path}: 2 usable servers; left out: 1; a Toolscale process follows it"),
+        ("problem", "left out: bad: args: expected a list"),
+        ("problem", "lost: there is no program 'no-such-program' in its PATH"),
+    ]
+
+
+def test_a_followed_file_that_is_broken_is_a_problem_and_no_file_is_none(tmp_path: Path) -> None:
+    assert [finding.found for finding in findings(files.check_config)] == [
+        "no process follows one; servers come from events"
+    ]
+
+    followed(tmp_path / "gone.json", problem=f"{tmp_path}/gone.json: No such file or directory")
+
+    (found,) = findings(files.check_config)
+    assert (found.level, "gone.json: No such file" in found.found) == ("problem", True)
+
+
+def test_a_configured_file_is_checked_beside_another_that_is_followed(tmp_path: Path) -> None:
+    followed(write(tmp_path / "a.json", '{"mcpServers": {}}'))
+    configured = write(tmp_path / "b.json", '{"mcpServers": {"s": {}}}')
+
+    found = findings(files.check_config, mcp_config=configured)
+
+    assert [finding.found.split(":")[0] for finding in found] == [str(tmp_path / "a.json"), str(configured), "s"]
 
 
 def test_a_misspelt_setting_is_named_with_the_one_that_was_meant(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,10 +226,13 @@ def test_overdue_and_failed_servers_and_dead_letters_are_reported() -> None:
         intents.record(up("late"), due_in_s=-100)
         intents.record(up("failing"), due_in_s=60)
         intents.fail("failing", 1, "failing: no answer")
+        intents.record(up_stdio("new"), due_in_s=60)
+        intents.begin("new")
         intents.add_dead_letter("because", "body")
 
     assert [(finding.level, finding.found) for finding in findings(stores.check_intents)] == [
-        ("ok", "2 announced"),
+        ("ok", "3 announced"),
+        ("ok", "1 installing: new"),
         ("warning", "1 failed: failing"),
         ("warning", "1 overdue for a reconciliation"),
         ("warning", "1 rejected"),

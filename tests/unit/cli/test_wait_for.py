@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from rich.text import Text
+from typer.testing import CliRunner
 
-from tests.support.builders import RETRY_POLICY, changed, down, up
+from shared.settings import Settings
+from tests.support.builders import RETRY_POLICY, changed, down, up, up_stdio
+from toolscale.app import app
 from toolscale.client.emit import EmitResult, emit_result
 from toolscale.client.wait import ReconcileResult, wait_for
 from workers.intents.sqlite_store import SqliteIntents
@@ -155,3 +161,35 @@ def test_a_sentence_names_the_server_once() -> None:
 
     assert ReconcileResult(emitted=of, result="failed", error="git: 401").sentence == "git: failed: 401"
     assert ReconcileResult(emitted=of, result="listed").sentence == "git: listed"
+
+
+def test_the_wait_is_longer_while_a_stdio_server_is_being_installed(intents: SqliteIntents) -> None:
+    event = emit_result(intents.record(up_stdio("s"), due_in_s=0).intent, message_sent=True)
+    intents.begin("s")
+
+    waited = wait_for(intents, [event], 0.05, NEVER, install_s=3_600)
+    threading.Timer(0.5, intents.commit, ("s", 1)).start()
+
+    assert [end.result for end in waited] == ["listed"]
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_wait_shows_the_ended_of_all_servers_in_a_terminal_only(
+    is_terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def both_end(_: Settings, emitted: Sequence[EmitResult]) -> Iterator[ReconcileResult]:
+        yield from (ReconcileResult(emitted=server, result="listed") for server in emitted)
+
+    written = io.StringIO()
+    monkeypatch.setenv("TOOLSCALE_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("REDIS_URL", "")
+    monkeypatch.setattr("toolscale.client.wait.wait", both_end)
+    monkeypatch.setattr("toolscale.commands.emit.err", Console(file=written, force_terminal=is_terminal, width=80))
+    for server in ("one", "two"):
+        CliRunner().invoke(app, ["emit", "up", server, "--url", "http://127.0.0.1:1/mcp"])
+
+    result = CliRunner().invoke(app, ["resync", "--wait"])
+
+    assert result.stdout == "one: listed\ntwo: listed\n"
+    assert ("2/2 servers" in Text.from_ansi(written.getvalue()).plain) is is_terminal
+    assert bool(written.getvalue()) is is_terminal

@@ -34,6 +34,7 @@ SERIES = {metric.name + suffix: metric for metric in DECLARED for suffix in SUFF
 # of every series, and of those of histograms
 OF_ALL, OF_BUCKETS = {"job", "instance"}, {"le"}
 NOTHING: set[str] = set()
+VARIABLES = {"job": "$job", "instance": "$instance"}
 
 _SELECTED = re.compile(r"(toolscale_\w+)(?:\{([^}]*)\})?")
 _MATCHER = re.compile(r'(\w+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"')
@@ -69,7 +70,9 @@ def test_an_expression_asks_for_metrics_labels_and_values_that_exist(expression:
     for metric, name, matched in selected(expression):
         labels = OF_ALL | set(metric.labels) | (OF_BUCKETS if name.endswith("_bucket") else NOTHING)
         assert matched.keys() <= labels, expression
-        for value in (value for values in matched.values() for value in values.split("|")):
+        assert {label: matched.get(label) for label in OF_ALL} in (VARIABLES, dict.fromkeys(OF_ALL)), expression
+        of_metric = {label: values for label, values in matched.items() if label not in OF_ALL}
+        for value in (value for values in of_metric.values() for value in values.split("|")):
             assert f"`{value}`" in metric.description or value == "find_tool", f"{value}: {expression}"
         known |= labels
 
@@ -85,6 +88,20 @@ def test_every_metric_is_shown_by_the_dashboard() -> None:
 
 # a sweep's servers are reconciliations, and the servers that are announced are those of the catalogue, a moment earlier
 _COUNTED_ELSEWHERE = {"toolscale_swept_servers_total", "toolscale_servers_announced"}
+
+
+def test_every_panel_follows_the_variables_of_job_and_instance() -> None:
+    variables = json.loads(DASHBOARD.read_text(encoding="utf-8"))["templating"]["list"]
+    expected = [{"job": "$job", "instance": "$instance"}]
+
+    for target in _targets():
+        found = [matched for _, _, matched in selected(target["expr"])]
+        assert [{label: matched[label] for label in OF_ALL} for matched in found] == expected * len(found)
+        assert found
+    assert [variable["name"] for variable in variables] == ["job", "instance"]
+    for variable in variables:
+        assert variable["query"]["query"].endswith(f", {variable['name']})")
+        assert (variable["includeAll"], variable["multi"], variable["allValue"]) == (True, True, ".*")
 
 
 def _targets() -> list[dict[str, Any]]:

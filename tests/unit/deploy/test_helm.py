@@ -72,6 +72,22 @@ def test_what_is_not_asked_for_is_not_started() -> None:
     assert set(FULL) == {*deployments("minimal"), "worker-burst", "events-api", "watcher", "flower"}
 
 
+def test_alerts_have_an_absolute_runbook_where_the_documents_have_an_address() -> None:
+    def annotations(docs_url: str) -> list[dict[str, str]]:
+        values = {"monitoring": {"rules": True, "docsUrl": docs_url}}
+        (rules,) = [
+            manifest for manifest in rendered(values_of("minimal") | values) if manifest["kind"] == "PrometheusRule"
+        ]
+        return [rule["annotations"] for group in rules["spec"]["groups"] for rule in group["rules"]]
+
+    absolute, relative = annotations("https://docs.example.org/toolscale/"), annotations("")
+
+    url = "https://docs.example.org/toolscale/operations.md#when-an-alert-fires"
+    assert {found.get("runbook_url") for found in absolute} == {url}
+    assert not [found for found in absolute if "runbook" in found]
+    assert {found.get("runbook") for found in relative} == {"docs/operations.md#when-an-alert-fires"}
+
+
 def test_the_chart_is_of_the_same_release_as_the_package() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))

@@ -97,6 +97,7 @@ def _follow(arguments: list[str]) -> None:
         assert name in command.commands, f"no command {name!r}"
         command = command.commands[name]
     known = {option for parameter in command.params for option in parameter.opts}
+    arguments = arguments[: arguments.index("--")] if "--" in arguments else arguments
     assert {argument for argument in arguments if argument.startswith("--")} <= known, arguments
 
 

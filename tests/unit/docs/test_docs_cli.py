@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.support.reference.commands import commands, parameters
+from toolscale.app import app
 
 ROOT = Path(__file__).parents[3]
 PLACES = ("*.md", "docs/*.md", "deploy/helm/**/*.md", "deploy/helm/**/NOTES.txt")
@@ -21,6 +23,21 @@ COMMANDS = commands()
 def test_a_command_and_its_parameters_are_described(name: str) -> None:
     assert COMMANDS[name].help
     assert all(parameters(COMMANDS[name]).values())
+
+
+GROUPS = [["emit"], ["token"], ["toolset"], ["watch"], []]
+EVERY = [*(name.split()[1:] for name in COMMANDS), *GROUPS]
+
+
+@pytest.mark.parametrize("words", EVERY, ids=" ".join)
+def test_the_help_has_examples_and_shows_no_value_of_a_flag(words: list[str]) -> None:
+    result = CliRunner().invoke(app, [*words, "-h"], env={"COLUMNS": "80"})
+
+    assert result.exit_code == 0
+    assert "<bool>" not in result.stdout
+    _, heading, examples = result.stdout.partition("Examples:")
+    assert heading
+    assert " ".join(["toolscale", *words]) in " ".join(examples.split())
 
 
 # Commands that run until a signal have no result.

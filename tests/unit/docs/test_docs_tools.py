@@ -14,6 +14,7 @@ import pytest
 from mcp.types import INVALID_PARAMS
 from pydantic import BaseModel
 
+from query.calling.call import RESOURCE_NOT_FOUND
 from query.catalogue import Catalogue
 from query.history.recorder import UsageRecorder
 from query.history.sqlite_store import SqliteHistory
@@ -112,5 +113,5 @@ def test_an_answer_that_is_shown_has_the_fields_that_answers_have_now(transcript
         check_fields(answer["meta"], ContextMeta)
 
 
-def test_the_error_codes_in_the_document_are_those_of_a_refused_argument() -> None:
-    assert set(re.findall(r"-32\d{3}", DOCUMENT)) == {str(INVALID_PARAMS)}
+def test_the_error_codes_in_the_document_are_those_of_a_refused_argument_and_of_an_unknown_resource() -> None:
+    assert set(re.findall(r"-32\d{3}", DOCUMENT)) == {str(INVALID_PARAMS), str(RESOURCE_NOT_FOUND)}

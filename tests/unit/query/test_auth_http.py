@@ -12,6 +12,8 @@ from query.auth.authentication import Authentication, Resource
 from query.auth.http import MAX_LINES, PER_S, AuthFailureLog
 from query.caller import Caller
 from shared.errors import KeysUnavailable
+from shared.upstream.followed_config import FollowedConfig
+from shared.upstream.mcp_json import EntryProblem
 from tests.support.fakes import FakeIndex
 from tests.support.http_callers import app_of, entry, http_client, mcp_client, static
 
@@ -110,6 +112,19 @@ async def test_only_post_is_answered_at_the_mcp_path(known: Authentication, meth
 async def test_health_is_told_to_everyone(known: Authentication, path: str) -> None:
     async with http_client(app_of(FakeIndex(), known)) as http:
         assert (await http.get(path)).status_code == 200
+
+
+async def test_readiness_has_the_followed_file_and_with_authentication_only_numbers(known: Authentication) -> None:
+    left_out = EntryProblem(name="docs", reason="the environment variable KEY is not set")
+    followed = FollowedConfig(path="/home/ann/mcp.json", servers=2, left_out=(left_out,))
+
+    async with http_client(app_of(FakeIndex(), followed=followed)) as http:
+        without = (await http.get("/readyz")).json()
+    async with http_client(app_of(FakeIndex(), known, followed=followed)) as http:
+        with_authentication = (await http.get("/readyz")).json()
+
+    assert without == {"status": "ready", "mcp_json": followed.model_dump(mode="json")}
+    assert with_authentication == {"status": "ready", "mcp_json": {"servers": 2, "left_out": 1, "is_usable": True}}
 
 
 async def test_a_refusal_is_logged_with_its_reason_and_never_with_the_token(known: Authentication) -> None:

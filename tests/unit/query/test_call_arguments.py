@@ -41,8 +41,8 @@ NOTE: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("arguments", "field", "reason"),
     [
-        ({}, "parameters.title", "is required"),
-        ({"title": 7}, "parameters.title", "expected string"),
+        ({}, "parameters.title", 'is required; its schema: {"type":"string","maxLength":9}'),
+        ({"title": [7]}, "parameters.title", "expected string"),
         ({"title": "x" * 10}, "parameters.title", "does not satisfy maxLength of the input schema: 9"),
         ({"title": "x", "size": "secret"}, "parameters.size", "expected small or large"),
         ({"title": "x", "at": "secret"}, "parameters.at", "expected integer or null"),
@@ -58,6 +58,83 @@ def test_the_field_that_is_wrong_is_named_and_no_value_repeated(
     arguments: dict[str, Any], field: str, reason: str
 ) -> None:
     assert problem(NOTE, arguments) == (field, reason)
+
+
+CONVERTIBLE: dict[str, Any] = {
+    "properties": {
+        "count": {"type": "integer", "minimum": 1},
+        "ratio": {"type": ["number", "null"]},
+        "dry": {"type": "boolean"},
+        "label": {"type": "string"},
+        "ids": {"type": "array", "items": {"type": "integer"}},
+        "where": {"type": "object"},
+        "size": {"enum": [1, 2]},
+        "either": {"oneOf": [{"type": "integer"}, {"type": "array"}]},
+        "unit": {"type": "string", "default": "cm"},
+    },
+    "required": ["unit"],
+}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"count": "3"},
+        {"count": "3.0"},
+        {"count": True},
+        {"ratio": "0.5"},
+        {"ratio": "null"},
+        {"dry": "False"},
+        {"dry": 1},
+        {"label": 7},
+        {"label": None},
+        {"ids": "[1, 2]"},
+        {"ids": ["1", 2]},
+        {"where": '{"a": 1}'},
+        {"size": "2"},
+        {"either": "3"},
+        {"either": "[]"},
+        {"label": None, "count": "3", "either": "3"},
+    ],
+    ids=repr,
+)
+def test_values_that_a_server_may_convert_or_fill_in_pass(arguments: dict[str, Any]) -> None:
+    check_arguments(definition(CONVERTIBLE), arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"count": "three"}, "count"),
+        ({"count": [3]}, "count"),
+        ({"count": "3", "ratio": "half"}, "ratio"),
+        ({"dry": "perhaps"}, "dry"),
+        ({"label": ["a"]}, "label"),
+        ({"ids": 1}, "ids"),
+        ({"ids": "one"}, "ids"),
+        ({"ids": ["1", "two"]}, "ids.1"),
+        ({"where": "[]"}, "where"),
+        ({"size": "3"}, "size"),
+        ({"either": "three"}, "either"),
+    ],
+    ids=repr,
+)
+def test_values_that_no_server_converts_are_rejected(arguments: dict[str, Any], field: str) -> None:
+    assert problem(CONVERTIBLE, arguments)[0] == f"parameters.{field}"
+
+
+def test_of_the_missing_parameters_one_without_a_default_is_named() -> None:
+    schema = {"properties": {"a": {"default": 1}, "b": {}}, "required": ["a", "b"]}
+
+    assert problem(schema, {}) == ("parameters.b", "is required")
+
+
+@given(st.one_of(st.integers(), st.floats(), st.booleans(), st.none()))
+def test_a_value_written_as_text_passes_like_the_value(value: float | None) -> None:
+    schema = {"properties": {"a": {"type": ["number", "boolean", "null"]}}}
+
+    check_arguments(definition(schema), {"a": json.dumps(value)})
 
 
 def test_arguments_that_fit_pass() -> None:

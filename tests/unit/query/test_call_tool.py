@@ -16,18 +16,20 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, CallToolResult
 
 from query.caller import Caller
+from query.calling.connection import CallLimits
 from query.catalogue import Catalogue
 from query.history.periods import today
 from query.history.recorder import UsageRecorder
 from query.history.sqlite_store import SqliteHistory
 from query.history.store import RowKey
-from query.server.mcp import build_server
+from query.server.mcp import build_server, service_of
 from query.tools.registry import builtin_tools
 from query.tools.tool import CATALOGUE_UNREACHABLE
 from shared.catalog import IndexedTool
 from shared.upstream.dial import StdioTarget, Target
-from tests.support.calling import catalogue_of, text_of, tool_of, upstreams_to
+from tests.support.calling import PATIENT, catalogue_of, text_of, tool_of, upstreams_to
 from tests.support.fakes import FakeIndex, make_tool
+from tests.support.metrics import shown
 
 pytestmark = pytest.mark.anyio
 
@@ -52,8 +54,9 @@ async def call(
     caller: Caller | None = None,
     mode: str = "auto",
     catalogue: Catalogue | None = None,
+    limits: CallLimits = PATIENT,
 ) -> CallToolResult:
-    with closing(upstreams_to(SENT)) as upstreams:
+    with closing(upstreams_to(SENT, limits)) as upstreams:
         ours = builtin_tools(catalogue or catalogue_of(tools), upstreams)
         server = build_server(ours, lambda _: caller or Caller("anyone"))
         request = {"tool_name": name, "parameters": {"at": "noon"} if parameters is None else parameters}
@@ -78,15 +81,37 @@ async def test_what_may_be_called_is_sent(mode: str) -> None:
 
 
 @both_eras
-async def test_arguments_that_the_schema_refuses_are_an_error_that_names_the_field_and_nothing_is_sent(
-    mode: str,
+@pytest.mark.parametrize(
+    ("parameters", "reason"),
+    [
+        ({"at": [12]}, "convert: parameters.at: expected string"),
+        ({}, 'convert: parameters.at: is required; its schema: {"type":"string"}'),
+    ],
+)
+async def test_invalid_arguments_return_an_error_result_that_names_the_field_and_the_expected_value(
+    parameters: dict[str, Any], reason: str, mode: str
 ) -> None:
-    with pytest.raises(MCPError) as caught:
-        await call(CONVERT, parameters={"at": 12}, mode=mode)
+    result = await call(CONVERT, parameters=parameters, mode=mode)
 
-    assert caught.value.code == INVALID_PARAMS
-    assert caught.value.message == "convert: parameters.at: expected string"
-    assert caught.value.data == {"field": "parameters.at"}
+    assert result.is_error
+    assert text_of(result) == reason
+
+
+async def test_callers_mistakes_are_no_failures_of_toolscale() -> None:
+    catalogue = catalogue_of([CONVERT])
+    await call(catalogue=catalogue, parameters={})
+    with closing(upstreams_to(SENT)) as upstreams:
+        async with Client(service_of(catalogue, upstreams)) as client:
+            for tool, arguments in {"find_tool": {"tool_description": "time"}, "call_tool": {}}.items():
+                with pytest.raises(MCPError) as caught:
+                    await client.call_tool(tool, {**arguments, "cursor": "forged"})
+                assert caught.value.code == INVALID_PARAMS
+
+    found = shown(catalogue.metrics.registry)
+    assert found['toolscale_calls_total{outcome="ArgumentsInvalid"}'] == 1
+    assert found['toolscale_requests_total{outcome="refused",tool="call_tool"}'] == 1
+    assert found['toolscale_requests_total{outcome="refused",tool="find_tool"}'] == 1
+    assert not [name for name in found if 'outcome="error"' in name]
 
 
 @pytest.mark.parametrize("status", ["stopped", "quarantined"])
@@ -146,6 +171,43 @@ async def test_a_name_of_several_servers_is_answered_with_all_of_them() -> None:
     assert text_of(result) == "'convert' is a tool of several servers: time:convert, units:convert"
 
 
+@both_eras
+@pytest.mark.parametrize("name", ["time.convert", "time__convert", "time/convert"])
+async def test_a_server_and_a_tool_that_are_joined_otherwise_are_understood(name: str, mode: str) -> None:
+    for server_name in (None, "time"):
+        result = await call(CONVERT, name=name, server_name=server_name, mode=mode)
+
+        assert text_of(result).startswith(WAS_SENT)
+
+
+async def test_a_joined_name_is_split_at_each_place() -> None:
+    tools = [make_tool("a.b", "c.d"), make_tool("x_", "y"), make_tool("x", "_y")]
+
+    assert text_of(await call(*tools, name="a.b.c.d")).startswith("a.b: ")
+    assert text_of(await call(*tools, name="x___y")) == ("'x___y' may be a tool of several servers: x:_y, x_:y")
+
+
+async def test_the_exact_name_has_precedence_over_a_joined_one() -> None:
+    tools = [CONVERT, make_tool("units", "time.convert")]
+
+    assert text_of(await call(*tools, name="time.convert")).startswith("units: ")
+
+
+async def test_a_joined_name_reaches_no_tool_of_another_scope_or_of_a_server_that_is_stopped() -> None:
+    hidden = replace(CONVERT, groups=frozenset({"hr"}))
+    stopped = catalogue_of([replace(CONVERT, status="stopped")])
+    record = stopped.index.server("time")
+    assert record is not None
+    stopped.index.put_server(record.model_copy(update={"status": "stopped"}))
+
+    unseen = await call(hidden, name="time.convert", caller=Caller("ann", groups=frozenset({"code"})))
+
+    assert text_of(unseen) == "'time.convert' is no tool that you may use"
+    assert text_of(await call(catalogue=stopped, name="time.convert")) == (
+        "time: is stopped, so its tools cannot be called now"
+    )
+
+
 async def test_a_caller_without_the_permission_is_refused_and_not_offered_the_tool() -> None:
     reader = Caller("ann", permissions=frozenset({"catalog:read"}))
     with closing(upstreams_to(SENT)) as upstreams:
@@ -189,12 +251,14 @@ async def test_one_log_line_says_who_called_what_and_how_it_ended_and_never_with
     assert "secret" not in repr(line)
 
 
-async def test_a_call_is_noted_by_server_and_tool_and_one_of_no_known_tool_is_not(tmp_path: Path) -> None:
+async def test_a_call_is_noted_by_server_and_tool_and_one_that_toolscale_ended_itself_is_not(tmp_path: Path) -> None:
     with closing(SqliteHistory(tmp_path / "savings.sqlite3", 30)) as history:
         with closing(UsageRecorder(history)) as recorder:
             catalogue = replace(catalogue_of([CONVERT]), recorder=recorder)
             await call(catalogue=catalogue)
             await call(catalogue=catalogue, name="time:nothing")
+            await call(catalogue=catalogue, parameters={})
+            await call(catalogue=catalogue, limits=CallLimits(per_caller=0))
         rows = history.rows(today(), today())
 
     assert rows == {

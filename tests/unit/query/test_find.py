@@ -5,10 +5,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.response.find_response import KEYWORDS_ONLY, NOTHING_FITS, FindResponse
+from query.response.find_response import (
+    KEYWORDS_ONLY,
+    NOTHING_FITS,
+    NOTHING_HAS_WORDS,
+    NOTHING_PASSES,
+    NOTHING_VISIBLE,
+    FindResponse,
+)
 from query.response.timings import Timings
 from query.savings.ledger import Ledger
 from query.search.request import FindRequest
@@ -66,13 +75,13 @@ def find_with_timings(
 
 
 def names(answer: FindResponse) -> list[str]:
-    return [tool.name for tool in answer.tools]
+    return [tool.first_server[1] for tool in answer.tools]
 
 
 def test_the_closest_tools_come_first() -> None:
     index = index_of(make_tool("fs", "write", "write a file"), make_tool("fs", "read_file", "read a file"))
 
-    answer = find(index)
+    answer = find(index, detail="summary")
 
     assert names(answer) == ["read_file", "write"]
     first, second = (tool.score for tool in answer.tools)
@@ -104,7 +113,7 @@ def test_search_and_baseline_see_the_same_scope() -> None:
 
     answer = find(index, scope=Scope(groups=frozenset({"dev"})), limit=1)
 
-    assert answer.tools[0].server == "fs"
+    assert answer.tools[0].first_server[0] == "fs"
     assert answer.token_metrics.baseline_tokens == 20
 
 
@@ -114,6 +123,59 @@ def test_a_stopped_server_s_tools_are_neither_found_nor_counted() -> None:
     assert answer.tools == []
     assert answer.token_metrics.baseline_tokens == 0
     assert answer.warnings == ["The catalogue holds no tools that you may see."]
+
+
+def test_a_search_that_its_filters_leave_empty_is_not_said_to_see_nothing() -> None:
+    index = index_of(make_tool("fs", "read"), make_tool("git", "log", status="stopped"))
+
+    assert find(index, read_only=True).warnings == [NOTHING_PASSES]
+    assert find(index, exclude=["fs:read"], servers=["fs"]).warnings == [NOTHING_PASSES]
+    assert find(index, "zzz", embedder=WithoutModel()).warnings == [KEYWORDS_ONLY, NOTHING_HAS_WORDS]
+
+
+def test_unknown_servers_and_groups_of_a_filter_are_named_with_the_nearest() -> None:
+    index = index_of(make_tool("time", "now", groups=["dev"]), make_tool("git", "log", groups=["secret"]))
+    dev = Scope(groups=frozenset({"dev"}))
+
+    assert find(index, servers=["tme", "time"], scope=dev).warnings == [
+        "There is no server 'tme' that you may see; the nearest: time."
+    ]
+    assert find(index, servers=["git"], scope=dev).warnings[0] == "There is no server 'git' that you may see."
+    assert find(index, groups=["devv"], scope=dev).warnings == [
+        "There is no running server in the group 'devv' that you may see; the nearest: dev.",
+        NOTHING_PASSES,
+    ]
+    assert find(index, groups=["secret"], scope=dev).warnings[0] == (
+        "There is no running server in the group 'secret' that you may see."
+    )
+    assert find(index, servers=[f"x{number}" for number in range(9)], limit=1).warnings[3:] == [
+        "Further names without tools: 6.",
+        NOTHING_PASSES,
+    ]
+
+
+def test_a_server_of_a_filter_that_does_not_run_is_named() -> None:
+    index = index_of(make_tool("fs", "read", status="stopped"), status="stopped")
+
+    assert find(index, servers=["fs"]).warnings == [
+        "The server fs is stopped, so its tools are not shown.",
+        NOTHING_VISIBLE,
+    ]
+
+
+NAME = st.sampled_from(["fs", "git", "f", "log"])
+
+
+@given(st.lists(NAME), st.lists(NAME), st.sets(NAME), st.booleans())
+def test_the_catalogue_is_called_empty_only_if_it_is(
+    servers: list[str], groups: list[str], visible: set[str], is_read_only: bool
+) -> None:
+    index = index_of(*(make_tool(server, "read", groups=[server]) for server in ("fs", "git")))
+    scope = Scope(groups=frozenset(visible))
+
+    warnings = find(index, scope=scope, servers=servers, groups=groups, read_only=is_read_only).warnings
+
+    assert (NOTHING_VISIBLE in warnings) == visible.isdisjoint({"fs", "git"})
 
 
 # in the server's own order
@@ -128,22 +190,16 @@ DECLARED = {
 }
 
 
-@pytest.mark.parametrize(
-    ("detail", "shown"),
-    [
-        ("full", list(DECLARED)),
-        ("detailed", ["inputSchema", "name", "description"]),
-        ("auto", ["inputSchema", "name", "description"]),
-    ],
-)
-def test_a_definition_has_the_fields_of_its_detail_level_as_and_where_the_server_declared_them(
-    detail: str, shown: list[str]
-) -> None:
+def test_a_tool_has_the_fields_of_its_detail_level_as_the_server_declared_them() -> None:
     tool = replace(make_tool("fs", "read"), definition=ToolDefinition.from_wire(json.dumps(DECLARED)))
 
-    definition = find(index_of(tool), detail=detail).as_object()["tools"][0]["definition"]
+    (full,) = find(index_of(tool), detail="full").as_object()["tools"]
+    shown = [find(index_of(tool), detail=detail).as_object()["tools"][0] for detail in ("detailed", "auto")]
 
-    assert json.dumps(definition) == json.dumps({field: DECLARED[field] for field in shown})
+    assert json.dumps(full["definition"]) == json.dumps(DECLARED)
+    for found in shown:
+        assert list(found) == ["name", "description", "inputSchema"]
+        assert json.dumps(found["inputSchema"]) == json.dumps(DECLARED["inputSchema"])
 
 
 def test_an_uncounted_tool_has_no_count_in_the_answer() -> None:
@@ -165,7 +221,7 @@ def test_in_the_smallest_answer_the_warning_alone_names_the_stale_server() -> No
 
     answer = find(index_of(*tools, stale_since=1.0), max_tokens=220).as_object()
 
-    assert all(set(tool) == {"server", "name"} for tool in answer["tools"])
+    assert all(set(tool) == {"name"} for tool in answer["tools"])
     assert answer["warnings"][0] == "Tools of fs may be out of date: their servers did not answer."
 
 
@@ -182,7 +238,7 @@ def test_a_lone_surrogate_in_a_definition_does_not_make_the_answer_unsendable() 
 
     answer = find(index_of(tool))
 
-    assert json.loads(answer.model_dump_json())["tools"][0]["definition"]["description"] == "a ? b"
+    assert json.loads(answer.model_dump_json())["tools"][0]["description"] == "a ? b"
 
 
 def test_the_parts_of_the_time_are_known_to_the_caller_and_not_sent() -> None:
@@ -208,7 +264,7 @@ def test_each_step_of_a_task_finds_its_tool() -> None:
 
     answer = find(index, ["read a file", "send a letter", ""], limit=2)
 
-    assert [(tool.server, tool.name[:4]) for tool in answer.tools] == [("fs", "read"), ("mail", "send")]
+    assert [tool.name.split("_")[0] for tool in answer.tools] == ["fs:read", "mail:send"]
 
 
 def test_keywords_join_every_step() -> None:
@@ -224,7 +280,7 @@ def test_a_tool_asked_for_by_its_name_comes_first(query: str) -> None:
 
     answer = find(index, query, no_match_threshold=1)
 
-    assert (answer.tools[0].server, answer.tools[0].name) == ("b", "zap")
+    assert answer.tools[0].name == "b:zap"
     assert answer.no_match is None
 
 

@@ -343,7 +343,7 @@ def test_what_the_servers_cost_together_is_the_baseline_whether_they_are_divided
         costs = ledger.by_server(scope, "cl100k_base")
         assert costs.keys() == {"a", "b"}
         assert sum(cost.tokens for cost in costs.values()) == ledger.baseline(scope, "cl100k_base").tokens
-        assert {server: ledger.of_server(server, scope, "cl100k_base") for server in costs} == costs
+        assert {server: ledger.of_servers({server}, scope, "cl100k_base") for server in costs} == costs
     assert costs["b"].tokens == 25
 
 
@@ -357,5 +357,5 @@ def test_a_stopped_server_of_the_scope_is_known_and_costs_nothing() -> None:
 
     assert [known.server_id for known in ledger.known(scope)] == ["a"]
     assert ledger.by_server(scope, "cl100k_base") == {}
-    assert ledger.of_server("a", scope, "cl100k_base").tokens == 0
-    assert ledger.of_server("b", scope, "cl100k_base").tokens == 0
+    assert ledger.of_servers({"a"}, scope, "cl100k_base").tokens == 0
+    assert ledger.of_servers({"b"}, scope, "cl100k_base").tokens == 0

@@ -26,6 +26,8 @@ from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, RejectedTool
 from shared.errors import KeysUnavailable
 from shared.text.display import printable
 from shared.toolset import Toolset
+from shared.upstream.followed_config import FollowedConfig
+from shared.upstream.mcp_json import EntryProblem
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 from tests.support.http_callers import app_of, entry, http_client, static
 
@@ -111,6 +113,43 @@ class Parsed(HTMLParser):
 # --- what is shown ---
 
 
+@pytest.mark.parametrize("path", ["/ui", "/ui/servers"])
+async def test_entries_left_out_of_the_followed_file_are_shown_with_the_reason(path: str) -> None:
+    left_out = tuple(EntryProblem(name=f"<b>{number}", reason=HOSTILE) for number in range(23))
+    followed = FollowedConfig(path="/home/ann/mcp.json", servers=2, left_out=left_out)
+
+    async with http_client(app_of(clock(), followed=followed)) as http:
+        page = Parsed(await http.get(path))
+
+    assert "/home/ann/mcp.json: 2 usable servers; left out: 23" in page.text
+    assert "<b>19" in page.text
+    assert "<b>20" not in page.text
+    assert "3 more;" in page.text
+    assert not {"script", "b"} & page.elements
+
+
+async def test_a_broken_followed_file_is_shown_and_a_usable_one_is_named(tmp_path: Path) -> None:
+    broken = FollowedConfig(path="/mcp.json", problem="/mcp.json: not JSON: line 1, column 2")
+
+    async with http_client(app_of(clock(), followed=broken)) as http:
+        overview = Parsed(await http.get("/ui"))
+    async with http_client(app_of(clock(), followed=FollowedConfig(path="/mcp.json"))) as http:
+        servers = Parsed(await http.get("/ui/servers"))
+
+    assert "/mcp.json: not JSON: line 1, column 2; the last usable content stays in use" in overview.text
+    assert "Follows  /mcp.json" in servers.text
+
+
+async def test_a_caller_with_groups_does_not_see_the_followed_file(tmp_path: Path) -> None:
+    known = static(tmp_path / "t.toml", ann=entry("good", groups=["team"]))
+    followed = FollowedConfig(path="/secret/mcp.json", problem="/secret/mcp.json: missing")
+
+    async with http_client(app_of(clock(), known, followed=followed), "good") as http:
+        pages = [(await http.get(path)).text for path in ("/ui", "/ui/servers")]
+
+    assert not [page for page in pages if "/secret" in page]
+
+
 @pytest.mark.parametrize("path", PAGES)
 async def test_every_page_forbids_scripts_frames_and_what_comes_from_elsewhere(path: str) -> None:
     page = await get(path)
@@ -177,14 +216,29 @@ async def test_a_server_that_is_stale_shows_since_when_and_why() -> None:
         assert "connection refused" in text
 
 
+async def test_a_server_that_could_never_be_listed_shows_its_error_and_is_not_stale() -> None:
+    index = clock()
+    failed = {"endpoint": Endpoint(transport="stdio"), "stale_since": 2.0, "last_error": "connection refused"}
+    index.put_server(ServerRecord.model_validate({"server_id": "new", "revision": 9} | failed))
+
+    for path in ("/ui", "/ui/servers", "/ui/servers/new"):
+        text = " ".join(Parsed(await get(path, index)).text.split())
+        assert "connection refused" in text
+        assert "not listed yet" in text
+        assert "stale" not in text.replace("Stale since", "")
+
+
 async def test_a_server_that_was_not_listed_yet_is_known_and_not_running() -> None:
     index = clock()
     index.put_server(ServerRecord(server_id="new", endpoint=Endpoint(), revision=9))
+    index.put_server(ServerRecord(server_id="npx", endpoint=Endpoint(transport="stdio"), revision=10))
 
     text = " ".join(Parsed(await get("/ui/servers", index)).text.split())
 
     assert "2 running, 2 tools, 80 tokens (cl100k_base, generic profile)" in text
     assert "new not listed yet never — — —" in text
+    assert "npx installing never — — —" in text
+    assert "which may install packages" in Parsed(await get("/ui/servers/npx", index)).text
 
 
 async def test_a_servers_tools_are_sorted_by_their_tokens_and_come_in_pages() -> None:

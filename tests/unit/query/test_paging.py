@@ -113,7 +113,7 @@ async def test_definitions_that_do_not_fit_become_summaries_and_the_answer_and_t
         with structlog.testing.capture_logs() as lines:
             answer = await find(client)
 
-    assert [set(tool) for tool in answer["tools"]] == [{"server", "name", "score", "token_count", "summary"}] * 8
+    assert [set(tool) for tool in answer["tools"]] == [{"name", "score", "token_count", "summary"}] * 8
     assert answer["tools"][0]["summary"].endswith("(): Read a file.")
     assert answer["warnings"] == ["Summaries, to stay within 5000 tokens; describe_tool has the definitions."]
     assert answer["token_metrics"]["returned_tokens"] == sum(COUNT(tool["summary"]) for tool in answer["tools"])
@@ -135,9 +135,9 @@ async def test_the_caller_chooses_the_form_and_the_ranking_stays_the_same() -> N
 
     rankings = {detail: [tool["name"] for tool in answer["tools"]] for detail, answer in answers.items()}
     assert rankings["summary"] == rankings["detailed"] == rankings["full"] == rankings["auto"]
-    for detail in ("detailed", "full"):
-        assert all("definition" in tool and "summary" not in tool for tool in answers[detail]["tools"])
-    assert all("summary" in tool and "definition" not in tool for tool in answers["summary"]["tools"])
+    for detail, field in (("detailed", "inputSchema"), ("full", "definition"), ("summary", "summary")):
+        fields = {"inputSchema", "definition", "summary"}
+        assert all(fields & tool.keys() == {field} for tool in answers[detail]["tools"])
     assert answers["summary"]["warnings"] == []
 
 
@@ -146,7 +146,7 @@ async def test_detailed_answers_keep_definitions_and_give_fewer_at_a_time() -> N
         answer = await find(client, detail="detailed", max_tokens=1_000)
 
     assert 0 < len(answer["tools"]) < 8
-    assert all("definition" in tool for tool in answer["tools"])
+    assert all("inputSchema" in tool for tool in answer["tools"])
     assert answer["warnings"] == [f"Only {len(answer['tools'])} of 8 tools, to stay within 1000 tokens."]
     assert answer["nextCursor"]
 
@@ -158,7 +158,7 @@ async def test_definitions_fit_by_the_tokens_of_the_form_that_is_shown(detail: s
         answer = await find(client, detail=detail)
 
     assert len(answer["tools"]) == shown
-    assert all("definition" in tool for tool in answer["tools"])
+    assert all(("definition" if detail == "full" else "inputSchema") in tool for tool in answer["tools"])
 
 
 async def test_the_operator_s_limit_holds_whatever_the_caller_asks_for() -> None:
@@ -234,7 +234,7 @@ async def test_another_caller_s_cursor_is_refused(tool: str) -> None:
     assert len(upstream.calls) == (tool == CALL_TOOL)
 
 
-@pytest.mark.parametrize("cursor", ["", "x", "\u00e9", "A" * 76])
+@pytest.mark.parametrize("cursor", [" ", "x", "\u00e9", "A" * 76])
 async def test_what_is_no_cursor_is_refused_by_every_tool_and_listing(cursor: str) -> None:
     upstream = Upstream(LONG)
     async with client_of([*builtin_tools(catalogue_of(*fleet())), upstream]) as client:

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mcp import Client
+from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 
 from query.auth.authentication import Authentication
@@ -124,6 +127,34 @@ def test_the_catalogues_state_is_shown_and_as_few_servers_are_named_as_are_promi
     assert named == [f'toolscale_stalest_server_seconds{{server="s{number}"}}' for number in range(14, 4, -1)]
     assert found['toolscale_list_age_seconds_bucket{le="300.0"}'] == 5
     assert found['toolscale_list_age_seconds_bucket{le="+Inf"}'] == len(many) + 2
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(("running", "stopped", "quarantined")),
+            st.none() | st.just(100.0),
+            st.none() | st.just(1.0),
+            st.sampled_from((FEATURES_VERSION, "old")),
+        )
+    )
+)
+def test_the_states_of_servers_add_up_to_the_known_servers(
+    servers: list[tuple[Status, float | None, float | None, str]],
+) -> None:
+    known = [
+        record(f"s{number}", status, ago_s=ago_s, stale_since=stale_since, features_version=version)
+        for number, (status, ago_s, stale_since, version) in enumerate(servers)
+    ]
+    registry = CollectorRegistry()
+    registry.register(CatalogueGauges(lambda: known))
+
+    states = {name: value for name, value in shown(registry).items() if name.startswith("toolscale_servers{")}
+
+    assert sum(states.values()) == len(known)
+    never = [server for server in known if server.status == "running" and server.last_listed_at is None]
+    assert states['toolscale_servers{state="awaited"}'] >= len(never)
+    assert {server.state for server in never} <= {"awaited"}
 
 
 def test_an_index_that_is_away_is_shown_and_hides_no_other_metric() -> None:

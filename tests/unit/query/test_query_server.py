@@ -16,7 +16,7 @@ from query.savings.ledger import Ledger
 from query.server.mcp import build_server
 from query.tools.find_tool import FIND_TOOL
 from query.tools.registry import builtin_tools
-from query.tools.tool import CATALOGUE_UNREACHABLE
+from query.tools.tool import ALWAYS_LOADED, CATALOGUE_UNREACHABLE
 from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord
 from shared.text.tokens import counter
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
@@ -76,8 +76,8 @@ async def test_the_closest_tool_comes_first_with_what_it_saved(mode: str) -> Non
     answer: dict[str, Any] = result.structured_content
     (tool,) = answer["tools"]
     tokens = counter("cl100k_base")(text_of(result))
-    assert (tool["server"], tool["name"], tool["token_count"]) == ("time", "get_current_time", 10)
-    assert tool["definition"]["inputSchema"] == {"type": "object"}
+    assert tool["name"] == "time:get_current_time"
+    assert tool["inputSchema"] == {"type": "object"}
     assert answer["token_metrics"] == {
         "baseline_tokens": 20,
         "returned_tokens": 10,
@@ -148,6 +148,7 @@ async def test_the_output_schema_declares_the_bounds_of_the_metrics() -> None:
         "baseline_tokens",
         "returned_tokens",
         "tokens_saved",
+        "distinct_baseline_tokens",
         "answer_tokens",
         "uncounted_total",
     }
@@ -160,13 +161,22 @@ async def test_every_tool_says_what_it_does_to_the_world_and_the_search_is_never
 
     assert all(tool.annotations and tool.annotations.title for tool in tools.values())
     assert all(tool.annotations and tool.annotations.read_only_hint is not None for tool in tools.values())
-    assert {name for name, tool in tools.items() if (tool.meta or {}).get("anthropic/alwaysLoad")} == {"find_tool"}
+    assert {name for name, tool in tools.items() if tool.meta == ALWAYS_LOADED} == {"find_tool", "describe_tool"}
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_the_instructions_name_the_tools_to_search_describe_and_call(mode: str) -> None:
+    async with client_of(catalogue(), mode) as client:
+        sentences = (client.instructions or "").split(". ")
+
+    named = zip(sentences, ("find_tool", "describe_tool", "call_tool"), strict=True)
+    assert all(name in sentence for sentence, name in named)
 
 
 async def test_the_tool_costs_an_agent_few_tokens() -> None:
     seen_by_a_model = FIND_TOOL.model_dump_json(by_alias=True, include={"name", "description", "input_schema"})
 
-    assert counter("cl100k_base")(seen_by_a_model) < 340
+    assert counter("cl100k_base")(seen_by_a_model) < 370
 
 
 @pytest.mark.parametrize(
@@ -199,7 +209,7 @@ async def test_keywords_alone_are_enough() -> None:
         result = await client.call_tool("find_tool", {"tool_description": "", "tool_keywords": "convert", "limit": 1})
 
     answer: dict[str, Any] = result.structured_content
-    assert [tool["name"] for tool in answer["tools"]] == ["convert_time"]
+    assert [tool["name"] for tool in answer["tools"]] == ["time:convert_time"]
 
 
 async def test_an_unreachable_catalogue_is_said_and_the_next_request_is_answered() -> None:

@@ -122,7 +122,7 @@ def test_a_task_of_another_tool_category_is_no_match_at_the_same_similarity(bund
 
     assert closest(elsewhere, bundled) == pytest.approx(closest(here, bundled), abs=0.04)
     assert [answer.no_match for answer in answers] == [True, None]
-    assert answers[1].tools[0].server == "clock"
+    assert answers[1].tools[0].first_server[0] == "clock"
 
 
 def test_every_tool_category_is_nearest_to_its_own_tools(bundled: Embedder) -> None:

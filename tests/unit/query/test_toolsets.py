@@ -109,10 +109,10 @@ async def test_a_toolset_bounds_what_is_found_listed_described_and_counted() -> 
         listed = await answer(client, "list_available_tools")
         described = await answer(client, "describe_tool", names=["time:zones", "secret:read", "git:log"])
 
-    assert {f"{tool['server']}:{tool['name']}" for tool in found["tools"]} == {"git:log", "git:now", "time:now"}
+    assert {tool["name"] for tool in found["tools"]} == {"git:log", "git:now", "time:now"}
     assert found["token_metrics"]["baseline_tokens"] == 300
     assert listed["meta"] == meta(70, 70)
-    assert [tool["name"] for tool in described["tools"]] == ["log"]
+    assert [tool["name"] for tool in described["tools"]] == ["git:log"]
 
 
 @both_eras
@@ -230,15 +230,13 @@ async def test_an_enforced_budget_leaves_out_what_exceeds_it_and_says_what_and_i
         listed = await client.list_tools()
         shown = await answer(client, "get_active_toolset")
         found = await answer(client, "find_tool", tool_description="now")
-        with pytest.raises(MCPError, match="time_now"):
-            await client.call_tool("time_now", {})
 
     said = "Left out for the budget of 35 tokens: time:now (40); together 40 tokens."
     assert {tool.name for tool in listed.tools} - OURS == {"log", "git_now"}
     assert listed.meta is not None
     assert listed.meta[WARNINGS_KEY] == [said]
     assert shown["leftOut"] == [{"name": "time:now", "tokens": 40}]
-    assert {f"{tool['server']}:{tool['name']}" for tool in found["tools"]} <= {"git:log", "git:now"}
+    assert {tool["name"] for tool in found["tools"]} <= {"git:log", "git:now"}
     assert said in found["warnings"]
 
 
@@ -252,8 +250,8 @@ async def test_a_budget_admits_the_same_tools_in_every_encoding_of_an_answer() -
     assert [(toolset["leftOut"], toolset["budget"]["used"]) for toolset in shown] == [
         ([{"name": "time:now", "tokens": 40}], 30)
     ] * len(ENCODINGS)
-    assert all({tool["name"] for tool in search["tools"]} <= {"log", "now"} for search in found)
-    assert not any("time" in tool["server"] for search in found for tool in search["tools"])
+    assert all({tool["name"] for tool in search["tools"]} <= {"git:log", "git:now"} for search in found)
+    assert not any(tool["name"].startswith("time:") for search in found for tool in search["tools"])
 
 
 async def test_where_every_hit_exceeds_the_enforced_budget_further_ones_are_a_cursor_away() -> None:
@@ -269,7 +267,7 @@ async def test_where_every_hit_exceeds_the_enforced_budget_further_ones_are_a_cu
             cursor = page["nextCursor"]
             page = await answer(client, "find_tool", tool_description="what time is it now", limit=1, cursor=cursor)
 
-    assert names == ["log"]
+    assert names == ["git:log"]
 
 
 def test_an_uncounted_tool_takes_its_estimate_from_a_budget() -> None:
@@ -315,6 +313,37 @@ async def test_the_path_chooses_a_toolset_and_never_another_than_the_tokens_own(
             await client.call_tool("list_available_tools", {})
 
     assert [server["serverName"] for server in listed["toolsByServer"]] == ["time"]
+
+
+async def test_the_path_of_a_toolset_that_does_not_exist_is_not_found(tmp_path: Path) -> None:
+    index = index_of(DEV)
+    app = app_of(index, static(tmp_path / "t.toml", free=entry("free"), bound=entry("bound", toolset="dev")))
+    async with http_client(app, "free") as http:
+        for path, token, status in [
+            ("none", "free", 404),
+            ("none", "wrong", 401),
+            # as for one that exists
+            ("none", "bound", 400),
+            ("dev", "free", 400),
+        ]:
+            response = await http.post(f"{URL}/{path}", json={}, headers={"authorization": f"Bearer {token}"})
+            assert response.status_code == status, response.text
+        at_other_host = await http.post(f"{URL}/none", json={}, headers={"host": "attacker.example"})
+        index.is_down = True
+        while_down = await http.post(f"{URL}/none", json={})
+
+    assert at_other_host.status_code == 421
+    assert while_down.status_code == 400
+
+
+@both_eras
+async def test_filters_that_name_nothing_are_listed_as_warnings(mode: str) -> None:
+    async with client_of(Caller("ann"), mode=mode) as client:
+        listed = await answer(client, "list_available_tools", servers="tme")
+        found = await answer(client, "find_tool", tool_description="now", servers="tme")
+
+    for response in (listed, found):
+        assert response["warnings"][0] == "There is no server 'tme' that you may see; the nearest: time."
 
 
 async def test_toolsets_are_written_shown_listed_and_deleted_over_http(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ from shared.catalog import Endpoint
 from shared.errors import AddressForbidden, ConfigInvalid, ServerAuthRequired, ServerUnreachable
 from shared.settings import load_settings
 from shared.upstream.dial import Dialler, HttpTarget, StdioTarget, Target
+from shared.upstream.dialler import dialler_for
 from shared.upstream.hosts import resolve
+from shared.upstream.secrets import secrets_of
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -41,6 +43,29 @@ def test_a_stdio_server_comes_only_from_the_operators_file() -> None:
     assert dialler("*", known=child).target("known", Endpoint(transport="stdio")) is child
     with pytest.raises(AddressForbidden, match=r"^unknown: stdio servers come only from the operator's own file"):
         dialler("*", known=child).target("unknown", Endpoint(transport="stdio"))
+
+
+def test_a_child_gets_the_named_variables_of_the_environment_unless_its_entry_sets_them() -> None:
+    child = StdioTarget("serve", env={"REGION": "its own"})
+    environ = {"DOCKER_HOST": "ssh://me:s3cret-s3cret@host", "REGION": "ours", "OTHER": "not named"}
+    names = {"DOCKER_HOST", "REGION", "UNSET"}
+    named = Dialler({"s": child}, frozenset(), None, environ, stdio_env=names)
+
+    target = named.target("s", Endpoint(transport="stdio"))
+
+    assert isinstance(target, StdioTarget)
+    assert target.env == {"DOCKER_HOST": "ssh://me:s3cret-s3cret@host", "REGION": "its own"}
+    assert "s3cret-s3cret" in secrets_of(target)
+
+
+def test_the_named_variables_are_a_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "mcp.json").write_text('{"mcpServers": {"s": {"command": "serve"}}}')
+    monkeypatch.setenv("TOOLSCALE_STDIO_ENV", "DOCKER_HOST, REGION")
+    settings = load_settings(mcp_config=tmp_path / "mcp.json")
+
+    target = dialler_for(settings, {"REGION": "eu"}).target("s", Endpoint(transport="stdio"))
+
+    assert target == StdioTarget("serve", env={"REGION": "eu"})
 
 
 def test_an_allowed_address_is_pinned() -> None:

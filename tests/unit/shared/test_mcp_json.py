@@ -78,17 +78,32 @@ def test_a_variable_in_a_urls_path_is_dialled_and_not_shown(tmp_path: Path) -> N
         ({"command": "x", "args": ["${NOT_SET}"]}, "bad: the environment variable NOT_SET is not set"),
         ({"url": "http://h", "headers": {"a": "${input:key}"}}, "bad: ${input:key} is not supported"),
         ({}, "bad: expected a 'command' (stdio) or a 'url' (HTTP)"),
-        ({"url": "ftp://h"}, "bad: url: "),
-        ({"command": "x", "args": "not a list"}, "bad: args: "),
-        ("not an object", "bad: "),
+        ({"url": "ftp://h"}, "bad: url: expected a URL that begins with http:// or https://"),
+        ({"command": "x", "args": "not a list"}, "bad: args: expected a list"),
+        ({"command": "x", "args": [1]}, "bad: args.0: expected a string"),
+        ({"command": "x", "env": []}, "bad: env: expected an object"),
+        ({"command": ""}, "bad: command: expected 1 or more characters"),
+        ({"type": "ws", "url": "http://h"}, "bad: type: expected 'stdio', 'http', "),
+        ("not an object", "bad: entry: expected an object"),
+        ({"comand": "x"}, "bad: there is no key 'comand'; did you mean 'command'?"),
+        ({"Command": "x"}, "bad: there is no key 'Command'; did you mean 'command'?"),
+        ({"command": "x", "arg": ["y"]}, "bad: there is no key 'arg'; did you mean 'args'?"),
+        ({"url": "http://h", "header": {}}, "bad: there is no key 'header'; did you mean 'headers'?"),
     ],
 )
 def test_one_bad_entry_is_named_and_does_not_cost_the_others(tmp_path: Path, entry: object, problem: str) -> None:
     config = read(tmp_path, {"mcpServers": {"bad": entry, "good": {"command": "x"}}})
 
     assert list(config.targets) == ["good"]
-    assert config.problems[0].startswith(problem)
+    assert str(config.problems[0]).startswith(problem)
     assert config.named == {"good", "bad"}
+
+
+def test_keys_of_clients_are_ignored(tmp_path: Path) -> None:
+    entry = {"command": "x", "timeout": 60, "autoApprove": [], "disabledTools": ["a"], "description": "", "name": "n"}
+    config = read(tmp_path, {"mcpServers": {"s": entry}})
+
+    assert (list(config.targets), config.problems) == (["s"], ())
 
 
 def test_disabled_servers_are_left_out(tmp_path: Path) -> None:
@@ -107,13 +122,15 @@ def test_a_name_that_cannot_be_an_id_is_made_one_and_a_clash_is_named(tmp_path: 
     config = read(tmp_path, {"mcpServers": {"My Server": {"command": "x"}, "My:Server": {"command": "y"}}})
 
     assert list(config.targets) == ["My-Server"]
-    assert config.problems == ("My:Server: a server 'My-Server' is there already",)
+    assert [str(problem) for problem in config.problems] == ["My:Server: a server 'My-Server' is there already"]
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{", "not JSON"),
+        ("{", "not JSON: line 1, column 2: unexpected end of input"),
+        ('{"mcpServers":\n {"s": }}', 'not JSON: line 2, column 8: unexpected "}"'),
+        ('{"mcp_servers": {}}', r"expected an object 'mcpServers' .* in place of 'mcp_servers'"),
         ("[]", "expected an object"),
         ("{}", "expected an object"),
         ('{"mcpServers": 1}', "expected an"),

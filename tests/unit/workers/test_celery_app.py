@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 from celery import Celery
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shared.events import ServerEvent
 from shared.settings import load_settings
+from tests.support.builders import changed, definition, down, listing, up, write_path
 from workers.celery_app import build_app
-from workers.tasks import send_migrate
+from workers.tasks import Tasks, send_migrate
 
 REDIS = "redis://127.0.0.1:1/0"
 
@@ -51,3 +54,24 @@ def test_a_migration_message_outlives_earlier_reconciliations_and_clocks_that_di
 
     expires = datetime.fromisoformat(message.headers["expires"])
     assert (expires - datetime.now(UTC)).total_seconds() >= 300
+
+
+def test_the_result_of_a_reconciliation_is_its_outcome_in_a_few_words(tmp_path: Path) -> None:
+    path = write_path(tmp_path)
+    app = Celery("outcomes", broker="memory://localhost/")
+    tasks = Tasks(app, lambda: path.deps.intents, lambda: path.deps, 5.0, path.deps.metrics, 5.0)
+
+    def outcome(*events: ServerEvent) -> str:
+        for event in events:
+            path.deps.intents.record(event, due_in_s=60)
+        return tasks.reconcile_server("s")
+
+    path.world.servers["s"] = listing(definition("a"), definition("b"))
+    assert outcome(up()) == "2 tools, 2 written"
+    assert outcome(changed()) == "2 tools"
+    path.world.servers["s"] = listing(definition("b"))
+    assert outcome(changed()) == "1 tool, 1 removed"
+    assert outcome(down()) == "stopped"
+    assert outcome() == "not due"
+    with path.deps.intents.lease("s"):
+        assert outcome() == "another run has the lease"

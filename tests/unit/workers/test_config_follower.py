@@ -15,6 +15,8 @@ from shared.errors import ConfigInvalid, IntentsUnavailable
 from shared.events import ServerEvent
 from shared.upstream.config_file import ConfigFile
 from shared.upstream.dial import HttpTarget, Target
+from shared.upstream.followed_config import FileFollowedConfig, FollowedConfig
+from shared.upstream.mcp_json import EntryProblem
 from tests.support.builders import changed, down, up
 from workers.emit import Emitter
 from workers.intents.sqlite_store import SqliteIntents
@@ -31,9 +33,11 @@ class Followed:
         self.intents = intents
         self.emitted: list[tuple[str, str]] = []
         self.fails = False
-        self.follower = ConfigFollower(ConfigFile(path, {"HOME": "/h"}), intents, self._emit, recheck_s=0)
+        self.store = FileFollowedConfig(path.with_name("followed.json"))
+        file = ConfigFile(path, {"HOME": "/h"})
+        self.follower = ConfigFollower(file, intents, self.emit, self.store, recheck_s=0)
 
-    def _emit(self, event: ServerEvent) -> Intent:
+    def emit(self, event: ServerEvent) -> Intent:
         if self.fails:
             raise IntentsUnavailable("the store is down")
         self.emitted.append((event.type.rpartition(".")[2], event.data.server_id))
@@ -165,6 +169,40 @@ def test_an_entry_that_cannot_be_used_is_left_as_it_is(followed: Followed) -> No
         assert followed.poll() == []
 
     assert [line["reason"] for line in logs] == ["a: the environment variable NOT_SET is not set"]
+
+
+def test_the_followed_file_and_its_left_out_entries_are_stored(followed: Followed) -> None:
+    write(followed.path, a=at(1), b={"comand": "x"})
+    followed.poll()
+
+    left_out = EntryProblem(name="b", reason="there is no key 'comand'; did you mean 'command'?")
+    usable = FollowedConfig(path=str(followed.path), servers=1, left_out=(left_out,))
+    assert followed.store.get() == usable
+
+    replace(followed.path, "{")
+    followed.poll()
+
+    broken = followed.store.get()
+    assert broken
+    assert broken.problem == f"{followed.path}: not JSON: line 1, column 2: unexpected end of input"
+    assert broken.model_copy(update={"problem": None}) == usable
+
+    write(followed.path, a=at(1))
+    followed.poll()
+
+    assert followed.store.get() == FollowedConfig(path=str(followed.path), servers=1)
+
+
+def test_a_state_that_cannot_be_stored_does_not_stop_the_announcements(followed: Followed) -> None:
+    followed.store = FileFollowedConfig(followed.path / "not a directory")
+    file = ConfigFile(followed.path, {})
+    followed.follower = ConfigFollower(file, followed.intents, followed.emit, followed.store)
+    write(followed.path, a=at(1))
+
+    with capture_logs() as logs:
+        assert [followed.poll(), followed.poll()] == [[("up", "a")], []]
+
+    assert [line["event"] for line in logs if line["log_level"] == "warning"] == ["followed_config_not_stored"]
 
 
 def test_the_next_poll_announces_servers_that_could_not_be_recorded(followed: Followed) -> None:

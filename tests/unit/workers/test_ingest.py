@@ -179,6 +179,21 @@ def test_the_tools_of_a_server_that_is_down_are_neither_found_nor_counted_and_ye
     assert path.tool_names() == {"a"}
 
 
+def test_the_intent_has_the_catalogue_id_of_the_last_listing(path: WritePath) -> None:
+    path.world.servers = {"s": listing(definition("a")), "t": listing(definition("a"))}
+    ask(path, up(), up("t"))
+    for server in ("s", "t"):
+        look(path, server)
+    ask(path, down())
+    look(path)
+
+    ids = {intent.server_id: intent.catalogue_id for intent in path.deps.intents.intents()}
+    record = path.index.server("t")
+    assert record is not None
+    assert ids == dict.fromkeys("st", record.catalogue_id)
+    assert record.catalogue_id.endswith(f" {record.declared_name}")
+
+
 def test_a_server_that_returns_unchanged_embeds_nothing(path: WritePath) -> None:
     path.world.servers["s"] = listing(definition("a"))
     ask(path, up())

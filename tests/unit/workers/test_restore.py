@@ -41,6 +41,9 @@ def test_every_server_of_the_index_is_known_again_as_it_was(path: WritePath) -> 
     }  # fmt: skip
     assert intent(path, "runs").announcement == up("runs", ["dev"]).data
     assert intent(path, "fails").failures == 1
+    record = path.deps.index.server("runs")
+    assert record is not None
+    assert intent(path, "runs").catalogue_id == record.catalogue_id != ""
 
 
 def test_a_restored_source_takes_down_its_removed_servers(path: WritePath) -> None:

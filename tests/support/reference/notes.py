@@ -1,24 +1,17 @@
-"""An example of each command, for `docs/cli.md`."""
+"""The additions of `docs/cli.md` to the help of a command: the output of a run, and further sentences."""
 
 from __future__ import annotations
 
-EXAMPLES = {
-    "toolscale serve": """
-```sh
-toolscale serve --config ~/.cursor/mcp.json
-```
-""",
-    "toolscale demo": """
-```sh
-toolscale demo
-```
-""",
+NOTES = {
     "toolscale import": """
-```sh
-toolscale import --from cursor --apply
-```
-
 [importing.md](importing.md) describes the files that it reads and writes.
+""",
+    "toolscale add": """
+A running `toolscale serve` reads the changed file and lists the server.
+An entry that is there already changes nothing; another entry of the same name is an error.
+""",
+    "toolscale remove": """
+A running `toolscale serve` hides the tools of the server.
 """,
     "toolscale costs": """
 ```text
@@ -45,7 +38,7 @@ Toolscale in their place lists 6 tools: 1,012 tokens against 21,108, 95.2% less
 `generic`, `anthropic` and `openai` are the forms that a model API receives, with name, description and input schema.
 The servers start as their client starts them, and end after their list; no Redis, index or model is needed.
 Without `--config`, the files are the `mcp.json` of `serve`, or else those of your clients, without a project's files.
-A first start that downloads a package may need a larger `TOOLSCALE_LISTING_TIMEOUT_S`.
+A server may take `TOOLSCALE_STDIO_START_TIMEOUT_S` (5 minutes) to start, since it may download packages first.
 """,
     "toolscale find": """
 ```text
@@ -73,6 +66,24 @@ $ toolscale ls
 ```
 
 `share` is the server's part of all tokens.
+
+Servers with the same declared name and the same definitions are replicas, by their last listings, and share a row:
+
+```text
+$ toolscale ls
+ server     state                 tools  tokens  share  listed    reconcile
+ git        listed                   12   1,103   9.0%  10 s ago  in 284 s
+ sqlite     listed                    6     266   2.2%  10 s ago  in 223 s
+ time       listed                    2     256   2.1%  10 s ago  in 261 s
+ web0 × 11  10 listed, 1 stopped     13  10,650  86.8%  11 s ago  in 216 s
+150 tools, 12,275 tokens; without replicas 33 tools, 2,690 tokens
+```
+
+`tools` counts those of one server, `tokens` those of all.
+`listed` is the oldest listing, and `reconcile` the next reconciliation.
+`toolscale ls web4` shows each of these servers in its own row, with its state and its problem.
+`--json` has `count`, and `replicas` with the state of each; a service at `--url` names only the first three.
+A server that was never listed has its own row.
 """,
     "toolscale show": """
 ```text
@@ -85,9 +96,17 @@ $ toolscale show time
 
 `share` is the tool's part of its server's tokens.
 """,
-    "toolscale resync": """
-```sh
-toolscale resync time --wait
+    "toolscale call": """
+A parameter that the input schema declares as a text takes the value as it is; any other takes it as JSON.
+`--json` prints the whole result of `tools/call`.
+A long result ends with a notice; the limit is `MCP_MAX_RESPONSE_TOKENS` of the service.
+""",
+    "toolscale status": """
+```text
+$ toolscale status
+servers          5: 1 failing, 4 listed
+reconciles due   0
+dead letters     2
 ```
 """,
     "toolscale doctor": """
@@ -106,77 +125,16 @@ ok      vocabularies    cl100k_base, o200k_base, heuristic
 `--audit` reads every server's counts, so it takes longer.
 While `toolscale serve` uses the data directory, `--audit` compares nothing: that process audits its servers itself.
 """,
-    "toolscale dead-letters": """
-```sh
-toolscale dead-letters --limit 5
-```
-""",
     "toolscale savings": """
-```sh
-toolscale savings 7d
-```
-
 [tools.md](tools.md) explains its numbers.
 """,
     "toolscale emit up": """
-```sh
-toolscale emit up docs --url http://127.0.0.1:9000/mcp --wait
-```
-
 [events.md](events.md) has the contract of events.
 """,
-    "toolscale emit down": """
-```sh
-toolscale emit down docs
-```
-""",
-    "toolscale emit changed": """
-```sh
-toolscale emit changed docs --wait
-```
-""",
-    "toolscale emit event": """
-```sh
-toolscale emit event event.json
-```
-""",
     "toolscale token new": """
-```sh
-toolscale token new agents --groups dev,ops --read-only
-```
-
 [security.md](security.md) describes the rights of callers.
 """,
     "toolscale toolset create": """
-```sh
-toolscale toolset create dev git time:get_current_time --budget-tokens 3000 --enforce
-```
-
 [operations.md](operations.md#toolsets-and-budgets) has more on toolsets.
-""",
-    "toolscale toolset show": """
-```sh
-toolscale toolset show dev
-```
-""",
-    "toolscale toolset list": """
-```sh
-toolscale toolset list --json
-```
-""",
-    "toolscale toolset delete": """
-```sh
-toolscale toolset delete dev
-```
-""",
-    "toolscale watch docker": """
-```sh
-toolscale watch docker --scope laptop
-```
-""",
-    "toolscale watch kubernetes": """
-```sh
-toolscale watch kubernetes --scope production
-```
 """,
 }

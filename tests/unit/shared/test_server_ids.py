@@ -5,9 +5,9 @@ from typing import cast
 
 import pytest
 
-from shared.index import tool_index
+from shared.index import server_ids
 from shared.index.points import Payload, PointCollection
-from shared.index.tool_index import ServerIdsOfPoints
+from shared.index.server_ids import ServerIdsOfPoints
 
 
 class Read:
@@ -34,7 +34,7 @@ def test_each_point_is_read_once_and_one_that_is_gone_is_left_out() -> None:
 
 
 def test_no_more_than_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool_index, "MAX_REMEMBERED", 2)
+    monkeypatch.setattr(server_ids, "MAX_REMEMBERED", 2)
     read = Read()
     known = ServerIdsOfPoints(cast("PointCollection", read))
 

@@ -1,0 +1,1 @@
+"""Search among replicas: the same tools found, in short answers, as fast as without them."""

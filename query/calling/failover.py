@@ -1,0 +1,180 @@
+"""Calls on replicas: another replica is tried where the first one fails.
+
+A call that was certainly not sent may always be tried again. One that may have been carried out is sent again only
+if its tool declares that a repetition changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+
+from query.calling.breaker import CircuitBreaker
+from query.calling.connection import CallLimits
+from query.calling.deadlines import CallDeadline
+from query.calling.pool import CallResources, Pool
+from query.calling.replica_choice import NO_LABELS, Labels, LastReplicas, ReplicaChoice
+from query.calling.upstream_request import ReadResult, ResourceRead, ToolCall, ToolResult
+from shared.catalog import Endpoint, ServerRecord
+from shared.errors import CallsExhausted, Delivery, ReplicasFailed, ServerError
+
+if TYPE_CHECKING:
+    from mcp_types import RequestParamsMeta
+
+# One of these shares of the remaining time limits the connection to a replica, while others are left.
+CONNECT_SHARES = 3
+# A longer list of failures would fill the caller's context.
+FAILURES_SHOWN = 10
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicatedCall:
+    """One call of a tool that each of the `replicas` offers; there is at least one.
+
+    `is_repeatable`: the tool declares that it changes nothing, or that a repetition changes nothing more.
+    `preferred` are labels that the caller prefers. `meta` is the request metadata that is forwarded to the server.
+    """
+
+    tool: str
+    arguments: dict[str, Any]
+    replicas: tuple[ServerRecord, ...]
+    is_repeatable: bool = False
+    caller: str = ""
+    preferred: Labels = field(default_factory=dict[str, str])
+    meta: RequestParamsMeta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The result of a call, and the server that returned it."""
+
+    result: ToolResult
+    server_id: str
+
+
+class ReplicaCalls:
+    """Calls tools on their replicas, through the connections of a pool. Only for the pool's event loop."""
+
+    def __init__(self, pool: Pool, tasks: TaskGroup, limits: CallLimits, preferred: Labels = NO_LABELS) -> None:
+        self._pool = pool
+        self._tasks = tasks
+        self._timeout_s = limits.timeout_s
+        self._breaker = CircuitBreaker()
+        self._last_used = LastReplicas(keep_s=limits.idle_s)
+        self._choice = ReplicaChoice(self._last_used, self._breaker, preferred)
+
+    async def call(self, call: ReplicatedCall, resources: CallResources) -> Served:
+        """Call a tool on one of its replicas, and return the result.
+
+        Raises:
+            ReplicasFailed: several replicas exist, and none of those tried answered.
+            ServerError: the only replica failed, or a replica answered with an error.
+            CallsExhausted: from `Pool.call`.
+        """
+        answer_by = anyio.current_time() + self._timeout_s
+        if len(call.replicas) == 1:
+            return await self._attempt(call, call.replicas[0], resources, CallDeadline(answer_by))
+        self._start_probe(call.replicas)
+        left, failures = list(call.replicas), list[ServerError]()
+        while left:
+            replica = self._choice.choose(left, call.caller, call.preferred)
+            try:
+                return await self._attempt_observed(call, replica, resources, _deadline(answer_by, len(left)))
+            except ServerError as error:
+                if error.delivery is Delivery.ANSWERED:
+                    raise
+                failures.append(error)
+            left.remove(replica)
+            is_allowed = call.is_repeatable or failures[-1].delivery is Delivery.NOT_SENT
+            if not is_allowed or anyio.current_time() >= answer_by:
+                break
+            if left:
+                resources.on_failover(failures[-1])
+        raise _replicas_failed(failures)
+
+    async def read(self, read: ResourceRead, endpoint: Endpoint, resources: CallResources) -> ReadResult:
+        """Read a resource from the server that linked to it: a replica may not have it.
+
+        Raises:
+            ServerError, CallsExhausted: from `Pool.call`.
+        """
+        deadline = CallDeadline(anyio.current_time() + self._timeout_s)
+        with self._choice.count_call(read.server_id):
+            return await self._pool.call(read, endpoint, resources, deadline)
+
+    async def _attempt_observed(
+        self, call: ReplicatedCall, replica: ServerRecord, resources: CallResources, deadline: CallDeadline
+    ) -> Served:
+        """Call one replica; the breaker and the next choice use the outcome."""
+        try:
+            served = await self._attempt(call, replica, resources, deadline)
+        except ServerError as error:
+            if error.delivery is Delivery.ANSWERED:
+                self._note_answer(call, replica)
+            else:
+                self._breaker.failed(replica.server_id)
+            raise
+        self._note_answer(call, replica)
+        return served
+
+    async def _attempt(
+        self, call: ReplicatedCall, replica: ServerRecord, resources: CallResources, deadline: CallDeadline
+    ) -> Served:
+        to_server = ToolCall(
+            server_id=replica.server_id,
+            protocol_version=replica.protocol_version,
+            meta=call.meta,
+            tool=call.tool,
+            arguments=call.arguments,
+        )
+        with self._choice.count_call(replica.server_id):
+            result = await self._pool.call(to_server, replica.endpoint, resources, deadline)
+        return Served(result, replica.server_id)
+
+    def _note_answer(self, call: ReplicatedCall, replica: ServerRecord) -> None:
+        self._breaker.succeeded(replica.server_id)
+        self._last_used.remember(call.caller, replica)
+
+    def _start_probe(self, replicas: Sequence[ServerRecord]) -> None:
+        """Open a connection, in the background, to an avoided replica whose time is over."""
+        due = self._breaker.begin_probe(replica.server_id for replica in replicas)
+        for replica in replicas:
+            if replica.server_id == due:
+                self._tasks.start_soon(self._probe, replica)
+
+    async def _probe(self, replica: ServerRecord) -> None:
+        is_open: bool | None = None
+        try:
+            await self._pool.open(replica.server_id, replica.endpoint, replica.protocol_version)
+            is_open = True
+        except ServerError:
+            is_open = False
+        except CallsExhausted:
+            pass  # no connection is free for a probe
+        except Exception:  # noqa: BLE001  # would end the connections to all servers
+            _log.exception("connection_failed", server=replica.server_id)
+        finally:
+            self._breaker.end_probe(replica.server_id, is_open=is_open)
+
+
+def _deadline(answer_by: float, replicas_left: int) -> CallDeadline:
+    """Return the limits of an attempt, which leaves time to connect to the other replicas."""
+    now = anyio.current_time()
+    shares = min(replicas_left, CONNECT_SHARES)
+    return CallDeadline(answer_by, now + (answer_by - now) / shares)
+
+
+def _replicas_failed(failures: Sequence[ServerError]) -> ReplicasFailed:
+    """Return the error that names each tried replica, and states whether the call may have been carried out."""
+    tried = "; ".join(map(str, failures[:FAILURES_SHOWN]))
+    more = f"; and {len(failures) - FAILURES_SHOWN} more" if len(failures) > FAILURES_SHOWN else ""
+    is_unsent = all(failure.delivery is Delivery.NOT_SENT for failure in failures)
+    verdict = "was not carried out" if is_unsent else "may have been carried out or not"
+    return ReplicasFailed(failures[-1].server_id, f"the call {verdict}; no replica answered: {tried}{more}")

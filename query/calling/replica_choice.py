@@ -1,0 +1,94 @@
+"""The choice of a replica for a call. No I/O here."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
+
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+from query.calling.breaker import CircuitBreaker
+from shared.catalog import ServerRecord
+
+Labels = Mapping[str, str]
+NO_LABELS: Labels = MappingProxyType({})
+
+
+class ReplicaChoice:
+    """Chooses the replica for a call, and counts the calls in flight. Not safe for other threads.
+
+    Avoided servers come last. Of the others, the order is: most preferred labels of the request, most of the operator,
+    not stale, the caller's last replica, and fewest calls in flight. Chance decides between equals.
+    """
+
+    def __init__(self, last_used: LastReplicas, breaker: CircuitBreaker, preferred: Labels = NO_LABELS) -> None:
+        self._last_used = last_used
+        self._breaker = breaker
+        self._preferred = preferred
+        self._in_flight: Counter[str] = Counter()
+
+    def choose(self, replicas: Sequence[ServerRecord], caller: str, requested: Labels = NO_LABELS) -> ServerRecord:
+        """Return the best of these replicas; if all are avoided, the one whose time ends first."""
+        last = self._last_used.of(caller, replicas)
+        ranks = [self._rank(replica, last, requested) for replica in replicas]
+        best = min(ranks)
+        equal = [replica for replica, rank in zip(replicas, ranks, strict=True) if rank == best]
+        return random.choice(equal)  # noqa: S311  # no secret
+
+    @contextmanager
+    def count_call(self, server_id: str) -> Generator[None]:
+        """Count the block as a call in flight."""
+        self._in_flight[server_id] += 1
+        try:
+            yield
+        finally:
+            self._in_flight[server_id] -= 1
+            if not self._in_flight[server_id]:
+                del self._in_flight[server_id]
+
+    def _rank(self, replica: ServerRecord, last: frozenset[str], requested: Labels) -> tuple[float, ...]:
+        avoided_until = self._breaker.avoided_until(replica.server_id)
+        return (
+            float("-inf") if avoided_until is None else avoided_until,
+            -_matching(requested, replica),
+            -_matching(self._preferred, replica),
+            replica.stale_since is not None,
+            replica.server_id not in last,
+            self._in_flight[replica.server_id],
+        )
+
+
+class LastReplicas:
+    """The replica that each caller used last, of servers with sessions: the session may hold the caller's state.
+
+    An entry expires `keep_s` seconds after its last use, when the connection may be closed. At most `size` are kept.
+    """
+
+    def __init__(self, keep_s: float, size: int = 10_000, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._keep_s = keep_s
+        self._size = size
+        self._clock_s = clock_s
+        self._entries: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
+
+    def of(self, caller: str, replicas: Sequence[ServerRecord]) -> frozenset[str]:
+        """Return the servers that the caller used last, for each catalogue of these replicas."""
+        now = self._clock_s()
+        used = (self._entries.get((caller, digest)) for digest in {replica.catalog_digest for replica in replicas})
+        return frozenset(server_id for server_id, until in filter(None, used) if now < until)
+
+    def remember(self, caller: str, replica: ServerRecord) -> None:
+        """Note a use; newer protocol versions have no sessions."""
+        if replica.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
+            key = caller, replica.catalog_digest
+            self._entries[key] = replica.server_id, self._clock_s() + self._keep_s
+            self._entries.move_to_end(key)
+            if len(self._entries) > self._size:
+                self._entries.popitem(last=False)
+
+
+def _matching(labels: Labels, replica: ServerRecord) -> int:
+    return sum(replica.labels.get(name) == value for name, value in labels.items())

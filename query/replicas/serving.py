@@ -1,0 +1,86 @@
+"""The servers behind each found definition, its other versions, and the name to call it by."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from query.replicas.sets import ReplicaSets
+from shared.catalog import IndexedTool, Scope, ToolName
+from shared.index.contract import ToolIndex
+
+# More tools of one name are never all shown; `tool@digest` names each of them.
+MAX_NAMESAKES = 1_000
+
+_SUFFIX = re.compile("@[0-9a-f]{8}$")
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """The servers that offer one definition, sorted, and the name to call it by.
+
+    `versions` counts the definitions of this name under the same declared server name, itself included.
+    """
+
+    name: str
+    servers: Sequence[str]
+    versions: int = 1
+
+
+def first_server(name: str, servers: Sequence[str]) -> tuple[str, str]:
+    """Return the first server of a tool, and the tool's name there, given its name for calls.
+
+    `servers` are the first servers of a replicated tool, empty for any other.
+    """
+    if servers:
+        return servers[0], _SUFFIX.sub("", name)
+    server_id, _, tool_name = name.partition(":")
+    return server_id, tool_name
+
+
+def servings(
+    tools: Sequence[IndexedTool], sets: ReplicaSets, scope: Scope, allowed: Scope, index: ToolIndex
+) -> Mapping[str, Serving]:
+    """Return the servers of these tools by `definition_id`; both scopes have representatives only.
+
+    `scope` is that of the search, with its `sets`. Names are unambiguous within `allowed`, where they are called.
+
+    Raises:
+        IndexUnavailable: the index did not answer.
+    """
+    replicated = {tool.definition.name for tool in tools if _may_be_elsewhere(tool, sets)}
+    found = index.tool_names(replicated, scope, MAX_NAMESAKES) if replicated else []
+    callable_tools = found if allowed == scope else index.tool_names(replicated, allowed, MAX_NAMESAKES)
+    return {
+        tool.definition_id: _serving(tool, sets, found, is_ambiguous=_is_ambiguous(tool, callable_tools))
+        for tool in tools
+    }
+
+
+def _may_be_elsewhere(tool: IndexedTool, sets: ReplicaSets) -> bool:
+    return tool.server_id in sets.by_server or tool.server_id in sets.related
+
+
+def _serving(tool: IndexedTool, sets: ReplicaSets, found: Collection[ToolName], *, is_ambiguous: bool) -> Serving:
+    namesakes = [other for other in found if other.name == tool.definition.name]
+    equal = {other.server_id for other in namesakes if other.digest and other.digest == tool.digest}
+    servers = sorted({replica for server_id in equal | {tool.server_id} for replica in sets.replicas(server_id)})
+    family = {tool.server_id, *sets.relatives.get(tool.server_id, ())}
+    versions = max(1, _distinct(other for other in namesakes if other.server_id in family))
+    # while its digest is cleared, no name stands for an ambiguous tool on several servers
+    if len(servers) == 1 or (is_ambiguous and not tool.digest):
+        return Serving(tool.qualified_name, [tool.server_id], versions)
+    return Serving(tool.definition_name if is_ambiguous else tool.definition.name, servers, versions)
+
+
+def _is_ambiguous(tool: IndexedTool, found: Collection[ToolName]) -> bool:
+    """Return whether the tool's name alone may stand for another definition, or looks like another form of name."""
+    name = tool.definition.name
+    if ":" in name or _SUFFIX.search(name) or len(found) >= MAX_NAMESAKES:
+        return True
+    return _distinct(other for other in found if other.name == name) > 1
+
+
+def _distinct(tools: Iterable[ToolName]) -> int:
+    return len({tool.digest or tool.server_id for tool in tools})

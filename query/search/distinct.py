@@ -1,0 +1,61 @@
+"""A search whose hits have distinct definitions, also where many servers offer the same tool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from query.search.search import Hit, StepResult, hits, merged, search
+from query.search.steps import Step
+from shared.catalog import Corpus, Scope
+from shared.index.contract import ToolIndex
+
+# Each round removes at least the definition that filled the candidates of the round before.
+MAX_ROUNDS = 8
+# Points read at a time: those of a usual page, and one more.
+CHUNK = 9
+
+
+@dataclass
+class DistinctSearch:
+    """A search within `scope`; the statistics of BM25 count the tools of `corpus`, or all."""
+
+    steps: Sequence[Step]
+    scope: Scope
+    index: ToolIndex
+    corpus: Corpus | None = None
+    _seen: set[str] = field(default_factory=set[str])
+
+    def __post_init__(self) -> None:
+        self.results = self._search()
+
+    def hits(self) -> Iterator[Hit]:
+        """Yield hits with distinct definitions, best first, read from the index as they are needed.
+
+        If equal definitions filled the candidates, the search continues without the definitions seen so far.
+
+        Raises:
+            IndexUnavailable: the index did not answer.
+        """
+        results = self.results
+        for _ in range(MAX_ROUNDS):
+            points, before = merged(results), len(self._seen)
+            yield from self._distinct(points, results)
+            if len(self._seen) - before == len(points) or not any(_is_cut_off(result) for result in results):
+                return
+            results = self._search()
+
+    def _search(self) -> list[StepResult]:
+        return search(self.steps, replace(self.scope, seen=frozenset(self._seen)), self.index, self.corpus)
+
+    def _distinct(self, points: Sequence[str], results: Sequence[StepResult]) -> Iterator[Hit]:
+        for start in range(0, len(points), CHUNK):
+            for hit in hits(points[start : start + CHUNK], results, self.index):
+                if hit.tool.definition_id not in self._seen:
+                    self._seen.add(hit.tool.definition_id)
+                    yield hit
+
+
+def _is_cut_off(result: StepResult) -> bool:
+    candidates = result.candidates
+    return any(len(found) >= candidates.depth for found in (candidates.name, candidates.text, candidates.terms))

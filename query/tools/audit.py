@@ -1,0 +1,84 @@
+"""The log line, metrics and history of a request to a server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import structlog
+from mcp.types import CallToolResult, ReadResourceResult
+
+from query.history.events import call_rows
+from query.history.periods import today
+from shared.errors import ArgumentsInvalid, CallsExhausted, ServerError, ToolscaleError
+
+if TYPE_CHECKING:
+    from query.calling.call import ResolvedTool
+    from query.history.store import Row
+    from query.metrics import QueryMetrics
+
+# The outcomes of calls that Toolscale ended itself.
+_ENDED_HERE = frozenset({ArgumentsInvalid.__name__, CallsExhausted.__name__})
+
+_log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class CallAudit:
+    """The log line and metrics of one call or read: caller, tool and outcome, never arguments, URIs or content.
+
+    An error of Toolscale that leaves the block is the outcome; the server is then the replica that it is about.
+    """
+
+    caller: str
+    tool: str
+    metrics: QueryMetrics
+    server: str | None = None
+    outcome: str = "cancelled"
+    result_bytes: int = 0
+    _started_s: float = field(default_factory=time.perf_counter)
+
+    def __enter__(self) -> CallAudit:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, ToolscaleError):
+            self.outcome = type(error).__name__
+        if self.server and isinstance(error, ServerError):
+            self.server = error.server_id
+        took_s = time.perf_counter() - self._started_s
+        self.metrics.count_call(self.outcome, took_s)
+        _log.info(
+            "tool_called",
+            caller=self.caller,
+            server=self.server,
+            tool=self.tool,
+            outcome=self.outcome,
+            took_ms=round(took_s * 1e3, 2),
+            result_bytes=self.result_bytes,
+        )
+
+    def set_tool(self, resolved: ResolvedTool) -> None:
+        """Record the tool that the request names."""
+        self.server, self.tool = resolved.tool.server_id, resolved.tool.definition.name
+
+    def on_failover(self, error: ServerError) -> None:
+        """Log and count that another replica is tried after this error. Safe to call from any thread."""
+        self.metrics.count_failover(error.kind)
+        _log.warning(
+            "call_failed_over", caller=self.caller, server=error.server_id, tool=self.tool, reason=error.reason
+        )
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the call as a row of the history; one that Toolscale ended itself has none."""
+        if self.server and self.outcome not in _ENDED_HERE:
+            is_failed = self.outcome != "ok"
+            yield from call_rows(today(), self.caller, self.server, self.tool, self.result_bytes, is_failed=is_failed)
+
+    def set_result(self, result: CallToolResult | ReadResourceResult, server_id: str) -> None:
+        """Record a server's own result."""
+        self.server = server_id
+        self.outcome = "tool_error" if isinstance(result, CallToolResult) and result.is_error else "ok"
+        self.result_bytes = len(result.model_dump_json(by_alias=True, exclude_none=True).encode())

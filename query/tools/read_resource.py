@@ -1,0 +1,110 @@
+"""The MCP method `resources/read`, for the links in results of called tools."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+from mcp.shared.exceptions import MCPError
+from mcp.types import (
+    INVALID_PARAMS,
+    BlobResourceContents,
+    CallToolResult,
+    EmbeddedResource,
+    TextResourceContents,
+    Tool,
+)
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+from query.calling.call import RESOURCE_NOT_FOUND, ResolvedTool, read_resource, resolve_tool
+from query.calling.request import CallRequest
+from query.history.events import read_rows
+from query.history.periods import today
+from query.paging.links import UNKNOWN, Link, Links
+from query.tools.audit import CallAudit
+from query.tools.call_tool import call_resources
+from query.tools.revisions import for_protocol
+from query.tools.tool import CATALOGUE_UNREACHABLE, ToolCallContext, ToolHandler, error_result
+from shared.errors import CallsExhausted, IndexUnavailable, ResourceNotFound, ServerError, ToolNotFound
+
+if TYPE_CHECKING:
+    from mcp.types import ReadResourceResult
+
+    from query.calling.upstreams import Upstreams
+    from query.catalogue import Catalogue
+    from shared.catalog import Scope
+
+READ_RESOURCE = "resources/read"
+
+
+class ReadResource(ToolHandler):
+    """Reads the resource of a link; a tool in form, whose result holds the contents as embedded resources.
+
+    A caller may read as long as it may call the tool that returned the link.
+    """
+
+    tool = Tool(name=READ_RESOURCE, input_schema={"type": "object"})
+    permission = "tools:call"
+    paging = "foreign"
+
+    def __init__(self, catalogue: Catalogue, upstreams: Upstreams) -> None:
+        self._catalogue = catalogue
+        self._upstreams = upstreams
+
+    async def call(self, context: ToolCallContext) -> CallToolResult:
+        """Return the contents of the resource; log, count and record the read.
+
+        Raises:
+            MCPError: the caller has no such link, or the server no such resource.
+        """
+        uri: str = context.arguments["uri"]
+        try:
+            with CallAudit(context.caller.name, READ_RESOURCE, self._catalogue.metrics) as audit:
+                return await self._result(uri, context, audit)
+        except ResourceNotFound as error:
+            is_older = context.mcp_context.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
+            code = RESOURCE_NOT_FOUND if is_older else INVALID_PARAMS
+            raise MCPError(code, str(error), {"uri": uri}) from error
+        except (ServerError, CallsExhausted, IndexUnavailable) as error:
+            return error_result(CATALOGUE_UNREACHABLE if isinstance(error, IndexUnavailable) else str(error))
+
+    async def _result(self, uri: str, context: ToolCallContext, audit: CallAudit) -> CallToolResult:
+        caller, mcp_context = context.caller, context.mcp_context
+        links = Links(caller.name, self._catalogue.response_policy.cursors)
+        link, resolved = await anyio.to_thread.run_sync(self._resolve, uri, links, caller.scope)
+        audit.server = resolved.tool.server_id
+        resources = call_resources(context, self._upstreams, audit)
+        read = await read_resource(link.uri, resolved, self._upstreams, resources, mcp_context.meta)
+        audit.set_result(read, resolved.tool.server_id)
+        if self._catalogue.recorder:
+            tool = resolved.tool
+            rows = read_rows(today(), caller.name, tool.server_id, tool.definition.name, audit.result_bytes)
+            self._catalogue.recorder.record(rows)
+        result = await anyio.to_thread.run_sync(_as_result, read, link, uri, links)
+        return for_protocol(result, mcp_context.protocol_version)
+
+    def _resolve(self, uri: str, links: Links, scope: Scope) -> tuple[Link, ResolvedTool]:
+        """Return the link of a URI, and the tool that returned it, if the scope has it now.
+
+        Raises:
+            ResourceNotFound: this caller has no such link, or the scope no such tool any more.
+            ServerNotRunning: the tool's server is stopped or quarantined.
+            IndexUnavailable: the index did not answer.
+        """
+        link = links.open(uri)
+        # without validation: a qualified name may be longer than those that callers write
+        request = CallRequest.model_construct(tool_name=link.tool, server_name=link.tool.partition(":")[0])
+        try:
+            return link, resolve_tool(request, scope, self._catalogue)
+        except ToolNotFound as error:
+            raise ResourceNotFound(UNKNOWN) from error
+
+
+def _as_result(read: ReadResourceResult, link: Link, uri: str, links: Links) -> CallToolResult:
+    """Return the contents as embedded resources: those of the link at its `uri`, all others at links of their own."""
+
+    def block(contents: TextResourceContents | BlobResourceContents) -> EmbeddedResource:
+        shown = uri if contents.uri == link.uri else links.seal(Link(link.tool, contents.uri))
+        return EmbeddedResource(resource=contents.model_copy(update={"uri": shown}))
+
+    return CallToolResult(content=[block(contents) for contents in read.contents], _meta=read.meta)

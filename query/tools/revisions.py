@@ -1,0 +1,41 @@
+"""Results of servers in the form that a revision of the protocol allows."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from mcp.types import SERVER_INFO_META_KEY, AudioContent, CallToolResult, ContentBlock, ResourceLink, TextContent
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, is_version_at_least
+
+AUDIO_SINCE = "2025-03-26"
+RESOURCE_LINKS_SINCE = "2025-06-18"
+
+
+def for_protocol(result: CallToolResult, protocol_version: str) -> CallToolResult:
+    """Return a server's result for a client of this revision, with a text for each content that it cannot read."""
+    meta = {key: value for key, value in (result.meta or {}).items() if key != SERVER_INFO_META_KEY}
+    content = [_readable(block, protocol_version) for block in result.content]
+    update: dict[str, Any] = {"meta": meta or None, "content": content}
+    structured = result.structured_content
+    if protocol_version in HANDSHAKE_PROTOCOL_VERSIONS and not isinstance(structured, dict | None):
+        # these revisions allow only objects as structured content; the text repeats it
+        update |= {
+            "structured_content": None,
+            "content": content or [_text(json.dumps(structured, ensure_ascii=False))],
+        }
+    return result.model_copy(update=update)
+
+
+def _readable(block: ContentBlock, protocol_version: str) -> ContentBlock:
+    match block:
+        case AudioContent() if not is_version_at_least(protocol_version, AUDIO_SINCE):
+            return _text(f"[audio of type {block.mime_type}: this client's revision of MCP has no audio]")
+        case ResourceLink() if not is_version_at_least(protocol_version, RESOURCE_LINKS_SINCE):
+            return _text(f"[resource {block.name}: {block.uri}]")
+        case _:
+            return block
+
+
+def _text(text: str) -> TextContent:
+    return TextContent(type="text", text=text)

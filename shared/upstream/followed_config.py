@@ -1,0 +1,171 @@
+"""The state of the followed `mcp.json`, stored by the process that follows it, for the page and the command line.
+
+It is in Redis if REDIS_URL is set, else in the data directory. It expires, since a killed process cannot delete it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from typing_extensions import override
+
+from shared.errors import FollowedConfigUnavailable
+from shared.service.private_file import write_private
+from shared.upstream.mcp_json import EntryProblem
+
+if TYPE_CHECKING:
+    import redis
+
+    from shared.settings import Settings
+
+KEPT_S = 90
+"""Seconds after which an unrepeated state expires; a follower repeats it every 30 seconds."""
+
+FILE_NAME = "followed-mcp-json.json"
+KEY = "toolscale:mcp-json"
+
+
+class FollowedConfig(BaseModel):
+    """The followed file, the number of its usable servers, and its left-out entries.
+
+    `problem` is the reason why the whole file is unusable now; `servers` and `left_out` are then of its last content.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    path: str
+    servers: int = 0
+    left_out: tuple[EntryProblem, ...] = ()
+    problem: str | None = None
+
+    @property
+    def summary(self) -> str:
+        """Return the state as a sentence without the reasons."""
+        if self.problem:
+            return f"{self.problem}; the last usable content stays in use"
+        left_out = f"; left out: {len(self.left_out)}" if self.left_out else ""
+        return f"{self.path}: {self.servers} usable servers{left_out}"
+
+
+class FollowedConfigStore(Protocol):
+    """Stores the state of one `mcp.json`; every method raises FollowedConfigUnavailable if the store fails."""
+
+    def put(self, state: FollowedConfig) -> None:
+        """Store the state for KEPT_S seconds."""
+        ...
+
+    def get(self) -> FollowedConfig | None:
+        """Return the state; None if no process follows a file."""
+        ...
+
+    def clear(self) -> None:
+        """Delete the state: no process follows a file any more."""
+        ...
+
+    def close(self) -> None:
+        """Release the store."""
+        ...
+
+
+def followed_config_store(settings: Settings) -> FollowedConfigStore:
+    """Return the store of these settings; it connects on first use."""
+    if settings.redis_url:
+        from shared.service.redis import connect  # noqa: PLC0415
+
+        return RedisFollowedConfig(connect(settings.redis_url))
+    return FileFollowedConfig(settings.data_dir / FILE_NAME)
+
+
+def read_followed_config(settings: Settings) -> FollowedConfig | None:
+    """Return the state of the followed file; None if no process follows one.
+
+    Raises:
+        FollowedConfigUnavailable: the store does not answer.
+    """
+    with closing(followed_config_store(settings)) as store:
+        return store.get()
+
+
+class FileFollowedConfig(FollowedConfigStore):
+    """The state in a file, which only its owner can read."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self._path = path
+        self._clock = clock
+
+    @override
+    def put(self, state: FollowedConfig) -> None:
+        try:
+            write_private(self._path, state.model_dump_json())
+            os.utime(self._path, (self._clock(), self._clock()))
+        except OSError as error:
+            raise self._unavailable(error) from error
+
+    @override
+    def get(self) -> FollowedConfig | None:
+        try:
+            if self._clock() - self._path.stat().st_mtime > KEPT_S:
+                return None
+            return FollowedConfig.model_validate_json(self._path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValidationError:
+            return None  # another release wrote it
+        except OSError as error:
+            raise self._unavailable(error) from error
+
+    @override
+    def clear(self) -> None:
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            raise self._unavailable(error) from error
+
+    @override
+    def close(self) -> None:
+        """Do nothing: no file is open."""
+
+    def _unavailable(self, error: OSError) -> FollowedConfigUnavailable:
+        return FollowedConfigUnavailable(f"{self._path}: {error.strerror or error}")
+
+
+class RedisFollowedConfig(FollowedConfigStore):
+    """The state in a key that expires; with several followers, the last one to write wins."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = client
+
+    @override
+    def put(self, state: FollowedConfig) -> None:
+        with _redis_errors():
+            self._client.set(KEY, state.model_dump_json(), ex=KEPT_S)
+
+    @override
+    def get(self) -> FollowedConfig | None:
+        with _redis_errors():
+            stored = self._client.get(KEY)
+        try:
+            return FollowedConfig.model_validate_json(stored) if isinstance(stored, str) else None
+        except ValidationError:
+            return None  # another release wrote it
+
+    @override
+    def clear(self) -> None:
+        with _redis_errors():
+            self._client.delete(KEY)
+
+    @override
+    def close(self) -> None:
+        self._client.close()
+
+
+def _redis_errors() -> AbstractContextManager[None]:
+    from shared.service.redis import redis_errors  # noqa: PLC0415  # only with REDIS_URL
+
+    return redis_errors(FollowedConfigUnavailable)

@@ -1,0 +1,346 @@
+"""Calls on real replicas that die, break, hang and come back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import structlog
+from mcp import Client
+from mcp.types import CallToolResult
+
+from query.caller import Caller
+from query.calling.connection import CallLimits
+from query.catalogue import Catalogue
+from query.server.mcp import service_of
+from query.tools.call_tool import SERVER_KEY
+from shared.catalog import IndexedTool
+from shared.toolset import Toolset
+from shared.upstream.dial import HttpTarget, StdioTarget, Target
+from tests.support.calling import calling, replicated, text_of, tool_of, upstreams_to
+from tests.support.hostile.messages import failure, result
+from tests.support.hostile.processes import callable_stdio, free_port, good_http, http_target
+from tests.support.hostile.scripted_http import Exchange, Respond, ScriptedServer, scripted_http
+from tests.support.hostile.scripts import GOOD, status
+from tests.support.waiting import eventually
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+
+HANDSHAKE = "2025-11-25"
+READ = tool_of("s", "read", "readOnlyHint")
+REPEAT = tool_of("s", "repeat", "idempotentHint")
+WRITE = tool_of("s", "write")
+FINE = {"content": [{"type": "text", "text": "fine"}]}
+MAYBE = "the call may have been carried out or not"
+NOT_DONE = "the call was not carried out"
+
+repeatable = pytest.mark.parametrize("tool", [READ, REPEAT], ids=["read-only", "idempotent"])
+every_tool = pytest.mark.parametrize("tool", [READ, REPEAT, WRITE], ids=["read-only", "idempotent", "neither"])
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+Act = Callable[[Exchange], None]
+
+
+def answers(exchange: Exchange) -> None:
+    exchange.send_json(result(exchange.request_json, FINE))
+
+
+def hangs_up(exchange: Exchange) -> None:
+    exchange.close_connection = True
+    exchange.connection.close()
+
+
+def on_call(act: Act) -> Respond:
+    """Behave well until a tool is called."""
+    return lambda exchange: act(exchange) if exchange.method == "tools/call" else exchange.play(GOOD)
+
+
+@contextmanager
+def replicas(*behaviours: Respond) -> Generator[list[ScriptedServer]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(scripted_http(behaviour)) for behaviour in behaviours]
+
+
+def targets_of(*servers: ScriptedServer) -> dict[str, Target]:
+    return {f"r{number}": HttpTarget(server.url) for number, server in enumerate(servers)}
+
+
+def first(targets: Mapping[str, Target], *tools: IndexedTool, **fields: Any) -> Catalogue:
+    """Return a catalogue of these replicas; a request may prefer each by its region, which is its name."""
+    return replicated(targets, *tools, labels={server_id: server_id for server_id in targets}, **fields)
+
+
+async def call(client: Client, tool: IndexedTool, region: str = "r0", **parameters: Any) -> CallToolResult:
+    request = {"tool_name": tool.definition.name, "prefer": {"region": region}, "parameters": parameters}
+    return await client.call_tool("call_tool", request)
+
+
+def server_of(called: CallToolResult) -> object:
+    return (called.meta or {}).get(SERVER_KEY)
+
+
+def calls_of(server: ScriptedServer) -> int:
+    return server.methods.count("tools/call")
+
+
+async def test_a_toolset_offers_a_tool_of_replicas_once_and_its_calls_go_on_to_another_replica() -> None:
+    with replicas(on_call(answers)) as (alive,):
+        targets: dict[str, Target] = {"r0": http_target("http", free_port()), "r1": HttpTarget(alive.url)}
+        catalogue = first(targets, WRITE)
+        toolset = Toolset(name="both", tools=("r0", "r1"))
+        catalogue.index.put_toolset(toolset)
+        caller = Caller("ann", toolset="both", selection=toolset.selection)
+        with closing(upstreams_to(targets)) as upstreams:
+            async with Client(service_of(catalogue, upstreams, lambda _: caller)) as client:
+                offered = [tool.name for tool in (await client.list_tools()).tools]
+                called = await client.call_tool("write", {})
+
+    assert [name for name in offered if name.endswith("write")] == ["write"]
+    assert (text_of(called), server_of(called)) == ("fine", "r1")
+
+
+@every_tool
+async def test_a_call_goes_on_to_another_replica_where_the_first_refuses_connections(tool: IndexedTool) -> None:
+    with replicas(on_call(answers)) as (alive,):
+        targets: dict[str, Target] = {"r0": http_target("http", free_port()), "r1": HttpTarget(alive.url)}
+        catalogue = first(targets, tool)
+        with structlog.testing.capture_logs() as lines:
+            async with calling(targets, catalogue=catalogue) as client:
+                called = await call(client, tool)
+
+    labels = {"error": "ServerUnreachable"}
+    assert catalogue.metrics.registry.get_sample_value("toolscale_calls_failed_over_total", labels) == 1
+    assert (text_of(called), server_of(called)) == ("fine", "r1")
+    assert [line["server"] for line in lines if line["event"] == "call_failed_over"] == ["r0"]
+    assert [line["server"] for line in lines if line["event"] == "tool_called"] == ["r1"]
+
+
+@every_tool
+@pytest.mark.parametrize("act", [status(503), hangs_up, status(401)], ids=["503", "hangs up", "401"])
+async def test_a_call_goes_on_to_another_replica_where_the_handshake_of_the_first_fails(
+    act: Act, tool: IndexedTool
+) -> None:
+    with replicas(act, on_call(answers)) as servers:
+        targets = targets_of(*servers)
+        async with calling(targets, catalogue=first(targets, tool, protocol_version=HANDSHAKE)) as client:
+            called = await call(client, tool)
+
+    assert (text_of(called), server_of(called)) == ("fine", "r1")
+
+
+breaks_after_reading = pytest.mark.parametrize("act", [hangs_up, status(502)], ids=["hangs up", "502"])
+
+
+@repeatable
+@breaks_after_reading
+async def test_a_repeatable_call_goes_on_where_the_first_replica_breaks_after_reading_it(
+    act: Act, tool: IndexedTool
+) -> None:
+    with replicas(on_call(act), on_call(answers)) as servers:
+        targets = targets_of(*servers)
+        async with calling(targets, catalogue=first(targets, tool)) as client:
+            called = await call(client, tool)
+
+    assert (text_of(called), server_of(called)) == ("fine", "r1")
+    assert [calls_of(server) for server in servers] == [1, 1]
+
+
+@breaks_after_reading
+async def test_any_other_call_is_not_repeated_where_a_replica_breaks_after_reading_it(act: Act) -> None:
+    with replicas(on_call(act), on_call(answers)) as servers:
+        targets = targets_of(*servers)
+        async with calling(targets, catalogue=first(targets, WRITE)) as client:
+            called = await call(client, WRITE)
+
+    assert called.is_error
+    assert text_of(called).startswith(f"{MAYBE}; no replica answered: r0: ")
+    assert [calls_of(server) for server in servers] == [1, 0]
+
+
+ANSWERS: dict[str, tuple[Act, str]] = {
+    "JSON-RPC error": (lambda exchange: exchange.send_json(failure(exchange.request_json, -32603, "no")), "-32603"),
+    "tool error": (
+        lambda exchange: exchange.send_json(result(exchange.request_json, FINE | {"isError": True})),
+        "fine",
+    ),
+    "invalid result": (lambda exchange: exchange.send_json(result(exchange.request_json, {})), "invalid result"),
+    "redirect": (lambda exchange: exchange.send(302, location="http://127.0.0.1:1/"), "redirects"),
+}
+
+
+@pytest.mark.parametrize(("act", "words"), ANSWERS.values(), ids=ANSWERS.keys())
+async def test_an_answer_is_returned_and_no_other_replica_is_called(act: Act, words: str) -> None:
+    with replicas(on_call(act), on_call(answers)) as servers:
+        targets = targets_of(*servers)
+        async with calling(targets, catalogue=first(targets, READ)) as client:
+            called = await call(client, READ)
+
+    assert called.is_error
+    assert words in text_of(called)
+    assert [calls_of(server) for server in servers] == [1, 0]
+
+
+async def test_the_error_names_each_replica_that_was_tried_and_states_that_nothing_was_sent() -> None:
+    targets: dict[str, Target] = {"r0": http_target("http", free_port()), "r1": StdioTarget("no-such-program-anywhere")}
+    async with calling(targets, catalogue=first(targets, WRITE)) as client:
+        called = await call(client, WRITE)
+
+    assert text_of(called).startswith(f"{NOT_DONE}; no replica answered: r0: no connection")
+    assert "; r1: cannot be started" in text_of(called)
+
+
+async def test_a_call_with_its_server_stays_there() -> None:
+    with replicas(on_call(answers), on_call(answers)) as servers:
+        targets: dict[str, Target] = targets_of(*servers) | {"dead": http_target("http", free_port())}
+        async with calling(targets, catalogue=first(targets, READ)) as client:
+            alive = [await client.call_tool("call_tool", {"tool_name": "r1:read"}) for _ in range(10)]
+            dead = await client.call_tool("call_tool", {"tool_name": "dead:read"})
+
+    assert {text_of(called) for called in alive} == {"fine"}
+    assert {server_of(called) for called in alive} == {None}
+    assert [calls_of(server) for server in servers] == [0, 10]
+    assert dead.is_error
+
+
+async def test_a_replica_that_accepts_connections_and_never_answers_leaves_time_for_the_others() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as black_hole, replicas(on_call(answers)) as (alive,):
+        hole = HttpTarget(f"http://127.0.0.1:{black_hole.getsockname()[1]}/mcp")
+        targets: dict[str, Target] = {"r0": hole, "r1": HttpTarget(alive.url)}
+        async with calling(targets, limits=CallLimits(timeout_s=20), catalogue=first(targets, WRITE)) as client:
+            called = await call(client, WRITE)
+
+    assert (text_of(called), server_of(called)) == ("fine", "r1")
+
+
+async def test_all_attempts_share_the_time_of_one_call() -> None:
+    with ExitStack() as stack:
+        holes = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+        targets: dict[str, Target] = {
+            f"r{number}": HttpTarget(f"http://127.0.0.1:{hole.getsockname()[1]}/mcp")
+            for number, hole in enumerate(holes)
+        }
+        async with calling(targets, limits=CallLimits(timeout_s=3), catalogue=first(targets, WRITE)) as client:
+            started = time.monotonic()
+            called = await call(client, WRITE)
+            took_s = time.monotonic() - started
+
+    assert text_of(called).startswith(f"{NOT_DONE}; no replica answered: r0: no connection within 1 s")
+    assert all(f"{server_id}: " in text_of(called) for server_id in targets)
+    assert took_s < 3 + 6
+
+
+async def test_a_call_that_its_caller_cancels_is_not_tried_again() -> None:
+    with replicas(on_call(lambda exchange: exchange.hang()), on_call(answers)) as servers:
+        targets = targets_of(*servers)
+        async with calling(targets, catalogue=first(targets, READ)) as client:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call, client, READ)
+                await anyio.to_thread.run_sync(eventually, lambda: calls_of(servers[0]))
+                tasks.cancel_scope.cancel()
+            again = await call(client, READ, region="r1")
+
+    assert server_of(again) == "r1"
+    assert [calls_of(server) for server in servers] == [1, 1]
+
+
+async def test_an_avoided_replica_is_called_again_after_a_probe_has_opened_a_connection() -> None:
+    port = free_port()
+    with replicas(on_call(answers)) as (alive,):
+        targets: dict[str, Target] = {"r0": HttpTarget(f"http://127.0.0.1:{port}/mcp"), "r1": HttpTarget(alive.url)}
+        async with calling(targets, catalogue=first(targets, WRITE)) as client:
+            assert server_of(await call(client, WRITE)) == "r1"
+            with scripted_http(on_call(answers), port) as back:
+                served = [server_of(await call(client, WRITE))]
+                deadline = time.monotonic() + 60
+                while served[-1] != "r0":
+                    assert time.monotonic() < deadline
+                    await anyio.sleep(0.05)
+                    served.append(server_of(await call(client, WRITE)))
+                assert back.methods.index("tools/call") > 0  # the probe came first
+
+    assert set(served[:-1]) == {"r1"}
+
+
+READ_ECHO = tool_of("s", "echo", "readOnlyHint", words={"type": "string"})
+COUNTS = tool_of("s", "counts")
+
+
+def pid_of(called: CallToolResult) -> int:
+    return int(text_of(called).rpartition(" ")[2])
+
+
+@pytest.mark.parametrize("kind", ["http", "legacy"])
+async def test_calls_go_on_while_one_of_three_processes_is_killed(kind: Any) -> None:
+    with ExitStack() as stack:
+        targets: dict[str, Target] = {
+            f"r{number}": stack.enter_context(good_http(kind, program="callable")) for number in range(3)
+        }
+        async with calling(targets, catalogue=first(targets, READ_ECHO)) as client:
+            called: list[CallToolResult] = []
+
+            async def call_often() -> None:
+                while len(called) < 120:
+                    called.append(await call(client, READ_ECHO, words="now"))
+
+            victim = pid_of(await call(client, READ_ECHO, words="?"))
+            async with anyio.create_task_group() as tasks:
+                for _ in range(4):
+                    tasks.start_soon(call_often)
+                await anyio.to_thread.run_sync(eventually, lambda: len(called) > 20)
+                os.kill(victim, signal.SIGKILL)
+
+    assert not any(one.is_error for one in called)
+    assert {server_of(one) for one in called[-10:]} <= {"r1", "r2"}
+
+
+async def test_a_stdio_replica_that_dies_is_replaced_by_another() -> None:
+    dies = tool_of("s", "dies")
+    targets: dict[str, Target] = {"r0": callable_stdio(), "r1": callable_stdio()}
+    async with calling(targets, catalogue=first(targets, READ_ECHO, dies)) as client:
+        before = await call(client, READ_ECHO, words="before")
+        died = await call(client, dies)
+        after = await call(client, READ_ECHO, words="after")
+
+    assert server_of(before) == "r0"
+    assert text_of(died).startswith(MAYBE)
+    assert server_of(after) == "r1"
+
+
+async def test_a_caller_keeps_its_session_and_prefers_it_to_an_idle_replica() -> None:
+    targets: dict[str, Target] = {f"r{number}": callable_stdio() for number in range(3)}
+    catalogue = replicated(targets, COUNTS, protocol_version=HANDSHAKE)
+    async with calling(targets, catalogue=catalogue) as client:
+        counted = [text_of(await client.call_tool("call_tool", {"tool_name": "counts"})) for _ in range(6)]
+
+    assert [int(text.partition(" ")[0]) for text in counted] == [1, 2, 3, 4, 5, 6]
+
+
+async def test_calls_of_servers_without_sessions_are_divided_among_the_replicas(tmp_path: Path) -> None:
+    waits = tool_of("s", "waits")
+    files = [tmp_path / str(number) for number in range(3)]
+    targets: dict[str, Target] = {f"r{number}": callable_stdio() for number in range(3)}
+    async with calling(targets, catalogue=replicated(targets, waits)) as client:
+        served: list[object] = []
+
+        async def wait(file: Path) -> None:
+            request = {"tool_name": "waits", "parameters": {"file": str(file), "for_s": 3}}
+            served.append(server_of(await client.call_tool("call_tool", request)))
+
+        async with anyio.create_task_group() as tasks:
+            for file in files:
+                tasks.start_soon(wait, file)
+
+    assert sorted(map(str, served)) == ["r0", "r1", "r2"]

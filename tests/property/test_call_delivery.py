@@ -1,0 +1,121 @@
+"""A call that may not be repeated reaches at most one server, whatever the replicas do; an answer is never repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+
+import anyio
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from query.calling.connection import CallLimits
+from query.calling.failover import ReplicatedCall, Served
+from query.calling.pool import CallResources
+from query.calling.progress import ProgressRelay
+from query.calling.upstreams import Upstreams
+from shared.errors import Delivery, ServerError
+from shared.upstream.dial import HttpTarget
+from tests.support.calling import replica_record, upstreams_to
+from tests.support.hostile.messages import failure, result
+from tests.support.hostile.scripted_http import Exchange, Respond, ScriptedServer, scripted_http
+from tests.support.hostile.scripts import GOOD
+from tests.support.profiles import examples
+
+REPLICAS = 3
+FINE = {"content": [{"type": "text", "text": "fine"}]}
+HANDSHAKE = "2025-11-25"
+
+
+def _hang_up(exchange: Exchange) -> None:
+    exchange.close_connection = True
+    exchange.connection.close()
+
+
+# The replies to a call; "fine" and "error" are answers.
+REPLIES: Mapping[str, Respond] = {
+    "fine": lambda exchange: exchange.send_json(result(exchange.request_json, FINE)),
+    "error": lambda exchange: exchange.send_json(failure(exchange.request_json, -32603, "no")),
+    "hangs up": _hang_up,
+    "503": lambda exchange: exchange.send(503),
+    "404": lambda exchange: exchange.send(404),
+}
+# The replies to a handshake.
+OPENINGS: Mapping[str, Respond] = {
+    "good": lambda exchange: exchange.play(GOOD),
+    "hangs up": _hang_up,
+    "503": lambda exchange: exchange.send(503),
+}
+
+_reply = st.tuples(st.sampled_from(sorted(OPENINGS)), st.sampled_from(sorted(REPLIES)))
+# a script has the replies of each replica, call by call
+_script = st.lists(st.lists(_reply, min_size=REPLICAS, max_size=REPLICAS), min_size=1, max_size=4)
+Script = list[list[tuple[str, str]]]
+
+
+class _Fleet:
+    """Three replicas that follow one step of a script, and the calls that each of them received."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.step: Sequence[tuple[str, str]] = ()
+        self.received: list[str] = []
+        self._servers = [stack.enter_context(scripted_http(self._respond)) for _ in range(REPLICAS)]
+        self.upstreams = stack.enter_context(closing(self._upstreams()))
+
+    def _upstreams(self) -> Upstreams:
+        targets = {f"r{number}": HttpTarget(server.url) for number, server in enumerate(self._servers)}
+        return upstreams_to(targets, CallLimits(timeout_s=30))
+
+    def _respond(self, exchange: Exchange) -> None:
+        opening, reply = self.step[self._number(exchange.server)]
+        if exchange.method == "tools/call":
+            self.received.append(reply)
+            REPLIES[reply](exchange)
+        else:
+            OPENINGS[opening](exchange)
+
+    def _number(self, server: ScriptedServer) -> int:
+        return self._servers.index(server)
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[_Fleet]:
+    with ExitStack() as stack:
+        yield _Fleet(stack)
+
+
+async def _call(fleet: _Fleet, *, is_repeatable: bool) -> Served:
+    async def ignore(progress: float, total: float | None, message: str | None) -> None: ...
+
+    replicas = tuple(replica_record(f"r{number}", protocol_version=HANDSHAKE) for number in range(REPLICAS))
+    call = ReplicatedCall(tool="one", arguments={}, replicas=replicas, is_repeatable=is_repeatable, caller="ann")
+    with fleet.upstreams.admission.admitted("ann") as slot:
+        return await fleet.upstreams.call(call, CallResources(ProgressRelay(ignore), slot))
+
+
+@settings(max_examples=examples(60), deadline=None)
+@example(script=[[("good", "hangs up")] * 3], is_repeatable=False)
+@example(script=[[("good", "fine")] * 3, [("good", "404")] * 3, [("good", "hangs up")] * 3], is_repeatable=False)
+@example(script=[[("good", "503")] * 3, [("hangs up", "fine")] * 3], is_repeatable=True)
+@given(script=_script, is_repeatable=st.booleans())
+def test_a_call_is_received_again_only_where_it_may_be_repeated(
+    fleet: _Fleet, script: Script, is_repeatable: bool
+) -> None:
+    for step in script:
+        fleet.step, fleet.received = step, []
+        error: ServerError | None = None
+        try:
+            anyio.run(lambda: _call(fleet, is_repeatable=is_repeatable))
+        except ServerError as failed:
+            error = failed
+
+        # a server that refuses a lost session with 404 has not carried out the call
+        carried_out = [reply for reply in fleet.received if reply != "404"]
+        assert is_repeatable or len(carried_out) <= 1
+        assert all(reply in ("hangs up", "503") for reply in carried_out[:-1]), "an answer was repeated"
+        assert (error is None) == (carried_out[-1:] == ["fine"])
+        if error and "was not carried out" in str(error):
+            assert not carried_out
+        if error and carried_out[-1:] == ["error"]:
+            assert error.delivery is Delivery.ANSWERED

@@ -1,0 +1,183 @@
+"""find_tool where many servers offer the same tools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from query.catalogue import Catalogue
+from query.find import find_tool
+from query.paging.policy import ResponsePolicy
+from query.response.find_response import FindResponse
+from query.savings.ledger import Ledger
+from query.search.ranking import DEPTH
+from query.search.request import FindRequest
+from shared.catalog import IndexedTool, Scope
+from tests.support.fakes import FakeEmbedder, FakeIndex
+from tests.support.replicated import put_server, tool
+
+SUM, ECHO = tool("get-sum", "adds two numbers", 30), tool("echo", "repeats a text", 20)
+WEB = (SUM, ECHO)
+POLICY = ResponsePolicy()
+OTHERS = (tool("read", "reads a file"), tool("write", "writes two files"), tool("list", "lists numbers"))
+
+
+def fleet(replicas: int, tools: Sequence[IndexedTool] = WEB) -> FakeIndex:
+    """Return an index of one other server, and replicas web0, web1 and so on."""
+    index = FakeIndex()
+    put_server(index, "files", OTHERS, "files")
+    for number in range(replicas):
+        put_server(index, f"web{number}", tools, groups=frozenset({"even" if number % 2 == 0 else "odd"}))
+    return index
+
+
+def find(index: FakeIndex, scope: Scope | None = None, **more: Any) -> FindResponse:
+    catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), no_match_threshold=-1, response_policy=POLICY)
+    request = {"tool_description": "add two numbers", "detail": "full", **more}
+    return find_tool(FindRequest.model_validate(request), scope or Scope(), catalogue)[0]
+
+
+def names(answer: FindResponse) -> list[str]:
+    return [found.name for found in answer.tools]
+
+
+def test_an_answer_has_each_definition_once_with_its_servers() -> None:
+    answer = find(fleet(11))
+
+    assert sorted(names(answer)) == ["echo", "files:list", "files:read", "files:write", "get-sum"]
+    assert answer.tools[0].name == "get-sum"
+    assert answer.tools[0].served_by is not None
+    assert answer.tools[0].served_by.model_dump() == {"count": 11, "servers": ["web0", "web1", "web10"]}
+    assert answer.next_cursor is None
+
+
+def test_replicas_do_not_change_ranking_and_scores() -> None:
+    alone, many = find(fleet(1)), find(fleet(60))
+
+    assert [(found.first_server[1], found.score) for found in many.tools] == [
+        (found.first_server[1], found.score) for found in alone.tools
+    ]
+
+
+def test_a_caller_is_given_only_the_replicas_that_it_may_use() -> None:
+    (found,) = find(fleet(5), Scope(groups=frozenset({"odd"})), limit=1).tools
+
+    assert found.served_by is not None
+    assert found.served_by.servers == ["web1", "web3"]
+
+
+def test_one_usable_replica_is_a_server_like_any_other() -> None:
+    (found,) = find(fleet(5), servers=["web3"], limit=1).tools
+
+    assert (found.name, found.served_by) == ("web3:get-sum", None)
+
+
+def test_a_tool_excluded_on_one_replica_is_excluded_on_all() -> None:
+    assert "get-sum" not in names(find(fleet(5), exclude=["web3:get-sum"]))
+
+
+def test_an_ambiguous_name_comes_with_the_digest_of_the_definition() -> None:
+    index = fleet(3)
+    put_server(index, "ledger", [tool("get-sum", "sums an account")], "ledger")
+
+    found = [name for name in names(find(index)) if "get-sum" in name]
+
+    assert found == [f"get-sum@{IN_WEB.digest[:8]}", "ledger:get-sum"]
+
+
+def test_a_filter_does_not_make_an_ambiguous_name_unambiguous() -> None:
+    index = fleet(3)
+    put_server(index, "ledger", [tool("get-sum", "sums an account")], "ledger")
+
+    assert f"get-sum@{IN_WEB.digest[:8]}" in names(find(index, exclude=["ledger:get-sum"]))
+    assert "echo" in names(find(index, exclude=["ledger:get-sum"]))
+
+
+def test_another_version_of_a_server_stays_separate_and_both_are_counted() -> None:
+    index = fleet(3)
+    put_server(index, "next", [tool("get-sum", "adds two numbers, or more"), ECHO])
+
+    answer = find(index)
+
+    versions = {found.name: found.versions for found in answer.tools}
+    assert versions[f"get-sum@{IN_WEB.digest[:8]}"] == versions["next:get-sum"] == 2
+    assert versions["echo"] is None
+    (echo,) = (found for found in answer.tools if found.name == "echo")
+    assert echo.served_by is not None
+    assert echo.served_by.servers == ["next", "web0", "web1"]
+
+
+def test_servers_with_one_tool_in_common_do_not_fill_the_answer_with_it() -> None:
+    index = FakeIndex()
+    for number in range(DEPTH + 10):
+        put_server(index, f"tenant{number}", [SUM, tool(f"of_{number}", f"unlike {number}")])
+
+    answer = find(index, limit=8)
+
+    assert len(set(names(answer))) == 8
+    served = {found.name: found.served_by.count for found in answer.tools if found.served_by}
+    assert served == {"get-sum": DEPTH + 10}
+
+
+def test_a_further_page_does_not_repeat_a_definition_whose_first_server_stopped() -> None:
+    index = fleet(4)
+    first = find(index, limit=2)
+    index.set_status_and_groups("web0", status="stopped", groups=frozenset())
+    put_server(index, "web0", [], status="stopped", revision=2)
+
+    second = find(index, limit=8, cursor=first.next_cursor)
+
+    shown = names(first) + names(second)
+    assert sorted(shown) == ["echo", "files:list", "files:read", "files:write", "get-sum"]
+
+
+def test_the_baseline_counts_copies_and_states_the_distinct_definitions_beside_it() -> None:
+    metrics, alone = find(fleet(11)).token_metrics, find(fleet(1)).token_metrics
+
+    assert metrics.baseline_tokens == 30 + 11 * 50
+    assert metrics.distinct_baseline_tokens == 30 + 50
+    assert alone.distinct_baseline_tokens is None
+
+
+def test_equal_tools_of_servers_with_different_catalogues_count_once_among_the_distinct_definitions() -> None:
+    index = fleet(3)
+    put_server(index, "next", [tool("get-sum", "adds more"), ECHO])
+
+    metrics = find(index).token_metrics
+
+    assert metrics.baseline_tokens == 30 + 3 * 50 + 30
+    assert metrics.distinct_baseline_tokens == 30 + 50 + 10
+
+
+def test_a_tool_whose_digest_was_cleared_is_a_definition_of_its_own() -> None:
+    index = fleet(2)
+    put_server(index, "web1", WEB, catalog_digest="", revision=2)
+    index.clear_digests({IN_WEB.digest})
+
+    assert {name for name in names(find(index)) if "get-sum" in name} == {"web0:get-sum", "web1:get-sum"}
+
+
+def test_an_ambiguous_tool_without_a_digest_is_named_by_its_server() -> None:
+    index = fleet(3)
+    put_server(index, "ledger", [tool("get-sum", "sums an account")], "ledger")
+    index.clear_digests({IN_WEB.digest})
+
+    found = {found.name: found.served_by for found in find(index).tools}
+
+    assert {name for name in found if "get-sum" in name} == {"web0:get-sum", "ledger:get-sum"}
+    assert found["web0:get-sum"] is None
+
+
+def test_equal_tools_of_servers_without_a_name_are_merged() -> None:
+    index = FakeIndex()
+    put_server(index, "a", [SUM, ECHO], "")
+    put_server(index, "b", [SUM, tool("echo", "repeats a word", 20)], "")
+
+    answer = find(index)
+
+    versions = {found.name: found.versions for found in answer.tools}
+    assert versions == {"get-sum": None, "a:echo": None, "b:echo": None}
+    assert answer.token_metrics.distinct_baseline_tokens == 30 + 2 * 20
+
+
+IN_WEB = fleet(1).points()["web0:get-sum"].tool

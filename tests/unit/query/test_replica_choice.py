@@ -1,0 +1,199 @@
+"""The choice of a replica, and the circuit breaker, by a clock of the test."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from query.calling.breaker import FIRST_WAIT_S, LONGEST_WAIT_S, CircuitBreaker
+from query.calling.replica_choice import LastReplicas, ReplicaChoice
+from shared.catalog import ServerRecord
+from tests.support.calling import replica_record
+
+WITH_SESSIONS = "2025-11-25"
+WITHOUT_SESSIONS = "2026-07-28"
+KEEP_S = 10.0
+
+
+@dataclass
+class _Clock:
+    now_s: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@dataclass
+class _World:
+    clock: _Clock = field(default_factory=_Clock)
+
+    def __post_init__(self) -> None:
+        self.breaker = CircuitBreaker(self.clock)
+        self.last = LastReplicas(KEEP_S, size=2, clock_s=self.clock)
+        self.choice = ReplicaChoice(self.last, self.breaker, {"zone": "a"})
+
+
+def _replica(server_id: str, protocol_version: str = WITHOUT_SESSIONS, **fields: object) -> ServerRecord:
+    return replica_record(server_id, protocol_version=protocol_version, **fields)
+
+
+A, B, C = _replica("a"), _replica("b"), _replica("c")
+
+
+def test_a_replica_with_fewer_calls_in_flight_is_chosen_and_ties_are_broken_by_chance() -> None:
+    choice = _World().choice
+    in_flight: Counter[str] = Counter()
+
+    with ExitStack() as calls:
+        for _ in range(30):
+            chosen = choice.choose([A, B, C], "ann").server_id
+            calls.enter_context(choice.count_call(chosen))
+            in_flight[chosen] += 1
+
+    assert in_flight == {"a": 10, "b": 10, "c": 10}
+    assert {choice.choose([A, B], "ann").server_id for _ in range(100)} == {"a", "b"}
+
+
+def test_the_labels_of_a_request_go_before_those_of_the_operator_and_both_before_a_stale_list() -> None:
+    choice = _World().choice
+    eu = _replica("eu", labels={"region": "eu"}, stale_since=1.0)
+    zone = _replica("zone", labels={"region": "us", "zone": "a"}, stale_since=1.0)
+
+    assert choice.choose([A, eu, zone], "ann", {"region": "eu"}) is eu
+    assert choice.choose([A, eu, zone], "ann", {"region": "us"}) is zone
+    assert choice.choose([A, eu, zone], "ann") is zone
+    assert choice.choose([A, eu], "ann", {"region": "asia"}) is A
+
+
+def test_most_matching_labels_win() -> None:
+    both, one = _replica("both", labels={"x": "1", "y": "2"}), _replica("one", labels={"x": "1", "y": "3"})
+
+    assert _World().choice.choose([one, both], "ann", {"x": "1", "y": "2"}) is both
+
+
+def test_a_caller_stays_with_its_replica_while_a_session_may_be_open() -> None:
+    world = _World()
+    first, second = _replica("a", WITH_SESSIONS), _replica("b", WITH_SESSIONS)
+    world.last.remember("ann", second)
+
+    with world.choice.count_call("b"):
+        assert world.choice.choose([first, second], "ann") is second
+        assert world.choice.choose([first, second], "bob") is first
+        world.clock.now_s += KEEP_S
+        assert world.choice.choose([first, second], "ann") is first
+
+
+def test_a_server_without_sessions_is_not_remembered() -> None:
+    world = _World()
+    world.last.remember("ann", A)
+
+    assert world.last.of("ann", [A, B]) == frozenset()
+
+
+def test_a_replica_of_another_set_leaves_the_one_of_this_set() -> None:
+    world = _World()
+    here = _replica("a", WITH_SESSIONS)
+    world.last.remember("ann", here)
+    world.last.remember("ann", _replica("x", WITH_SESSIONS, catalog_digest="two"))
+
+    assert world.last.of("ann", [here]) == {"a"}
+
+
+def test_the_least_recently_used_entry_is_forgotten_first() -> None:
+    world = _World()
+    replica = _replica("a", WITH_SESSIONS)
+    for caller in ("ann", "bob", "ann", "eve"):
+        world.last.remember(caller, replica)
+
+    assert [bool(world.last.of(caller, [replica])) for caller in ("ann", "bob", "eve")] == [True, False, True]
+
+
+def test_an_avoided_replica_comes_last_whatever_its_labels_and_among_avoided_ones_the_first_due() -> None:
+    world = _World()
+    eu = _replica("eu", labels={"region": "eu"})
+    world.breaker.failed("eu")
+    world.clock.now_s += 0.5
+    world.breaker.failed("a")
+
+    assert world.choice.choose([eu, A, B], "ann", {"region": "eu"}) is B
+    assert world.choice.choose([A, eu], "ann") is eu
+
+
+def test_the_time_doubles_with_each_failure_up_to_the_longest() -> None:
+    world = _World()
+    waits_s: list[float] = []
+    for _ in range(12):
+        world.breaker.failed("a")
+        until = world.breaker.avoided_until("a")
+        assert until is not None
+        waits_s.append(until - world.clock.now_s)
+        world.clock.now_s = until
+
+    assert waits_s[:4] == [FIRST_WAIT_S, 2 * FIRST_WAIT_S, 4 * FIRST_WAIT_S, 8 * FIRST_WAIT_S]
+    assert waits_s[-1] == LONGEST_WAIT_S
+
+
+def test_failures_of_calls_that_were_in_flight_together_count_once() -> None:
+    world = _World()
+    for _ in range(50):
+        world.breaker.failed("a")
+
+    assert world.breaker.avoided_until("a") == world.clock.now_s + FIRST_WAIT_S
+
+
+def test_one_probe_begins_when_the_time_is_over_and_its_success_ends_the_avoidance() -> None:
+    world = _World()
+    world.breaker.failed("a")
+
+    assert world.breaker.begin_probe(["a", "b"]) is None
+    world.clock.now_s += FIRST_WAIT_S
+    assert world.breaker.begin_probe(["a", "b"]) == "a"
+    assert world.breaker.begin_probe(["a", "b"]) is None
+    assert world.breaker.avoided_until("a") is not None
+    world.breaker.end_probe("a", is_open=True)
+    assert world.breaker.avoided_until("a") is None
+
+
+def test_the_time_grows_after_a_probe_that_fails_and_after_a_call_that_fails_in_spite_of_its_probe() -> None:
+    world = _World()
+    world.breaker.failed("a")
+    for is_open, wait_s in ((False, 2 * FIRST_WAIT_S), (True, 4 * FIRST_WAIT_S)):
+        until = world.breaker.avoided_until("a")
+        assert until is not None
+        world.clock.now_s = until
+        assert world.breaker.begin_probe(["a"]) == "a"
+        world.breaker.end_probe("a", is_open=is_open)
+        world.breaker.failed("a")
+        assert world.breaker.avoided_until("a") == world.clock.now_s + wait_s
+
+
+def test_an_undecided_probe_is_repeated() -> None:
+    world = _World()
+    world.breaker.failed("a")
+    world.clock.now_s += FIRST_WAIT_S
+    world.breaker.begin_probe(["a"])
+    world.breaker.end_probe("a", is_open=None)
+
+    assert world.breaker.begin_probe(["a"]) == "a"
+
+
+def test_an_answer_forgets_all_failures() -> None:
+    world = _World()
+    world.breaker.failed("a")
+    world.clock.now_s += FIRST_WAIT_S
+    world.breaker.failed("a")
+    world.breaker.succeeded("a")
+    assert world.breaker.avoided_until("a") is None
+
+    world.breaker.failed("a")
+    assert world.breaker.avoided_until("a") == world.clock.now_s + FIRST_WAIT_S
+
+
+def test_servers_that_no_call_asks_for_are_forgotten() -> None:
+    world = _World()
+    world.breaker.failed("gone")
+    world.clock.now_s += 3 * LONGEST_WAIT_S
+    world.breaker.failed("a")
+
+    assert world.breaker.avoided_until("gone") is None

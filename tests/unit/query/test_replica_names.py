@@ -1,0 +1,145 @@
+"""Names of tools that several replicas offer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from query.calling.call import resolve_tool
+from query.calling.request import CallRequest
+from query.calling.tool_lookup import ResolvedName, resolve_tool_name
+from query.catalogue import Catalogue
+from query.savings.ledger import Ledger
+from query.tools.describe_tool import DescribeRequest, describe_tools
+from shared.catalog import IndexedTool, Scope, ServerRecord
+from shared.errors import ToolNotFound
+from tests.support.calling import replica_record, replicated
+from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+
+GET = make_tool("web", "get")
+OTHER_GET = make_tool("files", "get", description="reads a file")
+
+
+class _CountedReads(FakeIndex):
+    """An index that counts the reads of single records, and remembers the longest result of a lookup."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records_read = 0
+        self.longest = 0
+
+    def server(self, server_id: str) -> ServerRecord | None:
+        self.records_read += 1
+        return super().server(server_id)
+
+    def find_by_name(self, name: str, scope: Scope, limit: int) -> list[IndexedTool]:
+        found = super().find_by_name(name, scope, limit)
+        self.longest = max(self.longest, len(found))
+        return found
+
+
+def _fleet(*servers: tuple[str, str, IndexedTool], index: FakeIndex | None = None) -> Catalogue:
+    """Return a catalogue of servers by id, catalogue and tool."""
+    index, embedder = index or FakeIndex(), FakeEmbedder()
+    for revision, (server_id, catalogue, tool) in enumerate(servers, start=1):
+        index.upsert([ingested(replace(tool, server_id=server_id), embedder)])
+        index.put_server(replica_record(server_id, catalog_digest=catalogue, revision=revision))
+    return Catalogue(index, embedder, Ledger(index))
+
+
+def _resolved(catalogue: Catalogue, name: str, scope: Scope | None = None) -> ResolvedName:
+    return resolve_tool_name(name, scope or Scope(), catalogue)
+
+
+def _called(catalogue: Catalogue, name: str, server_name: str | None = None) -> list[str]:
+    request = CallRequest(tool_name=name, server_name=server_name)
+    return _ids(resolve_tool(request, Scope(), catalogue).replicas)
+
+
+def _ids(records: Iterable[ServerRecord]) -> list[str]:
+    return [record.server_id for record in records]
+
+
+def test_a_bare_name_stands_for_the_definition_that_all_replicas_share() -> None:
+    catalogue = replicated(["web1", "web2", "web3"], GET)
+
+    assert _called(catalogue, "get") == ["web1", "web2", "web3"]
+    assert _called(catalogue, GET.definition_name) == ["web1", "web2", "web3"]
+
+
+def test_a_name_with_its_server_stands_for_this_server_only() -> None:
+    catalogue = replicated(["web1", "web2"], GET)
+
+    assert _called(catalogue, "web2:get") == ["web2"]
+    assert _called(catalogue, "get", server_name="web2") == ["web2"]
+
+
+def test_a_thousand_replicas_are_found_by_one_row_and_no_read_of_their_records() -> None:
+    index = _CountedReads()
+    catalogue = _fleet(*((f"web{number:04}", "one", GET) for number in range(1_000)), index=index)
+
+    assert len(_called(catalogue, "get")) == 1_000
+    assert (index.longest, index.records_read) == (1, 0)
+
+
+def test_replicas_outside_the_scope_are_not_called() -> None:
+    catalogue = replicated(["web1", "web2", "web3"], GET)
+
+    assert _resolved(catalogue, "get", Scope(servers=frozenset({"web2", "web3"}))).server_ids == ("web2", "web3")
+
+
+def test_servers_whose_catalogues_differ_serve_a_definition_that_they_share() -> None:
+    catalogue = _fleet(("old1", "old", GET), ("old2", "old", GET), ("new1", "new", GET))
+
+    assert _called(catalogue, "get") == ["new1", "old1", "old2"]
+
+
+def test_definitions_that_differ_are_candidates_by_digest_where_they_are_replicated() -> None:
+    catalogue = _fleet(("web1", "one", GET), ("web2", "one", GET), ("files", "two", OTHER_GET))
+
+    with pytest.raises(ToolNotFound) as caught:
+        _resolved(catalogue, "get")
+
+    assert caught.value.candidates == ("files:get", GET.definition_name)
+    assert _called(catalogue, GET.definition_name) == ["web1", "web2"]
+    assert _called(catalogue, OTHER_GET.definition_name) == ["files"]
+
+
+def test_a_definition_behind_many_equal_ones_is_not_overlooked() -> None:
+    equal = ((f"s{number}", f"c{number}", GET) for number in range(30))
+    catalogue = _fleet(*equal, ("z", "z", OTHER_GET))
+
+    with pytest.raises(ToolNotFound, match="several servers"):
+        _resolved(catalogue, "get")
+    assert _called(catalogue, OTHER_GET.definition_name) == ["z"]
+
+
+def test_a_cleared_digest_equals_no_other() -> None:
+    cleared = replace(GET, digest="")
+    catalogue = _fleet(("a", "one", cleared), ("b", "two", cleared))
+
+    with pytest.raises(ToolNotFound) as caught:
+        _resolved(catalogue, "get")
+    assert caught.value.candidates == ("a:get", "b:get")
+
+
+def test_an_exact_name_has_precedence_over_a_digest() -> None:
+    named_so = make_tool("odd", GET.definition_name)
+    catalogue = _fleet(("web1", "one", GET), ("web2", "one", GET), ("odd", "two", named_so))
+
+    assert _called(catalogue, GET.definition_name) == ["odd"]
+    assert _called(catalogue, "odd:" + GET.definition_name) == ["odd"]
+
+
+@pytest.mark.parametrize("name", ["get@", "@12345678", "get@1234567", "get@ffffffff", "get@GGGGGGGG"])
+def test_a_name_with_no_known_digest_is_not_found(name: str) -> None:
+    with pytest.raises(ToolNotFound, match="the nearest: web1:get"):
+        _resolved(replicated(["web1", "web2"], GET), name)
+
+
+def test_a_bare_name_describes_the_one_definition() -> None:
+    described = describe_tools(DescribeRequest(names="get"), Scope(), replicated(["web1", "web2"], GET))
+
+    assert [(tool.name, tool.served_by and tool.served_by.count) for tool in described.tools] == [("get", 2)]

@@ -1,0 +1,133 @@
+"""Requests of clients that fill in every argument, or write a list's only element without the list."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp import Client
+
+from query.calling.request import CallRequest
+from query.paging.budget import PagedRequest
+from query.paging.request import ToolRequest
+from query.search.request import FindRequest
+from query.server.mcp import service_of
+from query.tools.describe_tool import DescribeRequest
+from query.tools.get_savings_report import SavingsRequest
+from query.tools.listing import ListRequest
+from query.tools.registry import BUILTIN_TOOLS
+from query.toolsets.report import ToolsetRequest
+from tests.support.calling import catalogue_of, text_of, upstreams_to
+from tests.support.fakes import make_tool
+
+pytestmark = pytest.mark.anyio
+
+both_eras = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+
+EMPTY: st.SearchStrategy[Any] = st.sampled_from([None, "", []])
+NAMES = st.lists(st.sampled_from(["time", "git"]), min_size=1, max_size=2)
+GIVEN: dict[str, st.SearchStrategy[Any]] = {
+    "limit": st.integers(1, 50),
+    "servers": NAMES,
+    "groups": NAMES,
+    "exclude": NAMES,
+    "encoding": st.just("o200k_base"),
+    "max_tokens": st.integers(200, 900),
+    "cursor": st.text("ab", min_size=1),
+    "period": st.just("7d"),
+    "server_name": st.just("time"),
+    "parameters": st.just({"at": None}),
+}
+REQUIRED: dict[type[ToolRequest], dict[str, Any]] = {
+    FindRequest: {"tool_description": "tell the time"},
+    DescribeRequest: {"names": ["time:now"]},
+    CallRequest: {"tool_name": "now"},
+    ListRequest: {},
+    ToolsetRequest: {},
+    SavingsRequest: {},
+    PagedRequest: {},
+}
+SMALLEST = {
+    "find_tool": {"tool_description": "tell the time"},
+    "describe_tool": {"names": "time:now"},
+    "call_tool": {"tool_name": "time:later"},
+    "list_available_tools": {},
+    "get_active_toolset": {},
+}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@given(st.sampled_from(list(REQUIRED)), st.data())
+def test_an_empty_optional_argument_counts_as_absent(model: type[ToolRequest], data: st.DataObject) -> None:
+    optional = sorted(model.model_fields.keys() - REQUIRED[model].keys())
+    given_names = data.draw(st.sets(st.sampled_from(optional))) & GIVEN.keys()
+    arguments = REQUIRED[model] | {name: data.draw(GIVEN[name]) for name in sorted(given_names)}
+    filled = {name: data.draw(EMPTY) for name in optional if name not in given_names}
+
+    assert model.model_validate(arguments | filled) == model.model_validate(arguments)
+
+
+@both_eras
+@pytest.mark.parametrize("empty", [None, "", []], ids=repr)
+@pytest.mark.parametrize("name", SMALLEST)
+async def test_a_client_that_fills_in_every_argument_gets_the_same_answer(name: str, empty: object, mode: str) -> None:
+    with closing(upstreams_to({})) as upstreams:
+        async with Client(service_of(catalogue_of([make_tool("time", "now")]), upstreams), mode=mode) as client:
+            tool = {tool.name: tool for tool in (await client.list_tools()).tools}[name]
+            optional = tool.input_schema["properties"].keys() - SMALLEST[name].keys()
+            absent = await client.call_tool(name, SMALLEST[name])
+            filled = await client.call_tool(name, SMALLEST[name] | dict.fromkeys(optional, empty))
+
+    assert filled == absent
+
+
+@pytest.mark.parametrize("model", [FindRequest, ListRequest])
+def test_a_text_is_a_list_of_one_name(model: type[ToolRequest]) -> None:
+    listed = model.model_validate(REQUIRED[model] | {"servers": ["time"], "groups": ["a"]})
+
+    assert model.model_validate(REQUIRED[model] | {"servers": "time", "groups": "a"}) == listed
+
+
+def test_empty_aliases_of_a_call_count_as_absent() -> None:
+    request = CallRequest.model_validate({"tool_name": "now", "name": "", "args": None, "arguments": {"at": 1}})
+
+    assert (request.tool_name, request.parameters) == ("now", {"at": 1})
+
+
+@both_eras
+@pytest.mark.parametrize(
+    ("name", "arguments", "limit"),
+    [
+        ("find_tool", {"tool_description": ["step"] * 21}, "tool_description: expected 20 or fewer elements"),
+        (
+            "find_tool",
+            {"tool_description": "x", "tool_keywords": ["word"] * 51},
+            "tool_keywords: expected 50 or fewer elements",
+        ),
+        ("list_available_tools", {"servers": ["s"] * 201}, "servers: expected 200 or fewer elements"),
+    ],
+)
+async def test_a_list_that_is_too_long_is_rejected_with_its_limit(
+    name: str, arguments: dict[str, Any], limit: str, mode: str
+) -> None:
+    async with Client(service_of(catalogue_of([make_tool("time", "now")])), mode=mode) as client:
+        result = await client.call_tool(name, arguments)
+
+    assert result.is_error
+    assert text_of(result).startswith(limit)
+
+
+def test_the_schemas_have_the_limits_of_lists() -> None:
+    schemas = {handler.tool.name: handler.tool.input_schema["properties"] for handler in BUILTIN_TOOLS}
+    find = schemas["find_tool"]
+
+    assert find["tool_description"]["anyOf"][1]["maxItems"] == 20
+    assert find["tool_keywords"]["anyOf"][1]["maxItems"] == 50
+    assert schemas["list_available_tools"]["servers"]["maxItems"] == find["exclude"]["maxItems"] == 200

@@ -1,0 +1,212 @@
+"""An enforced budget keeps the tools that its caller calls most, in `tools/list` and in every answer about it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+
+from query.caller import Caller
+from query.catalogue import Catalogue
+from query.history import recent_calls
+from query.history.events import call_rows
+from query.history.periods import today
+from query.history.recent_calls import REFRESH_S, RecentCalls
+from query.history.recorder import UsageRecorder
+from query.history.redis_store import RedisHistory
+from query.history.sqlite_store import SqliteHistory
+from query.history.store import SavingsHistory, summed
+from query.savings.ledger import Ledger
+from query.server.mcp import service_of
+from query.tools.toolset_tools import WARNINGS_KEY
+from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord
+from shared.service.redis import connect
+from shared.toolset import Toolset
+from tests.support.calling import text_of, upstreams_to
+from tests.support.fake_redis import FakeRedisServer
+from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.anyio
+
+ANN, BOB = Caller("ann", toolset="mail"), Caller("bob", toolset="mail")
+# The tools of `mail`; the alphabet, the cost and the calls of ann order them differently.
+COSTS = {"archive": 30, "browse": 20, "send": 20, "zap": 10}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for the first read on a busy machine too."""
+    monkeypatch.setattr(recent_calls, "FIRST_READ_S", 30.0)
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def history(request: pytest.FixtureRequest, tmp_path: Path, fake_redis: FakeRedisServer) -> Generator[SavingsHistory]:
+    sqlite, redis = SqliteHistory(tmp_path / "savings.sqlite3", 30), RedisHistory(fake_redis.client(), 30)
+    with closing(sqlite), closing(redis):
+        yield sqlite if request.param == "sqlite" else redis
+
+
+def index_with(budget_tokens: int) -> FakeIndex:
+    """Return the server `mail`, and the toolset of all its tools with this enforced budget."""
+    index, embedder = FakeIndex(), FakeEmbedder()
+    for name, tokens in COSTS.items():
+        index.upsert([ingested(make_tool("mail", name, f"{name} a mail", 100, model_tokens=tokens), embedder)])
+    record = ServerRecord(
+        server_id="mail", endpoint=Endpoint(), features_version=FEATURES_VERSION, last_listed_at=1.0, revision=1,
+        tool_count=len(COSTS), tokens={"cl100k_base": 400}, model_tokens={"cl100k_base": sum(COSTS.values())},
+    )  # fmt: skip
+    index.put_server(record)
+    index.put_toolset(Toolset(name="mail", tools=("mail",), budget_tokens=budget_tokens, enforce=True))
+    return index
+
+
+@asynccontextmanager
+async def clients_of(
+    history: SavingsHistory, budget_tokens: int, *callers: Caller, calls: RecentCalls | None = None
+) -> AsyncGenerator[list[Client]]:
+    """Yield a client of each caller, all of the same new process; what they do is recorded when the block ends."""
+    index = index_with(budget_tokens)
+    with closing(UsageRecorder(history)) as recorder, closing(upstreams_to({})) as upstreams:
+        recorder.recent_calls = calls or recorder.recent_calls
+        catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), no_match_threshold=-1, recorder=recorder)
+        services = [service_of(catalogue, upstreams, partial(known_as, caller)) for caller in callers]
+        async with AsyncExitStack() as opened:
+            yield [await opened.enter_async_context(Client(service)) for service in services]
+
+
+def known_as(caller: Caller, _: object) -> Caller:
+    return caller
+
+
+def use(history: SavingsHistory, caller: str, **times: int) -> None:
+    """Record so many calls of these tools."""
+    for tool, count in times.items():
+        history.add(summed(row for _ in range(count) for row in call_rows(today(), caller, "mail", tool, 10)))
+
+
+async def offered(client: Client) -> tuple[list[str], list[str]]:
+    """Return the tools of `mail` in `tools/list`, and its warnings."""
+    page = await client.list_tools()
+    return [tool.name for tool in page.tools if tool.name in COSTS], list((page.meta or {}).get(WARNINGS_KEY, ()))
+
+
+async def answer(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content
+    return dict(result.structured_content)
+
+
+async def test_the_most_called_tools_are_kept_then_the_cheapest(history: SavingsHistory) -> None:
+    use(history, "ann", send=3, archive=1)
+
+    async with clients_of(history, 60, ANN) as (client,):
+        kept, warnings = await offered(client)
+        shown = await answer(client, "get_active_toolset")
+
+    assert kept == ["archive", "send", "zap"]
+    assert warnings == ["Left out for the budget of 60 tokens: mail:browse (20); together 20 tokens."]
+    assert shown["leftOut"] == [{"name": "mail:browse", "tokens": 20}]
+    assert (shown["budget"]["used"], shown["warnings"]) == (60, warnings)
+    assert [tool["name"] for tool in shown["tools"]] == sorted(COSTS)
+
+
+@pytest.mark.parametrize(
+    ("budget", "times", "kept"),
+    [
+        (30, {}, ["browse", "zap"]),  # without calls the cheapest, then by name
+        (30, {"archive": 1}, ["archive"]),
+        (25, {"archive": 9, "browse": 1}, ["browse"]),  # a tool above the budget takes no room
+        (25, {"archive": 9, "send": 1}, ["send"]),
+        (50, {"archive": 2, "send": 2}, ["archive", "send"]),
+        (80, {"archive": 1}, ["archive", "browse", "send", "zap"]),
+    ],
+)
+async def test_each_tool_that_still_fits_is_kept_in_the_order_of_use(
+    tmp_path: Path, budget: int, times: dict[str, int], kept: Sequence[str]
+) -> None:
+    with closing(SqliteHistory(tmp_path / "savings.sqlite3", 30)) as history:
+        use(history, "ann", **times)
+
+        async with clients_of(history, budget, ANN) as (client,):
+            found, _ = await offered(client)
+
+    assert found == kept
+
+
+async def test_calls_of_other_callers_do_not_count(history: SavingsHistory) -> None:
+    use(history, "bob", archive=9)
+
+    async with clients_of(history, 30, ANN, BOB) as (ann, bob):
+        tools = [await offered(client) for client in (ann, bob)]
+        costs = [(await answer(client, "find_tool", tool_description="mail"))["token_metrics"] for client in (ann, bob)]
+
+    assert [kept for kept, _ in tools] == [["browse", "zap"], ["archive"]]
+    assert [cost["net_tokens_saved"] + cost["answer_tokens"] for cost in costs] == [50, 50]
+    assert [cost["baseline_tokens"] for cost in costs] == [200, 300]
+
+
+async def test_a_call_of_a_left_out_tool_brings_it_into_later_lists(history: SavingsHistory) -> None:
+    async with clients_of(history, 30, ANN) as (client,):
+        first, _ = await offered(client)
+        # the name of an earlier list; the server is down, and the call counts
+        called = await client.call_tool("archive", {})
+        still, _ = await offered(client)
+    async with clients_of(history, 30, ANN) as (client,):
+        later, warnings = await offered(client)
+
+    assert text_of(called).startswith("mail: ")
+    assert first == still == ["browse", "zap"]
+    assert later == ["archive"]
+    assert warnings == [
+        "Left out for the budget of 30 tokens: mail:zap (10), mail:browse (20), mail:send (20); together 50 tokens."
+    ]
+
+
+async def test_a_list_changes_only_when_the_calls_are_read_again(history: SavingsHistory) -> None:
+    now_s = 0.0
+    calls = RecentCalls(history, lambda: now_s)
+
+    async with clients_of(history, 30, ANN, calls=calls) as (client,):
+        before = [await offered(client)]
+        use(history, "ann", archive=1)
+        now_s = REFRESH_S - 1
+        before += [await offered(client), await offered(client)]
+        baseline = (await answer(client, "find_tool", tool_description="mail"))["token_metrics"]["baseline_tokens"]
+        now_s = REFRESH_S
+        eventually(lambda: calls.of("ann"))
+        after, _ = await offered(client)
+        later = (await answer(client, "find_tool", tool_description="mail"))["token_metrics"]["baseline_tokens"]
+
+    assert [kept for kept, _ in before] == [["browse", "zap"]] * 3
+    assert after == ["archive"]
+    assert (baseline, later) == (200, 300)
+
+
+async def test_a_search_keeps_its_best_matches(history: SavingsHistory) -> None:
+    use(history, "ann", browse=9, send=9)
+
+    async with clients_of(history, 30, ANN) as (client,):
+        found = await answer(client, "find_tool", tool_description="archive a mail", tool_keywords="archive")
+
+    assert [tool["name"] for tool in found["tools"]] == ["mail:archive"]
+
+
+async def test_a_history_that_is_down_leaves_the_cheapest_tools() -> None:
+    with closing(RedisHistory(connect("redis://127.0.0.1:9/0"), keep_days=2)) as down:
+        async with clients_of(down, 30, ANN) as (client,):
+            found = [await offered(client), await offered(client)]
+            shown = await answer(client, "get_active_toolset")
+
+    assert [kept for kept, _ in found] == [["browse", "zap"]] * 2
+    assert [tool["name"] for tool in shown["leftOut"]] == ["mail:send", "mail:archive"]

@@ -1,0 +1,111 @@
+"""`toolscale add` and `remove`: the servers of the operator's `mcp.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shared.errors import ConfigInvalid
+from shared.settings import load_settings
+from shared.text.display import printable
+from shared.upstream.mcp_json import server_id
+from toolscale.commands.options import DataDirOption, JsonOption, key_and_value
+from toolscale.console import err, out, print_json
+from toolscale.importing.client_files import named_file, this_machine
+from toolscale.importing.find import server_of_entry
+from toolscale.importing.merge import merge
+from toolscale.importing.target import TargetFile, config_path, read_target, write_servers
+
+NameArgument = Annotated[str, typer.Argument(help="The server's name in the file.", show_default=False)]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", "-c", help="The mcp.json to change; default: TOOLSCALE_MCP_CONFIG, or the data directory.",
+        show_default=False,
+    ),
+]  # fmt: skip
+
+
+ADD_EXAMPLES = (
+    "toolscale add time -- uvx mcp-server-time",
+    "toolscale add docs --url https://docs.example/mcp --header 'Authorization=Bearer ${DOCS_TOKEN}'",
+)
+
+
+def add(
+    name: NameArgument,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(help="The command of a stdio server, after `--`.", show_default=False),
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="Its URL, in place of a command.", show_default=False)] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A variable of the command; repeat it for several.", show_default=False),
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A header for the URL; repeat it for several.", show_default=False),
+    ] = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Add a server to the mcp.json that `toolscale serve` follows, and keep a backup of the file.
+
+    A value `${VAR}` is replaced from the environment of Toolscale, so that the file holds no secret.
+    """
+    settings = load_settings(mcp_config=config, data_dir=data_dir)
+    target = read_target(config_path(settings))
+    entry = _entry(command or [], url, env or [], header or [])
+    server = server_of_entry(name, entry, named_file(target.path), this_machine(), settings)
+    (outcome,) = (merged := merge(target.servers, [server], "keep")).outcomes
+    if outcome.became == "kept out":
+        raise ConfigInvalid(f"{name}: {target.path} has another server of this name; `toolscale remove` removes it")
+    if server.unset:
+        err.print(f"Required where Toolscale runs: {', '.join(server.unset)}", highlight=False, soft_wrap=True)
+    _write(target, merged.servers, outcome.name, outcome.became, as_json=as_json)
+
+
+def remove(
+    name: NameArgument, config: ConfigOption = None, as_json: JsonOption = False, data_dir: DataDirOption = None
+) -> None:
+    """Remove a server from the mcp.json that `toolscale serve` follows, and keep a backup of the file."""
+    from toolscale.client.server_names import unknown  # noqa: PLC0415  # loads the store's client
+
+    target = read_target(config_path(load_settings(mcp_config=config, data_dir=data_dir)))
+    remaining = {key: entry for key, entry in target.servers.items() if server_id(key) != server_id(name)}
+    if len(remaining) == len(target.servers):
+        raise unknown(name, map(server_id, target.servers))
+    _write(target, remaining, server_id(name), "removed", as_json=as_json)
+
+
+def _entry(command: Sequence[str], url: str | None, env: Sequence[str], header: Sequence[str]) -> dict[str, Any]:
+    if bool(command) == bool(url):
+        raise ConfigInvalid("expected either a command after `--`, or --url")
+    if (env and not command) or (header and not url):
+        raise ConfigInvalid("--env belongs to a command, and --header to --url")
+    if url:
+        return {"url": url, "headers": dict(key_and_value(text, "--header") for text in header)}
+    return {
+        "command": command[0],
+        "args": list(command[1:]),
+        "env": dict(key_and_value(text, "--env") for text in env),
+    }
+
+
+def _write(target: TargetFile, servers: Mapping[str, Any], name: str, became: str, *, as_json: bool) -> None:
+    changes = servers != target.servers
+    backup = write_servers(target, dict(servers), datetime.now(UTC)) if changes else None
+    if as_json:
+        written = {"server_id": name, "result": became.replace(" ", "_"), "config": str(target.path)}
+        print_json(written | {"backup": str(backup) if backup else None})
+        return
+    out.print(printable(f"{name}: {became} ({target.path})"), highlight=False, soft_wrap=True)
+    if backup:
+        lost = "; only it still has the comments" if target.has_comments else ""
+        err.print(printable(f"Backup: {backup}{lost}"), highlight=False, soft_wrap=True)
