@@ -7,7 +7,7 @@ request ─▶ steps ─▶ embed ─▶ baseline ─▶ search one replica of e
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from query.caller import ANYONE, Caller
@@ -25,6 +25,7 @@ from query.response.fit import SearchResult, within_budget
 from query.response.pages import SearchPages
 from query.response.timings import Stopwatch, Timings
 from query.search.distinct import DistinctSearch
+from query.search.exclude import excluded_definitions
 from query.search.filters import filter_warnings
 from query.search.no_match import is_covered, is_similar
 from query.search.request import FindRequest
@@ -118,17 +119,17 @@ def _search(
     request: FindRequest, allowed: Scope, steps: Sequence[Step], pages: SearchPages, catalogue: Catalogue
 ) -> _Found:
     """Search one replica of each set for definitions that no earlier page has shown."""
-    scope, ledger = request.narrow(allowed), catalogue.ledger
-    sets = ledger.replica_sets(scope)
-    representatives = sets.without_copies(scope)
-    search = DistinctSearch(steps, representatives, catalogue.index, ledger.corpus())
+    scope, ledger, index = request.narrow(allowed), catalogue.ledger, catalogue.index
+    sets, allowed_sets = ledger.replica_sets(scope), ledger.replica_sets(allowed)
+    representatives, callable_scope = sets.without_copies(scope), allowed_sets.without_copies(allowed)
+    excluded = excluded_definitions(request.exclude or (), callable_scope, allowed_sets, index)
+    search = DistinctSearch(steps, replace(representatives, seen=excluded), index, ledger.corpus())
     most = max(request.limit, MATCH_CANDIDATES)
     hits = list(islice((hit for hit in search.hits() if pages.is_new(hit.tool)), most + 1))
     # the first page has decided whether any tool fits
     is_match = request.cursor is not None or _has_match(search.results, hits[:most], catalogue)
-    callable_scope = ledger.replica_sets(allowed).without_copies(allowed)
     page = [hit.tool for hit in hits[: request.limit]]
-    return _Found(hits, is_match, servings(page, sets, representatives, callable_scope, catalogue.index))
+    return _Found(hits, is_match, servings(page, sets, representatives, callable_scope, index))
 
 
 def _why_nothing(request: FindRequest, scope: Scope, allowed: Scope, catalogue: Catalogue) -> str:

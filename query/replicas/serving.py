@@ -18,7 +18,7 @@ _SUFFIX = re.compile("@[0-9a-f]{8}$")
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """The servers that offer one definition, sorted, and the name to call it by.
+    """The servers that offer one definition, stale ones last, and the name to call it by.
 
     `versions` counts the definitions of this name under the same declared server name, itself included.
     """
@@ -34,9 +34,14 @@ def first_server(name: str, servers: Sequence[str]) -> tuple[str, str]:
     `servers` are the first servers of a replicated tool, empty for any other.
     """
     if servers:
-        return servers[0], _SUFFIX.sub("", name)
+        return servers[0], without_digest(name)
     server_id, _, tool_name = name.partition(":")
     return server_id, tool_name
+
+
+def without_digest(name: str) -> str:
+    """Return the tool's name of `tool@digest`; any other name as it is."""
+    return _SUFFIX.sub("", name)
 
 
 def servings(
@@ -65,7 +70,8 @@ def _may_be_elsewhere(tool: IndexedTool, sets: ReplicaSets) -> bool:
 def _serving(tool: IndexedTool, sets: ReplicaSets, found: Collection[ToolName], *, is_ambiguous: bool) -> Serving:
     namesakes = [other for other in found if other.name == tool.definition.name]
     equal = {other.server_id for other in namesakes if other.digest and other.digest == tool.digest}
-    servers = sorted({replica for server_id in equal | {tool.server_id} for replica in sets.replicas(server_id)})
+    offering = {replica for server_id in equal | {tool.server_id} for replica in sets.replicas(server_id)}
+    servers = sets.best_first(offering)
     family = {tool.server_id, *sets.relatives.get(tool.server_id, ())}
     versions = max(1, _distinct(other for other in namesakes if other.server_id in family))
     # while its digest is cleared, no name stands for an ambiguous tool on several servers

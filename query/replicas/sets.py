@@ -24,12 +24,18 @@ class ReplicaSets:
     `by_server` has the set of each server with replicas, sorted. `relatives` has, for a representative, the
     representatives of other sets under the same declared name, sorted; it lacks those without relatives. `related` are
     the representatives whose definitions another one may have: those with relatives, and several without a name.
+    `stale` are the servers whose last listing failed.
     """
 
     by_server: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     relatives: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     representatives: frozenset[str] = frozenset()
     related: frozenset[str] = frozenset()
+    stale: frozenset[str] = frozenset()
+
+    def best_first(self, server_ids: Iterable[str]) -> list[str]:
+        """Return these servers by id, the stale ones last."""
+        return sorted(server_ids, key=lambda server_id: (server_id in self.stale, server_id))
 
     def replicas(self, server_id: str) -> tuple[str, ...]:
         """Return the replica set of a server, itself included."""
@@ -48,13 +54,14 @@ class ReplicaSets:
         """Return the scope with the representatives only; a tool excluded on any replica is excluded on all."""
         if not self.by_server:
             return scope
-        excluded = {self._represented(name) for name in scope.exclude}
+        excluded = {self.represented(name) for name in scope.exclude}
         narrowed = replace(scope, exclude=scope.exclude | excluded)
         if len(self.representatives) < len(self.by_server):
             return replace(narrowed, servers=self.representatives)
         return replace(narrowed, hidden=self.copies)
 
-    def _represented(self, name: str) -> str:
+    def represented(self, name: str) -> str:
+        """Return `server:tool` with the server that represents this one; any other name as it is."""
         server_id, colon, tool_name = name.partition(":")
         return f"{self.representative(server_id)}:{tool_name}" if colon else name
 
@@ -66,17 +73,21 @@ def replica_sets(records: Iterable[ServerRecord], scope: Scope, until: int | Non
     """
     sets: dict[tuple[str, str], list[str]] = defaultdict(list)
     families: dict[str, list[str]] = defaultdict(list)
+    stale: set[str] = set()
     for record in sorted(records, key=lambda record: record.server_id):
         if scope.admits(record):
             key = set_key(record, scope, until)
             if key not in sets and record.is_listed:
                 families[record.declared_name].append(record.server_id)
             sets[key].append(record.server_id)
+            if record.stale_since is not None:
+                stale.add(record.server_id)
     return ReplicaSets(
         by_server={server_id: tuple(members) for members in sets.values() if len(members) > 1 for server_id in members},
         relatives=_relatives(families),
         representatives=frozenset(members[0] for members in sets.values()),
         related=frozenset(server_id for family in families.values() if len(family) > 1 for server_id in family),
+        stale=frozenset(stale),
     )
 
 

@@ -24,9 +24,10 @@ class DistinctSearch:
     scope: Scope
     index: ToolIndex
     corpus: Corpus | None = None
-    _seen: set[str] = field(default_factory=set[str])
+    _seen: set[str] = field(init=False)
 
     def __post_init__(self) -> None:
+        self._seen = set(self.scope.seen)
         self.results = self._search()
 
     def hits(self) -> Iterator[Hit]:

@@ -42,7 +42,7 @@ class FindRequest(ToolRequest):
     read_only: bool = False
     """Only tools declared to change nothing."""
     exclude: ToolNames | None = None
-    """Not these tools: `tool` or `server:tool`."""
+    """Not these tools, named as in an answer."""
     detail: ResponseMode | None = None
     """auto: detailed if that fits; full: every field."""
     encoding: Encoding | None = None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -112,6 +113,12 @@ def fleets(draw: st.DrawFn) -> Fleet:
 
 
 servers = st.sampled_from(SERVERS)
+definition_names = st.sampled_from(
+    [
+        replace(tool_of(name, version), digest=digest(tool_of(name, version).definition, declared)).definition_name
+        for name, version, declared in product(NAMES, VERSIONS, DECLARED)
+    ]
+)
 qualified = st.builds("{}:{}".format, servers, st.sampled_from(NAMES))
 selections = st.builds(Selection, st.frozensets(servers), st.frozensets(qualified))
 scopes = st.builds(
@@ -122,7 +129,7 @@ narrowings = st.fixed_dictionaries(
     optional={
         "servers": st.lists(servers, min_size=3),
         "groups": st.lists(st.sampled_from(GROUPS), min_size=1),
-        "exclude": st.lists(qualified | st.sampled_from(NAMES), max_size=2),
+        "exclude": st.lists(qualified | st.sampled_from(NAMES) | definition_names, max_size=2),
         "read_only": st.booleans(),
     },
 )
@@ -134,6 +141,7 @@ class Visible:
 
     fleet: Fleet
     scope: Scope
+    excluded_digests: frozenset[str] = frozenset()
 
     def servers_by_definition(self) -> Mapping[object, list[str]]:
         """Return the servers of each visible definition, sorted."""
@@ -171,8 +179,16 @@ class Visible:
             (server, tool)
             for server in self.fleet.servers
             for tool in server.tools
-            if self._admits(tool) and not self._is_excluded(server, tool.definition.name)
+            if self._admits(tool) and not self._is_excluded(server, tool)
         ]
+
+    def digests(self, names: Collection[str]) -> frozenset[str]:
+        """Return the digests, where they are known, of the visible tools with these qualified names or digests."""
+        return frozenset(
+            tool.digest
+            for _, tool in self._tools()
+            if not {tool.qualified_name, tool.definition_name}.isdisjoint(names)
+        ).difference(self.fleet.cleared_digests)
 
     def _admits(self, tool: IndexedTool) -> bool:
         scope, within = self.scope, self.scope.within
@@ -184,12 +200,14 @@ class Visible:
             and (within is None or within.admits(tool.server_id, tool.definition.name))
         )
 
-    def _is_excluded(self, server: Server, name: str) -> bool:
-        """Return whether the tool is excluded, here or on a replica that the scope contains."""
+    def _is_excluded(self, server: Server, tool: IndexedTool) -> bool:
+        """Return whether the definition is excluded, or the tool, here or on a replica that the scope contains."""
+        name = tool.definition.name
         replicas = [
             other.server_id for other in self.fleet.servers if self._replica_set(other) == self._replica_set(server)
         ]
-        return not self.scope.exclude.isdisjoint({name, *(f"{replica}:{name}" for replica in replicas)})
+        names = {name, *(f"{replica}:{name}" for replica in replicas)}
+        return tool.digest in self.excluded_digests or not self.scope.exclude.isdisjoint(names)
 
     def _replica_set(self, server: Server) -> str:
         """Return the catalog digest of a server that the scope contains as a whole, else its id."""
@@ -262,7 +280,8 @@ def check(index: ToolIndex, fleet: Fleet, allowed: Scope, narrowing: Mapping[str
 
     found = [tool for answer in answers for tool in answer.tools]
     assert len({tool.name for tool in found}) == len(found)
-    assert_found_by_hand(fleet, Visible(fleet, request_of(narrowing).narrow(allowed)), found)
+    excluded = Visible(fleet, allowed).digests(narrowing.get("exclude", ()))
+    assert_found_by_hand(fleet, Visible(fleet, request_of(narrowing).narrow(allowed), excluded), found)
     assert_resolved(index, allowed, found)
     baseline = Visible(fleet, allowed)
     tokens, distinct = baseline.tokens(), baseline.distinct_tokens()

@@ -18,6 +18,7 @@ from tests.support.replicated import put_server, tool
 
 SUM, ECHO = tool("get-sum", "adds two numbers", 30), tool("echo", "repeats a text", 20)
 WEB = (SUM, ECHO)
+IN_NEXT = tool("get-sum", "adds two numbers, or more")
 POLICY = ResponsePolicy()
 OTHERS = (tool("read", "reads a file"), tool("write", "writes two files"), tool("list", "lists numbers"))
 
@@ -66,6 +67,17 @@ def test_a_caller_is_given_only_the_replicas_that_it_may_use() -> None:
     assert found.served_by.servers == ["web1", "web3"]
 
 
+def test_stale_replicas_are_shown_after_fresh_ones() -> None:
+    index = fleet(4)
+    for server_id in ("web0", "web1"):
+        put_server(index, server_id, WEB, stale_since=2.0, revision=2)
+
+    (found,) = find(index, limit=1).tools
+
+    assert found.served_by is not None
+    assert found.served_by.servers == ["web2", "web3", "web0"]
+
+
 def test_one_usable_replica_is_a_server_like_any_other() -> None:
     (found,) = find(fleet(5), servers=["web3"], limit=1).tools
 
@@ -74,6 +86,31 @@ def test_one_usable_replica_is_a_server_like_any_other() -> None:
 
 def test_a_tool_excluded_on_one_replica_is_excluded_on_all() -> None:
     assert "get-sum" not in names(find(fleet(5), exclude=["web3:get-sum"]))
+
+
+def test_a_tool_excluded_on_one_server_is_excluded_on_relatives_with_other_tools() -> None:
+    index = fleet(3)
+    put_server(index, "next", [IN_NEXT, ECHO])
+
+    assert "echo" not in names(find(index, exclude=["next:echo"]))
+    assert "echo" not in names(find(index, exclude=["web2:echo"]))
+
+
+def test_a_definition_is_excluded_by_its_digest() -> None:
+    index = fleet(3)
+    put_server(index, "next", [IN_NEXT, ECHO])
+
+    found = names(find(index, exclude=[f"get-sum@{IN_WEB.digest[:8]}"]))
+
+    assert {name for name in found if "get-sum" in name} == {"next:get-sum"}
+
+
+def test_a_hidden_tool_excludes_no_equal_definition() -> None:
+    index = fleet(2)
+
+    found = names(find(index, Scope(groups=frozenset({"even"})), exclude=["web1:get-sum"]))
+
+    assert "web0:get-sum" in found
 
 
 def test_an_ambiguous_name_comes_with_the_digest_of_the_definition() -> None:
@@ -95,7 +132,7 @@ def test_a_filter_does_not_make_an_ambiguous_name_unambiguous() -> None:
 
 def test_another_version_of_a_server_stays_separate_and_both_are_counted() -> None:
     index = fleet(3)
-    put_server(index, "next", [tool("get-sum", "adds two numbers, or more"), ECHO])
+    put_server(index, "next", [IN_NEXT, ECHO])
 
     answer = find(index)
 
