@@ -29,7 +29,7 @@ from shared.upstream.transport.session_state import SessionState
 STDERR_KEPT_BYTES = 2048
 PROBE_PATIENCE_S = 3.0
 """Seconds after which a silent child counts as older than `server/discover`."""
-INSTALLER_GRACE_S = 10.0
+INSTALLER_GRACE_S = 20.0
 """Seconds between SIGTERM and SIGKILL for a child that has sent no message."""
 
 _EXIT_GRACE_S = 1.0
