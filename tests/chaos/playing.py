@@ -60,7 +60,6 @@ def how_to_play(schedules: int) -> settings:
     return settings(
         max_examples=schedules,
         stateful_step_count=STEPS_AT_MOST,
-        deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
 

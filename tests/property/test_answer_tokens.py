@@ -103,7 +103,7 @@ def _numbers(answer_tokens: int, net: int) -> dict[str, int]:
     return {"answer_tokens": answer_tokens, "net_tokens_saved": net}
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(100))
 @given(
     fleet=fleets,
     detail=st.sampled_from([None, *get_args(ResponseMode)]),
@@ -132,7 +132,7 @@ def test_every_page_contains_the_tokens_of_its_own_text_and_is_within_the_budget
         assert counting(encoding)(text) <= max_tokens
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(fleet=fleets, limit=st.integers(1, 20))
 def test_every_detail_level_ranks_alike(fleet: list[IndexedTool], limit: int) -> None:
     arguments = {"tool_description": "read a file", "limit": limit, "max_tokens": 5_000}

@@ -29,7 +29,7 @@ def tool_of(name: str, tokens: int | None) -> IndexedTool:
     return make_tool(server, tool, model_tokens={} if tokens is None else tokens)
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(200))
 @given(tokens=costs, calls=counts, limit=st.none() | st.integers(0, 200), chance=st.randoms())
 @example({"a:read": 1, "a:send": 9, "b:find": None}, frozenset({("a:send", 1)}), 9, Random(0))
 def test_a_budget_keeps_the_most_used_tools_that_fit(

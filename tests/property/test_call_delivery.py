@@ -94,7 +94,7 @@ async def _call(fleet: _Fleet, *, is_repeatable: bool) -> Served:
         return await fleet.upstreams.call(call, CallResources(ProgressRelay(ignore), slot))
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @example(script=[[("good", "hangs up")] * 3], is_repeatable=False)
 @example(script=[[("good", "fine")] * 3, [("good", "404")] * 3, [("good", "hangs up")] * 3], is_repeatable=False)
 @example(script=[[("good", "503")] * 3, [("hangs up", "fine")] * 3], is_repeatable=True)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import uuid
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shared.catalog import catalog_digest, digest, point_id
@@ -43,7 +43,6 @@ def test_a_catalogs_digest_does_not_depend_on_the_order_of_its_tools(digests: di
     assert catalog_digest(digests) == catalog_digest(dict(reversed(digests.items())))
 
 
-@settings(deadline=None)  # the first example loads the vocabulary
 @given(st.text(max_size=300))
 def test_every_text_has_a_count_and_more_text_never_a_smaller_estimate(text: str) -> None:
     assert counter("cl100k_base")(text) >= 0

@@ -28,7 +28,7 @@ listings = st.builds(
 looks = st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), listings), min_size=1, max_size=8)
 
 
-@settings(max_examples=examples(80), deadline=None)
+@settings(max_examples=examples(80))
 @given(looks=looks)
 def test_reuse_gives_the_points_that_a_fresh_start_gives(looks: list[tuple[str, Listing]]) -> None:
     latest = dict(looks)
@@ -39,7 +39,7 @@ def test_reuse_gives_the_points_that_a_fresh_start_gives(looks: list[tuple[str, 
     assert _comparable(list(together.values())) == _comparable(alone)
 
 
-@settings(max_examples=examples(80), deadline=None)
+@settings(max_examples=examples(80))
 @given(looks=looks)
 def test_no_text_is_embedded_again_while_a_tool_in_the_index_has_its_digest(looks: list[tuple[str, Listing]]) -> None:
     with tempfile.TemporaryDirectory() as directory:

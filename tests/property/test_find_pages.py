@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from query.catalogue import Catalogue
@@ -64,7 +64,6 @@ def filled(fleet: list[IndexedTool]) -> FakeIndex:
     return index
 
 
-@settings(deadline=None)
 @given(fleets, modes, st.integers(1, 10), st.integers(MIN_TOKENS, 1_500))
 def test_every_page_is_within_the_budget_and_together_they_hold_each_tool_once_in_the_same_order(
     fleet: list[IndexedTool], mode: ResponseMode, limit: int, max_tokens: int
@@ -86,7 +85,6 @@ def test_every_page_is_within_the_budget_and_together_they_hold_each_tool_once_i
     assert read[: len(in_one)] == in_one
 
 
-@settings(deadline=None)
 @given(fleets, st.lists(st.tuples(st.sampled_from(["add", "drop"]), tools), max_size=12), st.integers(1, 4), modes)
 def test_while_tools_come_and_go_no_definition_comes_twice_and_none_that_stays_is_lost(
     fleet: list[IndexedTool], changes: list[tuple[str, IndexedTool]], limit: int, mode: ResponseMode

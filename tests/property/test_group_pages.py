@@ -144,7 +144,7 @@ def all_pages(fleet: Sequence[Server], groups: frozenset[str] | None, mode: str)
     return anyio.run(asked)
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(fleet=fleets, groups=some_groups | some_groups | st.none(), mode=modes)
 @example(FULL, frozenset({"red"}), "legacy")
 @example(FULL, frozenset({"green", "blue"}), "2026-07-28")
@@ -176,7 +176,7 @@ def test_no_cursor_opens_for_another_caller(name: str, mode: str) -> None:
     anyio.run(show_to_another)
 
 
-@settings(max_examples=examples(20), deadline=None)
+@settings(max_examples=examples(20))
 @given(fleet=fleets, groups=some_groups, mode=modes)
 def test_a_foreign_tool_of_the_toolset_cannot_be_called_directly_under_any_name_it_could_have(
     fleet: tuple[Server, ...], groups: frozenset[str], mode: str

@@ -159,7 +159,7 @@ def without_ranking(answer: str) -> dict[str, Any]:
     return found | {"tools": tools, "token_metrics": metrics, "nearest": sorted(found.get("nearest", []))}
 
 
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=examples(30))
 @given(
     fleet=fleets,
     groups=some_groups | some_groups | st.none(),
@@ -179,7 +179,7 @@ def test_a_caller_is_told_the_same_as_if_foreign_servers_did_not_exist(
     assert mentioned(" ".join(with_others)) <= {server.server_id for server in own} | mentioned(json.dumps(asked))
 
 
-@settings(max_examples=examples(20), deadline=None)
+@settings(max_examples=examples(20))
 @given(fleet=fleets, groups=some_groups, mode=st.sampled_from(("legacy", "2026-07-28")))
 def test_a_foreign_tool_is_as_unknown_as_one_that_does_not_exist_even_to_those_who_know_its_name(
     fleet: tuple[Server, ...], groups: frozenset[str], mode: str
@@ -220,7 +220,7 @@ def pages(fleet: Sequence[Server], groups: frozenset[str] | None, paths: Sequenc
             return anyio.run(request_names, Path(directory) / "tokens.toml", savings)
 
 
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=examples(30))
 @given(fleet=fleets, groups=some_groups | st.none(), question=words)
 def test_a_caller_is_shown_the_same_pages_as_if_foreign_servers_did_not_exist(
     fleet: tuple[Server, ...], groups: frozenset[str] | None, question: str
@@ -234,7 +234,7 @@ def test_a_caller_is_shown_the_same_pages_as_if_foreign_servers_did_not_exist(
     assert mentioned(" ".join([*with_others, found])) <= {server.server_id for server in own}
 
 
-@settings(max_examples=examples(20), deadline=None)
+@settings(max_examples=examples(20))
 @given(fleet=fleets, groups=some_groups, mode=st.sampled_from(("legacy", "2026-07-28")))
 def test_a_foreign_tool_cannot_be_called_and_is_as_unknown_as_one_that_does_not_exist(
     fleet: tuple[Server, ...], groups: frozenset[str], mode: str

@@ -54,7 +54,7 @@ def index(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield index
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @example(fleet=[], scope=Scope(), encoding="cl100k_base")
 @given(fleet=fleets, scope=scopes, encoding=st.sampled_from(ENCODINGS))
 def test_answers_equal_a_recount(

@@ -137,7 +137,7 @@ def check_tool(tool: dict[str, Any], fleet: Fleet) -> None:
     assert tool["context"]["tokens"] == fleet[tool["serverName"], tool["name"]]
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(
     fleet=fleets,
     servers=st.none() | st.lists(st.sampled_from(SERVERS), min_size=1),
@@ -166,7 +166,7 @@ def test_shares_of_the_listed_scope_sum_to_one_and_totals_equal_the_sums(
         check_shares([tool["context"] for tool in tools])
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(fleet=st.dictionaries(st.tuples(st.sampled_from(SERVERS), printable), st.none(), max_size=20))
 def test_the_names_of_all_pages_are_those_of_every_visible_tool_exactly_once(fleet: Fleet) -> None:
     pages = all_pages(catalogue_of(index_of(fleet)), max_tokens=300, detail="name")
@@ -177,7 +177,7 @@ def test_the_names_of_all_pages_are_those_of_every_visible_tool_exactly_once(fle
     assert sorted(listed(pages)) == sorted(fleet)
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(fleet=fleets, entries=entries_of_toolsets, budget=st.none() | st.integers(1, 1_000))
 def test_shares_of_a_toolset_sum_to_one_and_its_total_equals_the_sum(
     fleet: Fleet, entries: list[str], budget: int | None
@@ -197,7 +197,7 @@ def test_shares_of_a_toolset_sum_to_one_and_its_total_equals_the_sum(
         assert report["budget"]["used"] == total(inside)
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(fleet=fleets, changes=st.lists(st.tuples(st.booleans(), st.sampled_from(SERVERS), names), max_size=20))
 def test_while_tools_come_and_go_none_is_listed_twice_and_none_that_stays_is_left_out(
     fleet: Fleet, changes: list[tuple[bool, str, str]]
@@ -221,7 +221,7 @@ def test_while_tools_come_and_go_none_is_listed_twice_and_none_that_stays_is_lef
     assert set(fleet) - gone <= set(seen)
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(
     fleet=fleets,
     entries=entries_of_toolsets,
@@ -269,7 +269,7 @@ def of(server: str) -> Scope:
     return Scope(servers=frozenset({server}))
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(
     fleet=replicated_fleets,
     servers=st.none() | st.lists(st.sampled_from(REPLICAS), min_size=1),
@@ -298,7 +298,7 @@ def test_each_replica_set_is_one_entry_with_the_tools_of_one_server_and_the_cost
         check_shares([tool["context"] for tool in tools])
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(
     fleet=replicated_fleets,
     changes=st.lists(st.dictionaries(st.sampled_from(REPLICAS), st.none() | catalogues), max_size=3),

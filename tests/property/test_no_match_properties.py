@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from query.catalogue import Catalogue
@@ -47,7 +47,6 @@ def find(fleet: Sequence[IndexedTool], question: str, no_match_threshold: float,
     return find_tool(FindRequest(tool_description=question, limit=limit), Scope(), catalogue)[0]
 
 
-@settings(deadline=None)
 @given(fleets, phrases, thresholds, thresholds)
 def test_a_higher_threshold_never_makes_a_match_of_none(
     fleet: list[IndexedTool], question: str, one: float, other: float
@@ -61,7 +60,6 @@ def test_a_higher_threshold_never_makes_a_match_of_none(
         assert (by_low.tools, by_low.nearest) == (by_high.tools, by_high.nearest)
 
 
-@settings(deadline=None)
 @given(fleets, phrases, thresholds)
 def test_an_answer_without_a_match_names_the_nearest_and_returns_none(
     fleet: list[IndexedTool], question: str, no_match_threshold: float
@@ -73,7 +71,6 @@ def test_an_answer_without_a_match_names_the_nearest_and_returns_none(
     assert set(answer.nearest or ()) <= {tool.qualified_name for tool in fleet}
 
 
-@settings(deadline=None)
 @given(fleets, phrases, thresholds, st.integers(1, 7))
 @example(
     [
@@ -94,7 +91,6 @@ def test_one_who_asks_for_fewer_tools_is_told_as_much_of_whether_any_fits(
     assert [tool.name for tool in few.tools] == [tool.name for tool in many.tools][:limit]
 
 
-@settings(deadline=None)
 @given(fleets, st.data())
 def test_a_tool_that_is_asked_for_by_its_name_is_always_a_match(fleet: list[IndexedTool], data: st.DataObject) -> None:
     tool = data.draw(st.sampled_from(fleet))

@@ -128,7 +128,7 @@ def check(answer: dict[str, Any], fleet: Mapping[Key, Tokens], inside: Iterable[
     assert metrics["net_tokens_saved"] == model - metrics["answer_tokens"]
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(
     fleet=fleets,
     selected=entries,
@@ -152,7 +152,7 @@ def test_nothing_is_claimed_for_a_tool_that_is_offered_directly(
         assert (answer["token_metrics"]["tokens_saved"], answer["token_metrics"]["savings_percentage"]) == (0, 0)
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(40))
 @given(fleets=st.lists(fleets, min_size=2, max_size=4))
 def test_the_cost_of_offered_tools_follows_the_toolset_s_servers(fleets: list[dict[Key, Tokens]]) -> None:
     toolset = Toolset(name="t", tools=("a", "b:read"))

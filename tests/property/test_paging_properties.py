@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mcp.types import (
     BlobResourceContents,
@@ -110,7 +110,6 @@ def text_of(block: ContentBlock) -> str:
     return block.text if isinstance(block, TextContent) else block.model_dump_json(by_alias=True, exclude_none=True)
 
 
-@settings(deadline=None)
 @given(st.lists(blocks, max_size=4), budgets, st.booleans())
 def test_every_page_is_within_the_budget_and_the_pages_are_the_whole(
     content: list[ContentBlock], budget: Budget, is_error: bool
@@ -137,7 +136,6 @@ def json_of(block: ContentBlock) -> str:
     return block.model_dump_json(by_alias=True, exclude_none=True)
 
 
-@settings(deadline=None)
 @given(st.dictionaries(pieces, json_values, max_size=4), st.sampled_from(["same", "other", "wrapped"]), pieces, budgets)
 def test_structured_content_is_there_whole_or_as_text_and_never_in_part(
     structured: dict[str, Any], text: str, key: str, budget: Budget

@@ -294,7 +294,6 @@ REPLICAS = Fleet([Server(server_id, "web", frozenset({("read", 0), ("list", 1)})
 AMBIGUOUS = Fleet([*REPLICAS.servers[:5], Server("s5", "files", frozenset({("read", 1)}))])
 
 
-@settings(deadline=None)
 @given(fleet=fleets(), allowed=scopes, narrowing=narrowings)
 @example(REPLICAS, Scope(), {"limit": 1, "detail": "summary"})
 @example(REPLICAS, Scope(), {"limit": 5, "detail": "full", "exclude": ["s3:read"]})
@@ -312,7 +311,7 @@ def edge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolIndex]:
         yield index
 
 
-@settings(max_examples=examples(15), deadline=None)
+@settings(max_examples=examples(15))
 @given(fleet=fleets(), allowed=scopes, narrowing=narrowings)
 @example(REPLICAS, Scope(), {"limit": 1, "detail": "summary"})
 def test_answers_and_baselines_of_a_real_index_equal_a_count_by_hand(

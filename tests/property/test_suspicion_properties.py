@@ -75,7 +75,7 @@ class Site:
         return True
 
 
-@settings(max_examples=examples(20), deadline=None)
+@settings(max_examples=examples(20))
 @given(innocent=st.integers(1, 20), side_by_side=st.integers(2, 8), seed=st.integers(0, 1 << 32))
 def test_a_server_that_kills_its_worker_costs_few_deaths_and_hides_no_other(
     innocent: int, side_by_side: int, seed: int

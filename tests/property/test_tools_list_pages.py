@@ -70,7 +70,7 @@ def pages(index: FakeIndex, between: Sequence[Change]) -> Iterator[list[Tool]]:
         upstreams.close()
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(fleets, changes)
 def test_while_tools_come_and_go_none_is_listed_twice_and_none_that_stays_is_left_out(
     fleet: list[Tool], between: list[Change]

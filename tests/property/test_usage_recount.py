@@ -424,7 +424,7 @@ def upstreams() -> Generator[Upstreams]:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "fakeredis"])
-@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(taken=st.lists(steps, max_size=12), mode=st.sampled_from(("legacy", "2026-07-28")))
 @example(EVERYTHING, "legacy")
 @example(EVERYTHING, "2026-07-28")

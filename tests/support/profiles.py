@@ -17,6 +17,7 @@ def load_profile() -> None:
             name,
             settings(),
             max_examples=examples,
+            deadline=None,  # a deadline would test the machine's other work
             suppress_health_check=[HealthCheck.too_slow],  # it blames the machine's other work on the test
         )
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", DEFAULT))

@@ -120,7 +120,7 @@ def test_serve_with_another_model_answers_from_the_old_one_until_the_new_one_is_
 
             def switched() -> bool:
                 models.append(followed.current().version.model)
-                assert find_tool(asked, Scope(), answers)[0].tools[0].name == "get_current_time"
+                assert find_tool(asked, Scope(), answers)[0].tools[0].name == "s:get_current_time"
                 return models[-1] == OTHER_MODEL
 
             eventually(switched, 60)

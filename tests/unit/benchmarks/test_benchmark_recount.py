@@ -100,7 +100,7 @@ def test_a_tool_that_the_service_does_not_have_is_a_difference(recording: Record
     assert {"report totals.baseline_tokens", "costs total.tokens.wire", "ls tokens"} <= found
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(100))
 @given(st.text(), st.sampled_from(ENCODINGS))
 def test_the_independent_count_of_a_text_is_that_of_the_product(text: str, encoding: str) -> None:
     assert tokens_of(text, encoding) == counter(encoding)(text)  # type: ignore[arg-type]

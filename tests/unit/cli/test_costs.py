@@ -102,7 +102,7 @@ TOOLS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=examples(50), deadline=None)
+@settings(max_examples=examples(50))
 @given(st.lists(st.lists(TOOLS, max_size=4), max_size=4))
 def test_the_total_is_the_sum_of_independent_counts(servers: list[list[dict[str, Any]]]) -> None:
     costs = [cost_of("s", map(_definition, tools), "cl100k_base") for tools in servers]

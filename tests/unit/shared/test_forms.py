@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.catalog import ToolDefinition
@@ -62,7 +62,6 @@ def test_an_encoding_that_fails_for_one_form_counts_neither() -> None:
     assert wire.keys() == model.keys() == {"o200k_base"}
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(sorted(WIRE)), st.text(max_size=20)))
 def test_the_model_form_costs_no_more_than_the_wire_form(fields: dict[str, str]) -> None:
     definition = ToolDefinition.from_wire(json_text({**fields, "name": "t"}))

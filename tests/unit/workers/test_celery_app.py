@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from celery import Celery
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.events import ServerEvent
@@ -31,7 +31,6 @@ def test_tasks_are_json_and_leave_no_results() -> None:
 
 
 @given(st.floats(min_value=0.001, max_value=600))
-@settings(deadline=None)  # the first app loads much of Celery
 def test_a_reconciliation_may_outlast_its_listing_and_ends_before_its_message_is_redelivered(listing_s: float) -> None:
     conf = build_app(load_settings(redis_url=REDIS, listing_timeout_s=listing_s)).conf
 
