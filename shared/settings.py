@@ -20,7 +20,6 @@ from shared.validation import all_invalid
 PREFIX = "TOOLSCALE_"
 
 Subscribe = Literal["http", "all", "none"]
-RedisUrl = Annotated[str, StringConstraints(pattern=r"^(rediss?|unix)://")]
 ResponseMode = Literal["summary", "detailed", "full", "auto"]
 # One or more secrets, separated by commas, each of at least 32 characters.
 CursorKey = Annotated[str, StringConstraints(pattern=r"^[^,\s]{32,}(,[^,\s]{32,})*$", max_length=2_000)]
@@ -48,10 +47,8 @@ class Settings(BaseSettings):
     )
 
     # --- Where things are ---
-    redis_url: Annotated[str, StringConstraints(pattern=r"^(rediss?|unix)://")] | None = Field(
-        default=None, validation_alias=_plain("REDIS_URL")
-    )
-    """Redis for Celery and the intents; unset: in-memory broker, intents in `data_dir`."""
+    redis_url: str | None = Field(default=None, validation_alias=_plain("REDIS_URL"))
+    """Redis (`redis`, `rediss`, `unix`, `redis+sentinel`); unset: in-memory broker, intents in `data_dir`."""
     qdrant_url: Annotated[str, StringConstraints(pattern=r"^https?://")] | None = Field(
         default=None, validation_alias=_plain("QDRANT_URL")
     )
@@ -212,6 +209,15 @@ class Settings(BaseSettings):
         if not all(name and equals for name, equals, _ in entries):
             raise ValueError("expected name=value, separated by commas")
         return {name: label for name, _, label in entries}
+
+    @field_validator("redis_url")
+    @classmethod
+    def _redis_form(cls, value: str | None) -> str | None:
+        from shared.service.redis import parse_redis_url  # noqa: PLC0415  # loads the client only where it is used
+
+        if value:
+            parse_redis_url(value)
+        return value
 
     @field_validator("data_dir", "mcp_config", "credentials_dir", "tokens_file")
     @classmethod

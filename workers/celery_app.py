@@ -21,6 +21,7 @@ from kombu.exceptions import OperationalError
 from shared.errors import IndexUnavailable
 from shared.observability.logging import configure_logging
 from shared.observability.tracing import configure_tracing, flush_spans
+from shared.service.redis import parse_redis_url
 from shared.settings import Settings
 from shared.upstream.config_file import ConfigFile
 from shared.upstream.followed_config import followed_config_store
@@ -109,7 +110,8 @@ class LazyDependencies:
 
 def build_app(settings: Settings, overrides: Dependencies | None = None) -> Celery:
     """Return the app for these settings; tasks use `overrides` if given, and the caller closes them."""
-    app = Celery("toolscale", broker=settings.redis_url or "memory://localhost/")
+    broker_url, _ = _broker(settings)
+    app = Celery("toolscale", broker=broker_url)
     metrics = overrides.metrics if overrides else WorkerMetrics()
     lazy = LazyDependencies(settings, metrics, overrides)
     app.conf.update(_delivery_options(settings), **_schedule(settings), **_worker_options(settings))
@@ -120,10 +122,15 @@ def build_app(settings: Settings, overrides: Dependencies | None = None) -> Cele
     return app
 
 
+def _broker(settings: Settings) -> tuple[str, dict[str, Any]]:
+    """Return the broker's URL and the transport options that belong to it."""
+    return parse_redis_url(settings.redis_url).broker() if settings.redis_url else ("memory://localhost/", {})
+
+
 def _delivery_options(settings: Settings) -> dict[str, Any]:
     transport: dict[str, Any] = {"polling_interval": MEMORY_POLLING_S}
     if settings.redis_url:
-        transport = {
+        transport = _broker(settings)[1] | {
             "visibility_timeout": _task_limit_s(settings) + HARD_LIMIT_AFTER_S + VISIBLE_AFTER_S,
             "unacked_restore_interval": RESTORE_INTERVAL_S,
             "unacked_restore_throttle": 1,

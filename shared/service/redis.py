@@ -1,25 +1,130 @@
-"""Redis clients with short timeouts, and their errors as errors of ours."""
+"""Redis clients for every form of `REDIS_URL`, with short timeouts, and their errors as errors of ours.
+
+| form | Redis |
+|---|---|
+| `redis://[user:password@]host[:port][/db]` | one server |
+| `rediss://…` | one server over TLS; its certificate is verified |
+| `unix:///path[?db=N]` | one server on this machine |
+| `redis+sentinel://[user:password@]host[:port],…/master[/db]` | the master that these Sentinels know |
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
 import redis
-from redis.exceptions import RedisError
+from redis.exceptions import ClusterCrossSlotError, ClusterDownError, MovedError, RedisError
+from redis.sentinel import Sentinel
 
 from shared.errors import ToolscaleError
 
+SENTINEL_PORT = 26379
+NO_CLUSTER = "Redis Cluster is not supported, since one command reads several keys; use one Redis, or Sentinel"
+_SENTINEL_SCHEMES = ("sentinel", "redis+sentinel")
+_REQUIREMENTS = {"cert_required": "required", "cert_optional": "optional", "cert_none": "none"}
+
+
+@dataclass(frozen=True, slots=True)
+class RedisAddress:
+    """A parsed `REDIS_URL`. `url` is for redis-py; with `sentinels`, it has the credentials and the database only."""
+
+    url: str
+    sentinels: tuple[tuple[str, int], ...] = ()
+    master: str = ""
+
+    @property
+    def place(self) -> str:
+        """Return the host and port, the path of the socket, or the master and its Sentinels, without credentials."""
+        if self.sentinels:
+            return f"{self.master} of the Sentinels {', '.join(f'{host}:{port}' for host, port in self.sentinels)}"
+        parts = urlsplit(self.url)
+        return parts.netloc.rpartition("@")[2] or parts.path
+
+    @property
+    def verification(self) -> str | None:
+        """Return `required`, `optional` or `none`, the check of the server's certificate; None: no TLS."""
+        parts = urlsplit(self.url)
+        return parse_qs(parts.query)["ssl_cert_reqs"][0] if parts.scheme == "rediss" else None
+
+    def broker(self) -> tuple[str, dict[str, Any]]:
+        """Return the URL and the transport options that Celery needs for the same Redis."""
+        parts = urlsplit(self.url)
+        if self.sentinels:
+            hosts = ";".join(f"sentinel://{parts.netloc}{host}:{port}{parts.path}" for host, port in self.sentinels)
+            return hosts, {"master_name": self.master, "sentinel_kwargs": {}}
+        if parts.scheme == "unix":
+            database = parse_qs(parts.query).get("db", ["0"])[0]
+            return f"redis+socket://{quote(unquote(parts.path))}?virtual_host={database}", {}
+        return self.url, {}
+
+
+def parse_redis_url(url: str) -> RedisAddress:
+    """Return the address of a URL; certificates are verified unless its `ssl_cert_reqs` is another.
+
+    Raises:
+        ValueError: it has none of the forms.
+    """
+    parts = urlsplit(url)
+    if "cluster" in parts.scheme:
+        raise ValueError(NO_CLUSTER)
+    if parts.scheme in _SENTINEL_SCHEMES:
+        return _with_sentinels(url)
+    if parts.scheme not in ("redis", "rediss", "unix"):
+        raise ValueError("expected redis://, rediss://, unix:// or redis+sentinel://")
+    return RedisAddress(_with_verification(url) if parts.scheme == "rediss" else url)
+
+
+def _with_verification(url: str) -> str:
+    """Return the URL with `ssl_cert_reqs`, in the form that both redis-py and Celery accept."""
+    parts = urlsplit(url)
+    query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+    wanted = query.get("ssl_cert_reqs", "required").lower()
+    wanted = _REQUIREMENTS.get(wanted, wanted)
+    if wanted not in _REQUIREMENTS.values():
+        raise ValueError("ssl_cert_reqs: expected required, optional or none")
+    return parts._replace(query=urlencode(query | {"ssl_cert_reqs": wanted}, safe="/")).geturl()
+
+
+def _with_sentinels(url: str) -> RedisAddress:
+    parts = urlsplit(url)
+    credentials, at, hosts = parts.netloc.rpartition("@")
+    master, _, database = parts.path.strip("/").partition("/")
+    if not hosts or not master or not (database or "0").isdigit():
+        raise ValueError("expected redis+sentinel://host:port,host:port/master/db")
+    sentinels = tuple(_host_and_port(host) for host in hosts.split(","))
+    return RedisAddress(f"redis://{credentials}{at}/{database or 0}", sentinels, unquote(master))
+
+
+def _host_and_port(host: str) -> tuple[str, int]:
+    parts = urlsplit(f"//{host}")
+    return parts.hostname or "127.0.0.1", parts.port or SENTINEL_PORT
+
 
 def connect(url: str, *, decode: bool = True, timeout_s: float = 5.0, connect_timeout_s: float = 3.0) -> redis.Redis:
-    """Return a client that raises an error within seconds when Redis is silent; it connects on first use."""
-    return redis.Redis.from_url(
-        url,
-        decode_responses=decode,
-        socket_timeout=timeout_s,
-        socket_connect_timeout=connect_timeout_s,
-        health_check_interval=10,
-    )
+    """Return a client that raises an error within seconds when Redis is silent; it connects on first use.
+
+    With Sentinels, each new connection goes to the master of that moment.
+
+    Raises:
+        ValueError: the URL has none of the forms.
+    """
+    address = parse_redis_url(url)
+    waits: dict[str, Any] = {"socket_timeout": timeout_s, "socket_connect_timeout": connect_timeout_s}
+    options: dict[str, Any] = {"decode_responses": decode, "health_check_interval": 10, **waits}
+    if not address.sentinels:
+        return redis.Redis.from_url(address.url, **options)
+    parts = urlsplit(address.url)
+    options |= {"username": _decoded(parts.username), "password": _decoded(parts.password), "db": int(parts.path[1:])}
+    sentinels: Any = Sentinel(address.sentinels, sentinel_kwargs=waits)  # type: ignore[no-untyped-call]
+    return cast("redis.Redis", sentinels.master_for(address.master, **options))
+
+
+def _decoded(part: str | None) -> str | None:
+    return unquote(part) if part else None
 
 
 @contextmanager
@@ -27,5 +132,7 @@ def redis_errors(unavailable: Callable[[str], ToolscaleError], where: str = "Red
     """Raise `unavailable` with a message in place of each error of the Redis client."""
     try:
         yield
+    except (ClusterCrossSlotError, ClusterDownError, MovedError) as error:
+        raise unavailable(f"{where}: {NO_CLUSTER}") from error
     except RedisError as error:
         raise unavailable(f"{where}: {error}") from error

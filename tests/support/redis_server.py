@@ -16,21 +16,31 @@ import redis
 PROGRAM = shutil.which("redis-server")
 
 
+SETTINGS = {"appendonly": "yes", "maxmemory-policy": "noeviction", "save": "", "bind": "127.0.0.1"}
+
+
 @contextmanager
-def redis_server(directory: Path) -> Generator[str]:
-    """Yield the URL of a Redis that keeps an append-only file in `directory`; skips where there is no redis-server."""
-    if PROGRAM is None:
-        pytest.skip("redis-server is not installed: apt-get install redis-server")
+def redis_server(directory: Path, **settings: object) -> Generator[str]:
+    """Yield the URL of a Redis that keeps an append-only file in `directory`; skips where there is no redis-server.
+
+    `settings` are further settings, with an underscore for each hyphen.
+    """
     port = free_port()
-    settings = {"appendonly": "yes", "maxmemory-policy": "noeviction", "save": "", "bind": "127.0.0.1"}
-    options = [part for key, value in settings.items() for part in (f"--{key}", value)]
-    process = subprocess.Popen(
-        [PROGRAM, "--port", str(port), "--dir", str(directory), *options], stdout=subprocess.DEVNULL
-    )
-    try:
+    with redis_process(directory, port=port, **SETTINGS, **settings):
         url = f"redis://127.0.0.1:{port}/0"
         wait_until_up(url)
         yield url
+
+
+@contextmanager
+def redis_process(directory: Path, *arguments: str, **settings: object) -> Generator[subprocess.Popen[bytes]]:
+    """Run redis-server with these arguments and settings until the block ends; skips where it is not installed."""
+    if PROGRAM is None:
+        pytest.skip("redis-server is not installed: apt-get install redis-server")
+    options = [part for key, value in settings.items() for part in (f"--{key.replace('_', '-')}", str(value))]
+    process = subprocess.Popen([PROGRAM, *arguments, "--dir", str(directory), *options], stdout=subprocess.DEVNULL)
+    try:
+        yield process
     finally:
         process.terminate()
         process.wait(60)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from urllib.parse import urlsplit
 
 import httpx2
 import redis
@@ -22,7 +21,7 @@ from shared.errors import (
 from shared.index import open_store
 from shared.index.contract import EMBEDDED_MAX_ADVISED_TOOLS, IndexVersion
 from shared.index.versions import IndexStore
-from shared.service.redis import connect
+from shared.service.redis import NO_CLUSTER, RedisAddress, connect, parse_redis_url
 from shared.settings import Settings
 from toolscale.client.instance import service_url
 from toolscale.doctor.finding import Finding, ok, problem, warning
@@ -41,24 +40,34 @@ def check_redis(settings: Settings) -> Iterator[Finding]:
     """Check that Redis answers, persists its data, and has the same time."""
     if settings.redis_url is None:
         return
+    address = parse_redis_url(settings.redis_url)
     try:
         with closing(connect(settings.redis_url)) as client:
-            yield ok("Redis", f"version {client.info('server')['redis_version']}")
+            yield ok("Redis", f"version {client.info('server')['redis_version']}, {_transport(address)}")
+            yield from _cluster(client)
             yield from _kept(client)
             yield _clock(client)
     except _DENIED:
-        yield problem(
-            "Redis", f"{_place(settings.redis_url)} rejects the credentials", "correct user and password in REDIS_URL"
-        )
+        yield problem("Redis", f"{address.place} rejects the credentials", "correct user and password in REDIS_URL")
     except redis.RedisError as error:
-        found = f"{_place(settings.redis_url)} does not answer: {type(error).__name__}"
+        found = f"{address.place} does not answer: {type(error).__name__}"
         yield problem("Redis", found, "start Redis, or correct REDIS_URL; its log has the reason")
 
 
-def _place(url: str) -> str:
-    """Return host and port of a URL, or the path of a socket, without the password."""
-    parts = urlsplit(url)
-    return parts.netloc.rpartition("@")[2] or parts.path
+def _transport(address: RedisAddress) -> str:
+    """Return how the connection is protected."""
+    checks = {
+        None: "without TLS",
+        "none": "TLS, its certificate not verified",
+        "optional": "TLS, its certificate verified if it sends one",
+        "required": "TLS, its certificate verified",
+    }
+    return checks[address.verification]
+
+
+def _cluster(client: redis.Redis) -> Iterator[Finding]:
+    if client.info("cluster").get("cluster_enabled"):
+        yield problem("Redis", "is a node of a Redis Cluster", NO_CLUSTER)
 
 
 def _kept(client: redis.Redis) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from kombu.transport import TRANSPORT_ALIASES
-from kombu.transport.redis import Channel, Transport
+from kombu.transport.redis import Channel, SentinelTransport, Transport
 from kombu.utils.json import loads
 from redis.exceptions import ConnectionError as RedisConnectionError
 
@@ -23,7 +23,14 @@ OnInvalidItem = Callable[[str, str], None]
 
 
 def guard_transport(on_invalid: OnInvalidItem) -> None:
-    """Make the `redis://` and `rediss://` brokers of this process pass invalid items to `on_invalid`."""
+    """Make the Redis brokers of this process, also with Sentinels, pass invalid items to `on_invalid`."""
+    aliases = cast("dict[str, Any]", TRANSPORT_ALIASES)  # a callable is allowed, and called
+    alone, with_sentinels = _guarded(Transport, on_invalid), _guarded(SentinelTransport, on_invalid)
+    aliases |= {"redis": lambda: alone, "rediss": lambda: alone, "sentinel": lambda: with_sentinels}
+
+
+def _guarded(transport: Any, on_invalid: OnInvalidItem) -> type[Transport]:
+    """Return a subclass of this transport that passes invalid items to `on_invalid`."""
 
     def checked_pop(reply: Any, **_: Any) -> Any:
         return _checked_pop(reply, on_invalid)
@@ -31,17 +38,16 @@ def guard_transport(on_invalid: OnInvalidItem) -> None:
     def checked_item(reply: Any, **_: Any) -> Any:
         return _checked_item(reply, on_invalid)
 
-    class _GuardedChannel(Channel):
+    class _GuardedChannel(transport.Channel):  # type: ignore[misc]  # chosen by the caller
         def _create_client(self, asynchronous: bool = False) -> Any:
             _assert_open(self)
-            create = cast("Callable[[bool], Any]", super()._create_client)  # type: ignore[misc]  # not in the stubs
-            client = create(asynchronous)
+            client = cast("Callable[[bool], Any]", super()._create_client)(asynchronous)
             # the only hook that gets an item before kombu parses it
             client.set_response_callback("BRPOP", checked_pop)
             client.set_response_callback("RPOP", checked_item)
             return client
 
-    class _GuardedRedisTransport(Transport):
+    class _GuardedTransport(transport):  # type: ignore[misc]
         Channel = _GuardedChannel
 
         def _deliver(self, message: Any, queue: str | None) -> None:
@@ -52,9 +58,7 @@ def guard_transport(on_invalid: OnInvalidItem) -> None:
             else:
                 super()._deliver(message, queue)
 
-    aliases = cast("dict[str, Any]", TRANSPORT_ALIASES)  # a callable is allowed, and called
-    for scheme in ("redis", "rediss"):
-        aliases[scheme] = lambda: _GuardedRedisTransport
+    return _GuardedTransport
 
 
 def _assert_open(channel: Channel) -> None:
