@@ -12,7 +12,7 @@ from itertools import islice
 
 from query.caller import ANYONE, Caller
 from query.catalogue import Catalogue
-from query.replicas.serving import Serving, servings
+from query.replicas.serving import Replicated, Serving, servings
 from query.response.find_response import (
     NOTHING_FURTHER,
     NOTHING_HAS_WORDS,
@@ -80,7 +80,7 @@ def find_tool(
         baseline,
         encoding,
         nothing=None if found.hits else _why_nothing(request, scope, allowed, catalogue),
-        nearest=[] if found.is_match else [found.serving[hit.tool.definition_id].name for hit in nearest],
+        nearest=[] if found.is_match else [found.serving[hit.tool.qualified_name].name for hit in nearest],
         keywords_only=any(step.whole.dense is None for step in steps),
         being_listed=ledger.being_listed(scope),
         being_filled=not found.hits and request.cursor is None and not catalogue.is_complete(),
@@ -105,7 +105,7 @@ def find_tool(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The hits of a page and at least one more, if there is one, and the servers of the page by definition.
+    """The hits of a page and at least one more, if there is one, and the servers of the page by tool.
 
     `is_match` means that a tool fits the request.
     """
@@ -122,14 +122,15 @@ def _search(
     scope, ledger, index = request.narrow(allowed), catalogue.ledger, catalogue.index
     sets, allowed_sets = ledger.replica_sets(scope), ledger.replica_sets(allowed)
     representatives, callable_scope = sets.without_copies(scope), allowed_sets.without_copies(allowed)
-    excluded = excluded_definitions(request.exclude or (), callable_scope, allowed_sets, index)
+    searched, callable_tools = Replicated(representatives, sets), Replicated(callable_scope, allowed_sets)
+    excluded = excluded_definitions(request.exclude or (), allowed, callable_tools, index)
     search = DistinctSearch(steps, replace(representatives, seen=excluded), index, ledger.corpus())
     most = max(request.limit, MATCH_CANDIDATES)
     hits = list(islice((hit for hit in search.hits() if pages.is_new(hit.tool)), most + 1))
     # the first page has decided whether any tool fits
     is_match = request.cursor is not None or _has_match(search.results, hits[:most], catalogue)
     page = [hit.tool for hit in hits[: request.limit]]
-    return _Found(hits, is_match, servings(page, sets, representatives, callable_scope, index))
+    return _Found(hits, is_match, servings(page, searched, callable_tools, index))
 
 
 def _why_nothing(request: FindRequest, scope: Scope, allowed: Scope, catalogue: Catalogue) -> str:

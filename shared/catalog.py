@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict
 
@@ -38,6 +39,9 @@ NAMESPACE = uuid.UUID("5f0a2b1e-7d0c-5f6e-9a53-0c1f6f2f7a11")
 FEATURES_VERSION = "3"
 
 # The fields of a definition that reach a model; titles, annotations and output schemas do not.
+# The label that joins servers, or separates them, as replicas.
+REPLICA_SET = "replica_set"
+
 MODEL_FIELDS = ("name", "description", "inputSchema")
 
 
@@ -257,6 +261,19 @@ class Scope:
             and (self.within is None or self.within.admits_some_of(server.server_id))
         )
 
+    def contains(self, tool: IndexedTool) -> bool:
+        """Return whether the scope contains this tool."""
+        return (
+            tool.status == self.status
+            and (self.groups is None or not self.groups.isdisjoint(tool.groups))
+            and (self.servers is None or tool.server_id in self.servers)
+            and tool.server_id not in self.hidden
+            and tool.digest not in self.seen
+            and (tool.definition.read_only or not self.read_only)
+            and (self.within is None or self.within.admits(tool.server_id, tool.definition.name))
+            and self.exclude.isdisjoint((tool.definition.name, tool.qualified_name))
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
@@ -366,9 +383,23 @@ class ServerRecord(BaseModel):
         return self.last_listed_at is not None and self.features_version == FEATURES_VERSION
 
     @property
+    def kind(self) -> str:
+        """Return a text that interchangeable servers share: the declared name, with the URL's path and credential.
+
+        Hosts and ports may differ. A stdio server is of a kind of its own, since its command may open other data.
+        The label `replica_set` replaces the rule: servers with the same value are interchangeable.
+        """
+        if REPLICA_SET in self.labels:
+            return f"{self.declared_name} set {self.labels[REPLICA_SET]}"
+        if self.endpoint.transport == "stdio":
+            return f"{self.declared_name} server {self.server_id}"
+        parts = urlsplit(self.endpoint.url or "")
+        return f"{self.declared_name} path {parts.path}?{parts.query} {self.endpoint.credential_ref or ''}"
+
+    @property
     def catalogue_id(self) -> str:
-        """Return an id that servers of the same name and tools share; empty while the tools are being changed."""
-        return f"{self.catalog_digest} {self.declared_name}" if self.catalog_digest else ""
+        """Return an id that interchangeable servers with equal tools share; empty while the tools are being changed."""
+        return f"{self.catalog_digest} {self.kind}" if self.catalog_digest else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -52,10 +52,11 @@ def resolve_tool_name(name: str, scope: Scope, catalogue: Catalogue, server_id: 
     catalogue.ledger.refresh()
     sets = catalogue.ledger.replica_sets(scope)
     narrowed = sets.without_copies(scope)
-    definitions = _definitions(name, narrowed, catalogue.index, limit=len(sets.representatives))
+    definitions = _by_definition(_all_named(name, narrowed, catalogue.index, len(sets.representatives)), sets)
     if len(definitions) > 1:
         raise ToolNotFound(name, "is a tool of several servers", _candidates(definitions, sets))
-    for tools in definitions:
+    if definitions:
+        (tools,) = definitions
         if tools[0].qualified_name == name:  # its server's record is missing
             return ResolvedName(tools[0], (tools[0].server_id,), is_server_named=True)
         return ResolvedName(tools[0], _servers(tools, sets), is_server_named=False)
@@ -137,12 +138,12 @@ def _only(scope: Scope, server_id: str) -> Scope:
     return replace(scope, servers=allowed if scope.servers is None else allowed & scope.servers)
 
 
-def _definitions(name: str, scope: Scope, index: ToolIndex, limit: int) -> list[list[IndexedTool]]:
-    """Return the tools with this name, grouped by definition; `limit` is the number of servers in the scope."""
+def _all_named(name: str, scope: Scope, index: ToolIndex, limit: int) -> list[IndexedTool]:
+    """Return the tools with this name; `limit` is the number of servers in the scope."""
     found = _tools_named(name, scope, index, CANDIDATES)
-    if len(found) == CANDIDATES and len(_by_definition(found)) == 1:
+    if len(found) == CANDIDATES and len({tool.digest for tool in found}) == 1:
         found = _tools_named(name, scope, index, max(limit, CANDIDATES))  # another definition may follow
-    return _by_definition(found or _tools_of_definition(name, scope, index, max(limit, CANDIDATES)))
+    return found or _tools_of_definition(name, scope, index, max(limit, CANDIDATES))
 
 
 def _tools_named(name: str, scope: Scope, index: ToolIndex, limit: int) -> list[IndexedTool]:
@@ -160,11 +161,11 @@ def _tools_of_definition(name: str, scope: Scope, index: ToolIndex, limit: int) 
     return [tool for tool in index.find_by_name(tool_name, scope, limit) if tool.digest.startswith(prefix)]
 
 
-def _by_definition(tools: Collection[IndexedTool]) -> list[list[IndexedTool]]:
-    """Return the tools in groups of equal digests; a cleared digest equals no other."""
-    groups: dict[str, list[IndexedTool]] = defaultdict(list)
+def _by_definition(tools: Collection[IndexedTool], sets: ReplicaSets) -> list[list[IndexedTool]]:
+    """Return the tools in groups of equal digests on interchangeable servers; a cleared digest equals no other."""
+    groups: dict[tuple[str, str], list[IndexedTool]] = defaultdict(list)
     for tool in sorted(tools, key=lambda tool: tool.qualified_name):
-        groups[tool.digest or tool.qualified_name].append(tool)
+        groups[tool.digest or tool.qualified_name, sets.kind(tool.server_id)].append(tool)
     return list(groups.values())
 
 
@@ -173,19 +174,21 @@ def _servers(tools: Sequence[IndexedTool], sets: ReplicaSets) -> tuple[str, ...]
 
 
 def _candidates(definitions: Sequence[Sequence[IndexedTool]], sets: ReplicaSets) -> tuple[str, ...]:
-    """Return a name for each definition: that of the tool, or of the definition if several servers have it."""
-    names = (
-        tools[0].definition_name if tools[0].digest and len(_servers(tools, sets)) > 1 else tools[0].qualified_name
-        for tools in definitions
-    )
-    return tuple(sorted(names))
+    """Return a name for each definition: that of the tool, or of the definition if it alone has several servers."""
+    kinds = Counter(tools[0].digest for tools in definitions)
+
+    def name_of(tools: Sequence[IndexedTool]) -> str:
+        is_own = bool(tools[0].digest) and kinds[tools[0].digest] == 1
+        return tools[0].definition_name if is_own and len(_servers(tools, sets)) > 1 else tools[0].qualified_name
+
+    return tuple(sorted(map(name_of, definitions)))
 
 
 def _raise_if_not_running(name: str, scope: Scope, catalogue: Catalogue) -> None:
     for status in _HIDDEN:
         hidden = replace(scope, status=status)
-        for tools in _definitions(name, hidden, catalogue.index, CANDIDATES):
-            raise ServerNotRunning(tools[0].server_id, f"is {status}, so its tools cannot be called now")
+        for tool in sorted(_all_named(name, hidden, catalogue.index, CANDIDATES), key=lambda tool: tool.qualified_name):
+            raise ServerNotRunning(tool.server_id, f"is {status}, so its tools cannot be called now")
 
 
 def _not_found(name: str, scope: Scope, catalogue: Catalogue) -> ToolNotFound:

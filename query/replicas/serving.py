@@ -21,11 +21,13 @@ class Serving:
     """The servers that offer one definition, stale ones last, and the name to call it by.
 
     `versions` counts the definitions of this name under the same declared server name, itself included.
+    `also_on` are servers that offer an equal tool and are not interchangeable with this one, so `name` has its server.
     """
 
     name: str
     servers: Sequence[str]
     versions: int = 1
+    also_on: Sequence[str] = ()
 
 
 def first_server(name: str, servers: Sequence[str]) -> tuple[str, str]:
@@ -44,21 +46,30 @@ def without_digest(name: str) -> str:
     return _SUFFIX.sub("", name)
 
 
-def servings(
-    tools: Sequence[IndexedTool], sets: ReplicaSets, scope: Scope, allowed: Scope, index: ToolIndex
-) -> Mapping[str, Serving]:
-    """Return the servers of these tools by `definition_id`; both scopes have representatives only.
+@dataclass(frozen=True, slots=True)
+class Replicated:
+    """A scope with the representatives of its replica sets only, and these sets."""
 
-    `scope` is that of the search, with its `sets`. Names are unambiguous within `allowed`, where they are called.
+    scope: Scope
+    sets: ReplicaSets
+
+
+def servings(
+    tools: Sequence[IndexedTool], searched: Replicated, allowed: Replicated, index: ToolIndex
+) -> Mapping[str, Serving]:
+    """Return the servers of these tools by the tools' qualified names.
+
+    Names are unambiguous within `allowed`, where they are called; servers are those of the search.
 
     Raises:
         IndexUnavailable: the index did not answer.
     """
-    replicated = {tool.definition.name for tool in tools if _may_be_elsewhere(tool, sets)}
-    found = index.tool_names(replicated, scope, MAX_NAMESAKES) if replicated else []
-    callable_tools = found if allowed == scope else index.tool_names(replicated, allowed, MAX_NAMESAKES)
+    replicated = {tool.definition.name for tool in tools if _may_be_elsewhere(tool, searched.sets)}
+    found = index.tool_names(replicated, searched.scope, MAX_NAMESAKES) if replicated else []
+    is_all = allowed.scope == searched.scope
+    callable_tools = found if is_all else index.tool_names(replicated, allowed.scope, MAX_NAMESAKES)
     return {
-        tool.definition_id: _serving(tool, sets, found, is_ambiguous=_is_ambiguous(tool, callable_tools))
+        tool.qualified_name: _serving(tool, searched.sets, found, _CallableTools(callable_tools, allowed.sets))
         for tool in tools
     }
 
@@ -67,25 +78,43 @@ def _may_be_elsewhere(tool: IndexedTool, sets: ReplicaSets) -> bool:
     return tool.server_id in sets.by_server or tool.server_id in sets.related
 
 
-def _serving(tool: IndexedTool, sets: ReplicaSets, found: Collection[ToolName], *, is_ambiguous: bool) -> Serving:
+def _serving(
+    tool: IndexedTool, sets: ReplicaSets, found: Collection[ToolName], callable_tools: _CallableTools
+) -> Serving:
     namesakes = [other for other in found if other.name == tool.definition.name]
     equal = {other.server_id for other in namesakes if other.digest and other.digest == tool.digest}
     offering = {replica for server_id in equal | {tool.server_id} for replica in sets.replicas(server_id)}
     servers = sets.best_first(offering)
     family = {tool.server_id, *sets.relatives.get(tool.server_id, ())}
     versions = max(1, _distinct(other for other in namesakes if other.server_id in family))
+    if not callable_tools.are_interchangeable(tool):
+        others = [server_id for server_id in servers if server_id != tool.server_id]
+        return Serving(tool.qualified_name, [tool.server_id], versions, others)
+    is_ambiguous = callable_tools.is_ambiguous(tool)
     # while its digest is cleared, no name stands for an ambiguous tool on several servers
     if len(servers) == 1 or (is_ambiguous and not tool.digest):
         return Serving(tool.qualified_name, [tool.server_id], versions)
     return Serving(tool.definition_name if is_ambiguous else tool.definition.name, servers, versions)
 
 
-def _is_ambiguous(tool: IndexedTool, found: Collection[ToolName]) -> bool:
-    """Return whether the tool's name alone may stand for another definition, or looks like another form of name."""
-    name = tool.definition.name
-    if ":" in name or _SUFFIX.search(name) or len(found) >= MAX_NAMESAKES:
-        return True
-    return _distinct(other for other in found if other.name == name) > 1
+@dataclass(frozen=True, slots=True)
+class _CallableTools:
+    """The tools that a caller may call by these names."""
+
+    found: Collection[ToolName]
+    sets: ReplicaSets
+
+    def is_ambiguous(self, tool: IndexedTool) -> bool:
+        """Return whether the tool's name alone may stand for another definition, or looks like another form of name."""
+        name = tool.definition.name
+        if ":" in name or _SUFFIX.search(name) or len(self.found) >= MAX_NAMESAKES:
+            return True
+        return _distinct(other for other in self.found if other.name == name) > 1
+
+    def are_interchangeable(self, tool: IndexedTool) -> bool:
+        """Return whether all servers with this definition are of one kind."""
+        servers = {other.server_id for other in self.found if tool.digest and other.digest == tool.digest}
+        return len({self.sets.kind(server_id) for server_id in servers | {tool.server_id}}) == 1
 
 
 def _distinct(tools: Iterable[ToolName]) -> int:

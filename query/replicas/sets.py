@@ -1,6 +1,6 @@
 """The replica sets of a scope: its servers that offer the same tools. No I/O here.
 
-Servers with the same catalogue id are replicas: they declare the same name, and all their definitions are equal.
+Servers with the same catalogue id are replicas: they are interchangeable, and all their definitions are equal.
 A search needs the tools of one replica only; the others would fill its candidates with copies.
 
 Definitions can also be equal on servers whose catalogues differ, for example during an update. Such servers declare
@@ -24,14 +24,24 @@ class ReplicaSets:
     `by_server` has the set of each server with replicas, sorted. `relatives` has, for a representative, the
     representatives of other sets under the same declared name, sorted; it lacks those without relatives. `related` are
     the representatives whose definitions another one may have: those with relatives, and several without a name.
-    `stale` are the servers whose last listing failed.
+    `kinds` has the kind of each representative. `stale` are the servers whose last listing failed.
     """
 
     by_server: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     relatives: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     representatives: frozenset[str] = frozenset()
     related: frozenset[str] = frozenset()
+    kinds: Mapping[str, str] = field(default_factory=dict[str, str])
     stale: frozenset[str] = frozenset()
+
+    def kind(self, server_id: str) -> str:
+        """Return the kind of a server, which interchangeable servers share."""
+        return self.kinds.get(self.representative(server_id), server_id)
+
+    def has_other_kinds(self, server_id: str) -> bool:
+        """Return whether a server of the same declared name is of another kind."""
+        relatives = self.relatives.get(self.representative(server_id), ())
+        return any(self.kind(relative) != self.kind(server_id) for relative in relatives)
 
     def best_first(self, server_ids: Iterable[str]) -> list[str]:
         """Return these servers by id, the stale ones last."""
@@ -73,12 +83,15 @@ def replica_sets(records: Iterable[ServerRecord], scope: Scope, until: int | Non
     """
     sets: dict[tuple[str, str], list[str]] = defaultdict(list)
     families: dict[str, list[str]] = defaultdict(list)
+    kinds: dict[str, str] = {}
     stale: set[str] = set()
     for record in sorted(records, key=lambda record: record.server_id):
         if scope.admits(record):
             key = set_key(record, scope, until)
-            if key not in sets and record.is_listed:
-                families[record.declared_name].append(record.server_id)
+            if key not in sets:
+                kinds[record.server_id] = record.kind
+                if record.is_listed:
+                    families[record.declared_name].append(record.server_id)
             sets[key].append(record.server_id)
             if record.stale_since is not None:
                 stale.add(record.server_id)
@@ -87,6 +100,7 @@ def replica_sets(records: Iterable[ServerRecord], scope: Scope, until: int | Non
         relatives=_relatives(families),
         representatives=frozenset(members[0] for members in sets.values()),
         related=frozenset(server_id for family in families.values() if len(family) > 1 for server_id in family),
+        kinds=kinds,
         stale=frozenset(stale),
     )
 

@@ -47,6 +47,8 @@ class FoundTool(BaseModel):
     """For call_tool: `server:tool`, or without a server where several serve it."""
     served_by: ServedBy | None = None
     """Present: several servers offer it."""
+    also_on: ServedBy | None = None
+    """Other servers with an equal tool over their own data: call it there as server:tool."""
     versions: int | None = None
     """Present: so many definitions of it exist, on servers of the same kind."""
     score: float | None = None
@@ -104,6 +106,7 @@ def to_found_tool(
     found = FoundTool(
         name=serving.name,
         served_by=served_by(serving.servers),
+        also_on=first_servers(serving.also_on) if serving.also_on else None,
         versions=serving.versions if serving.versions > 1 else None,
         stale_since=None if stale_since is None else datetime.fromtimestamp(int(stale_since), UTC),
     )
@@ -123,8 +126,12 @@ def to_found_tool(
 
 def served_by(servers: Sequence[str]) -> ServedBy | None:
     """Return the number of these servers and the first of them; None for one server."""
-    count = len(servers)
-    return ServedBy(count=count, servers=list(servers[:SERVERS_SHOWN])) if count > 1 else None
+    return first_servers(servers) if len(servers) > 1 else None
+
+
+def first_servers(servers: Sequence[str]) -> ServedBy:
+    """Return the number of these servers and the first of them."""
+    return ServedBy(count=len(servers), servers=list(servers[:SERVERS_SHOWN]))
 
 
 def empty_response(

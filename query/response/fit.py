@@ -56,7 +56,7 @@ class SearchResult:
 
     def stale_of(self, tool: IndexedTool) -> float | None:
         """Return since when no server of this tool could be listed, in seconds since the epoch; None: one could."""
-        moments = [self.stale_since(server_id) for server_id in self.serving[tool.definition_id].servers]
+        moments = [self.stale_since(server_id) for server_id in self.serving[tool.qualified_name].servers]
         return None if None in moments else max(moment for moment in moments if moment is not None)
 
 
@@ -147,7 +147,7 @@ def _level(result: SearchResult, detail: DetailLevel, limit: int, budget: Budget
     shown_tokens: list[int] = []
     has_definitions = detail in ("full", "detailed")
     for hit in result.hits[:limit]:
-        serving = result.serving[hit.tool.definition_id]
+        serving = result.serving[hit.tool.qualified_name]
         tool = to_found_tool(hit.tool, serving, hit.score, result.stale_of(hit.tool), result.encoding, detail)
         text = tool.name if detail == "name" else tool.summary or ""
         tools.append(tool)

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from query.replicas.serving import MAX_NAMESAKES, without_digest
-from query.replicas.sets import ReplicaSets
-from shared.catalog import Scope, ToolName
+from query.replicas.serving import MAX_NAMESAKES, Replicated, without_digest
+from shared.catalog import Scope, point_id
 from shared.index.contract import ToolIndex
 
 
-def excluded_definitions(names: Collection[str], allowed: Scope, sets: ReplicaSets, index: ToolIndex) -> frozenset[str]:
-    """Return the digests of these tools; `allowed` has the representatives of its replica sets only.
+def excluded_definitions(
+    names: Collection[str], allowed: Scope, representatives: Replicated, index: ToolIndex
+) -> frozenset[str]:
+    """Return the digests of these tools of the allowed scope, whose representatives have all of its definitions.
 
     A name without a server or digest has no digest: the filter by name excludes it on all servers.
 
     Raises:
         IndexUnavailable: the index did not answer.
     """
-    represented = {sets.represented(name) for name in names}
-    tool_names = {without_digest(name.partition(":")[2] or name) for name in represented} - represented
-    found = index.tool_names(tool_names, allowed, MAX_NAMESAKES) if tool_names else []
-    return frozenset(tool.digest for tool in found if tool.digest and not represented.isdisjoint(_forms(tool)))
-
-
-def _forms(tool: ToolName) -> tuple[str, str]:
-    return f"{tool.server_id}:{tool.name}", f"{tool.name}@{tool.digest[:8]}"
+    ids = [point_id(server_id, tool) for server_id, colon, tool in (name.partition(":") for name in names) if colon]
+    on_servers = {tool.digest for tool in index.get(ids).values() if allowed.contains(tool)} if ids else set[str]()
+    shortened = {tool_name for name in names if (tool_name := without_digest(name)) != name}
+    found = index.tool_names(shortened, representatives.scope, MAX_NAMESAKES) if shortened else []
+    by_digest = {tool.digest for tool in found if f"{tool.name}@{tool.digest[:8]}" in names}
+    return frozenset(on_servers | by_digest).difference({""})

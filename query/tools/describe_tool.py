@@ -12,7 +12,7 @@ from query.caller import Caller
 from query.calling.tool_lookup import resolve_tool_name
 from query.catalogue import Catalogue
 from query.paging.request import ToolRequest
-from query.replicas.serving import Serving, servings
+from query.replicas.serving import Replicated, Serving, servings
 from query.response.find_response import FoundTool, to_found_tool
 from query.search.request import ToolName
 from query.tools.schema import input_schema, output_schema
@@ -28,7 +28,7 @@ class DescribeRequest(ToolRequest):
     """The names of the tools to describe, and the detail level."""
 
     names: ToolName | Annotated[list[ToolName], Field(min_length=1, max_length=50)]
-    """`server:tool`, or the tool's name where only one server has it."""
+    """`server:tool`, or another name of an answer."""
     detail: Literal["detailed", "full"] = "detailed"
     """full: every field."""
     encoding: Encoding | None = None
@@ -99,8 +99,8 @@ def _describe(name: str, request: DescribeRequest, allowed: Scope, catalogue: Ca
     serving = Serving(tool.qualified_name, (tool.server_id,))
     if not resolved.is_server_named:
         sets = catalogue.ledger.replica_sets(allowed)
-        scope = sets.without_copies(allowed)
-        serving = servings([tool], sets, scope, scope, catalogue.index)[tool.definition_id]
+        replicated = Replicated(sets.without_copies(allowed), sets)
+        serving = servings([tool], replicated, replicated, catalogue.index)[tool.qualified_name]
     found = to_found_tool(tool, serving, None, stale_since, encoding, request.detail)
     return found.model_copy(update={"token_count": tool.token_counts.get(encoding)})
 

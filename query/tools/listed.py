@@ -80,5 +80,5 @@ def _server(server: str, tools: Sequence[IndexedTool], page: ToolsInOrder, detai
 
 
 def _tool(tool: IndexedTool, replicas: int, page: ToolsInOrder, detail: ListDetail) -> ToolInfo:
-    definition, name = shown_definition(tool.definition, detail), page.names.get(tool.definition_id)
+    definition, name = shown_definition(tool.definition, detail), page.names.get(tool.qualified_name)
     return tool_info(tool, page.encoding, page.total, definition, name, replicas)

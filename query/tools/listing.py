@@ -22,7 +22,7 @@ from query.catalogue import Catalogue
 from query.paging.budget import Budget, CursorText, MaxTokens
 from query.paging.fitting import LIKE_A_CURSOR, most_that_fit
 from query.paging.request import ToolRequest
-from query.replicas.serving import servings
+from query.replicas.serving import Replicated, servings
 from query.replicas.sets import ReplicaSets
 from query.savings.context import context_info, context_meta
 from query.savings.ledger import Ledger
@@ -129,12 +129,14 @@ def _tools_after(after: _Position | None, request: ListRequest, allowed: Scope, 
     revision = after.revision if after else max(ledger.revisions(scope), default=0)
     sets = ledger.replica_sets(scope, until=revision)
     tools = list(islice(_walk(after, sets, scope, catalogue), READ_TOOLS + 1))
-    scopes = sets.without_copies(scope), ledger.replica_sets(allowed).without_copies(allowed)
+    allowed_sets = ledger.replica_sets(allowed)
+    searched = Replicated(sets.without_copies(scope), sets)
+    callable_tools = Replicated(allowed_sets.without_copies(allowed), allowed_sets)
     return ToolsInOrder(
         tools=tools[:READ_TOOLS],
         is_end=len(tools) <= READ_TOOLS,
         sets=_costs(tools, sets, scope, ledger, encoding, total),
-        names=_names(tools, sets, *scopes, catalogue.index) if request.detail != _SHORTEST else {},
+        names=_names(tools, searched, callable_tools, catalogue.index) if request.detail != _SHORTEST else {},
         encoding=encoding,
         total=total,
         meta=context_meta(total, possible),
@@ -173,14 +175,14 @@ def _costs(
 
 
 def _names(
-    tools: Sequence[IndexedTool], sets: ReplicaSets, scope: Scope, allowed: Scope, index: ToolIndex
+    tools: Sequence[IndexedTool], searched: Replicated, allowed: Replicated, index: ToolIndex
 ) -> Mapping[str, str]:
-    """Return the names for calls by definition; both scopes have representatives only."""
+    """Return the names for calls by the tools' qualified names."""
     parts = (tools[start : start + _NAMES_AT_ONCE] for start in range(0, len(tools), _NAMES_AT_ONCE))
     return {
-        definition: serving.name
+        qualified_name: serving.name
         for part in parts
-        for definition, serving in servings(part, sets, scope, allowed, index).items()
+        for qualified_name, serving in servings(part, searched, allowed, index).items()
     }
 
 

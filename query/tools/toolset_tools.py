@@ -17,6 +17,7 @@ from query.toolsets.offered import direct_definition, has_offered_tools, offered
 if TYPE_CHECKING:
     from query.caller import Caller
     from query.catalogue import Catalogue
+    from query.replicas.sets import ReplicaSets
     from shared.catalog import IndexedTool
 
 WARNINGS_KEY = "dev.toolscale/warnings"
@@ -73,11 +74,15 @@ class Toolsets:
         names = direct_tool_names([*budget.kept, *budget.excluded], self.reserved)
         by_name = {name: tool for name, tool in names.items() if tool.qualified_name in kept}
         handlers = {
-            name: _DirectTool(definition, tool, self.call_tool, has_replicas=tool.server_id in sets.by_server)
+            name: _DirectTool(definition, tool, self.call_tool, has_replicas=_has_replicas(tool, sets))
             for name, tool in names.items()
             if (definition := direct_definition(name, tool))
         }
         return DirectTools([handlers[name] for name in by_name if name in handlers], by_name, budget, handlers)
+
+
+def _has_replicas(tool: IndexedTool, sets: ReplicaSets) -> bool:
+    return tool.server_id in sets.by_server and not sets.has_other_kinds(tool.server_id)
 
 
 class _DirectTool(ToolHandler):

@@ -20,7 +20,7 @@ from query.paging.policy import ResponsePolicy
 from query.response.find_response import FindResponse, FoundTool
 from query.savings.ledger import Ledger
 from query.search.request import FindRequest
-from shared.catalog import IndexedTool, Scope, Status, catalog_digest, digest, point_id
+from shared.catalog import Endpoint, IndexedTool, Scope, Status, catalog_digest, digest, point_id
 from shared.index.contract import ToolIndex
 from shared.toolset import Selection
 from tests.support.fakes import DIMENSION, FakeEmbedder, FakeIndex, make_tool
@@ -56,6 +56,7 @@ class Server:
     groups: frozenset[str] = frozenset()
     status: Status = "running"
     is_settled: bool = True
+    path: str = "/mcp"
 
     @property
     def tools(self) -> list[IndexedTool]:
@@ -76,7 +77,9 @@ class Fleet:
     def write(self, index: ToolIndex) -> None:
         for server in self.servers:
             index.delete(server.server_id, index.tool_states(server.server_id))
-            record = {"status": server.status} | ({} if server.is_settled else {"catalog_digest": ""})
+            endpoint = Endpoint(url=f"http://{server.server_id}.example{server.path}")
+            record: dict[str, object] = {"status": server.status, "endpoint": endpoint}
+            record |= {} if server.is_settled else {"catalog_digest": ""}
             put_server(index, server.server_id, server.tools, server.declared_name, server.groups, **record)
             index.set_status_and_groups(server.server_id, status=server.status, groups=server.groups)
         index.clear_digests(self.cleared_digests)
@@ -103,6 +106,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
             groups=draw(st.frozensets(st.sampled_from(GROUPS))),
             status=draw(st.sampled_from(("running",) * 4 + ("stopped",))),
             is_settled=draw(st.sampled_from((True,) * 4 + (False,))),
+            path=draw(st.sampled_from(("/mcp",) * 5 + ("/other",))),
         )
         for server_id in SERVERS
     ]
@@ -149,6 +153,10 @@ class Visible:
         for server, tool in self._tools():
             found[self.identity(server, tool)].append(server.server_id)
         return found
+
+    def paths(self, identity: object) -> set[str]:
+        """Return the paths of the visible servers with this definition."""
+        return {server.path for server, tool in self._tools() if self.identity(server, tool) == identity}
 
     def versions(self, declared_name: str, name: str) -> int:
         """Return the number of visible definitions with this name, on servers of this declared name, if it is one."""
@@ -214,7 +222,7 @@ class Visible:
         within = self.scope.within
         is_whole = self.scope_contains(server) and (within is None or server.server_id in within.servers)
         digests = {tool.definition.name: tool.digest for tool in server.tools}
-        return catalog_digest(digests) if is_whole and server.is_settled else server.server_id
+        return catalog_digest(digests) + server.path if is_whole and server.is_settled else server.server_id
 
     def scope_contains(self, server: Server) -> bool:
         scope = self.scope
@@ -242,7 +250,7 @@ def request_of(narrowing: Mapping[str, Any]) -> FindRequest:
     return FindRequest.model_validate({"tool_description": "read a list", **narrowing})
 
 
-def assert_found_by_hand(fleet: Fleet, visible: Visible, found: Sequence[FoundTool]) -> None:
+def assert_found_by_hand(fleet: Fleet, visible: Visible, found: Sequence[FoundTool], allowed: Visible) -> None:
     servers_by_definition = visible.servers_by_definition()
     definitions: list[object] = []
     for tool in found:
@@ -253,6 +261,12 @@ def assert_found_by_hand(fleet: Fleet, visible: Visible, found: Sequence[FoundTo
         servers = servers_by_definition[definitions[-1]]
         if own.digest in fleet.cleared_digests and tool.name == own.qualified_name:
             servers = [server_id]  # no other name stands for an ambiguous tool without a digest
+        others = [server for server in servers if server != server_id]
+        if own.digest not in fleet.cleared_digests and len(allowed.paths(own.digest)) > 1:
+            assert tool.name == own.qualified_name
+            servers = [server_id]
+            also_on = tool.also_on.model_dump() if tool.also_on else {"count": 0, "servers": []}
+            assert also_on == {"count": len(others), "servers": others[:3]}
         served = tool.served_by.model_dump() if tool.served_by else {"count": 1, "servers": [server_id]}
         assert served == {"count": len(servers), "servers": servers[:3]}
         assert (tool.versions or 1) == visible.versions(server.declared_name, name)
@@ -280,10 +294,10 @@ def check(index: ToolIndex, fleet: Fleet, allowed: Scope, narrowing: Mapping[str
 
     found = [tool for answer in answers for tool in answer.tools]
     assert len({tool.name for tool in found}) == len(found)
-    excluded = Visible(fleet, allowed).digests(narrowing.get("exclude", ()))
-    assert_found_by_hand(fleet, Visible(fleet, request_of(narrowing).narrow(allowed), excluded), found)
-    assert_resolved(index, allowed, found)
     baseline = Visible(fleet, allowed)
+    excluded = baseline.digests(narrowing.get("exclude", ()))
+    assert_found_by_hand(fleet, Visible(fleet, request_of(narrowing).narrow(allowed), excluded), found, baseline)
+    assert_resolved(index, allowed, found)
     tokens, distinct = baseline.tokens(), baseline.distinct_tokens()
     for answer in answers:
         assert answer.token_metrics.baseline_tokens == tokens

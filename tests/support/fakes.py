@@ -315,7 +315,7 @@ class FakeIndex:
     def _within(self, scope: Scope) -> list[EmbeddedTool]:
         """Return what the scope admits, in the order of the points' ids."""
         with self._held():
-            return [stored for _, stored in sorted(self._tools.items()) if _admits(scope, stored.tool)]
+            return [stored for _, stored in sorted(self._tools.items()) if scope.contains(stored.tool)]
 
 
 def _bm25(query: SparseVector, tool: SparseVector, corpus: Sequence[EmbeddedTool]) -> float:
@@ -354,16 +354,3 @@ def _closest(
 
 def _first(scores: Mapping[str, float], depth: int) -> dict[str, float]:
     return dict(sorted(scores.items(), key=lambda item: -item[1])[:depth])
-
-
-def _admits(scope: Scope, tool: IndexedTool) -> bool:
-    return (
-        tool.status == scope.status
-        and (scope.groups is None or bool(scope.groups & tool.groups))
-        and (scope.servers is None or tool.server_id in scope.servers)
-        and tool.server_id not in scope.hidden
-        and tool.digest not in scope.seen
-        and (tool.definition.read_only or not scope.read_only)
-        and (scope.within is None or scope.within.admits(tool.server_id, tool.definition.name))
-        and scope.exclude.isdisjoint((tool.definition.name, tool.qualified_name))
-    )

@@ -13,7 +13,7 @@ from toolscale.commands.options import DataDirOption, JsonOption, TokenOption, U
 from toolscale.console import err, out, print_json, thousands
 
 ToolArgument = Annotated[
-    str, typer.Argument(metavar="TOOL", help="`server:tool`, or a name that only one server has.", show_default=False)
+    str, typer.Argument(metavar="TOOL", help="`server:tool`, or another name of `toolscale find`.", show_default=False)
 ]
 
 

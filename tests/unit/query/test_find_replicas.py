@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
+from query.calling.tool_lookup import resolve_tool_name
 from query.catalogue import Catalogue
 from query.find import find_tool
 from query.paging.policy import ResponsePolicy
@@ -12,7 +15,8 @@ from query.response.find_response import FindResponse
 from query.savings.ledger import Ledger
 from query.search.ranking import DEPTH
 from query.search.request import FindRequest
-from shared.catalog import IndexedTool, Scope
+from shared.catalog import REPLICA_SET, Endpoint, IndexedTool, Scope
+from shared.errors import ToolNotFound
 from tests.support.fakes import FakeEmbedder, FakeIndex
 from tests.support.replicated import put_server, tool
 
@@ -32,10 +36,13 @@ def fleet(replicas: int, tools: Sequence[IndexedTool] = WEB) -> FakeIndex:
     return index
 
 
+def catalogue_of(index: FakeIndex) -> Catalogue:
+    return Catalogue(index, FakeEmbedder(), Ledger(index), no_match_threshold=-1, response_policy=POLICY)
+
+
 def find(index: FakeIndex, scope: Scope | None = None, **more: Any) -> FindResponse:
-    catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), no_match_threshold=-1, response_policy=POLICY)
     request = {"tool_description": "add two numbers", "detail": "full", **more}
-    return find_tool(FindRequest.model_validate(request), scope or Scope(), catalogue)[0]
+    return find_tool(FindRequest.model_validate(request), scope or Scope(), catalogue_of(index))[0]
 
 
 def names(answer: FindResponse) -> list[str]:
@@ -82,6 +89,56 @@ def test_one_usable_replica_is_a_server_like_any_other() -> None:
     (found,) = find(fleet(5), servers=["web3"], limit=1).tools
 
     assert (found.name, found.served_by) == ("web3:get-sum", None)
+
+
+def at(path: str) -> Endpoint:
+    return Endpoint(url=f"http://data.example{path}")
+
+
+def test_equal_tools_over_other_data_are_found_once_and_named_with_their_server() -> None:
+    index = fleet(0)
+    put_server(index, "prod", WEB, endpoint=at("/prod/mcp"))
+    put_server(index, "staging", WEB, endpoint=at("/staging/mcp"))
+
+    found, *_ = find(index).tools
+
+    assert (found.name, found.served_by) == ("prod:get-sum", None)
+    assert found.also_on is not None
+    assert found.also_on.model_dump() == {"count": 1, "servers": ["staging"]}
+    assert "get-sum" not in {name.partition(":")[2] for name in names(find(index))[1:]}
+
+
+@pytest.mark.parametrize(
+    "endpoints",
+    [
+        (at("/mcp"), at("/mcp?db=staging")),
+        (at("/mcp"), at("/mcp").model_copy(update={"credential_ref": "staging"})),
+        (Endpoint(transport="stdio"), Endpoint(transport="stdio")),
+    ],
+)
+def test_servers_that_may_hold_other_data_are_no_replicas(endpoints: tuple[Endpoint, Endpoint]) -> None:
+    index = fleet(0)
+    for server_id, endpoint in zip("ab", endpoints, strict=True):
+        put_server(index, server_id, WEB, endpoint=endpoint)
+
+    with pytest.raises(ToolNotFound, match="several servers") as caught:
+        resolve_tool_name("get-sum", Scope(), catalogue_of(index))
+
+    assert caught.value.candidates == ("a:get-sum", "b:get-sum")
+
+
+def test_a_label_joins_servers_as_replicas_and_separates_them() -> None:
+    index = fleet(2)
+    for server_id, replica_set in (("a", "one"), ("b", "one"), ("c", "two")):
+        labels = {REPLICA_SET: replica_set}
+        put_server(index, server_id, OTHERS, "other", endpoint=Endpoint(transport="stdio"), labels=labels)
+
+    with pytest.raises(ToolNotFound) as caught:
+        resolve_tool_name("read", Scope(servers=frozenset("abc")), catalogue_of(index))
+    joined = resolve_tool_name("read", Scope(servers=frozenset("ab")), catalogue_of(index))
+
+    assert caught.value.candidates == ("a:read", "c:read")
+    assert joined.server_ids == ("a", "b")
 
 
 def test_a_tool_excluded_on_one_replica_is_excluded_on_all() -> None:

@@ -191,7 +191,7 @@ def test_the_intent_has_the_catalogue_id_of_the_last_listing(path: WritePath) ->
     record = path.index.server("t")
     assert record is not None
     assert ids == dict.fromkeys("st", record.catalogue_id)
-    assert record.catalogue_id.endswith(f" {record.declared_name}")
+    assert record.catalogue_id == f"{record.catalog_digest} {record.kind}"
 
 
 def test_a_server_that_returns_unchanged_embeds_nothing(path: WritePath) -> None:
