@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+import structlog
+from pydantic import BaseModel
 
 from shared.catalog import FORMS, Corpus, IndexedTool, Scope, ServerRecord, ToolDefinition, point_id
 from shared.index.contract import ToolState
@@ -39,6 +42,10 @@ TOOL_INDEXES: Indexes = {
     **dict.fromkeys(TOOL_COUNT_KEYS, "integer"),
 }
 SERVER_INDEXES: Indexes = {"revision": "integer"}
+
+_log = structlog.get_logger()
+
+M = TypeVar("M", bound=BaseModel)
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -95,9 +102,9 @@ def server_payload(record: ServerRecord) -> Payload:
     return {"server_id": record.server_id, "revision": record.revision, "record": stored}
 
 
-def server_from(payload: Payload) -> ServerRecord:
-    """Return the record of a payload."""
-    return ServerRecord.model_validate(json.loads(payload["record"]))
+def server_from(payload: Payload) -> ServerRecord | None:
+    """Return the record of a payload without a newer release's fields; log an invalid one and return None."""
+    return _readable(ServerRecord, payload["record"])
 
 
 def toolset_payload(toolset: Toolset) -> Payload:
@@ -105,9 +112,17 @@ def toolset_payload(toolset: Toolset) -> Payload:
     return {"name": toolset.name, "toolset": json.dumps(toolset.model_dump(mode="python"))}
 
 
-def toolset_from(payload: Payload) -> Toolset:
-    """Return the toolset of a payload."""
-    return Toolset.model_validate(json.loads(payload["toolset"]))
+def toolset_from(payload: Payload) -> Toolset | None:
+    """Return the toolset of a payload without a newer release's fields; log an invalid one and return None."""
+    return _readable(Toolset, payload["toolset"])
+
+
+def _readable(model: type[M], stored: str) -> M | None:
+    try:
+        return model.model_validate(json.loads(stored), extra="ignore")
+    except ValueError as error:
+        _log.error("record_unreadable", kind=model.__name__, reason=str(error))
+        return None
 
 
 def matches_nothing(scope: Scope) -> bool:

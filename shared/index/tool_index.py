@@ -211,11 +211,11 @@ class QdrantIndex(ToolIndex):
     @override
     def server(self, server_id: str) -> ServerRecord | None:
         found = self._servers.retrieve([_server_point_id(server_id)])
-        return next((server_from(payload) for payload in found.values()), None)
+        return next(map(server_from, found.values()), None)
 
     @override
     def servers(self, *, newer_than: int = 0) -> list[ServerRecord]:
-        return [server_from(payload) for payload in walk(self._servers, (GreaterThan("revision", newer_than),))]
+        return list(filter(None, map(server_from, walk(self._servers, (GreaterThan("revision", newer_than),)))))
 
     @override
     def revisions(self, *, newer_than: int = 0) -> dict[str, int]:
@@ -229,11 +229,12 @@ class QdrantIndex(ToolIndex):
     @override
     def toolset(self, name: str) -> Toolset | None:
         found = self._toolsets.retrieve([_toolset_point_id(name)])
-        return next((toolset_from(payload) for payload in found.values()), None)
+        return next(map(toolset_from, found.values()), None)
 
     @override
     def toolsets(self) -> list[Toolset]:
-        return sorted((toolset_from(payload) for payload in walk(self._toolsets, ())), key=lambda toolset: toolset.name)
+        readable = filter(None, map(toolset_from, walk(self._toolsets, ())))
+        return sorted(readable, key=lambda toolset: toolset.name)
 
     @override
     def delete_toolset(self, name: str) -> None:

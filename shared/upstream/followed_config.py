@@ -112,7 +112,7 @@ class FileFollowedConfig(FollowedConfigStore):
         try:
             if self._clock() - self._path.stat().st_mtime > KEPT_S:
                 return None
-            return FollowedConfig.model_validate_json(self._path.read_text(encoding="utf-8"))
+            return FollowedConfig.model_validate_json(self._path.read_text(encoding="utf-8"), extra="ignore")
         except FileNotFoundError:
             return None
         except ValidationError:
@@ -151,7 +151,7 @@ class RedisFollowedConfig(FollowedConfigStore):
         with _redis_errors():
             stored = self._client.get(KEY)
         try:
-            return FollowedConfig.model_validate_json(stored) if isinstance(stored, str) else None
+            return FollowedConfig.model_validate_json(stored, extra="ignore") if isinstance(stored, str) else None
         except ValidationError:
             return None  # another release wrote it
 

@@ -17,7 +17,7 @@ from query.calling.tool_lookup import resolve_tool_name
 from query.catalogue import Catalogue
 from query.find import find_tool
 from query.paging.policy import ResponsePolicy
-from query.response.find_response import FindResponse, FoundTool
+from query.response.find_response import FindResponse, FoundTool, ServedBy
 from query.savings.ledger import Ledger
 from query.search.request import FindRequest
 from shared.catalog import Endpoint, IndexedTool, Scope, Status, catalog_digest, digest, point_id
@@ -265,8 +265,8 @@ def assert_found_by_hand(fleet: Fleet, visible: Visible, found: Sequence[FoundTo
         if own.digest not in fleet.cleared_digests and len(allowed.paths(own.digest)) > 1:
             assert tool.name == own.qualified_name
             servers = [server_id]
-            also_on = tool.also_on.model_dump() if tool.also_on else {"count": 0, "servers": []}
-            assert also_on == {"count": len(others), "servers": others[:3]}
+            also_on = tool.also_on or ServedBy(count=0, servers=[])
+            assert (also_on.count, also_on.servers) == (len(others), others[:3])
         served = tool.served_by.model_dump() if tool.served_by else {"count": 1, "servers": [server_id]}
         assert served == {"count": len(servers), "servers": servers[:3]}
         assert (tool.versions or 1) == visible.versions(server.declared_name, name)

@@ -85,7 +85,7 @@ class StoredIntents(IntentStore, ABC):
     def migration(self) -> MigrationProgress | None:
         stored = self._get_migration()
         try:
-            return None if stored is None else MigrationProgress.model_validate_json(stored)
+            return None if stored is None else MigrationProgress.model_validate_json(stored, extra="ignore")
         except ValidationError:
             return None  # another release wrote it; the next note replaces it
 
@@ -149,9 +149,9 @@ class StoredIntents(IntentStore, ABC):
 
 
 def readable(server_id: str, stored: str) -> Intent | None:
-    """Return the intent in this JSON; log an invalid one and return None, as for a server without an intent."""
+    """Return the intent in this JSON without a newer release's fields; log an invalid one and return None."""
     try:
-        return Intent.model_validate_json(stored)
+        return Intent.model_validate_json(stored, extra="ignore")
     except ValidationError as error:
         _log.error("intent_unreadable", server=server_id, reason=str(error))
         return None

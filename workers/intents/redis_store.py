@@ -145,7 +145,7 @@ class RedisIntents(StoredIntents):
     def dead_letters(self, limit: int) -> list[DeadLetter]:
         with _redis_errors():
             rows = self._redis.lrange(DEAD_LETTERS, 0, limit - 1)
-        return [DeadLetter.model_validate_json(row) for row in rows]
+        return [DeadLetter.model_validate_json(row, extra="ignore") for row in rows]
 
     @override
     def backlog(self) -> Backlog:
