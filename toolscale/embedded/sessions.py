@@ -95,10 +95,11 @@ def sessions_running(server_for: ServerFor, refusal: Refusal, listener: socket.s
     sessions = Sessions(server_for, refusal)
     thread = threading.Thread(target=anyio.run, args=(sessions.run, listener), name="stdio sessions", daemon=True)
     thread.start()
-    sessions.wait()
     try:
+        sessions.wait()
         yield sessions
     finally:
+        sessions.wait()  # an interrupt may come before the thread has begun
         sessions.stop()
         thread.join(timeout=5)
 
