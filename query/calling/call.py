@@ -19,7 +19,6 @@ from mcp_types import (
     RequestParamsMeta,
 )
 
-from query.calling.arguments import check_arguments
 from query.calling.failover import ReplicatedCall
 from query.calling.pool import CallResources
 from query.calling.request import CallRequest
@@ -88,6 +87,8 @@ async def call_tool(
         ArgumentsInvalid: the tool's input schema forbids the arguments; nothing was sent.
         ServerError, CallsExhausted: from `Upstreams.call`.
     """
+    from query.calling.arguments import check_arguments  # noqa: PLC0415  # jsonschema, which `tools/list` does not need
+
     definition = resolved.tool.definition
     await anyio.to_thread.run_sync(check_arguments, definition, request.parameters)
     call = ReplicatedCall(

@@ -11,9 +11,8 @@ from threading import Lock
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from shared.text.embedding import Embedder
@@ -32,7 +31,8 @@ def category_similarity(query: NDArray[np.float32], embedder: Embedder) -> float
         ModelUnavailable: the model cannot be loaded.
     """
     cosines = category_vectors(embedder) @ query
-    return float(np.sort(cosines)[-NEAREST:].mean())
+    cosines.sort()
+    return float(cosines[-NEAREST:].mean())
 
 
 def category_vectors(embedder: Embedder) -> NDArray[np.float32]:

@@ -88,7 +88,7 @@ def build_server(
     policy: ResponsePolicy | None = None,
     toolsets: Toolsets | None = None,
     catalogue: Catalogue | None = None,
-    reader: ReadResource | None = None,
+    reader: ToolHandler | None = None,
 ) -> Server[Any]:
     """Return an MCP server of these tools and of each caller's toolset; any replica answers any request.
 
@@ -170,7 +170,7 @@ class _Tools:
         return result
 
     async def read(
-        self, reader: ReadResource, context: RequestContext, params: ReadResourceRequestParams
+        self, reader: ToolHandler, context: RequestContext, params: ReadResourceRequestParams
     ) -> ReadResourceResult:
         """Return the resource of a link, or its first page."""
         caller = await self._caller(context)

@@ -31,6 +31,8 @@ def page_of_tools(
     last = "" if cursor is None else policy.cursors.unseal(cursor, caller.name, PURPOSE).decode()
     others = sorted((offer for offer in handlers if offer.paging == "foreign"), key=lambda offer: offer.sort_key)
     rest = [offer for offer in others if offer.sort_key > last]
+    if not rest:
+        return ListToolsResult(tools=builtin)  # counting their tokens would load a vocabulary
     # a definition cannot be divided, so a single one may exceed the budget
     count = max(
         items_that_fit(_texts([*builtin, *(offer.tool for offer in rest)]), policy.budget()) - len(builtin),

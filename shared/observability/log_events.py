@@ -99,6 +99,8 @@ LOG_EVENTS: Mapping[str, str] = {
     "ingestion_not_ready": "`/readyz` of `toolscale serve` returned 503; `checks` names the failed checks.",
     "index_not_ready": "`/readyz` returned 503, since the index does not answer.",
     # the query service
+    "service_joined": "`toolscale serve --stdio` found a process that holds its data directory, and forwards to it.",
+    "stdio_session_failed": "The session of a client over stdio ended with an error; the others go on.",
     "query_service_started": "The service listens at `url`; `authenticated`: callers need tokens.",
     "query_service_stopped": "The service no longer listens.",
     "query_service_failed": "The service could not start; `kind` is the class of the error.",

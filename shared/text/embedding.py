@@ -14,13 +14,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-
 from shared.errors import ConfigInvalid, ModelUnavailable
 from shared.text import BUNDLED_MODEL
 from shared.text.terms import words
 
 if TYPE_CHECKING:
+    import numpy as np
     from fastembed import TextEmbedding
     from numpy.typing import NDArray
 
@@ -86,6 +85,8 @@ class FastEmbedder:
 
     def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return shape (len(texts), dimension), float32, unit rows; a text's row does not depend on the others."""
+        import numpy as np  # noqa: PLC0415  # 0.1 s, which the start of a client's service does not need
+
         if not texts:
             return np.empty((0, self.dimension), dtype=np.float32)
         rows = self._model().passage_embed([_clean(text) for text in texts], batch_size=BATCH_SIZE)
@@ -150,6 +151,8 @@ def _clean(text: str) -> str:
 
 
 def _unit(row: NDArray[np.generic]) -> NDArray[np.float32]:
+    import numpy as np  # noqa: PLC0415  # as above
+
     vector = np.asarray(row, dtype=np.float32)
     norm = float(np.linalg.norm(vector))
     return vector / np.float32(norm) if norm > 0 else vector

@@ -59,6 +59,7 @@ PRELOADED = (
     "query.__main__",
     "toolscale.app",
     "toolscale.embedded.serve",
+    "toolscale.embedded.service",
 )
 # Variables that C libraries and Python read at their start.
 READ_BY_C = ("PYTHON", "LD_", "OPENBLAS_", "OMP_", "MALLOC_", "GLIBC_", "LC_")

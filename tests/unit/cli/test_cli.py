@@ -27,7 +27,7 @@ from toolscale.commands.catalogue import print_tools
 from toolscale.console import out
 from toolscale.demo.demo import DemoServerResult, Report
 from toolscale.demo.report import print_report
-from toolscale.embedded.serve import connection_help
+from toolscale.embedded.service import connection_help
 from toolscale.embedded.startup_progress import summary
 from workers.intents import open_intents
 from workers.intents.store import MigrationProgress

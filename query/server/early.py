@@ -1,0 +1,40 @@
+"""The MCP server that answers while the service starts: the handshake, pings, and the list of built-in tools."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mcp.shared.exceptions import MCPError
+from mcp.types import INTERNAL_ERROR
+
+from query.server.mcp import build_server
+from query.tools.read_resource import ReadResource
+from query.tools.registry import BUILTIN_TOOLS
+from query.tools.tool import ToolCallContext, ToolHandler
+
+if TYPE_CHECKING:
+    from mcp.server import Server
+    from mcp.types import CallToolResult
+
+
+class _Definition(ToolHandler):
+    """The definition of a built-in tool, without the catalogue that a call needs."""
+
+    def __init__(self, handler: type[ToolHandler]) -> None:
+        self.tool = handler.tool
+        self.permission = handler.permission
+        self.paging = handler.paging
+
+    async def call(self, context: ToolCallContext) -> CallToolResult:
+        raise MCPError(INTERNAL_ERROR, f"{context.mcp_context.method}: the service is starting")
+
+
+def early_service() -> Server[Any]:
+    """Return a server with the handshake and the built-in tools of the service; it answers no call and no read."""
+    return build_server([_Definition(tool) for tool in BUILTIN_TOOLS], reader=_Definition(ReadResource))
+
+
+def repeatable_tools() -> frozenset[str]:
+    """Return the names of the built-in tools that only read."""
+    hints = {handler.tool.name: handler.tool.annotations for handler in BUILTIN_TOOLS}
+    return frozenset(name for name, annotations in hints.items() if annotations and annotations.read_only_hint)

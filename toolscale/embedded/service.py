@@ -1,0 +1,227 @@
+"""The service of `toolscale serve`: ingestion and catalogue, for clients over HTTP and over stdio."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Generator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from query.caller import operator
+from query.calling.upstreams import Upstreams, upstreams_of
+from query.catalogue import Catalogue, live_catalogue
+from query.history import recording
+from query.metrics import QueryMetrics
+from query.reports.catalogue_size import sampling
+from query.search.live_index import live_index
+from query.server.http import MCP_PATH, HttpServer
+from query.server.mcp import service_of
+from query.server.metrics_route import metrics_route
+from query.web.routes import PATH as PAGE_PATH
+from query.web.routes import page_routes
+from shared.errors import ConfigInvalid
+from shared.settings import Settings
+from shared.text.display import printable
+from shared.upstream.mcp_json import Config, read_config
+from toolscale.client.instance import published
+from toolscale.console import err
+from toolscale.embedded.composition import Embedded, run_embedded
+from toolscale.embedded.holder import listening
+from toolscale.embedded.sessions import Sessions, sessions_running
+from toolscale.embedded.startup_progress import report_startup
+from workers.emit import Emitter
+from workers.events_api.recorder import EventRecorder
+from workers.events_api.routes import events_route
+from workers.notifications.thread import listeners_running
+
+if TYPE_CHECKING:
+    from mcp.server import Server
+    from starlette.routing import Route
+
+    from query.server.listener import HttpListener
+    from toolscale.embedded.streams import Hello
+
+# Only for a tokens file; with JWTs the client gets a token from the issuer.
+TOKEN_HEADER = {"Authorization": "Bearer TOKEN"}
+
+
+@dataclass(frozen=True, slots=True)
+class RunningService:
+    """Ingestion, catalogue and upstreams of a data directory."""
+
+    embedded: Embedded
+    catalogue: Catalogue
+    upstreams: Upstreams
+
+
+@contextmanager
+def running(settings: Settings) -> Generator[RunningService]:
+    """Run the workers and open the catalogue until the block ends.
+
+    Raises:
+        ConfigInvalid: the file has no usable server, or another process uses the data directory.
+    """
+    if settings.mcp_config:
+        _check(settings.mcp_config)
+    with _running(settings) as (embedded, catalogue), closing(upstreams_of(settings)) as upstreams:
+        yield RunningService(embedded, catalogue, upstreams)
+
+
+@contextmanager
+def sessions_only(settings: Settings) -> Generator[Sessions]:
+    """Run the service for clients over stdio until the block ends.
+
+    Raises:
+        ConfigInvalid: from `running`.
+    """
+    with running(settings) as service, _sessions(service) as sessions:
+        yield sessions
+
+
+@contextmanager
+def _sessions(service: RunningService) -> Generator[Sessions]:
+    settings = service.embedded.settings
+    with (
+        listening(settings) as listener,
+        sessions_running(partial(_server, service), partial(_refusal, settings), listener) as sessions,
+    ):
+        yield sessions
+
+
+def _server(service: RunningService, hello: Hello) -> Server[Any]:
+    caller = operator(hello.groups, hello.toolset)
+    return service_of(service.catalogue, service.upstreams, lambda _: caller)
+
+
+def _refusal(settings: Settings, hello: Hello) -> str | None:
+    """Return the reason why this client cannot share the service; without an `mcp.json` of its own, it can."""
+    served = settings.mcp_config and str(settings.mcp_config.resolve())
+    if hello.config in (None, served):
+        return None
+    return (
+        f"another Toolscale process uses {settings.data_dir} and follows {served or 'no mcp.json'}, not "
+        f"{hello.config}; use that file, or another data directory by --data-dir"
+    )
+
+
+@contextmanager
+def _running(settings: Settings) -> Generator[tuple[Embedded, Catalogue]]:
+    with (
+        run_embedded(settings) as embedded,
+        _servers(embedded, settings.mcp_config),
+        _notifications(settings, embedded),
+        live_index(embedded.versions) as followed,
+        recording(settings) as savings,
+    ):
+        metrics = QueryMetrics(embedded.deps.metrics.registry)
+        catalogue = replace(live_catalogue(followed, settings, metrics), recorder=savings)
+        with sampling(catalogue):
+            yield embedded, catalogue
+
+
+def _check(path: Path) -> None:
+    """Reject a file without a usable server. An invalid file after the start changes nothing."""
+    config = read_config(path, os.environ)
+    if config.problems and not config.announcements:
+        raise ConfigInvalid(f"{path}: no usable server; {config.problems[0]}")
+
+
+@contextmanager
+def _servers(embedded: Embedded, path: Path | None) -> Generator[None]:
+    """Follow the file if there is one, else announce the servers of earlier events again."""
+    if path:
+        with embedded.following(path):
+            yield
+    else:
+        embedded.announce(Config())
+        yield
+
+
+def _notifications(settings: Settings, embedded: Embedded) -> AbstractContextManager[None]:
+    if settings.subscribe == "none":
+        return nullcontext()
+    return listeners_running(settings, embedded.deps.intents, embedded.emit, embedded.deps.metrics.registry)
+
+
+def answer(service: RunningService, listener: HttpListener) -> None:
+    """Answer over HTTP, and to the clients over stdio of other processes, until a signal."""
+    embedded, catalogue = service.embedded, service.catalogue
+    with (
+        _events_routes(embedded) as events,
+        _sessions(service),
+        published(embedded.settings.data_dir, listener.address) as instance,
+    ):
+        server = service_of(catalogue, service.upstreams, listener.authenticate)
+        metrics = metrics_route(catalogue, listener, is_open=embedded.settings.metrics_public)
+        routes = [*page_routes(catalogue, listener), *events, metrics]
+        http = HttpServer(
+            server,
+            listener,
+            index=catalogue.index,
+            routes=routes,
+            checks=embedded.checks,
+            followed_config=catalogue.followed_config,
+            instance_id=instance.instance_id,
+        )
+        err.print(connection_help(http.url, embedded.settings), highlight=False, soft_wrap=True, markup=False)
+        with _reporting(embedded, catalogue):
+            http.run()
+
+
+def _reporting(embedded: Embedded, catalogue: Catalogue) -> AbstractContextManager[None]:
+    """Show the progress of the first listings in a terminal; elsewhere the log has an event for each."""
+    return report_startup(embedded, catalogue, _print) if err.is_terminal else nullcontext()
+
+
+def _print(line: str) -> None:
+    err.print(printable(line), highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _events_routes(embedded: Embedded) -> Generator[list[Route]]:
+    """Yield the route of the events API if a token is set."""
+    settings = embedded.settings
+    if settings.events_token is None:
+        yield []
+        return
+    token, metrics = settings.events_token, embedded.deps.metrics
+    emitter = Emitter(embedded.deps.intents, embedded.enqueue, settings.redeliver_after_s, metrics)
+    with closing(EventRecorder(emitter)) as recorder:
+        yield [events_route(recorder, token=token, on_response=metrics.events_response)]
+
+
+def connection_help(url: str, settings: Settings) -> str:
+    """Return the commands and configuration that connect a client to this catalogue."""
+    needs_token = settings.tokens_file is not None
+    entry: dict[str, object] = {"type": "http", "url": url}
+    over_http = {"mcpServers": {"toolscale": entry | ({"headers": TOKEN_HEADER} if needs_token else {})}}
+    header = f" --header {shlex.quote(': '.join(*TOKEN_HEADER.items()))}" if needs_token else ""
+    config = ["--config", str(settings.mcp_config.resolve())] if settings.mcp_config else []
+    command = [*_program(), "serve", "--stdio", *config, "--data-dir", str(settings.data_dir.resolve())]
+    return "\n".join(
+        (
+            f"Toolscale answers at {url}",
+            f"Web page: {url.removesuffix(MCP_PATH)}{PAGE_PATH}",
+            "",
+            "Claude Code:",
+            f"  claude mcp add --transport http toolscale {url}{header}",
+            "or over stdio, where the client starts the process:",
+            f"  claude mcp add toolscale -- {shlex.join(command)}",
+            "",
+            "Cursor, Claude Code and others, in an mcp.json (VS Code: `servers` in place of `mcpServers`):",
+            json.dumps(over_http, indent=2),
+            "",
+        )
+    )
+
+
+def _program() -> list[str]:
+    """Return the command of this program with absolute paths: it is often missing in the PATH of a client."""
+    program = Path(sys.argv[0]).resolve()
+    return [sys.executable, "-m", "toolscale"] if program.name == "__main__.py" else [str(program)]
