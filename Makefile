@@ -8,7 +8,7 @@ CHART_READY := $(VENV)/.chart-ready
 COMPILED := $(VENV)/.compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-qdrant check lint types docs docs-check docs-transcripts docs-screenshots format lock bench bench-answers bench-fleet bench-retrieval bench-peers bench-replicas bench-search recount shape chaos clean
+.PHONY: help demo test test-all test-qdrant check lint types docs docs-check docs-clients docs-transcripts docs-screenshots format lock bench bench-answers bench-fleet bench-retrieval bench-peers bench-replicas bench-search recount shape chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -106,6 +106,9 @@ shape: $(READY) ## measure the code: places, imports, the two main paths, sizes,
 docs-transcripts: $(READY) ## write the answers of a real run on real servers into docs/tools.md
 	@$(BIN)/python -m tests.support.transcripts
 
+docs-clients: $(READY) ## play the steps of the client libraries and third-party servers, and write docs/clients.md; needs Node.js
+	@$(BIN)/python -m tests.clients
+
 docs-screenshots: $(READY) ## take the pictures of docs/page.md from a real run, where Chromium is installed
 	@$(BIN)/python -m tests.support.screenshots
 
@@ -116,8 +119,9 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
 DEMO := toolscale/demo
 PEERS := benchmarks/peers/environments
 INSPECTOR := tests/support/inspector
+CLIENTS := tests/clients/environments
 
-lock: ## resolve all dependencies again: ours, the image's, the demo servers', the peers' and the Inspector's
+lock: ## resolve all dependencies again: ours, the image's, the demo servers', the peers' and those of the test clients
 	$(COMPILE) --upgrade pyproject.toml --all-extras --group dev -o requirements.lock
 	$(COMPILE) pyproject.toml --all-extras -c requirements.lock -o deploy/requirements.lock
 	$(COMPILE) --upgrade --group chart -c requirements.lock -o $(CHART)
@@ -127,7 +131,10 @@ lock: ## resolve all dependencies again: ours, the image's, the demo servers', t
 	for peer in fastmcp toolsieve tool-compass; do \
 	    $(subst --universal ,,$(COMPILE)) $(PEERS)/$$peer.in -o $(PEERS)/$$peer.lock || exit 1; \
 	done
-	for directory in $(DEMO) $(INSPECTOR); do \
+	for input in $(CLIENTS)/*.in; do \
+	    $(COMPILE) --upgrade $$input -o $${input%.in}.lock || exit 1; \
+	done
+	for directory in $(DEMO) $(INSPECTOR) $(CLIENTS)/*/; do \
 	    (cd $$directory && npm install --package-lock-only --ignore-scripts --omit-lockfile-registry-resolved) || exit 1; \
 	done
 

@@ -23,7 +23,7 @@ IN_MEMORY = Path("/dev/shm")
 ENOUGH_BYTES = 4 << 30
 
 # Files and directories whose tests start processes and wait for them; what is quick fills the gaps that they leave.
-LONGEST_FIRST = ("*/test_benchmark_*", "*/chaos/*", "*/integration/*", "*/e2e/*")
+LONGEST_FIRST = ("*/clients/*", "*/test_benchmark_*", "*/chaos/*", "*/integration/*", "*/e2e/*")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -22,6 +22,11 @@ ROOT = Path(__file__).parents[3]
 ASSETS = ROOT / "shared" / "assets"
 PACKAGES = ("shared", "workers", "query", "toolscale")
 LOCKS = sorted(path for path in ROOT.glob("**/*.lock") if not {".venv", ".demo"} & set(path.parts))
+NPM_LOCKS = [
+    ROOT / "toolscale" / "demo" / "package-lock.json",
+    ROOT / "tests" / "support" / "inspector" / "package-lock.json",
+    *sorted((ROOT / "tests" / "clients" / "environments").glob("*/package-lock.json")),
+]
 DEPLOYED = ROOT / "deploy" / "requirements.lock"
 
 # In pieces, since this file must not name them either.
@@ -61,9 +66,9 @@ def test_a_lock_file_has_a_digest_for_every_package_and_no_address(lock: Path) -
     assert "://" not in text
 
 
-@pytest.mark.parametrize("directory", ["toolscale/demo", "tests/support/inspector"])
-def test_an_npm_lock_file_has_a_digest_for_every_package_and_no_address(directory: str) -> None:
-    text = (ROOT / directory / "package-lock.json").read_text(encoding="utf-8")
+@pytest.mark.parametrize("lock", NPM_LOCKS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_an_npm_lock_file_has_a_digest_for_every_package_and_no_address(lock: Path) -> None:
+    text = lock.read_text(encoding="utf-8")
     packages: dict[str, dict[str, Any]] = json.loads(text)["packages"]
 
     assert all("integrity" in entry for path, entry in packages.items() if path)
