@@ -250,6 +250,22 @@ def test_a_client_over_stdio_joins_a_service_over_http(tmp_path: Path, config: P
     assert "service_joined" in client.running.output()
 
 
+def test_the_service_counts_a_list_that_was_answered_before_it_started(tmp_path: Path, config: Path) -> None:
+    with stdio_client(tmp_path, "--config", str(config)) as client:
+        client.handshake()
+        client.answer(client.request("tools/list"))
+
+        def listings() -> list[int]:
+            report = json.loads(client.call("get_savings_report")["content"][0]["text"])
+            return [use["answers"] for use in report["own_tools"] if use["name"] == "tools/list"]
+
+        eventually(listings, 60.0, what="a counted list")
+        counted = listings()
+        assert client.end() == 0
+
+    assert counted == [1]
+
+
 @pytest.mark.slow
 def test_a_client_with_another_mcp_json_is_refused(tmp_path: Path, config: Path) -> None:
     other = tmp_path / "other.json"

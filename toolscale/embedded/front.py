@@ -197,7 +197,13 @@ class Front:
         await self._send(SessionMessage(answer))
 
     async def _linked(self, connection: socket.socket) -> None:
-        link = self._link = Link(MessageStream(await SocketStream.from_socket(connection)))
+        try:
+            stream = await SocketStream.from_socket(connection)
+        except (OSError, ValueError):  # the service has ended already
+            connection.close()
+            self.is_unlinked.set()
+            return
+        link = self._link = Link(MessageStream(stream))
         if self._handshake:
             link.greet(self._handshake)
         if self._listed:
