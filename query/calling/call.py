@@ -40,7 +40,6 @@ class ResolvedTool:
 
     tool: IndexedTool
     replicas: tuple[ServerRecord, ...]
-    is_server_named: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +65,14 @@ def resolve_tool(request: CallRequest, allowed: Scope, catalogue: Catalogue) -> 
         known = tuple(filter(None, map(catalogue.ledger.record, resolved.server_ids)))
         if not known:
             raise _without_server(request)
-        return ResolvedTool(resolved.tool, known, is_server_named=False)
+        return ResolvedTool(resolved.tool, known)
     server_id = resolved.tool.server_id
     record = catalogue.index.server(server_id)
     if record is None:
         raise _without_server(request)
     if record.status != "running":
         raise ServerNotRunning(server_id, f"is {record.status}, so its tools cannot be called now")
-    return ResolvedTool(resolved.tool, (record,), is_server_named=resolved.is_server_named)
+    return ResolvedTool(resolved.tool, (record,))
 
 
 def _without_server(request: CallRequest) -> ToolNotFound:

@@ -21,7 +21,7 @@ from query.caller import Caller
 from query.calling.connection import CallLimits
 from query.catalogue import Catalogue
 from query.server.mcp import service_of
-from query.tools.call_tool import SERVER_KEY
+from query.tools.revisions import SERVER_KEY
 from shared.catalog import IndexedTool
 from shared.toolset import Toolset
 from shared.upstream.dial import HttpTarget, StdioTarget, Target
@@ -202,6 +202,20 @@ async def test_the_error_names_each_replica_that_was_tried_and_states_that_nothi
     assert "; r1: cannot be started" in text_of(called)
 
 
+@pytest.mark.parametrize("name", ["r0:read", "read"])
+async def test_a_result_names_its_server_and_no_server_can_forge_that(name: str) -> None:
+    forged = FINE | {"_meta": {SERVER_KEY: "bank", "dev.toolscale/other": 1, "example.org/kept": 2}}
+    with replicas(on_call(lambda exchange: exchange.send_json(result(exchange.request_json, forged)))) as servers:
+        targets = targets_of(*servers)
+        async with calling(targets, catalogue=first(targets, READ)) as client:
+            called = await client.call_tool("call_tool", {"tool_name": name})
+
+    meta = called.meta or {}
+    assert server_of(called) == "r0"
+    assert meta["example.org/kept"] == 2
+    assert "dev.toolscale/other" not in meta
+
+
 async def test_a_call_with_its_server_stays_there() -> None:
     with replicas(on_call(answers), on_call(answers)) as servers:
         targets: dict[str, Target] = targets_of(*servers) | {"dead": http_target("http", free_port())}
@@ -210,7 +224,7 @@ async def test_a_call_with_its_server_stays_there() -> None:
             dead = await client.call_tool("call_tool", {"tool_name": "dead:read"})
 
     assert {text_of(called) for called in alive} == {"fine"}
-    assert {server_of(called) for called in alive} == {None}
+    assert {server_of(called) for called in alive} == {"r1"}
     assert [calls_of(server) for server in servers] == [0, 10]
     assert dead.is_error
 
