@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from query.calling.upstream_request import ResultT, UpstreamRequest
 
+PERHAPS_CARRIED_OUT = "may have been carried out or not"
 _QUOTED_CHARACTERS = 2_000
 _FAREWELL_S = 2.0
 _LAST_WORDS_S = 5.0
@@ -252,7 +253,7 @@ class Connection:
 
     def _broke(self) -> ServerError:
         return ServerUnreachable(
-            self._evidence.server_id, "the connection broke during the call, which may have been carried out or not"
+            self._evidence.server_id, f"the connection broke during the call, which {PERHAPS_CARRIED_OUT}"
         )
 
 

@@ -15,7 +15,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from query.calling.breaker import CircuitBreaker
-from query.calling.connection import CallLimits
+from query.calling.connection import PERHAPS_CARRIED_OUT, CallLimits
 from query.calling.deadlines import CallDeadline
 from query.calling.pool import CallResources, Pool
 from query.calling.replica_choice import NO_LABELS, Labels, LastReplicas, ReplicaChoice
@@ -82,8 +82,8 @@ class ReplicaCalls:
         if len(call.replicas) == 1:
             return await self._attempt(call, call.replicas[0], resources, CallDeadline(answer_by))
         self._start_probe(call.replicas)
-        left, failures = list(call.replicas), list[ServerError]()
-        while left:
+        left, failures, stopped = list(call.replicas), list[ServerError](), ""
+        while left and not stopped:
             replica = self._choice.choose(left, call.caller, call.preferred)
             try:
                 return await self._attempt_observed(call, replica, resources, _deadline(answer_by, len(left)))
@@ -92,12 +92,10 @@ class ReplicaCalls:
                     raise
                 failures.append(error)
             left.remove(replica)
-            is_allowed = call.is_repeatable or failures[-1].delivery is Delivery.NOT_SENT
-            if not is_allowed or anyio.current_time() >= answer_by:
-                break
-            if left:
+            stopped = _reason_to_stop(call, failures[-1], answer_by)
+            if left and not stopped:
                 resources.on_failover(failures[-1])
-        raise _replicas_failed(failures)
+        raise _replicas_failed(failures, f"{_not_tried(len(left))}, since {stopped}" if left else "")
 
     async def read(self, read: ResourceRead, endpoint: Endpoint, resources: CallResources) -> ReadResult:
         """Read a resource from the server that linked to it: a replica may not have it.
@@ -171,10 +169,28 @@ def _deadline(answer_by: float, replicas_left: int) -> CallDeadline:
     return CallDeadline(answer_by, now + (answer_by - now) / shares)
 
 
-def _replicas_failed(failures: Sequence[ServerError]) -> ReplicasFailed:
-    """Return the error that names each tried replica, and states whether the call may have been carried out."""
-    tried = "; ".join(map(str, failures[:FAILURES_SHOWN]))
+def _reason_to_stop(call: ReplicatedCall, failure: ServerError, answer_by: float) -> str:
+    """Return why no other replica may be tried after this failure; empty: another one may."""
+    if not call.is_repeatable and failure.delivery is not Delivery.NOT_SENT:
+        return "the tool declares neither readOnlyHint nor idempotentHint"
+    return "no time was left" if anyio.current_time() >= answer_by else ""
+
+
+def _not_tried(replicas: int) -> str:
+    return f"{replicas} other {'replica was' if replicas == 1 else 'replicas were'} not tried"
+
+
+def _replicas_failed(failures: Sequence[ServerError], others: str) -> ReplicasFailed:
+    """Return the error that names each tried replica, and states once whether the call may have been carried out.
+
+    `others` states why further replicas were not tried; empty: there are none.
+    """
+    clause = f", which {PERHAPS_CARRIED_OUT}"
+    tried = "; ".join(str(failure).removesuffix(clause) for failure in failures[:FAILURES_SHOWN])
     more = f"; and {len(failures) - FAILURES_SHOWN} more" if len(failures) > FAILURES_SHOWN else ""
     is_unsent = all(failure.delivery is Delivery.NOT_SENT for failure in failures)
-    verdict = "was not carried out" if is_unsent else "may have been carried out or not"
-    return ReplicasFailed(failures[-1].server_id, f"the call {verdict}; no replica answered: {tried}{more}")
+    verdict = "was not carried out" if is_unsent else PERHAPS_CARRIED_OUT
+    if not others:
+        return ReplicasFailed(failures[-1].server_id, f"the call {verdict}; no replica answered: {tried}{more}")
+    subject = ", which" if failures[-1].reason.endswith(clause) and not more else "; the call"
+    return ReplicasFailed(failures[-1].server_id, f"{tried}{more}{subject} {verdict}; {others}")

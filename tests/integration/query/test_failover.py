@@ -158,16 +158,54 @@ async def test_a_repeatable_call_goes_on_where_the_first_replica_breaks_after_re
     assert [calls_of(server) for server in servers] == [1, 1]
 
 
-@breaks_after_reading
-async def test_any_other_call_is_not_repeated_where_a_replica_breaks_after_reading_it(act: Act) -> None:
-    with replicas(on_call(act), on_call(answers)) as servers:
+NO_HINT = "since the tool declares neither readOnlyHint nor idempotentHint"
+BROKE = "r0: the connection broke during the call"
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [
+        (hangs_up, f"{BROKE}, which may have been carried out or not; 2 other replicas were not tried, {NO_HINT}"),
+        (status(502), f"r0: HTTP 502; {MAYBE}; 2 other replicas were not tried, {NO_HINT}"),
+    ],
+    ids=["hangs up", "502"],
+)
+async def test_any_other_call_is_not_repeated_where_a_replica_breaks_after_reading_it(act: Act, words: str) -> None:
+    with replicas(on_call(act), on_call(answers), on_call(answers)) as servers:
         targets = targets_of(*servers)
         async with calling(targets, catalogue=first(targets, WRITE)) as client:
             called = await call(client, WRITE)
 
     assert called.is_error
-    assert text_of(called).startswith(f"{MAYBE}; no replica answered: r0: ")
-    assert [calls_of(server) for server in servers] == [1, 0]
+    assert text_of(called) == words
+    assert [calls_of(server) for server in servers] == [1, 0, 0]
+
+
+async def test_the_error_counts_the_replicas_that_were_not_tried_beside_those_that_were() -> None:
+    with replicas(on_call(hangs_up), on_call(hangs_up)) as servers:
+        targets: dict[str, Target] = {"r9": http_target("http", free_port()), **targets_of(*servers)}
+        catalogue = replicated(targets, WRITE, READ, labels={"r9": "first", "r0": "second", "r1": "second"})
+        async with calling(targets, catalogue=catalogue) as client:
+            written = await call(client, WRITE, region="first")
+            read = await call(client, READ, region="first")
+
+    assert text_of(written).startswith("r9: no connection: ")
+    assert text_of(written).endswith(
+        f", which may have been carried out or not; 1 other replica was not tried, {NO_HINT}"
+    )
+    assert text_of(read).startswith(f"{MAYBE}; no replica answered: ")
+    assert text_of(read).count("carried out") == 1
+    assert all(f"r{number}: " in text_of(read) for number in (0, 1, 9))
+
+
+async def test_the_error_of_a_call_whose_time_is_over_states_so() -> None:
+    with replicas(on_call(lambda exchange: exchange.hang()), on_call(answers)) as servers:
+        targets = targets_of(*servers)
+        async with calling(targets, limits=CallLimits(timeout_s=2), catalogue=first(targets, READ)) as client:
+            called = await call(client, READ)
+
+    expected = f"r0: no answer within 2 s; {MAYBE}; 1 other replica was not tried, since no time was left"
+    assert text_of(called) == expected
 
 
 ANSWERS: dict[str, tuple[Act, str]] = {
@@ -329,7 +367,7 @@ async def test_a_stdio_replica_that_dies_is_replaced_by_another() -> None:
         after = await call(client, READ_ECHO, words="after")
 
     assert server_of(before) == "r0"
-    assert text_of(died).startswith(MAYBE)
+    assert text_of(died).startswith(f"{BROKE}, which may have been carried out or not; 1 other replica")
     assert server_of(after) == "r1"
 
 
