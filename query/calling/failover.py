@@ -76,7 +76,7 @@ class ReplicaCalls:
         Raises:
             ReplicasFailed: several replicas exist, and none of those tried answered.
             ServerError: the only replica failed, or a replica answered with an error.
-            CallsExhausted: from `Pool.call`.
+            CallsExhausted: too many large results in memory, or no connection is free and none leads to a replica.
         """
         answer_by = anyio.current_time() + self._timeout_s
         if len(call.replicas) == 1:
@@ -84,14 +84,13 @@ class ReplicaCalls:
         self._start_probe(call.replicas)
         left, failures, stopped = list(call.replicas), list[ServerError](), ""
         while left and not stopped:
-            replica = self._choice.choose(left, call.caller, call.preferred)
             try:
-                return await self._attempt_observed(call, replica, resources, _deadline(answer_by, len(left)))
+                return await self._attempt_best(call, left, resources, answer_by)
             except ServerError as error:
                 if error.delivery is Delivery.ANSWERED:
                     raise
                 failures.append(error)
-            left.remove(replica)
+            left = [replica for replica in left if replica.server_id != failures[-1].server_id]
             stopped = _reason_to_stop(call, failures[-1], answer_by)
             if left and not stopped:
                 resources.on_failover(failures[-1])
@@ -106,6 +105,21 @@ class ReplicaCalls:
         deadline = CallDeadline(anyio.current_time() + self._timeout_s)
         with self._choice.count_call(read.server_id):
             return await self._pool.call(read, endpoint, resources, deadline)
+
+    async def _attempt_best(
+        self, call: ReplicatedCall, replicas: Sequence[ServerRecord], resources: CallResources, answer_by: float
+    ) -> Served:
+        """Call the best of these replicas; if no connection is free for it, the best of those with a connection."""
+        replica = self._choice.choose(replicas, call.caller, call.preferred)
+        deadline = _deadline(answer_by, len(replicas))
+        try:
+            return await self._attempt_observed(call, replica, resources, deadline)
+        except CallsExhausted:
+            connected = [other for other in replicas if self._pool.has_connection(other.server_id)]
+            if deadline.is_connected or not connected:  # a connected call may have been sent
+                raise
+        replica = self._choice.choose(connected, call.caller, call.preferred)
+        return await self._attempt_observed(call, replica, resources, _deadline(answer_by, len(replicas)))
 
     async def _attempt_observed(
         self, call: ReplicatedCall, replica: ServerRecord, resources: CallResources, deadline: CallDeadline

@@ -91,6 +91,11 @@ class Pool:
             return
         raise ServerTimeout(server_id, f"no connection within {self._limits.timeout_s:g} s")
 
+    def has_connection(self, server_id: str) -> bool:
+        """Return whether a connection to the server accepts calls."""
+        connection = self._connections.get(server_id)
+        return connection is not None and connection.accepts_calls
+
     async def _resolve(self, server_id: str, endpoint: Endpoint) -> Target:
         try:
             return await self._resolver.resolve(server_id, endpoint)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,8 @@ from query.tools.revisions import SERVER_KEY
 from shared.catalog import IndexedTool
 from shared.toolset import Toolset
 from shared.upstream.dial import HttpTarget, StdioTarget, Target
-from tests.support.calling import calling, replicated, text_of, tool_of, upstreams_to
+from tests.support.calling import calling, replica_record, replicated, text_of, tool_of, upstreams_to
+from tests.support.fakes import ingested
 from tests.support.hostile.messages import failure, result
 from tests.support.hostile.processes import callable_stdio, free_port, good_http, http_target
 from tests.support.hostile.scripted_http import Exchange, Respond, ScriptedServer, scripted_http
@@ -56,6 +59,14 @@ Act = Callable[[Exchange], None]
 
 def answers(exchange: Exchange) -> None:
     exchange.send_json(result(exchange.request_json, FINE))
+
+
+def answers_after(released: threading.Event) -> Act:
+    def act(exchange: Exchange) -> None:
+        released.wait(60)
+        answers(exchange)
+
+    return act
 
 
 def hangs_up(exchange: Exchange) -> None:
@@ -396,3 +407,42 @@ async def test_calls_of_servers_without_sessions_are_divided_among_the_replicas(
                 tasks.start_soon(wait, file)
 
     assert sorted(map(str, served)) == ["r0", "r1", "r2"]
+
+
+async def test_more_replicas_than_connections_take_calls_on_the_open_ones() -> None:
+    released = threading.Event()
+    with replicas(*[on_call(answers_after(released))] * 4) as servers:
+        targets = targets_of(*servers)
+        limits = CallLimits(timeout_s=30, max_connections=2)
+        async with calling(targets, limits=limits, catalogue=replicated(targets, WRITE)) as client:
+            called: list[CallToolResult] = []
+
+            async def call_once() -> None:
+                called.append(await client.call_tool("call_tool", {"tool_name": "write"}))
+
+            async with anyio.create_task_group() as tasks:
+                for _ in range(8):
+                    tasks.start_soon(call_once)
+                await anyio.to_thread.run_sync(eventually, lambda: sum(map(calls_of, servers)) + len(called) == 8)
+                released.set()
+
+    assert [text_of(one) for one in called] == ["fine"] * 8
+    assert sorted(map(calls_of, servers))[:2] == [0, 0]
+
+
+async def test_a_call_is_refused_where_no_connection_is_free_and_none_leads_to_a_replica() -> None:
+    released = threading.Event()
+    with replicas(*[on_call(answers_after(released))] * 3) as servers:
+        targets = targets_of(*servers)
+        catalogue = replicated(["r0"], tool_of("s", "other"))
+        for revision, server_id in enumerate(("r1", "r2"), start=2):
+            catalogue.index.upsert([ingested(replace(WRITE, server_id=server_id), catalogue.embedder)])
+            catalogue.index.put_server(replica_record(server_id, catalog_digest="two", revision=revision))
+        limits = CallLimits(timeout_s=30, max_connections=1)
+        async with calling(targets, limits=limits, catalogue=catalogue) as client, anyio.create_task_group() as tasks:
+            tasks.start_soon(client.call_tool, "call_tool", {"tool_name": "other"})
+            await anyio.to_thread.run_sync(eventually, lambda: calls_of(servers[0]))
+            refused = await client.call_tool("call_tool", {"tool_name": "write"})
+            released.set()
+
+    assert text_of(refused).startswith("all 1 connections to servers are in use")
