@@ -29,7 +29,7 @@ from shared.errors import (
 )
 from shared.upstream.dial import HttpTarget, StdioTarget, Target
 from shared.upstream.secrets import secrets_of
-from shared.upstream.transport.errors import FOREIGN_ERRORS, to_answer_error, to_server_error
+from shared.upstream.transport.errors import FOREIGN_ERRORS, is_stand_in, to_answer_error, to_server_error
 from shared.upstream.transport.open import open_transport
 from shared.upstream.transport.session_state import HttpExchange, SessionState, current_exchange
 from shared.validation import first_problem
@@ -215,9 +215,10 @@ class Connection:
             if was_open and not exchange.sent:
                 return NothingSent()
             broke = self._session.error or self._broke()
-            return broke.with_delivery(_delivery(broke) if exchange.sent else Delivery.NOT_SENT)
-        if exchange.http_status in _NOT_FROM_THE_TOOL:
-            return to_answer_error(self._evidence, error, exchange.http_status)
+            return broke.with_delivery(_delivery(broke, exchange))
+        status = exchange.http_status
+        if status is not None and (status in _NOT_FROM_THE_TOOL or is_stand_in(error)):
+            return to_answer_error(self._evidence, error, status).with_delivery(_delivery_of_status(status))
         words = self._evidence.quote(error.message, _QUOTED_CHARACTERS)
         failed = ServerFailed(self._evidence.server_id, f"{words} ({error.code})")
         return failed.with_delivery(Delivery.ANSWERED)
@@ -225,7 +226,7 @@ class Connection:
     def _lost_session(self, exchange: HttpExchange) -> bool:
         """Return whether the server refused the call because it lost our session, such as by a restart."""
         client = self._session.client
-        is_of_a_session = client is not None and client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
+        is_of_a_session = client is None or client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
         return is_of_a_session and exchange.http_status == HTTPStatus.NOT_FOUND
 
     @asynccontextmanager
@@ -257,10 +258,11 @@ class Connection:
         )
 
 
+_REJECTED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
+# a proxy answers so after its server was removed
+_NO_SERVER = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.GONE)
 _NOT_FROM_THE_TOOL = (
-    HTTPStatus.UNAUTHORIZED,
-    HTTPStatus.FORBIDDEN,
-    HTTPStatus.TOO_MANY_REQUESTS,
+    *_REJECTED,
     *(status for status in HTTPStatus if status >= HTTPStatus.INTERNAL_SERVER_ERROR),
 )
 
@@ -268,9 +270,18 @@ _NOT_FROM_THE_TOOL = (
 _WITHOUT_ANSWER = (ServerUnreachable, ServerTimeout, ServerFailed, ServerAuthRequired)
 
 
-def _delivery(error: ServerError) -> Delivery:
-    """Return the delivery of a call that was sent; a rejected answer is an answer."""
+def _delivery(error: ServerError, exchange: HttpExchange) -> Delivery:
+    """Return the delivery of a call whose connection ended; a rejected answer is an answer."""
+    if not exchange.sent:
+        return Delivery.NOT_SENT
+    if exchange.http_status is not None:
+        return _delivery_of_status(exchange.http_status)
     return Delivery.UNKNOWN if isinstance(error, _WITHOUT_ANSWER) else Delivery.ANSWERED
+
+
+def _delivery_of_status(status: int) -> Delivery:
+    """Return the delivery of a call that got this error status, and no answer of the tool."""
+    return Delivery.NOT_SENT if status in _REJECTED or status in _NO_SERVER else Delivery.UNKNOWN
 
 
 @contextmanager

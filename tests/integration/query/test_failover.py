@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import queue
 import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ from shared.toolset import Toolset
 from shared.upstream.dial import HttpTarget, StdioTarget, Target
 from tests.support.calling import calling, replica_record, replicated, text_of, tool_of, upstreams_to
 from tests.support.fakes import ingested
-from tests.support.hostile.messages import failure, result
+from tests.support.hostile.messages import answer, failure, result
 from tests.support.hostile.processes import callable_stdio, free_port, good_http, http_target
 from tests.support.hostile.scripted_http import Exchange, Respond, ScriptedServer, scripted_http
 from tests.support.hostile.scripts import GOOD, status
@@ -41,7 +43,7 @@ HANDSHAKE = "2025-11-25"
 READ = tool_of("s", "read", "readOnlyHint")
 REPEAT = tool_of("s", "repeat", "idempotentHint")
 WRITE = tool_of("s", "write")
-FINE = {"content": [{"type": "text", "text": "fine"}]}
+FINE = {"content": [{"type": "text", "text": "fine"}], "resultType": "complete"}
 MAYBE = "the call may have been carried out or not"
 NOT_DONE = "the call was not carried out"
 
@@ -167,6 +169,134 @@ async def test_a_repeatable_call_goes_on_where_the_first_replica_breaks_after_re
 
     assert (text_of(called), server_of(called)) == ("fine", "r1")
     assert [calls_of(server) for server in servers] == [1, 1]
+
+
+both_eras = pytest.mark.parametrize("era", [HANDSHAKE, "2026-07-28"])
+
+
+DISCOVERED = {
+    "supportedVersions": ["2026-07-28"],
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "scripted", "version": "1"},
+    "ttlMs": 0,
+    "cacheScope": "private",
+    "resultType": "complete",
+}
+
+
+def of_era(era: str, act: Act) -> Respond:
+    """Behave well, as a server with this protocol version, until a tool is called."""
+
+    def respond(exchange: Exchange) -> None:
+        if exchange.method == "tools/call":
+            act(exchange)
+        elif exchange.method == "server/discover" and era != HANDSHAKE:
+            exchange.send_json(result(exchange.request_json, DISCOVERED))
+        else:
+            exchange.play(GOOD)
+
+    return respond
+
+
+def noted(received: list[Exchange], act: Act) -> Act:
+    """Note each call: `ScriptedServer.methods` has the last request of a connection in place of its earlier ones."""
+
+    def note(exchange: Exchange) -> None:
+        received.append(exchange)
+        act(exchange)
+
+    return note
+
+
+@both_eras
+@pytest.mark.parametrize("code", [401, 403, 404, 405, 410, 429])
+async def test_any_call_goes_on_and_the_replica_is_avoided_where_a_status_shows_that_it_was_not_carried_out(
+    code: int, era: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("query.calling.breaker.FIRST_WAIT_S", 60.0)
+    received: list[Exchange] = []
+    with replicas(of_era(era, noted(received, status(code))), of_era(era, answers)) as servers:
+        targets = targets_of(*servers)
+        async with calling(targets, catalogue=first(targets, WRITE, protocol_version=era)) as client:
+            called = await call(client, WRITE)
+            refused = len(received)
+            again = await call(client, WRITE)
+
+    assert [server_of(called), server_of(again)] == ["r1", "r1"]
+    assert text_of(called) == "fine"
+    assert len(received) == refused
+
+
+@both_eras
+@pytest.mark.parametrize("code", [400, 409, 422])
+async def test_another_status_without_a_jsonrpc_body_is_no_answer(
+    code: int, era: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("query.calling.breaker.FIRST_WAIT_S", 60.0)
+    received: list[Exchange] = []
+    with replicas(of_era(era, noted(received, status(code))), of_era(era, answers)) as servers:
+        targets = targets_of(*servers)
+        catalogue = first(targets, WRITE, READ, protocol_version=era)
+        async with calling(targets, catalogue=catalogue) as client:
+            written = await call(client, WRITE)
+            read = await call(client, READ)
+
+    assert text_of(written) == f"r0: HTTP {code}; {MAYBE}; 1 other replica was not tried, {NO_HINT}"
+    assert server_of(read) == "r1"
+    assert len(received) == 1
+
+
+@both_eras
+async def test_a_status_with_a_jsonrpc_error_is_an_answer(era: str) -> None:
+    received: list[Exchange] = []
+
+    def act(exchange: Exchange) -> None:
+        exchange.send(404, json.dumps(failure(exchange.request_json, -32601, "no such tool")).encode())
+
+    with replicas(of_era(era, act), of_era(era, noted(received, answers))) as servers:
+        targets = targets_of(*servers)
+        async with calling(targets, catalogue=first(targets, READ, protocol_version=era)) as client:
+            called = await call(client, READ)
+
+    assert text_of(called) == "r0: no such tool (-32601)"
+    assert not received
+
+
+class SseServer:
+    """A server of the older sse transport whose calls get this status."""
+
+    def __init__(self, code: int) -> None:
+        self._code = code
+        self._messages: queue.Queue[Any] = queue.Queue()
+
+    def __call__(self, exchange: Exchange) -> None:
+        if exchange.command == "GET":
+            self._stream(exchange)
+        elif exchange.method == "tools/call":
+            exchange.send(self._code)
+        else:
+            exchange.send(202)
+            if reply := answer(exchange.request_json, GOOD):
+                self._messages.put(reply)
+
+    def _stream(self, exchange: Exchange) -> None:
+        exchange.begin(200, "text/event-stream", connection="close")
+        exchange.wfile.write(b"event: endpoint\ndata: /messages\n\n")
+        while not exchange.server.stopping.is_set():
+            with suppress(queue.Empty):
+                message = json.dumps(self._messages.get(timeout=0.05)).encode()
+                exchange.wfile.write(b"event: message\ndata: " + message + b"\n\n")
+        exchange.close_connection = True
+
+
+@pytest.mark.parametrize("code", [404, 429])
+async def test_a_status_of_the_sse_transport_shows_that_a_call_was_not_carried_out(code: int) -> None:
+    with replicas(SseServer(code), on_call(answers)) as servers:
+        targets = targets_of(*servers) | {"r0": HttpTarget(servers[0].url, "sse")}
+        async with calling(targets, catalogue=first(targets, WRITE, protocol_version=HANDSHAKE)) as client:
+            called = await call(client, WRITE)
+
+    assert (text_of(called), server_of(called)) == ("fine", "r1")
 
 
 NO_HINT = "since the tool declares neither readOnlyHint nor idempotentHint"
