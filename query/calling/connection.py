@@ -112,6 +112,13 @@ class Connection:
         return self._calls.last_used
 
     @property
+    def may_have_state(self) -> bool:
+        """Return whether the server may keep state for this session; over HTTP without a session id, it cannot."""
+        target = self._target_match.target
+        is_by_id = isinstance(target, HttpTarget) and target.transport == "streamable-http"
+        return self._evidence.has_session_id or not is_by_id
+
+    @property
     def waits_for_slot(self) -> bool:
         """Return whether a large message waits for a slot and delays those after it."""
         return self._slots.own.is_waiting

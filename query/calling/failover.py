@@ -152,7 +152,8 @@ class ReplicaCalls:
 
     def _note_answer(self, call: ReplicatedCall, replica: ServerRecord) -> None:
         self._breaker.succeeded(replica.server_id)
-        self._last_used.remember(call.caller, replica)
+        if self._pool.may_have_state(replica.server_id):
+            self._last_used.remember(call.caller, replica)
 
     def _start_probe(self, replicas: Sequence[ServerRecord]) -> None:
         """Open a connection, in the background, to an avoided replica whose time is over."""

@@ -96,6 +96,11 @@ class Pool:
         connection = self._connections.get(server_id)
         return connection is not None and connection.accepts_calls
 
+    def may_have_state(self, server_id: str) -> bool:
+        """Return whether the server may keep state for the connection to it."""
+        connection = self._connections.get(server_id)
+        return connection is not None and connection.may_have_state
+
     async def _resolve(self, server_id: str, endpoint: Endpoint) -> Target:
         try:
             return await self._resolver.resolve(server_id, endpoint)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import anyio
 import httpx2
 from mcp.client.sse import sse_client
-from mcp.client.streamable_http import DEFAULT_MAX_SSE_EVENT_SIZE, streamable_http_client
+from mcp.client.streamable_http import DEFAULT_MAX_SSE_EVENT_SIZE, MCP_SESSION_ID, streamable_http_client
 
 from shared.errors import AddressForbidden, ProtocolViolation
 from shared.upstream.dial import HttpTarget
@@ -159,6 +159,7 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         if request.method == "POST":
             status = response.status_code if response.status_code >= HTTPStatus.BAD_REQUEST else None
             state.http_status = status
+            state.has_session_id |= MCP_SESSION_ID in response.headers
             if exchange := current_exchange.get():
                 exchange.http_status = status
         if self._every_answer_counts and response.status_code >= HTTPStatus.BAD_REQUEST:

@@ -31,7 +31,7 @@ from shared.toolset import Toolset
 from shared.upstream.dial import HttpTarget, StdioTarget, Target
 from tests.support.calling import calling, replica_record, replicated, text_of, tool_of, upstreams_to
 from tests.support.fakes import ingested
-from tests.support.hostile.messages import answer, failure, result
+from tests.support.hostile.messages import answer, failure, initialized, result
 from tests.support.hostile.processes import callable_stdio, free_port, good_http, http_target
 from tests.support.hostile.scripted_http import Exchange, Respond, ScriptedServer, scripted_http
 from tests.support.hostile.scripts import GOOD, status
@@ -519,6 +519,26 @@ async def test_a_caller_keeps_its_session_and_prefers_it_to_an_idle_replica() ->
         counted = [text_of(await client.call_tool("call_tool", {"tool_name": "counts"})) for _ in range(6)]
 
     assert [int(text.partition(" ")[0]) for text in counted] == [1, 2, 3, 4, 5, 6]
+
+
+def with_session(exchange: Exchange) -> None:
+    if exchange.method == "initialize":
+        exchange.send(200, json.dumps(initialized(exchange.request_json)).encode(), mcp_session_id="one")
+    else:
+        on_call(answers)(exchange)
+
+
+@pytest.mark.parametrize(("behaviour", "used"), [(with_session, 1), (on_call(answers), 2)], ids=["with id", "without"])
+async def test_a_caller_keeps_a_replica_over_http_only_where_a_session_id_was_assigned(
+    behaviour: Respond, used: int
+) -> None:
+    with replicas(behaviour, behaviour) as servers:
+        targets = targets_of(*servers)
+        async with calling(targets, catalogue=replicated(targets, WRITE, protocol_version=HANDSHAKE)) as client:
+            called = [await client.call_tool("call_tool", {"tool_name": "write"}) for _ in range(40)]
+
+    assert {text_of(one) for one in called} == {"fine"}
+    assert len({server_of(one) for one in called}) == used
 
 
 async def test_calls_of_servers_without_sessions_are_divided_among_the_replicas(tmp_path: Path) -> None:
