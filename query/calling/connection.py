@@ -15,13 +15,13 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from query.calling.deadlines import CallDeadline
+from query.calling.delivery import NOT_FROM_THE_TOOL, PERHAPS_CARRIED_OUT, delivery_at_end, delivery_of_status
 from query.calling.limits import ResultSlot
 from query.calling.session_state import CallCounter, Phase, Session, TargetMatch
 from query.calling.streams import CallExchange, MessageSlots, ObservedReceiveStream, ObservedSendStream
 from shared.errors import (
     Delivery,
     ProtocolViolation,
-    ServerAuthRequired,
     ServerError,
     ServerFailed,
     ServerTimeout,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from query.calling.upstream_request import ResultT, UpstreamRequest
 
-PERHAPS_CARRIED_OUT = "may have been carried out or not"
 _QUOTED_CHARACTERS = 2_000
 _FAREWELL_S = 2.0
 _LAST_WORDS_S = 5.0
@@ -222,10 +221,10 @@ class Connection:
             if was_open and not exchange.sent:
                 return NothingSent()
             broke = self._session.error or self._broke()
-            return broke.with_delivery(_delivery(broke, exchange))
+            return broke.with_delivery(delivery_at_end(broke, exchange))
         status = exchange.http_status
-        if status is not None and (status in _NOT_FROM_THE_TOOL or is_stand_in(error)):
-            return to_answer_error(self._evidence, error, status).with_delivery(_delivery_of_status(status))
+        if status is not None and (status in NOT_FROM_THE_TOOL or is_stand_in(error)):
+            return to_answer_error(self._evidence, error, status).with_delivery(delivery_of_status(status))
         words = self._evidence.quote(error.message, _QUOTED_CHARACTERS)
         failed = ServerFailed(self._evidence.server_id, f"{words} ({error.code})")
         return failed.with_delivery(Delivery.ANSWERED)
@@ -263,32 +262,6 @@ class Connection:
         return ServerUnreachable(
             self._evidence.server_id, f"the connection broke during the call, which {PERHAPS_CARRIED_OUT}"
         )
-
-
-_REJECTED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
-# a proxy answers so after its server was removed
-_NO_SERVER = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.GONE)
-_NOT_FROM_THE_TOOL = (
-    *_REJECTED,
-    *(status for status in HTTPStatus if status >= HTTPStatus.INTERNAL_SERVER_ERROR),
-)
-
-
-_WITHOUT_ANSWER = (ServerUnreachable, ServerTimeout, ServerFailed, ServerAuthRequired)
-
-
-def _delivery(error: ServerError, exchange: HttpExchange) -> Delivery:
-    """Return the delivery of a call whose connection ended; a rejected answer is an answer."""
-    if not exchange.sent:
-        return Delivery.NOT_SENT
-    if exchange.http_status is not None:
-        return _delivery_of_status(exchange.http_status)
-    return Delivery.UNKNOWN if isinstance(error, _WITHOUT_ANSWER) else Delivery.ANSWERED
-
-
-def _delivery_of_status(status: int) -> Delivery:
-    """Return the delivery of a call that got this error status, and no answer of the tool."""
-    return Delivery.NOT_SENT if status in _REJECTED or status in _NO_SERVER else Delivery.UNKNOWN
 
 
 @contextmanager

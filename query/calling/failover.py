@@ -15,8 +15,9 @@ import structlog
 from anyio.abc import TaskGroup
 
 from query.calling.breaker import CircuitBreaker
-from query.calling.connection import PERHAPS_CARRIED_OUT, CallLimits
+from query.calling.connection import CallLimits
 from query.calling.deadlines import CallDeadline
+from query.calling.delivery import PERHAPS_CARRIED_OUT
 from query.calling.pool import CallResources, Pool
 from query.calling.replica_choice import NO_LABELS, Labels, LastReplicas, ReplicaChoice
 from query.calling.upstream_request import ReadResult, ResourceRead, ToolCall, ToolResult
