@@ -130,9 +130,14 @@ class Connection:
         """Accept no more calls, and close after the last one."""
         self._calls.drain()
 
+    def is_silent_since(self, moment: float) -> bool:
+        """Return whether the session is not open yet, or received no message since this moment."""
+        return not self._session.settled.is_set() or self._last_message_at < moment
+
     def retire_if_silent_since(self, moment: float) -> None:
-        """Retire the connection if it received no message since this moment of the event loop's clock."""
-        if self._last_message_at < moment:
+        """Retire an open connection that received no message since this moment of the event loop's clock."""
+        # a child that still starts may install packages, so no second one may start
+        if self._session.settled.is_set() and self._last_message_at < moment:
             self.retire()
 
     async def run(self) -> None:

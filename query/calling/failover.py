@@ -19,7 +19,7 @@ from query.calling.connection import CallLimits
 from query.calling.deadlines import CallDeadline
 from query.calling.delivery import PERHAPS_CARRIED_OUT
 from query.calling.pool import CallResources, Pool
-from query.calling.replica_choice import NO_LABELS, Labels, LastReplicas, ReplicaChoice
+from query.calling.replica_choice import NO_LABELS, GivenUp, Labels, LastReplicas, ReplicaChoice
 from query.calling.upstream_request import ReadResult, ResourceRead, ToolCall, ToolResult
 from shared.catalog import Endpoint, ServerRecord
 from shared.errors import CallsExhausted, Delivery, ReplicasFailed, ServerError
@@ -69,7 +69,8 @@ class ReplicaCalls:
         self._timeout_s = limits.timeout_s
         self._breaker = CircuitBreaker()
         self._last_used = LastReplicas(keep_s=limits.idle_s)
-        self._choice = ReplicaChoice(self._last_used, self._breaker, preferred)
+        self._given_up = GivenUp()
+        self._choice = ReplicaChoice(self._last_used, self._given_up, self._breaker, preferred)
 
     async def call(self, call: ReplicatedCall, resources: CallResources) -> Served:
         """Call a tool on one of its replicas, and return the result.
@@ -126,6 +127,7 @@ class ReplicaCalls:
         self, call: ReplicatedCall, replica: ServerRecord, resources: CallResources, deadline: CallDeadline
     ) -> Served:
         """Call one replica; the breaker and the next choice use the outcome."""
+        began = anyio.current_time()
         try:
             served = await self._attempt(call, replica, resources, deadline)
         except ServerError as error:
@@ -133,6 +135,11 @@ class ReplicaCalls:
                 self._note_answer(call, replica)
             else:
                 self._breaker.failed(replica.server_id)
+            raise
+        except anyio.get_cancelled_exc_class():
+            if self._pool.note_cancellation(replica.server_id, began, resources.slot):
+                self._last_used.forget(call.caller, replica)
+                self._given_up.add(call.caller, replica)
             raise
         self._note_answer(call, replica)
         return served
