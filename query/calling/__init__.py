@@ -13,6 +13,7 @@
 - `deadlines`: time to connect, and time to answer
 - `pool`: one connection per server, kept while it is used
 - `connection`: one MCP session with one server
+- `delivery`: whether a failed call was carried out
 - `upstream_request`: the requests that a connection sends
 - `session_state`: the phase of a session, its calls, and its target
 - `streams`: the messages of a connection, and the slots for large ones

@@ -39,7 +39,6 @@ class ResolvedTool:
 
     tool: IndexedTool
     replicas: tuple[ServerRecord, ...]
-    is_server_named: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +61,21 @@ def resolve_tool(request: CallRequest, allowed: Scope, catalogue: Catalogue) -> 
     resolved = resolve_tool_name(request.name, allowed, catalogue, request.server_name)
     if len(resolved.server_ids) > 1:
         # reading each record from the index would take a request per replica
-        known = map(catalogue.ledger.record, resolved.server_ids)
-        return ResolvedTool(resolved.tool, tuple(filter(None, known)), is_server_named=False)
+        known = tuple(filter(None, map(catalogue.ledger.record, resolved.server_ids)))
+        if not known:
+            raise _without_server(request)
+        return ResolvedTool(resolved.tool, known)
     server_id = resolved.tool.server_id
     record = catalogue.index.server(server_id)
     if record is None:
-        raise ToolNotFound(request.name, "is no tool of a known server any more", ())
+        raise _without_server(request)
     if record.status != "running":
         raise ServerNotRunning(server_id, f"is {record.status}, so its tools cannot be called now")
-    return ResolvedTool(resolved.tool, (record,), is_server_named=resolved.is_server_named)
+    return ResolvedTool(resolved.tool, (record,))
+
+
+def _without_server(request: CallRequest) -> ToolNotFound:
+    return ToolNotFound(request.name, "is no tool of a known server any more", ())
 
 
 async def call_tool(

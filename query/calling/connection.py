@@ -15,13 +15,13 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from query.calling.deadlines import CallDeadline
+from query.calling.delivery import NOT_FROM_THE_TOOL, PERHAPS_CARRIED_OUT, delivery_at_end, delivery_of_status
 from query.calling.limits import ResultSlot
 from query.calling.session_state import CallCounter, Phase, Session, TargetMatch
 from query.calling.streams import CallExchange, MessageSlots, ObservedReceiveStream, ObservedSendStream
 from shared.errors import (
     Delivery,
     ProtocolViolation,
-    ServerAuthRequired,
     ServerError,
     ServerFailed,
     ServerTimeout,
@@ -29,7 +29,7 @@ from shared.errors import (
 )
 from shared.upstream.dial import HttpTarget, StdioTarget, Target
 from shared.upstream.secrets import secrets_of
-from shared.upstream.transport.errors import FOREIGN_ERRORS, to_answer_error, to_server_error
+from shared.upstream.transport.errors import FOREIGN_ERRORS, is_stand_in, to_answer_error, to_server_error
 from shared.upstream.transport.open import open_transport
 from shared.upstream.transport.session_state import HttpExchange, SessionState, current_exchange
 from shared.validation import first_problem
@@ -111,6 +111,13 @@ class Connection:
         return self._calls.last_used
 
     @property
+    def may_have_state(self) -> bool:
+        """Return whether the server may keep state for this session; over HTTP without a session id, it cannot."""
+        target = self._target_match.target
+        is_by_id = isinstance(target, HttpTarget) and target.transport == "streamable-http"
+        return self._evidence.has_session_id or not is_by_id
+
+    @property
     def waits_for_slot(self) -> bool:
         """Return whether a large message waits for a slot and delays those after it."""
         return self._slots.own.is_waiting
@@ -123,9 +130,14 @@ class Connection:
         """Accept no more calls, and close after the last one."""
         self._calls.drain()
 
+    def is_silent_since(self, moment: float) -> bool:
+        """Return whether the session is not open yet, or received no message since this moment."""
+        return not self._session.settled.is_set() or self._last_message_at < moment
+
     def retire_if_silent_since(self, moment: float) -> None:
-        """Retire the connection if it received no message since this moment of the event loop's clock."""
-        if self._last_message_at < moment:
+        """Retire an open connection that received no message since this moment of the event loop's clock."""
+        # a child that still starts may install packages, so no second one may start
+        if self._session.settled.is_set() and self._last_message_at < moment:
             self.retire()
 
     async def run(self) -> None:
@@ -214,9 +226,10 @@ class Connection:
             if was_open and not exchange.sent:
                 return NothingSent()
             broke = self._session.error or self._broke()
-            return broke.with_delivery(_delivery(broke) if exchange.sent else Delivery.NOT_SENT)
-        if exchange.http_status in _NOT_FROM_THE_TOOL:
-            return to_answer_error(self._evidence, error, exchange.http_status)
+            return broke.with_delivery(delivery_at_end(broke, exchange))
+        status = exchange.http_status
+        if status is not None and (status in NOT_FROM_THE_TOOL or is_stand_in(error)):
+            return to_answer_error(self._evidence, error, status).with_delivery(delivery_of_status(status))
         words = self._evidence.quote(error.message, _QUOTED_CHARACTERS)
         failed = ServerFailed(self._evidence.server_id, f"{words} ({error.code})")
         return failed.with_delivery(Delivery.ANSWERED)
@@ -224,7 +237,7 @@ class Connection:
     def _lost_session(self, exchange: HttpExchange) -> bool:
         """Return whether the server refused the call because it lost our session, such as by a restart."""
         client = self._session.client
-        is_of_a_session = client is not None and client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
+        is_of_a_session = client is None or client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
         return is_of_a_session and exchange.http_status == HTTPStatus.NOT_FOUND
 
     @asynccontextmanager
@@ -252,24 +265,8 @@ class Connection:
 
     def _broke(self) -> ServerError:
         return ServerUnreachable(
-            self._evidence.server_id, "the connection broke during the call, which may have been carried out or not"
+            self._evidence.server_id, f"the connection broke during the call, which {PERHAPS_CARRIED_OUT}"
         )
-
-
-_NOT_FROM_THE_TOOL = (
-    HTTPStatus.UNAUTHORIZED,
-    HTTPStatus.FORBIDDEN,
-    HTTPStatus.TOO_MANY_REQUESTS,
-    *(status for status in HTTPStatus if status >= HTTPStatus.INTERNAL_SERVER_ERROR),
-)
-
-
-_WITHOUT_ANSWER = (ServerUnreachable, ServerTimeout, ServerFailed, ServerAuthRequired)
-
-
-def _delivery(error: ServerError) -> Delivery:
-    """Return the delivery of a call that was sent; a rejected answer is an answer."""
-    return Delivery.UNKNOWN if isinstance(error, _WITHOUT_ANSWER) else Delivery.ANSWERED
 
 
 @contextmanager

@@ -17,8 +17,9 @@ from anyio.abc import TaskGroup
 from query.calling.breaker import CircuitBreaker
 from query.calling.connection import CallLimits
 from query.calling.deadlines import CallDeadline
+from query.calling.delivery import PERHAPS_CARRIED_OUT
 from query.calling.pool import CallResources, Pool
-from query.calling.replica_choice import NO_LABELS, Labels, LastReplicas, ReplicaChoice
+from query.calling.replica_choice import NO_LABELS, GivenUp, Labels, LastReplicas, ReplicaChoice
 from query.calling.upstream_request import ReadResult, ResourceRead, ToolCall, ToolResult
 from shared.catalog import Endpoint, ServerRecord
 from shared.errors import CallsExhausted, Delivery, ReplicasFailed, ServerError
@@ -68,7 +69,8 @@ class ReplicaCalls:
         self._timeout_s = limits.timeout_s
         self._breaker = CircuitBreaker()
         self._last_used = LastReplicas(keep_s=limits.idle_s)
-        self._choice = ReplicaChoice(self._last_used, self._breaker, preferred)
+        self._given_up = GivenUp()
+        self._choice = ReplicaChoice(self._last_used, self._given_up, self._breaker, preferred)
 
     async def call(self, call: ReplicatedCall, resources: CallResources) -> Served:
         """Call a tool on one of its replicas, and return the result.
@@ -76,28 +78,25 @@ class ReplicaCalls:
         Raises:
             ReplicasFailed: several replicas exist, and none of those tried answered.
             ServerError: the only replica failed, or a replica answered with an error.
-            CallsExhausted: from `Pool.call`.
+            CallsExhausted: too many large results in memory, or no connection is free and none leads to a replica.
         """
         answer_by = anyio.current_time() + self._timeout_s
         if len(call.replicas) == 1:
             return await self._attempt(call, call.replicas[0], resources, CallDeadline(answer_by))
         self._start_probe(call.replicas)
-        left, failures = list(call.replicas), list[ServerError]()
-        while left:
-            replica = self._choice.choose(left, call.caller, call.preferred)
+        left, failures, stopped = list(call.replicas), list[ServerError](), ""
+        while left and not stopped:
             try:
-                return await self._attempt_observed(call, replica, resources, _deadline(answer_by, len(left)))
+                return await self._attempt_best(call, left, resources, answer_by)
             except ServerError as error:
                 if error.delivery is Delivery.ANSWERED:
                     raise
                 failures.append(error)
-            left.remove(replica)
-            is_allowed = call.is_repeatable or failures[-1].delivery is Delivery.NOT_SENT
-            if not is_allowed or anyio.current_time() >= answer_by:
-                break
-            if left:
+            left = [replica for replica in left if replica.server_id != failures[-1].server_id]
+            stopped = _reason_to_stop(call, failures[-1], answer_by)
+            if left and not stopped:
                 resources.on_failover(failures[-1])
-        raise _replicas_failed(failures)
+        raise _replicas_failed(failures, f"{_not_tried(len(left))}, since {stopped}" if left else "")
 
     async def read(self, read: ResourceRead, endpoint: Endpoint, resources: CallResources) -> ReadResult:
         """Read a resource from the server that linked to it: a replica may not have it.
@@ -109,10 +108,26 @@ class ReplicaCalls:
         with self._choice.count_call(read.server_id):
             return await self._pool.call(read, endpoint, resources, deadline)
 
+    async def _attempt_best(
+        self, call: ReplicatedCall, replicas: Sequence[ServerRecord], resources: CallResources, answer_by: float
+    ) -> Served:
+        """Call the best of these replicas; if no connection is free for it, the best of those with a connection."""
+        replica = self._choice.choose(replicas, call.caller, call.preferred)
+        deadline = _deadline(answer_by, len(replicas))
+        try:
+            return await self._attempt_observed(call, replica, resources, deadline)
+        except CallsExhausted:
+            connected = [other for other in replicas if self._pool.has_connection(other.server_id)]
+            if deadline.is_connected or not connected:  # a connected call may have been sent
+                raise
+        replica = self._choice.choose(connected, call.caller, call.preferred)
+        return await self._attempt_observed(call, replica, resources, _deadline(answer_by, len(replicas)))
+
     async def _attempt_observed(
         self, call: ReplicatedCall, replica: ServerRecord, resources: CallResources, deadline: CallDeadline
     ) -> Served:
         """Call one replica; the breaker and the next choice use the outcome."""
+        began = anyio.current_time()
         try:
             served = await self._attempt(call, replica, resources, deadline)
         except ServerError as error:
@@ -120,6 +135,11 @@ class ReplicaCalls:
                 self._note_answer(call, replica)
             else:
                 self._breaker.failed(replica.server_id)
+            raise
+        except anyio.get_cancelled_exc_class():
+            if self._pool.note_cancellation(replica.server_id, began, resources.slot):
+                self._last_used.forget(call.caller, replica)
+                self._given_up.add(call.caller, replica)
             raise
         self._note_answer(call, replica)
         return served
@@ -140,7 +160,8 @@ class ReplicaCalls:
 
     def _note_answer(self, call: ReplicatedCall, replica: ServerRecord) -> None:
         self._breaker.succeeded(replica.server_id)
-        self._last_used.remember(call.caller, replica)
+        if self._pool.may_have_state(replica.server_id):
+            self._last_used.remember(call.caller, replica)
 
     def _start_probe(self, replicas: Sequence[ServerRecord]) -> None:
         """Open a connection, in the background, to an avoided replica whose time is over."""
@@ -171,10 +192,28 @@ def _deadline(answer_by: float, replicas_left: int) -> CallDeadline:
     return CallDeadline(answer_by, now + (answer_by - now) / shares)
 
 
-def _replicas_failed(failures: Sequence[ServerError]) -> ReplicasFailed:
-    """Return the error that names each tried replica, and states whether the call may have been carried out."""
-    tried = "; ".join(map(str, failures[:FAILURES_SHOWN]))
+def _reason_to_stop(call: ReplicatedCall, failure: ServerError, answer_by: float) -> str:
+    """Return why no other replica may be tried after this failure; empty: another one may."""
+    if not call.is_repeatable and failure.delivery is not Delivery.NOT_SENT:
+        return "the tool declares neither readOnlyHint nor idempotentHint"
+    return "no time was left" if anyio.current_time() >= answer_by else ""
+
+
+def _not_tried(replicas: int) -> str:
+    return f"{replicas} other {'replica was' if replicas == 1 else 'replicas were'} not tried"
+
+
+def _replicas_failed(failures: Sequence[ServerError], others: str) -> ReplicasFailed:
+    """Return the error that names each tried replica, and states once whether the call may have been carried out.
+
+    `others` states why further replicas were not tried; empty: there are none.
+    """
+    clause = f", which {PERHAPS_CARRIED_OUT}"
+    tried = "; ".join(str(failure).removesuffix(clause) for failure in failures[:FAILURES_SHOWN])
     more = f"; and {len(failures) - FAILURES_SHOWN} more" if len(failures) > FAILURES_SHOWN else ""
     is_unsent = all(failure.delivery is Delivery.NOT_SENT for failure in failures)
-    verdict = "was not carried out" if is_unsent else "may have been carried out or not"
-    return ReplicasFailed(failures[-1].server_id, f"the call {verdict}; no replica answered: {tried}{more}")
+    verdict = "was not carried out" if is_unsent else PERHAPS_CARRIED_OUT
+    if not others:
+        return ReplicasFailed(failures[-1].server_id, f"the call {verdict}; no replica answered: {tried}{more}")
+    subject = ", which" if failures[-1].reason.endswith(clause) and not more else "; the call"
+    return ReplicasFailed(failures[-1].server_id, f"{tried}{more}{subject} {verdict}; {others}")

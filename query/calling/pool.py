@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from shared.catalog import Endpoint
     from shared.upstream.dial import Target
 
+# A server may work for some seconds without a message.
+LONG_SILENCE_S = 10.0
+
 _log = structlog.get_logger()
 
 
@@ -91,6 +94,28 @@ class Pool:
             return
         raise ServerTimeout(server_id, f"no connection within {self._limits.timeout_s:g} s")
 
+    def has_connection(self, server_id: str) -> bool:
+        """Return whether a connection to the server accepts calls."""
+        connection = self._connections.get(server_id)
+        return connection is not None and connection.accepts_calls
+
+    def note_cancellation(self, server_id: str, began: float, slot: ResultSlot) -> bool:
+        """Return whether the server sent nothing since a call began that its caller cancelled.
+
+        The connection is retired after a long silence only: it may have the state of other callers.
+        """
+        used = self._connections.get(server_id)
+        if self._waits_for_slot(used, slot) or (used and not used.is_silent_since(began)):
+            return False
+        if used and anyio.current_time() - began >= LONG_SILENCE_S:
+            used.retire_if_silent_since(began)
+        return True
+
+    def may_have_state(self, server_id: str) -> bool:
+        """Return whether the server may keep state for the connection to it."""
+        connection = self._connections.get(server_id)
+        return connection is not None and connection.may_have_state
+
     async def _resolve(self, server_id: str, endpoint: Endpoint) -> Target:
         try:
             return await self._resolver.resolve(server_id, endpoint)
@@ -99,11 +124,15 @@ class Pool:
 
     def _out_of_time(self, server_id: str, began: float, slot: ResultSlot) -> ToolscaleError:
         used = self._connections.get(server_id)
-        if slot.is_waiting or (used and used.waits_for_slot):
+        if self._waits_for_slot(used, slot):
             return self._admission.no_slot()
         if used:
             used.retire_if_silent_since(began)
         return ServerTimeout(server_id, f"no answer within {self._limits.timeout_s:g} s")
+
+    @staticmethod
+    def _waits_for_slot(used: Connection | None, slot: ResultSlot) -> bool:
+        return slot.is_waiting or (used is not None and used.waits_for_slot)
 
     async def _call(
         self, call: UpstreamRequest[ResultT], target: Target, resources: CallResources, deadline: CallDeadline

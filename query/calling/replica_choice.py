@@ -16,17 +16,22 @@ from shared.catalog import ServerRecord
 
 Labels = Mapping[str, str]
 NO_LABELS: Labels = MappingProxyType({})
+GIVEN_UP_S = 60.0
 
 
 class ReplicaChoice:
     """Chooses the replica for a call, and counts the calls in flight. Not safe for other threads.
 
-    Avoided servers come last. Of the others, the order is: most preferred labels of the request, most of the operator,
-    not stale, the caller's last replica, and fewest calls in flight. Chance decides between equals.
+    Avoided servers come last, and before them those that the caller gave up on. Of the others, the order is: most
+    preferred labels of the request, most of the operator, not stale, the caller's last replica, and fewest calls in
+    flight. Chance decides between equals.
     """
 
-    def __init__(self, last_used: LastReplicas, breaker: CircuitBreaker, preferred: Labels = NO_LABELS) -> None:
+    def __init__(
+        self, last_used: LastReplicas, given_up: GivenUp, breaker: CircuitBreaker, preferred: Labels = NO_LABELS
+    ) -> None:
         self._last_used = last_used
+        self._given_up = given_up
         self._breaker = breaker
         self._preferred = preferred
         self._in_flight: Counter[str] = Counter()
@@ -34,7 +39,10 @@ class ReplicaChoice:
     def choose(self, replicas: Sequence[ServerRecord], caller: str, requested: Labels = NO_LABELS) -> ServerRecord:
         """Return the best of these replicas; if all are avoided, the one whose time ends first."""
         last = self._last_used.of(caller, replicas)
-        ranks = [self._rank(replica, last, requested) for replica in replicas]
+        ranks = [
+            (self._avoided(replica), self._given_up.has(caller, replica), *self._rank(replica, last, requested))
+            for replica in replicas
+        ]
         best = min(ranks)
         equal = [replica for replica, rank in zip(replicas, ranks, strict=True) if rank == best]
         return random.choice(equal)  # noqa: S311  # no secret
@@ -50,10 +58,12 @@ class ReplicaChoice:
             if not self._in_flight[server_id]:
                 del self._in_flight[server_id]
 
-    def _rank(self, replica: ServerRecord, last: frozenset[str], requested: Labels) -> tuple[float, ...]:
+    def _avoided(self, replica: ServerRecord) -> float:
         avoided_until = self._breaker.avoided_until(replica.server_id)
+        return float("-inf") if avoided_until is None else avoided_until
+
+    def _rank(self, replica: ServerRecord, last: frozenset[str], requested: Labels) -> tuple[float, ...]:
         return (
-            float("-inf") if avoided_until is None else avoided_until,
             -_matching(requested, replica),
             -_matching(self._preferred, replica),
             replica.stale_since is not None,
@@ -88,6 +98,36 @@ class LastReplicas:
             self._entries.move_to_end(key)
             if len(self._entries) > self._size:
                 self._entries.popitem(last=False)
+
+    def forget(self, caller: str, replica: ServerRecord) -> None:
+        """Forget that the caller used this replica last."""
+        server_id, _ = self._entries.get((caller, replica.catalog_digest), (None, 0.0))
+        if server_id == replica.server_id:
+            del self._entries[caller, replica.catalog_digest]
+
+
+class GivenUp:
+    """The replicas that sent nothing before a caller cancelled its call; only this caller avoids them, for a minute.
+
+    The server may be healthy and slow, so the calls of others do not avoid it. At most `size` are kept.
+    """
+
+    def __init__(self, size: int = 10_000, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._size = size
+        self._clock_s = clock_s
+        self._until: OrderedDict[tuple[str, str], float] = OrderedDict()
+
+    def has(self, caller: str, replica: ServerRecord) -> bool:
+        """Return whether the caller gave up on the replica lately."""
+        return self._clock_s() < self._until.get((caller, replica.server_id), 0.0)
+
+    def add(self, caller: str, replica: ServerRecord) -> None:
+        """Note that the caller gave up on the replica."""
+        key = caller, replica.server_id
+        self._until[key] = self._clock_s() + GIVEN_UP_S
+        self._until.move_to_end(key)
+        if len(self._until) > self._size:
+            self._until.popitem(last=False)
 
 
 def _matching(labels: Labels, replica: ServerRecord) -> int:

@@ -33,8 +33,6 @@ CALL_TOOL = Tool(
     _meta=ALWAYS_LOADED,
 )
 
-SERVER_KEY = "dev.toolscale/server"
-
 
 class CallTool(ToolHandler):
     """Calls the tools of a catalogue on their servers."""
@@ -71,8 +69,8 @@ class CallTool(ToolHandler):
         resources = call_resources(context, self._upstreams, audit)
         called = await call_tool(request, resolved, self._upstreams, resources, caller.name, mcp_context.meta)
         audit.set_result(called.result, called.server_id)
-        result = for_protocol(await self._sealed(called, audit.tool, caller.name), mcp_context.protocol_version)
-        return result if resolved.is_server_named else _with_server(result, called.server_id)
+        sealed = await self._sealed(called, audit.tool, caller.name)
+        return for_protocol(sealed, mcp_context.protocol_version, called.server_id)
 
     async def _sealed(self, called: CallResult, tool: str, caller: str) -> CallToolResult:
         """Return the result with links to the server that returned it, in place of that server's URIs."""
@@ -93,8 +91,3 @@ def call_resources(context: ToolCallContext, upstreams: Upstreams, audit: CallAu
     progress = ProgressRelay(context.mcp_context.session.report_progress)
     slot = context.exit_stack.enter_context(upstreams.admission.admitted(context.caller.name))
     return CallResources(progress, slot, audit.on_failover)
-
-
-def _with_server(result: CallToolResult, server_id: str) -> CallToolResult:
-    """Return the result with the server that returned it in `_meta`; its caller did not name a server."""
-    return result.model_copy(update={"meta": {**(result.meta or {}), SERVER_KEY: server_id}})

@@ -81,7 +81,7 @@ class ReadResource(ToolHandler):
             rows = read_rows(today(), caller.name, tool.server_id, tool.definition.name, audit.result_bytes)
             self._catalogue.recorder.record(rows)
         result = await anyio.to_thread.run_sync(_as_result, read, link, uri, links)
-        return for_protocol(result, mcp_context.protocol_version)
+        return for_protocol(result, mcp_context.protocol_version, resolved.tool.server_id)
 
     def _resolve(self, uri: str, links: Links, scope: Scope) -> tuple[Link, ResolvedTool]:
         """Return the link of a URI, and the tool that returned it, if the scope has it now.

@@ -10,13 +10,19 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, is_version_at_least
 
 AUDIO_SINCE = "2025-03-26"
 RESOURCE_LINKS_SINCE = "2025-06-18"
+# A server may not write the keys of Toolscale.
+_OUR_PREFIX = "dev.toolscale/"
+SERVER_KEY = f"{_OUR_PREFIX}server"
 
 
-def for_protocol(result: CallToolResult, protocol_version: str) -> CallToolResult:
-    """Return a server's result for a client of this revision, with a text for each content that it cannot read."""
-    meta = {key: value for key, value in (result.meta or {}).items() if key != SERVER_INFO_META_KEY}
+def for_protocol(result: CallToolResult, protocol_version: str, server_id: str) -> CallToolResult:
+    """Return a server's result for a client of this revision, with a text for each content that it cannot read.
+
+    Its `_meta` names the server.
+    """
+    meta = {key: value for key, value in (result.meta or {}).items() if not _is_ours(key)}
     content = [_readable(block, protocol_version) for block in result.content]
-    update: dict[str, Any] = {"meta": meta or None, "content": content}
+    update: dict[str, Any] = {"meta": {**meta, SERVER_KEY: server_id}, "content": content}
     structured = result.structured_content
     if protocol_version in HANDSHAKE_PROTOCOL_VERSIONS and not isinstance(structured, dict | None):
         # these revisions allow only objects as structured content; the text repeats it
@@ -25,6 +31,11 @@ def for_protocol(result: CallToolResult, protocol_version: str) -> CallToolResul
             "content": content or [_text(json.dumps(structured, ensure_ascii=False))],
         }
     return result.model_copy(update=update)
+
+
+def _is_ours(key: str) -> bool:
+    """Return whether this service writes the key, not the server that it calls."""
+    return key == SERVER_INFO_META_KEY or key.startswith(_OUR_PREFIX)
 
 
 def _readable(block: ContentBlock, protocol_version: str) -> ContentBlock:

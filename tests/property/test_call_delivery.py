@@ -20,12 +20,15 @@ from shared.upstream.dial import HttpTarget
 from tests.support.calling import replica_record, upstreams_to
 from tests.support.hostile.messages import failure, result
 from tests.support.hostile.scripted_http import Exchange, Respond, ScriptedServer, scripted_http
-from tests.support.hostile.scripts import GOOD
+from tests.support.hostile.scripts import GOOD, status
 from tests.support.profiles import examples
 
 REPLICAS = 3
 FINE = {"content": [{"type": "text", "text": "fine"}]}
 HANDSHAKE = "2025-11-25"
+
+# a server that replies with these has not carried out the call
+REFUSALS = ("401", "403", "404", "405", "410", "429")
 
 
 def _hang_up(exchange: Exchange) -> None:
@@ -39,7 +42,8 @@ REPLIES: Mapping[str, Respond] = {
     "error": lambda exchange: exchange.send_json(failure(exchange.request_json, -32603, "no")),
     "hangs up": _hang_up,
     "503": lambda exchange: exchange.send(503),
-    "404": lambda exchange: exchange.send(404),
+    "400": lambda exchange: exchange.send(400),
+    **{code: status(int(code)) for code in REFUSALS},
 }
 # The replies to a handshake.
 OPENINGS: Mapping[str, Respond] = {
@@ -97,6 +101,7 @@ async def _call(fleet: _Fleet, *, is_repeatable: bool) -> Served:
 @settings(max_examples=examples(60))
 @example(script=[[("good", "hangs up")] * 3], is_repeatable=False)
 @example(script=[[("good", "fine")] * 3, [("good", "404")] * 3, [("good", "hangs up")] * 3], is_repeatable=False)
+@example(script=[[("good", code)] * 3 for code in REFUSALS], is_repeatable=False)
 @example(script=[[("good", "503")] * 3, [("hangs up", "fine")] * 3], is_repeatable=True)
 @given(script=_script, is_repeatable=st.booleans())
 def test_a_call_is_received_again_only_where_it_may_be_repeated(
@@ -110,12 +115,13 @@ def test_a_call_is_received_again_only_where_it_may_be_repeated(
         except ServerError as failed:
             error = failed
 
-        # a server that refuses a lost session with 404 has not carried out the call
-        carried_out = [reply for reply in fleet.received if reply != "404"]
+        carried_out = [reply for reply in fleet.received if reply not in REFUSALS]
         assert is_repeatable or len(carried_out) <= 1
-        assert all(reply in ("hangs up", "503") for reply in carried_out[:-1]), "an answer was repeated"
+        assert all(reply in ("hangs up", "503", "400") for reply in carried_out[:-1]), "an answer was repeated"
         assert (error is None) == (carried_out[-1:] == ["fine"])
         if error and "was not carried out" in str(error):
             assert not carried_out
+        if error and not carried_out:
+            assert "was not carried out" in str(error)
         if error and carried_out[-1:] == ["error"]:
             assert error.delivery is Delivery.ANSWERED

@@ -12,6 +12,7 @@ import httpx2
 from mcp import MCPError
 from mcp_types import (
     CONNECTION_CLOSED,
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
@@ -52,7 +53,11 @@ FOREIGN_ERRORS = (
 _NOT_MCP = (INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, UNSUPPORTED_PROTOCOL_VERSION)
 _CREDENTIALS_WANTED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _MAY_PASS = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
-_SDK_STAND_IN = "Server returned an error response"
+_SDK_STAND_INS = (
+    (INTERNAL_ERROR, "Server returned an error response"),
+    (METHOD_NOT_FOUND, "Not Found"),
+    (INVALID_REQUEST, "Session terminated"),
+)
 
 
 def to_server_error(state: SessionState, error: Exception) -> ServerError | None:
@@ -136,13 +141,18 @@ def to_answer_error(state: SessionState, error: MCPError, http_status: int | Non
     server_id = state.server_id
     words = f"{state.quote(error.message)} ({error.code}){_stderr_tail(state)}"
     if http_status:
-        return status_error(state, http_status, "" if error.message == _SDK_STAND_IN else words)
+        return status_error(state, http_status, "" if is_stand_in(error) else words)
     if error.code == CONNECTION_CLOSED:
         closed = ProtocolViolation(server_id, state.protocol_violation) if state.protocol_violation else None
         return closed or ServerUnreachable(server_id, words)
     if error.code == REQUEST_TIMEOUT:
         return ServerTimeout(server_id, words)
     return ProtocolViolation(server_id, words) if error.code in _NOT_MCP else ServerFailed(server_id, words)
+
+
+def is_stand_in(error: MCPError) -> bool:
+    """Return whether the SDK wrote this error for an HTTP status, since the body has no JSON-RPC error."""
+    return (error.code, error.message) in _SDK_STAND_INS
 
 
 def _http_error(state: SessionState, error: httpx2.HTTPError | httpx2.InvalidURL) -> ServerError:

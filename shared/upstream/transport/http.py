@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import anyio
 import httpx2
 from mcp.client.sse import sse_client
-from mcp.client.streamable_http import DEFAULT_MAX_SSE_EVENT_SIZE, streamable_http_client
+from mcp.client.streamable_http import DEFAULT_MAX_SSE_EVENT_SIZE, MCP_SESSION_ID, streamable_http_client
 
 from shared.errors import AddressForbidden, ProtocolViolation
 from shared.upstream.dial import HttpTarget
@@ -156,15 +156,16 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
             raise state.fail(ProtocolViolation(state.server_id, "sends a compressed body, unasked"))
         if int(response.headers.get("content-length", 0)) > self._max_bytes:
             raise state.fail(message_too_large(state, self._max_bytes))
+        if request.method == "POST":
+            status = response.status_code if response.status_code >= HTTPStatus.BAD_REQUEST else None
+            state.http_status = status
+            state.has_session_id |= MCP_SESSION_ID in response.headers
+            if exchange := current_exchange.get():
+                exchange.http_status = status
         if self._every_answer_counts and response.status_code >= HTTPStatus.BAD_REQUEST:
             raise state.fail(status_error(state, response.status_code))
         if request.method == "GET":
             state.stream_answered(response.status_code)
-        if request.method == "POST":
-            status = response.status_code if response.status_code >= HTTPStatus.BAD_REQUEST else None
-            state.http_status = status
-            if exchange := current_exchange.get():
-                exchange.http_status = status
 
     def _capped(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.AsyncByteStream:
         assert isinstance(response.stream, httpx2.AsyncByteStream)

@@ -51,7 +51,8 @@ class SessionState:
     `protocol_violation` describes invalid output since the last valid message.
     `stderr` is the end of the child's stderr. `was_stopped` is true if Toolscale had to end the child by a signal.
     `may_hold_large` returns whether this session has a slot. `is_started` is true from a child's first message; until
-    then the child may be an installer. `on_started` is called at that message.
+    then the child may be an installer. `on_started` is called at that message. `has_session_id` is true once an HTTP
+    server has assigned one.
     """
 
     server_id: str
@@ -66,6 +67,7 @@ class SessionState:
     may_hold_large: Callable[[], bool] = field(default=_always, repr=False)
     on_started: Callable[[], None] = field(default=_ignore, repr=False)
     is_started: bool = False
+    has_session_id: bool = False
 
     async def wait_for_slot(self, size_bytes: int, nodes: int) -> None:
         """Wait for a slot before a large message is read further or parsed; return at once for a small message.

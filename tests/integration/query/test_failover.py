@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import queue
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +25,13 @@ from query.caller import Caller
 from query.calling.connection import CallLimits
 from query.catalogue import Catalogue
 from query.server.mcp import service_of
-from query.tools.call_tool import SERVER_KEY
+from query.tools.revisions import SERVER_KEY
 from shared.catalog import IndexedTool
 from shared.toolset import Toolset
 from shared.upstream.dial import HttpTarget, StdioTarget, Target
-from tests.support.calling import calling, replicated, text_of, tool_of, upstreams_to
-from tests.support.hostile.messages import failure, result
+from tests.support.calling import calling, replica_record, replicated, text_of, tool_of, upstreams_to
+from tests.support.fakes import ingested
+from tests.support.hostile.messages import answer, failure, initialized, result
 from tests.support.hostile.processes import callable_stdio, free_port, good_http, http_target
 from tests.support.hostile.scripted_http import Exchange, Respond, ScriptedServer, scripted_http
 from tests.support.hostile.scripts import GOOD, status
@@ -38,7 +43,7 @@ HANDSHAKE = "2025-11-25"
 READ = tool_of("s", "read", "readOnlyHint")
 REPEAT = tool_of("s", "repeat", "idempotentHint")
 WRITE = tool_of("s", "write")
-FINE = {"content": [{"type": "text", "text": "fine"}]}
+FINE = {"content": [{"type": "text", "text": "fine"}], "resultType": "complete"}
 MAYBE = "the call may have been carried out or not"
 NOT_DONE = "the call was not carried out"
 
@@ -56,6 +61,14 @@ Act = Callable[[Exchange], None]
 
 def answers(exchange: Exchange) -> None:
     exchange.send_json(result(exchange.request_json, FINE))
+
+
+def answers_after(released: threading.Event) -> Act:
+    def act(exchange: Exchange) -> None:
+        released.wait(60)
+        answers(exchange)
+
+    return act
 
 
 def hangs_up(exchange: Exchange) -> None:
@@ -158,16 +171,182 @@ async def test_a_repeatable_call_goes_on_where_the_first_replica_breaks_after_re
     assert [calls_of(server) for server in servers] == [1, 1]
 
 
-@breaks_after_reading
-async def test_any_other_call_is_not_repeated_where_a_replica_breaks_after_reading_it(act: Act) -> None:
-    with replicas(on_call(act), on_call(answers)) as servers:
+both_eras = pytest.mark.parametrize("era", [HANDSHAKE, "2026-07-28"])
+
+
+DISCOVERED = {
+    "supportedVersions": ["2026-07-28"],
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "scripted", "version": "1"},
+    "ttlMs": 0,
+    "cacheScope": "private",
+    "resultType": "complete",
+}
+
+
+def of_era(era: str, act: Act) -> Respond:
+    """Behave well, as a server with this protocol version, until a tool is called."""
+
+    def respond(exchange: Exchange) -> None:
+        if exchange.method == "tools/call":
+            act(exchange)
+        elif exchange.method == "server/discover" and era != HANDSHAKE:
+            exchange.send_json(result(exchange.request_json, DISCOVERED))
+        else:
+            exchange.play(GOOD)
+
+    return respond
+
+
+def noted(received: list[Exchange], act: Act) -> Act:
+    """Note each call: `ScriptedServer.methods` has the last request of a connection in place of its earlier ones."""
+
+    def note(exchange: Exchange) -> None:
+        received.append(exchange)
+        act(exchange)
+
+    return note
+
+
+@both_eras
+@pytest.mark.parametrize("code", [401, 403, 404, 405, 410, 429])
+async def test_any_call_goes_on_and_the_replica_is_avoided_where_a_status_shows_that_it_was_not_carried_out(
+    code: int, era: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("query.calling.breaker.FIRST_WAIT_S", 60.0)
+    received: list[Exchange] = []
+    with replicas(of_era(era, noted(received, status(code))), of_era(era, answers)) as servers:
+        targets = targets_of(*servers)
+        async with calling(targets, catalogue=first(targets, WRITE, protocol_version=era)) as client:
+            called = await call(client, WRITE)
+            refused = len(received)
+            again = await call(client, WRITE)
+
+    assert [server_of(called), server_of(again)] == ["r1", "r1"]
+    assert text_of(called) == "fine"
+    assert len(received) == refused
+
+
+@both_eras
+@pytest.mark.parametrize("code", [400, 409, 422])
+async def test_another_status_without_a_jsonrpc_body_is_no_answer(
+    code: int, era: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("query.calling.breaker.FIRST_WAIT_S", 60.0)
+    received: list[Exchange] = []
+    with replicas(of_era(era, noted(received, status(code))), of_era(era, answers)) as servers:
+        targets = targets_of(*servers)
+        catalogue = first(targets, WRITE, READ, protocol_version=era)
+        async with calling(targets, catalogue=catalogue) as client:
+            written = await call(client, WRITE)
+            read = await call(client, READ)
+
+    assert text_of(written) == f"r0: HTTP {code}; {MAYBE}; 1 other replica was not tried, {NO_HINT}"
+    assert server_of(read) == "r1"
+    assert len(received) == 1
+
+
+@both_eras
+async def test_a_status_with_a_jsonrpc_error_is_an_answer(era: str) -> None:
+    received: list[Exchange] = []
+
+    def act(exchange: Exchange) -> None:
+        exchange.send(404, json.dumps(failure(exchange.request_json, -32601, "no such tool")).encode())
+
+    with replicas(of_era(era, act), of_era(era, noted(received, answers))) as servers:
+        targets = targets_of(*servers)
+        async with calling(targets, catalogue=first(targets, READ, protocol_version=era)) as client:
+            called = await call(client, READ)
+
+    assert text_of(called) == "r0: no such tool (-32601)"
+    assert not received
+
+
+class SseServer:
+    """A server of the older sse transport whose calls get this status."""
+
+    def __init__(self, code: int) -> None:
+        self._code = code
+        self._messages: queue.Queue[Any] = queue.Queue()
+
+    def __call__(self, exchange: Exchange) -> None:
+        if exchange.command == "GET":
+            self._stream(exchange)
+        elif exchange.method == "tools/call":
+            exchange.send(self._code)
+        else:
+            exchange.send(202)
+            if reply := answer(exchange.request_json, GOOD):
+                self._messages.put(reply)
+
+    def _stream(self, exchange: Exchange) -> None:
+        exchange.begin(200, "text/event-stream", connection="close")
+        exchange.wfile.write(b"event: endpoint\ndata: /messages\n\n")
+        while not exchange.server.stopping.is_set():
+            with suppress(queue.Empty):
+                message = json.dumps(self._messages.get(timeout=0.05)).encode()
+                exchange.wfile.write(b"event: message\ndata: " + message + b"\n\n")
+        exchange.close_connection = True
+
+
+@pytest.mark.parametrize("code", [404, 429])
+async def test_a_status_of_the_sse_transport_shows_that_a_call_was_not_carried_out(code: int) -> None:
+    with replicas(SseServer(code), on_call(answers)) as servers:
+        targets = targets_of(*servers) | {"r0": HttpTarget(servers[0].url, "sse")}
+        async with calling(targets, catalogue=first(targets, WRITE, protocol_version=HANDSHAKE)) as client:
+            called = await call(client, WRITE)
+
+    assert (text_of(called), server_of(called)) == ("fine", "r1")
+
+
+NO_HINT = "since the tool declares neither readOnlyHint nor idempotentHint"
+BROKE = "r0: the connection broke during the call"
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [
+        (hangs_up, f"{BROKE}, which may have been carried out or not; 2 other replicas were not tried, {NO_HINT}"),
+        (status(502), f"r0: HTTP 502; {MAYBE}; 2 other replicas were not tried, {NO_HINT}"),
+    ],
+    ids=["hangs up", "502"],
+)
+async def test_any_other_call_is_not_repeated_where_a_replica_breaks_after_reading_it(act: Act, words: str) -> None:
+    with replicas(on_call(act), on_call(answers), on_call(answers)) as servers:
         targets = targets_of(*servers)
         async with calling(targets, catalogue=first(targets, WRITE)) as client:
             called = await call(client, WRITE)
 
     assert called.is_error
-    assert text_of(called).startswith(f"{MAYBE}; no replica answered: r0: ")
-    assert [calls_of(server) for server in servers] == [1, 0]
+    assert text_of(called) == words
+    assert [calls_of(server) for server in servers] == [1, 0, 0]
+
+
+async def test_the_error_counts_the_replicas_that_were_not_tried_beside_those_that_were() -> None:
+    with replicas(on_call(hangs_up), on_call(hangs_up)) as servers:
+        targets: dict[str, Target] = {"r9": http_target("http", free_port()), **targets_of(*servers)}
+        catalogue = replicated(targets, WRITE, READ, labels={"r9": "first", "r0": "second", "r1": "second"})
+        async with calling(targets, catalogue=catalogue) as client:
+            written = await call(client, WRITE, region="first")
+            read = await call(client, READ, region="first")
+
+    assert text_of(written).startswith("r9: no connection: ")
+    assert text_of(written).endswith(
+        f", which may have been carried out or not; 1 other replica was not tried, {NO_HINT}"
+    )
+    assert text_of(read).startswith(f"{MAYBE}; no replica answered: ")
+    assert text_of(read).count("carried out") == 1
+    assert all(f"r{number}: " in text_of(read) for number in (0, 1, 9))
+
+
+async def test_the_error_of_a_call_whose_time_is_over_states_so() -> None:
+    with replicas(on_call(lambda exchange: exchange.hang()), on_call(answers)) as servers:
+        targets = targets_of(*servers)
+        async with calling(targets, limits=CallLimits(timeout_s=2), catalogue=first(targets, READ)) as client:
+            called = await call(client, READ)
+
+    expected = f"r0: no answer within 2 s; {MAYBE}; 1 other replica was not tried, since no time was left"
+    assert text_of(called) == expected
 
 
 ANSWERS: dict[str, tuple[Act, str]] = {
@@ -202,6 +381,20 @@ async def test_the_error_names_each_replica_that_was_tried_and_states_that_nothi
     assert "; r1: cannot be started" in text_of(called)
 
 
+@pytest.mark.parametrize("name", ["r0:read", "read"])
+async def test_a_result_names_its_server_and_no_server_can_forge_that(name: str) -> None:
+    forged = FINE | {"_meta": {SERVER_KEY: "bank", "dev.toolscale/other": 1, "example.org/kept": 2}}
+    with replicas(on_call(lambda exchange: exchange.send_json(result(exchange.request_json, forged)))) as servers:
+        targets = targets_of(*servers)
+        async with calling(targets, catalogue=first(targets, READ)) as client:
+            called = await client.call_tool("call_tool", {"tool_name": name})
+
+    meta = called.meta or {}
+    assert server_of(called) == "r0"
+    assert meta["example.org/kept"] == 2
+    assert "dev.toolscale/other" not in meta
+
+
 async def test_a_call_with_its_server_stays_there() -> None:
     with replicas(on_call(answers), on_call(answers)) as servers:
         targets: dict[str, Target] = targets_of(*servers) | {"dead": http_target("http", free_port())}
@@ -210,7 +403,7 @@ async def test_a_call_with_its_server_stays_there() -> None:
             dead = await client.call_tool("call_tool", {"tool_name": "dead:read"})
 
     assert {text_of(called) for called in alive} == {"fine"}
-    assert {server_of(called) for called in alive} == {None}
+    assert {server_of(called) for called in alive} == {"r1"}
     assert [calls_of(server) for server in servers] == [0, 10]
     assert dead.is_error
 
@@ -315,7 +508,7 @@ async def test_a_stdio_replica_that_dies_is_replaced_by_another() -> None:
         after = await call(client, READ_ECHO, words="after")
 
     assert server_of(before) == "r0"
-    assert text_of(died).startswith(MAYBE)
+    assert text_of(died).startswith(f"{BROKE}, which may have been carried out or not; 1 other replica")
     assert server_of(after) == "r1"
 
 
@@ -326,6 +519,26 @@ async def test_a_caller_keeps_its_session_and_prefers_it_to_an_idle_replica() ->
         counted = [text_of(await client.call_tool("call_tool", {"tool_name": "counts"})) for _ in range(6)]
 
     assert [int(text.partition(" ")[0]) for text in counted] == [1, 2, 3, 4, 5, 6]
+
+
+def with_session(exchange: Exchange) -> None:
+    if exchange.method == "initialize":
+        exchange.send(200, json.dumps(initialized(exchange.request_json)).encode(), mcp_session_id="one")
+    else:
+        on_call(answers)(exchange)
+
+
+@pytest.mark.parametrize(("behaviour", "used"), [(with_session, 1), (on_call(answers), 2)], ids=["with id", "without"])
+async def test_a_caller_keeps_a_replica_over_http_only_where_a_session_id_was_assigned(
+    behaviour: Respond, used: int
+) -> None:
+    with replicas(behaviour, behaviour) as servers:
+        targets = targets_of(*servers)
+        async with calling(targets, catalogue=replicated(targets, WRITE, protocol_version=HANDSHAKE)) as client:
+            called = [await client.call_tool("call_tool", {"tool_name": "write"}) for _ in range(40)]
+
+    assert {text_of(one) for one in called} == {"fine"}
+    assert len({server_of(one) for one in called}) == used
 
 
 async def test_calls_of_servers_without_sessions_are_divided_among_the_replicas(tmp_path: Path) -> None:
@@ -344,3 +557,42 @@ async def test_calls_of_servers_without_sessions_are_divided_among_the_replicas(
                 tasks.start_soon(wait, file)
 
     assert sorted(map(str, served)) == ["r0", "r1", "r2"]
+
+
+async def test_more_replicas_than_connections_take_calls_on_the_open_ones() -> None:
+    released = threading.Event()
+    with replicas(*[on_call(answers_after(released))] * 4) as servers:
+        targets = targets_of(*servers)
+        limits = CallLimits(timeout_s=30, max_connections=2)
+        async with calling(targets, limits=limits, catalogue=replicated(targets, WRITE)) as client:
+            called: list[CallToolResult] = []
+
+            async def call_once() -> None:
+                called.append(await client.call_tool("call_tool", {"tool_name": "write"}))
+
+            async with anyio.create_task_group() as tasks:
+                for _ in range(8):
+                    tasks.start_soon(call_once)
+                await anyio.to_thread.run_sync(eventually, lambda: sum(map(calls_of, servers)) + len(called) == 8)
+                released.set()
+
+    assert [text_of(one) for one in called] == ["fine"] * 8
+    assert sorted(map(calls_of, servers))[:2] == [0, 0]
+
+
+async def test_a_call_is_refused_where_no_connection_is_free_and_none_leads_to_a_replica() -> None:
+    released = threading.Event()
+    with replicas(*[on_call(answers_after(released))] * 3) as servers:
+        targets = targets_of(*servers)
+        catalogue = replicated(["r0"], tool_of("s", "other"))
+        for revision, server_id in enumerate(("r1", "r2"), start=2):
+            catalogue.index.upsert([ingested(replace(WRITE, server_id=server_id), catalogue.embedder)])
+            catalogue.index.put_server(replica_record(server_id, catalog_digest="two", revision=revision))
+        limits = CallLimits(timeout_s=30, max_connections=1)
+        async with calling(targets, limits=limits, catalogue=catalogue) as client, anyio.create_task_group() as tasks:
+            tasks.start_soon(client.call_tool, "call_tool", {"tool_name": "other"})
+            await anyio.to_thread.run_sync(eventually, lambda: calls_of(servers[0]))
+            refused = await client.call_tool("call_tool", {"tool_name": "write"})
+            released.set()
+
+    assert text_of(refused).startswith("all 1 connections to servers are in use")

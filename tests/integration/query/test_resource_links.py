@@ -41,6 +41,7 @@ from query.paging.links import PREFIX, UNKNOWN
 from query.paging.policy import ResponsePolicy
 from query.server.mcp import service_of
 from query.server.paging import NOTICE_URI
+from query.tools.revisions import SERVER_KEY
 from query.tools.tool import CATALOGUE_UNREACHABLE
 from shared.toolset import Toolset
 from shared.upstream.dial import HttpTarget, StdioTarget, Target
@@ -622,7 +623,7 @@ async def test_a_resource_is_read_over_every_transport_with_the_metadata_of_the_
     heard = json.loads(text_of(read))
     assert heard["example.org/session"] == {"id": 7}
     assert "io.modelcontextprotocol/logLevel" not in heard
-    assert (read.meta or {})["example.org/trace"] == "abc"
+    assert (read.meta or {}).items() >= {"example.org/trace": "abc", SERVER_KEY: "s"}.items()
     about: Any = (read.meta or {}).get(SERVER_INFO_META_KEY)
     assert about is None if mode == "legacy" else about["name"] == "toolscale"
 

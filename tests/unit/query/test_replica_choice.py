@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from query.calling.breaker import FIRST_WAIT_S, LONGEST_WAIT_S, CircuitBreaker
-from query.calling.replica_choice import LastReplicas, ReplicaChoice
+from query.calling.replica_choice import GIVEN_UP_S, GivenUp, LastReplicas, ReplicaChoice
 from shared.catalog import ServerRecord
 from tests.support.calling import replica_record
 
@@ -31,7 +31,8 @@ class _World:
     def __post_init__(self) -> None:
         self.breaker = CircuitBreaker(self.clock)
         self.last = LastReplicas(KEEP_S, size=2, clock_s=self.clock)
-        self.choice = ReplicaChoice(self.last, self.breaker, {"zone": "a"})
+        self.given_up = GivenUp(size=2, clock_s=self.clock)
+        self.choice = ReplicaChoice(self.last, self.given_up, self.breaker, {"zone": "a"})
 
 
 def _replica(server_id: str, protocol_version: str = WITHOUT_SESSIONS, **fields: object) -> ServerRecord:
@@ -107,6 +108,38 @@ def test_the_least_recently_used_entry_is_forgotten_first() -> None:
         world.last.remember(caller, replica)
 
     assert [bool(world.last.of(caller, [replica])) for caller in ("ann", "bob", "eve")] == [True, False, True]
+
+
+def test_a_caller_that_gave_up_on_a_replica_gets_another_for_a_while_in_spite_of_labels() -> None:
+    world = _World()
+    eu = _replica("eu", labels={"region": "eu"})
+    world.given_up.add("ann", eu)
+
+    assert world.choice.choose([eu, A], "ann", {"region": "eu"}) is A
+    assert world.choice.choose([eu, A], "bob", {"region": "eu"}) is eu
+    world.breaker.failed("a")
+    assert world.choice.choose([eu, A], "ann", {"region": "eu"}) is eu
+    world.clock.now_s += GIVEN_UP_S
+    assert world.choice.choose([eu, B], "ann", {"region": "eu"}) is eu
+
+
+def test_the_first_replica_that_a_caller_gave_up_on_is_forgotten_first() -> None:
+    world = _World()
+    for replica in (A, B, A, C):
+        world.given_up.add("ann", replica)
+
+    assert [world.given_up.has("ann", replica) for replica in (A, B, C)] == [True, False, True]
+
+
+def test_only_the_last_replica_of_a_caller_is_forgotten() -> None:
+    world = _World()
+    here, other = _replica("a", WITH_SESSIONS), _replica("b", WITH_SESSIONS)
+    world.last.remember("ann", here)
+
+    world.last.forget("ann", other)
+    assert world.last.of("ann", [here, other]) == {"a"}
+    world.last.forget("ann", here)
+    assert world.last.of("ann", [here, other]) == frozenset()
 
 
 def test_an_avoided_replica_comes_last_whatever_its_labels_and_among_avoided_ones_the_first_due() -> None:

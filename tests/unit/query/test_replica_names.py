@@ -84,6 +84,20 @@ def test_a_thousand_replicas_are_found_by_one_row_and_no_read_of_their_records()
     assert (index.longest, index.records_read) == (1, 0)
 
 
+class _EmptiedLedger(Ledger):
+    """A ledger that lost all records after a name was resolved."""
+
+    def record(self, server_id: str) -> ServerRecord | None:
+        return None
+
+
+def test_a_tool_whose_replicas_vanish_while_its_name_is_resolved_is_not_found() -> None:
+    catalogue = replicated(["web1", "web2"], GET)
+
+    with pytest.raises(ToolNotFound, match="is no tool of a known server any more"):
+        _called(replace(catalogue, ledger=_EmptiedLedger(catalogue.index)), "get")
+
+
 def test_replicas_outside_the_scope_are_not_called() -> None:
     catalogue = replicated(["web1", "web2", "web3"], GET)
 
