@@ -12,7 +12,7 @@ from shared.settings import Settings, load_settings
 from shared.text.display import printable
 from toolscale.commands.options import DataDirOption, JsonOption
 from toolscale.console import err, out, print_json
-from toolscale.importing.client_files import Client, ClientFile, client_files, named_file, this_machine
+from toolscale.importing.client_files import Client, ClientFile, client_files, known_or_named, this_machine
 from toolscale.importing.find import find_servers
 from toolscale.importing.merge import OnConflict, merge
 from toolscale.importing.target import FILE_NAME, config_path, read_target, write_servers
@@ -44,7 +44,7 @@ def import_servers(
     as_json: JsonOption = False,
     data_dir: DataDirOption = None,
 ) -> None:  # fmt: skip
-    """Import the servers of Claude, Cursor and VS Code; without --apply it only shows the changes."""
+    """Import the servers of Claude, Cursor, VS Code and other clients; without --apply it only shows the changes."""
     settings = load_settings(mcp_config=config, data_dir=data_dir)
     candidates = _client_files(files or [], client or [], project)
     plan = _plan(settings, candidates, on_conflict)
@@ -61,10 +61,9 @@ def import_servers(
 
 
 def _client_files(files: list[Path], clients: list[Client], project: Path) -> list[ClientFile]:
-    if files and not clients:
-        return [named_file(file.absolute()) for file in files]
-    found = client_files(this_machine(), project.absolute(), clients or Client)
-    return [*(named_file(file.absolute()) for file in files), *found]
+    machine, project = this_machine(), project.absolute()
+    named = [known_or_named(file.absolute(), machine, project) for file in files]
+    return named if files and not clients else [*named, *client_files(machine, project, clients or Client)]
 
 
 def _plan(settings: Settings, candidates: list[ClientFile], on_conflict: OnConflict) -> ImportPlan:
