@@ -12,6 +12,7 @@ from shared.observability.logging import configure_logging
 from shared.settings import load_settings
 from toolscale.commands.catalogue import find, list_servers, show
 from toolscale.commands.config import ADD_EXAMPLES, add, remove
+from toolscale.commands.connecting import connect
 from toolscale.commands.costs import costs
 from toolscale.commands.doctor import doctor
 from toolscale.commands.emit import emit_app, resync
@@ -34,7 +35,10 @@ app = group(
 )
 command(app, "serve", "toolscale serve --config ~/.cursor/mcp.json", panel=RUN)(serve)
 command(app, "demo", "toolscale demo", panel=RUN)(demo)
-command(app, "import", "toolscale import --from cursor --apply", panel=RUN)(import_servers)
+command(app, "import", "toolscale import --from cursor --apply", "toolscale import --apply --connect", panel=RUN)(
+    import_servers
+)
+command(app, "connect", "toolscale connect cursor", "toolscale connect codex --remove", panel=RUN)(connect)
 command(app, "add", *ADD_EXAMPLES, panel=RUN)(add)
 command(app, "remove", "toolscale remove docs", panel=RUN)(remove)
 command(app, "costs", "toolscale costs --config .demo/mcp.json", panel=INSPECT)(costs)

@@ -8,7 +8,6 @@ import json
 import os
 import shlex
 import signal
-import sys
 from collections.abc import Generator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -35,6 +34,7 @@ from shared.settings import Settings
 from shared.text.display import printable
 from shared.upstream.mcp_json import Config, read_config
 from toolscale.client.instance import published
+from toolscale.client.program import stdio_command
 from toolscale.console import err
 from toolscale.embedded.composition import Embedded, run_embedded
 from toolscale.embedded.startup_progress import report_startup
@@ -171,8 +171,7 @@ def connection_help(url: str, settings: Settings) -> str:
     entry: dict[str, object] = {"type": "http", "url": url}
     over_http = {"mcpServers": {"toolscale": entry | ({"headers": TOKEN_HEADER} if needs_token else {})}}
     header = f" --header {shlex.quote(': '.join(*TOKEN_HEADER.items()))}" if needs_token else ""
-    config = ["--config", str(settings.mcp_config.resolve())] if settings.mcp_config else []
-    command = [*_program(), "serve", "--stdio", *config, "--data-dir", str(settings.data_dir.resolve())]
+    command = stdio_command(settings)
     return "\n".join(
         (
             f"Toolscale answers at {url}",
@@ -188,9 +187,3 @@ def connection_help(url: str, settings: Settings) -> str:
             "",
         )
     )
-
-
-def _program() -> list[str]:
-    """Return the command of this program with absolute paths: it is often missing in the PATH of a client."""
-    program = Path(sys.argv[0]).resolve()
-    return [sys.executable, "-m", "toolscale"] if program.name == "__main__.py" else [str(program)]

@@ -29,9 +29,9 @@ class Client(StrEnum):
     OPENCODE = "opencode"
 
 
-_EDITIONS = ("Code", "Code - Insiders", "VSCodium")
+EDITIONS = ("Code", "Code - Insiders", "VSCodium")
 _VSCODE = tuple(f"{folder}/{name}" for folder in ("", "/profiles/*") for name in ("mcp.json", "settings.json"))
-_CLINE = "User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"
+CLINE_FILE = "User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"
 
 # The title and the files of each client. A star stands for any name; `Machine.folders` has the words in braces.
 _CLIENTS: Mapping[Client, tuple[str, ...]] = {
@@ -42,12 +42,12 @@ _CLIENTS: Mapping[Client, tuple[str, ...]] = {
         "VS Code",
         "{project}/.vscode/mcp.json",
         "{project}/.vscode/settings.json",
-        *(f"{{programs}}/{edition}/User{file}".replace("//", "/") for edition in _EDITIONS for file in _VSCODE),
+        *(f"{{programs}}/{edition}/User{file}".replace("//", "/") for edition in EDITIONS for file in _VSCODE),
     ),
     Client.WINDSURF: ("Windsurf", "{home}/.codeium/windsurf/mcp_config.json"),
     Client.CLINE: (
         "Cline",
-        *(f"{{programs}}/{edition}/{_CLINE}" for edition in (*_EDITIONS, "Cursor", "Windsurf")),
+        *(f"{{programs}}/{edition}/{CLINE_FILE}" for edition in (*EDITIONS, "Cursor", "Windsurf")),
         "{home}/.cline/data/settings/cline_mcp_settings.json",
     ),
     Client.LMSTUDIO: ("LM Studio", "{home}/.lmstudio/mcp.json"),
@@ -158,15 +158,15 @@ def known_or_named(path: Path, machine: Machine, project: Path) -> ClientFile:
 def _files(client: Client, machine: Machine, project: Path) -> Iterator[ClientFile]:
     """Yield the files of a client; a file of the home directory is the user's, also if that is the project."""
     paths = _CLIENTS[client][1:]
-    users = [path for pattern in paths if "{project}" not in pattern for path in _expanded(pattern, machine.folders)]
+    users = [path for pattern in paths if "{project}" not in pattern for path in expanded(pattern, machine.folders)]
     for pattern in paths:
         if "{project}" in pattern:
-            found = _expanded(pattern, {"project": project})
+            found = expanded(pattern, {"project": project})
             yield from (ClientFile(path, client, project) for path in found if path not in users)
     yield from (ClientFile(path, client) for path in users)
 
 
-def _expanded(pattern: str, folders: Mapping[str, Path]) -> list[Path]:
+def expanded(pattern: str, folders: Mapping[str, Path]) -> list[Path]:
     """Return the paths of a pattern; a path without a star may not exist."""
     folder, _, rest = pattern.removeprefix("{").partition("}/")
     return sorted(folders[folder].glob(rest)) if "*" in rest else [folders[folder] / rest]

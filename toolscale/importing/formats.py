@@ -120,7 +120,7 @@ def _zed(entry: Object) -> Object:
 
 def _codex(entry: Object) -> Object:
     listed: list[Any] = entry.get("env_vars", [])
-    names = [str(value_at(each, "name") if isinstance(each, dict) else each) for each in listed]
+    names = [each if isinstance(each, str) else str(each["name"]) for each in listed]
     headers = {**entry.get("http_headers", {}), **_references(entry.get("env_http_headers", {}))}
     if token := entry.get("bearer_token_env_var"):
         headers["Authorization"] = f"Bearer ${{{token}}}"

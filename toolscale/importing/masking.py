@@ -15,7 +15,8 @@ from toolscale.importing.programs import packages, program_of
 HIDDEN = "***"
 CHANGED = "(changed)"
 
-_SHOWN = ("type", "cwd", "groups", "labels", "disabled")
+_SHOWN = ("type", "cwd", "groups", "labels", "disabled", "name", "description", "source", "timeout", "tools")
+_URLS = ("url", "serverUrl", "httpUrl", "uri")
 _REFERENCE = re.compile(r"([A-Za-z]+ )?\$\{(env:)?[A-Za-z_]\w*\}")  # `Bearer ${TOKEN}` names a secret
 _HEADER_NAME = re.compile(r"[A-Za-z-]+:")
 _SECRET_NAME = re.compile(r"key|token|secret|passw|pwd|auth|credential", re.IGNORECASE)
@@ -39,27 +40,33 @@ def masked(entry: object) -> object:
     return (
         _hidden(entry)
         if parts is None
-        else {key: _masked_part(key, value, str(parts.get("command"))) for key, value in parts.items()}
+        else {
+            key: _masked_part(key, value, str(parts.get("command") or parts.get("cmd"))) for key, value in parts.items()
+        }
     )
 
 
 def _masked_part(key: str, value: object, command: str) -> object:
     if key in _SHOWN:
         return value
-    if key in ("url", "serverUrl") and isinstance(value, str):
+    if key in _URLS and isinstance(value, str):
         return _masked_url(value)
-    if key == "command" and isinstance(value, str):
+    if key in ("command", "cmd") and isinstance(value, str):
         program = program_of(value)
         return program + " ".join(_masked_words(value.removeprefix(program).split(" "), program))
     if key == "args" and isinstance(value, list):
         return _masked_words([str(word) for word in cast("list[object]", value)], command)
+    if key == "command" and isinstance(value, list):
+        words = [str(word) for word in cast("list[object]", value)]
+        return [*words[:1], *_masked_words(words[1:], "".join(words[:1]))]
     return _hidden(value)
 
 
 def _hidden(value: object) -> object:
     if (parts := _object(value)) is not None:
         return {key: _hidden(item) for key, item in parts.items()}
-    return value if value is None or (isinstance(value, str) and _REFERENCE.fullmatch(value)) else HIDDEN
+    is_plain = value is None or isinstance(value, bool) or value in ([], "")
+    return value if is_plain or (isinstance(value, str) and _REFERENCE.fullmatch(value)) else HIDDEN
 
 
 def _masked_words(words: Sequence[str], command: str) -> list[str]:

@@ -6,6 +6,9 @@ NOTES = {
     "toolscale import": """
 [importing.md](importing.md) describes the files that it reads and writes.
 """,
+    "toolscale connect": """
+[importing.md](importing.md#connecting-the-clients) describes the change.
+""",
     "toolscale add": """
 A running `toolscale serve` reads the changed file and lists the server.
 An entry that is there already changes nothing; another entry of the same name is an error.
