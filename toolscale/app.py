@@ -43,7 +43,9 @@ command(app, "add", *ADD_EXAMPLES, panel=RUN)(add)
 command(app, "remove", "toolscale remove docs", panel=RUN)(remove)
 command(app, "costs", "toolscale costs --config .demo/mcp.json", panel=INSPECT)(costs)
 command(app, "find", "toolscale find what time is it in Tokyo --limit 3", panel=INSPECT)(find)
-command(app, "ls", "toolscale ls", "toolscale ls --failing", panel=INSPECT)(list_servers)
+command(app, "ls", "toolscale ls", "toolscale ls --failing", "toolscale ls --url http://127.0.0.1:8765", panel=INSPECT)(
+    list_servers
+)
 command(app, "show", "toolscale show time", panel=INSPECT)(show)
 command(app, "describe", "toolscale describe time:get_current_time", panel=INSPECT)(describe)
 command(app, "call", "toolscale call time:get_current_time timezone=Asia/Tokyo", panel=INSPECT)(call)

@@ -131,6 +131,7 @@ LOG_EVENTS: Mapping[str, str] = {
     "toolset_shown": "A `get_active_toolset` request was answered; `toolset` is null without an active toolset.",
     "toolset_written": "A toolset was created or replaced.",
     "toolset_deleted": "A toolset was deleted.",
+    "servers_read_failed": "`GET /servers` failed, since the index or the intents did not answer; the request got 503.",
     "toolset_read_failed": "A toolset could not be read or written, since the index did not answer; the request got "
     "an error result.",
     # savings

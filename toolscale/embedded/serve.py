@@ -11,8 +11,9 @@ import signal
 from collections.abc import Generator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from query.auth.authentication import authentication_of
 from query.calling.upstreams import upstreams_of
@@ -25,6 +26,7 @@ from query.server.http import MCP_PATH, HttpServer
 from query.server.listener import HttpListener, open_listener
 from query.server.mcp import service_of
 from query.server.metrics_route import metrics_route
+from query.server.servers_route import servers_route
 from query.server.stdio import serve_stdio, stdio_caller
 from query.web.routes import PATH as PAGE_PATH
 from query.web.routes import page_routes
@@ -35,6 +37,7 @@ from shared.text.display import printable
 from shared.upstream.mcp_json import Config, read_config
 from toolscale.client.instance import published
 from toolscale.client.program import stdio_command
+from toolscale.client.server_records import records_in
 from toolscale.console import err
 from toolscale.embedded.composition import Embedded, run_embedded
 from toolscale.embedded.startup_progress import report_startup
@@ -46,6 +49,8 @@ from workers.notifications.thread import listeners_running
 
 if TYPE_CHECKING:
     from starlette.routing import Route
+
+    from shared.catalog import Scope
 
 # Only for a tokens file; with JWTs the client gets a token from the issuer.
 TOKEN_HEADER = {"Authorization": "Bearer TOKEN"}
@@ -128,7 +133,8 @@ def _answer(embedded: Embedded, catalogue: Catalogue, listener: HttpListener) ->
     ):
         server = service_of(catalogue, upstreams, listener.authenticate)
         metrics = metrics_route(catalogue, listener, is_open=embedded.settings.metrics_public)
-        routes = [*page_routes(catalogue, listener), *events, metrics]
+        servers = servers_route(catalogue, listener, partial(_records, embedded, catalogue))
+        routes = [*page_routes(catalogue, listener), *events, metrics, servers]
         http = HttpServer(
             server,
             listener,
@@ -141,6 +147,10 @@ def _answer(embedded: Embedded, catalogue: Catalogue, listener: HttpListener) ->
         err.print(connection_help(http.url, embedded.settings), highlight=False, soft_wrap=True, markup=False)
         with _reporting(embedded, catalogue):
             http.run()
+
+
+def _records(embedded: Embedded, catalogue: Catalogue, scope: Scope) -> dict[str, Any]:
+    return records_in(scope, embedded.deps.intents.intents(), catalogue.followed_config())
 
 
 def _reporting(embedded: Embedded, catalogue: Catalogue) -> AbstractContextManager[None]:
