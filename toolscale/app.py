@@ -18,6 +18,7 @@ from toolscale.commands.doctor import doctor
 from toolscale.commands.emit import emit_app, resync
 from toolscale.commands.help import command, group
 from toolscale.commands.importing import import_servers
+from toolscale.commands.logs import logs
 from toolscale.commands.serve import demo, serve
 from toolscale.commands.state import dead_letters, show_savings, status
 from toolscale.commands.token import token_app
@@ -49,6 +50,7 @@ command(app, "ls", "toolscale ls", "toolscale ls --failing", "toolscale ls --url
 command(app, "show", "toolscale show time", panel=INSPECT)(show)
 command(app, "describe", "toolscale describe time:get_current_time", panel=INSPECT)(describe)
 command(app, "call", "toolscale call time:get_current_time timezone=Asia/Tokyo", panel=INSPECT)(call)
+command(app, "logs", "toolscale logs time", "toolscale logs time --lines 200", panel=INSPECT)(logs)
 command(app, "status", "toolscale status", panel=INSPECT)(status)
 command(app, "resync", "toolscale resync time --wait", panel=ANNOUNCE)(resync)
 command(app, "doctor", "toolscale doctor", panel=RUN)(doctor)

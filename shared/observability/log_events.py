@@ -28,6 +28,7 @@ LOG_EVENTS: Mapping[str, str] = {
     "`rejected` tools cannot be used.",
     "server_listing_failed": "A reconciliation failed for the `failures`th time in a row; `error` is a class of "
     "[`shared/errors.py`](../shared/errors.py). The last good tools stay; `status` shows whether search finds them.",
+    "stderr_not_stored": "Lines of a stdio server's stderr could not be written to the file for `toolscale logs`.",
     "server_stopped": "A server went down; search and counts leave its tools out.",
     "server_parked": "So many reconciliations in a row never ended: they kill their workers. The server is "
     "quarantined and retried every `TOOLSCALE_RETRY_MAX_S`.",

@@ -1,4 +1,4 @@
-"""Minimal edits of TOML: a server is a table of its own."""
+"""Minimal edits of TOML: each server is a table at the top level of the text."""
 
 from __future__ import annotations
 

@@ -88,6 +88,18 @@ $ toolscale ls
 `--json` has `count`, and `replicas` with the state of each; a service at `--url` names only the first three.
 A server that was never listed has its own row.
 """,
+    "toolscale logs": """
+```text
+$ toolscale logs notes
+--- started at 2026-01-31T12:00:00Z
+cannot open /srv/notes.db
+--- ended with exit code 1 at 2026-01-31T12:00:00Z
+failing (3): notes: Connection closed (-32000); exit code 1; its last words: cannot open /srv/notes.db
+```
+
+The file holds at least the last 64 KB of a server, over all of its starts.
+A server whose program cannot be started has only the failure.
+""",
     "toolscale show": """
 ```text
 $ toolscale show time
