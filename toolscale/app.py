@@ -12,11 +12,13 @@ from shared.observability.logging import configure_logging
 from shared.settings import load_settings
 from toolscale.commands.catalogue import find, list_servers, show
 from toolscale.commands.config import ADD_EXAMPLES, add, remove
+from toolscale.commands.connecting import connect
 from toolscale.commands.costs import costs
 from toolscale.commands.doctor import doctor
 from toolscale.commands.emit import emit_app, resync
 from toolscale.commands.help import command, group
 from toolscale.commands.importing import import_servers
+from toolscale.commands.logs import logs
 from toolscale.commands.serve import demo, serve
 from toolscale.commands.state import dead_letters, show_savings, status
 from toolscale.commands.token import token_app
@@ -34,15 +36,21 @@ app = group(
 )
 command(app, "serve", "toolscale serve --config ~/.cursor/mcp.json", panel=RUN)(serve)
 command(app, "demo", "toolscale demo", panel=RUN)(demo)
-command(app, "import", "toolscale import --from cursor --apply", panel=RUN)(import_servers)
+command(app, "import", "toolscale import --from cursor --apply", "toolscale import --apply --connect", panel=RUN)(
+    import_servers
+)
+command(app, "connect", "toolscale connect cursor", "toolscale connect codex --remove", panel=RUN)(connect)
 command(app, "add", *ADD_EXAMPLES, panel=RUN)(add)
 command(app, "remove", "toolscale remove docs", panel=RUN)(remove)
 command(app, "costs", "toolscale costs --config .demo/mcp.json", panel=INSPECT)(costs)
 command(app, "find", "toolscale find what time is it in Tokyo --limit 3", panel=INSPECT)(find)
-command(app, "ls", "toolscale ls", "toolscale ls --failing", panel=INSPECT)(list_servers)
+command(app, "ls", "toolscale ls", "toolscale ls --failing", "toolscale ls --url http://127.0.0.1:8765", panel=INSPECT)(
+    list_servers
+)
 command(app, "show", "toolscale show time", panel=INSPECT)(show)
 command(app, "describe", "toolscale describe time:get_current_time", panel=INSPECT)(describe)
 command(app, "call", "toolscale call time:get_current_time timezone=Asia/Tokyo", panel=INSPECT)(call)
+command(app, "logs", "toolscale logs time", "toolscale logs time --lines 200", panel=INSPECT)(logs)
 command(app, "status", "toolscale status", panel=INSPECT)(status)
 command(app, "resync", "toolscale resync time --wait", panel=ANNOUNCE)(resync)
 command(app, "doctor", "toolscale doctor", panel=RUN)(doctor)

@@ -28,6 +28,7 @@ LOG_EVENTS: Mapping[str, str] = {
     "`rejected` tools cannot be used.",
     "server_listing_failed": "A reconciliation failed for the `failures`th time in a row; `error` is a class of "
     "[`shared/errors.py`](../shared/errors.py). The last good tools stay; `status` shows whether search finds them.",
+    "stderr_not_stored": "Lines of a stdio server's stderr could not be written to the file for `toolscale logs`.",
     "server_stopped": "A server went down; search and counts leave its tools out.",
     "server_parked": "So many reconciliations in a row never ended: they kill their workers. The server is "
     "quarantined and retried every `TOOLSCALE_RETRY_MAX_S`.",
@@ -134,6 +135,7 @@ LOG_EVENTS: Mapping[str, str] = {
     "toolset_shown": "A `get_active_toolset` request was answered; `toolset` is null without an active toolset.",
     "toolset_written": "A toolset was created or replaced.",
     "toolset_deleted": "A toolset was deleted.",
+    "servers_read_failed": "`GET /servers` failed, since the index or the intents did not answer; the request got 503.",
     "toolset_read_failed": "A toolset could not be read or written, since the index did not answer; the request got "
     "an error result.",
     # savings

@@ -15,16 +15,21 @@ from shared.catalog import Endpoint
 from shared.errors import AddressForbidden
 from shared.upstream.credentials import CredentialPolicy, Credentials
 from shared.upstream.hosts import AllowList, Resolver, resolve
+from shared.upstream.stderr_log import log_file
 
 
 @dataclass(frozen=True, slots=True)
 class StdioTarget:
-    """A server that is a child process, with the variables that children inherit and `env`."""
+    """A server that is a child process, with the variables that children inherit and `env`.
+
+    `log` is the file for the child's stderr, if it is kept.
+    """
 
     command: str
     args: tuple[str, ...] = field(default=(), repr=False)
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     cwd: str | None = None
+    log: Path | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,8 @@ class Dialler:
     """Returns allowed targets for server ids and endpoints.
 
     `allowed_hosts` are the hosts allowed in events; `credential_hosts` is the table of `CredentialPolicy`.
-    Each child process gets the variables `stdio_env` of `environ`, unless its entry sets them.
+    Each child process gets the variables `stdio_env` of `environ`, unless its entry sets them. Its stderr goes to a
+    file in `logs`, if given.
     """
 
     def __init__(
@@ -64,9 +70,11 @@ class Dialler:
         resolve: Resolver = resolve,
         credential_hosts: Mapping[str, Collection[str]] | None = None,
         stdio_env: Collection[str] = (),
+        logs: Path | None = None,
     ) -> None:
         self._operator_servers = operator_servers
         self._stdio_env = {name: environ[name] for name in stdio_env if name in environ}
+        self._logs = logs
         self._allowed = AllowList(allowed_hosts, resolve)
         self._credentials = Credentials(credentials_dir, environ, CredentialPolicy(allowed_hosts, credential_hosts))
 
@@ -79,14 +87,15 @@ class Dialler:
             ServerUnreachable: its host name does not resolve.
         """
         if target := self._operator_servers.get(server_id):
-            return self._with_environment(target)
+            return self._completed(server_id, target)
         if endpoint.transport == "stdio" or endpoint.url is None:
             raise AddressForbidden(server_id, "stdio servers come only from the operator's own file")
         host = self._allowed.check(server_id, endpoint.url)
         headers = self._credentials.headers(server_id, endpoint.credential_ref, host)
         return HttpTarget(endpoint.url, endpoint.transport, headers, addresses=tuple(map(str, host.addresses)))
 
-    def _with_environment(self, target: Target) -> Target:
-        if not isinstance(target, StdioTarget) or not self._stdio_env:
+    def _completed(self, server_id: str, target: Target) -> Target:
+        if not isinstance(target, StdioTarget) or not (self._stdio_env or self._logs):
             return target
-        return replace(target, env={**self._stdio_env, **target.env})
+        log = log_file(self._logs, server_id) if self._logs else None
+        return replace(target, env={**self._stdio_env, **target.env}, log=log)

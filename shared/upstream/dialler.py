@@ -7,16 +7,22 @@ from typing import TYPE_CHECKING
 
 from shared.upstream.config_file import ConfigFile
 from shared.upstream.dial import Dialler, OperatorServers
+from shared.upstream.stderr_log import log_directory
 
 if TYPE_CHECKING:
     from shared.settings import Settings
 
 
 def dialler_for(
-    settings: Settings, environ: Mapping[str, str], operator_servers: OperatorServers | None = None
+    settings: Settings,
+    environ: Mapping[str, str],
+    operator_servers: OperatorServers | None = None,
+    *,
+    keeps_logs: bool = True,
 ) -> Dialler:
     """Return the dialler of these settings, with the operator's servers given here or in `mcp.json`.
 
+    An embedded process keeps the stderr of stdio servers in its data directory, unless `keeps_logs` is false.
     The file is checked at each connection, so that the next connection uses a changed command or header.
     """
     if operator_servers is None:
@@ -28,4 +34,5 @@ def dialler_for(
         environ,
         credential_hosts=settings.credential_hosts,
         stdio_env=settings.stdio_env,
+        logs=log_directory(settings) if keeps_logs else None,
     )

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -55,15 +56,17 @@ def test_the_catalogue_answers_the_same_while_it_is_served_and_afterwards(config
         eventually(lambda: '"event": "server_indexed"' in running.output(), 60, what=running.output())
         served = _everything()
         by_url = answer("ls", "--url", url)
+        rebound = httpx2.get(url.replace("/mcp", "/servers"), headers={"Host": "evil.example"}, trust_env=False)
         with open_query_client(load_settings(), url) as ask:
             whole = costs(ask)
             in_pages = costs(lambda tool, arguments: ask(tool, {**arguments, "max_tokens": 1_000}))
     alone = _everything()
 
     assert served == alone
+    assert rebound.status_code == 421
     assert in_pages == whole
     assert [(server["server_id"], server["tools"], server["share"]) for server in served["ls"]] == [("good", 250, 1.0)]
-    assert by_url == [{key: served["ls"][0][key] for key in ("server_id", "tools", "tokens", "share")}]
+    assert [{**server, "next_reconcile_at": None} for server in by_url] == served["ls"]
     assert served["find"]["tools"][0]["name"].startswith("good:")
     assert len(served["show"]["tools"]) == 250
     assert served["show"]["tokens"] == sum(tool["tokens"] for tool in served["show"]["tools"])
@@ -76,6 +79,38 @@ def _everything() -> dict[str, Any]:
         del found["token_metrics"][name]
     listed = [{**server, "next_reconcile_at": None} for server in answer("ls")]
     return {"find": found, "ls": listed, "show": answer("show", "good")}
+
+
+def test_failing_servers_of_a_service_are_listed_within_the_callers_scope(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = good_stdio()
+    good = {"command": target.command, "args": list(target.args), "groups": ["dev"]}
+    broken = {"command": "no-such-program", "env": {"KEY": "s3cr3t-Xy7-long"}, "groups": ["ops"]}
+    config.write_text(json.dumps({"mcpServers": {"good": good, "broken": broken, "odd": {"command": 3}}}))
+    tokens = {name: new_token() for name in ("root", "dev", "ops")}
+    entries = {"root": entry(tokens["root"]), **{name: entry(tokens[name], [name]) for name in ("dev", "ops")}}
+    monkeypatch.setenv("TOOLSCALE_TOKENS_FILE", str(token_file(config.with_name("tokens.toml"), **entries)))
+    with serving(config) as (running, url):
+        running.wait_for('"event": "server_indexed"')
+        running.wait_for('"event": "server_listing_failed"')
+
+        def states(name: str, *options: str) -> dict[str, str]:
+            return {
+                row["server_id"]: row["state"].partition(" (")[0]
+                for row in answer("ls", "--url", url, "--token", tokens[name], *options)
+            }
+
+        assert states("root") == {"good": "listed", "broken": "failing", "odd": "left out"}
+        assert states("root", "--failing") == {"broken": "failing"}
+        assert states("dev") == {"good": "listed"}
+        assert states("ops") == states("ops", "--failing") == {"broken": "failing"}
+        shown = run("ls", "--url", url, "--token", tokens["ops"], "--failing").stdout
+        with pytest.raises(ServiceRejected, match="answered 401"):
+            run("ls", "--url", url)
+
+    assert "broken: cannot be started: there is no program 'no-such-program'" in shown
+    assert "s3cr3t" not in shown
 
 
 @pytest.mark.slow

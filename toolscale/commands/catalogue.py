@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from query.replicas.serving import first_server
-from shared.errors import ToolscaleError
+from shared.errors import ServiceRejected, ToolscaleError
 from shared.observability.logging import configure_logging
 from shared.settings import Settings, load_settings
 from shared.text.display import printable
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 Detail = Literal["summary", "detailed", "full", "auto"]
 
 WATCH_S = 2.0
+_NO_RECORDS = (
+    "this service has no records of states and failures; on its machine, `toolscale ls` reads those of the workers"
+)
 _NO_SERVER = {False: "No server was announced yet.", True: "No server fails."}
 
 
@@ -124,7 +127,8 @@ def list_servers(
     """Show every server: its state, the cost of its tools, and its problem. Replicas share a row.
 
     Tokens are of the form that a model API receives (generic profile).
-    With --url, the servers, tools and tokens of that service. During a change of the model, stderr shows its progress.
+    With --url, the servers of that service that --token may see.
+    During a change of the model, stderr shows its progress.
     A running process's mcp.json is named on stderr; its left-out entries are in the table, with the reasons.
     """
     from toolscale.client.servers import as_object, is_failing, opened, problems, table, total  # noqa: PLC0415
@@ -134,7 +138,7 @@ def list_servers(
     configure_logging("ERROR")
     settings = load_settings(data_dir=data_dir)
     while True:
-        known = _rows(server, settings, url, token)
+        known = _rows(server, settings, url, token, needs_states=failing)
         if as_json:
             print_json([as_object(row) for row in known if is_failing(row) or not failing])
             return
@@ -153,11 +157,14 @@ def list_servers(
         time.sleep(WATCH_S)
 
 
-def _rows(server: str | None, settings: Settings, url: str | None, token: str | None) -> list[Row]:
+def _rows(
+    server: str | None, settings: Settings, url: str | None, token: str | None, *, needs_states: bool
+) -> list[Row]:
     """Return the rows of all servers, or the row of one server; stderr names the followed mcp.json.
 
     Raises:
         ServerUnknown: the server was never announced.
+        ServiceRejected: the service at the URL has no states, which are needed.
     """
     from shared.upstream.followed_config import read_followed_config  # noqa: PLC0415
     from toolscale.client.server_names import unknown  # noqa: PLC0415  # loads the store's client
@@ -165,9 +172,12 @@ def _rows(server: str | None, settings: Settings, url: str | None, token: str | 
 
     # a service names only the first replicas of a set
     found = _costs(settings, url, token, server if url else None)
-    followed = None if url else read_followed_config(settings)
-    known = rows([] if url else servers(settings), found, followed.left_out if followed else ())
-    notes = (None if url else migration(settings), followed.summary if followed else None)
+    if url:
+        known, notes = _rows_at(url, token, found, needs_states=needs_states)
+    else:
+        followed = read_followed_config(settings)
+        known = rows(servers(settings), found, followed.left_out if followed else ())
+        notes = (migration(settings), followed.summary if followed else None)
     for note in filter(None, notes):
         err.print(printable(note), highlight=False, soft_wrap=True)
     if server is None:
@@ -175,6 +185,25 @@ def _rows(server: str | None, settings: Settings, url: str | None, token: str | 
     if of_server := [row for row in known if server in row.intents]:
         return of_server
     raise unknown(server, [server_id for row in known for server_id in row.intents])
+
+
+def _rows_at(
+    url: str, token: str | None, found: dict[str, ServerCost], *, needs_states: bool
+) -> tuple[list[Row], tuple[str | None, ...]]:
+    """Return the rows of a service, and notes on missing records.
+
+    Raises:
+        ServiceRejected: the service has no records of states, which are needed.
+    """
+    from toolscale.client.server_records import records_at  # noqa: PLC0415
+    from toolscale.client.servers import rows  # noqa: PLC0415
+
+    records = records_at(url, token)
+    if records:
+        return rows(records.servers, found, records.left_out), ()
+    if needs_states:
+        raise ServiceRejected(_NO_RECORDS)
+    return rows([], found), (_NO_RECORDS,)
 
 
 def _costs(settings: Settings, url: str | None, token: str | None, server: str | None) -> dict[str, ServerCost]:

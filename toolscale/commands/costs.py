@@ -42,7 +42,7 @@ def costs(
 
     configure_logging("ERROR")  # the rows have the problems
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: ends every server
-    report = _report(load_settings(mcp_config=config, data_dir=data_dir, token_encoding=encoding))
+    report = report_of(load_settings(mcp_config=config, data_dir=data_dir, token_encoding=encoding))
     if as_json:
         print_json(as_object(report))
     elif report.servers:
@@ -51,7 +51,8 @@ def costs(
         raise typer.Exit(1)
 
 
-def _report(settings: Settings) -> CostReport:
+def report_of(settings: Settings) -> CostReport:
+    """List the servers of the settings' mcp.json and return the costs of their tools; stderr shows the progress."""
     from toolscale.costs.counting import own_cost  # noqa: PLC0415  # the MCP SDK takes half a second to import
     from toolscale.costs.listing import server_costs  # noqa: PLC0415
     from toolscale.costs.servers import servers_of  # noqa: PLC0415

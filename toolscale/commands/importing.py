@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shared.settings import Settings, load_settings
 from shared.text.display import printable
+from toolscale.commands.connecting import YesOption
+from toolscale.commands.moving import ClientMove, apply_moves, count, moves, print_others, print_savings, savings_of
 from toolscale.commands.options import DataDirOption, JsonOption
 from toolscale.console import err, out, print_json
-from toolscale.importing.client_files import Client, ClientFile, client_files, named_file, this_machine
+from toolscale.importing.client_files import Client, ClientFile, client_files, known_or_named, this_machine
 from toolscale.importing.find import find_servers
 from toolscale.importing.merge import OnConflict, merge
 from toolscale.importing.target import FILE_NAME, config_path, read_target, write_servers
 from toolscale.importing.view import ImportPlan, as_object, diff, remarks
+
+if TYPE_CHECKING:
+    from toolscale.costs.view import CostReport
 
 
 def import_servers(
@@ -41,30 +46,59 @@ def import_servers(
         OnConflict, typer.Option(help="Action if a different server has the same name.")
     ] = "keep",
     apply: Annotated[bool, typer.Option("--apply", help="Write the file; without it nothing is written.")] = False,
+    connect: Annotated[
+        bool, typer.Option("--connect", help="Let the clients start Toolscale in place of these servers.")
+    ] = False,
+    yes: YesOption = False,
     as_json: JsonOption = False,
     data_dir: DataDirOption = None,
 ) -> None:  # fmt: skip
-    """Import the servers of Claude, Cursor and VS Code; without --apply it only shows the changes."""
+    """Import the servers of Claude, Cursor, VS Code and other clients; without --apply it only shows the changes.
+
+    With --connect, the clients lose the servers that Toolscale has now, and start Toolscale instead.
+    Then it lists all servers and shows the tokens before and after.
+    """
     settings = load_settings(mcp_config=config, data_dir=data_dir)
     candidates = _client_files(files or [], client or [], project)
     plan = _plan(settings, candidates, on_conflict)
+    moving = moves(plan, settings) if connect else []
     writes = apply and plan.changes
     backup = write_servers(plan.target, plan.merged.servers, datetime.now(UTC)) if writes else None
+    if not as_json:
+        _print_plan(plan, candidates)
+        if writes:
+            _print_written(plan, backup, settings)
+    moved = apply_moves(moving, is_confirmed=yes, writes=apply, console=err if as_json else out)
+    report = (
+        count(settings.model_copy(update={"mcp_config": plan.target.path}))
+        if connect and apply and plan.merged.servers
+        else None
+    )
     if as_json:
-        print_json(as_object(plan, applied=writes, backup=backup))
-        return
-    _print_plan(plan, candidates)
-    if writes:
-        _print_written(plan, backup, settings)
-    elif plan.changes:
+        print_json(as_object(plan, applied=writes, backup=backup) | _connected(moved, report))
+    elif report:
+        written = [move for move, result in moved if result["written"]]
+        print_others(written)
+        print_savings(written, report)
+    elif not apply and (plan.changes or moved):
         err.print("\nNothing was written; --apply does.")
 
 
+def _connected(moved: list[tuple[ClientMove, dict[str, Any]]], report: CostReport | None) -> dict[str, Any]:
+    """Return the clients and the savings as JSON; nothing without --connect."""
+    if report is None:
+        return {"clients": [result for _, result in moved]} if moved else {}
+    return {
+        "clients": [result | savings_of(move, report) for move, result in moved],
+        "total": savings_of(None, report),
+        "encoding": report.encoding,
+    }
+
+
 def _client_files(files: list[Path], clients: list[Client], project: Path) -> list[ClientFile]:
-    if files and not clients:
-        return [named_file(file.absolute()) for file in files]
-    found = client_files(this_machine(), project.absolute(), clients or Client)
-    return [*(named_file(file.absolute()) for file in files), *found]
+    machine, project = this_machine(), project.absolute()
+    named = [known_or_named(file.absolute(), machine, project) for file in files]
+    return named if files and not clients else [*named, *client_files(machine, project, clients or Client)]
 
 
 def _plan(settings: Settings, candidates: list[ClientFile], on_conflict: OnConflict) -> ImportPlan:

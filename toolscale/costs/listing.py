@@ -64,7 +64,7 @@ def _running(jobs: Sequence[Callable[[], ServerCost]]) -> Generator[list[Future[
 
 
 def _lister(found: FoundServers, settings: Settings) -> Callable[[ServerAnnouncement], Listing]:
-    dialler = dialler_for(settings, os.environ, found.config.targets)
+    dialler = dialler_for(settings, os.environ, found.config.targets, keeps_logs=False)
     limits = Limits(timeout_s=settings.listing_timeout_s, start_timeout_s=settings.stdio_start_timeout_s)
 
     def list_server(server: ServerAnnouncement) -> Listing:

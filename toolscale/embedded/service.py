@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import sys
 from collections.abc import Generator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from query.search.live_index import live_index
 from query.server.http import MCP_PATH, HttpServer
 from query.server.mcp import service_of
 from query.server.metrics_route import metrics_route
+from query.server.servers_route import servers_route
 from query.web.routes import PATH as PAGE_PATH
 from query.web.routes import page_routes
 from shared.errors import ConfigInvalid
@@ -30,6 +30,8 @@ from shared.settings import Settings
 from shared.text.display import printable
 from shared.upstream.mcp_json import Config, read_config
 from toolscale.client.instance import published
+from toolscale.client.program import stdio_command
+from toolscale.client.server_records import records_in
 from toolscale.console import err
 from toolscale.embedded.composition import Embedded, run_embedded
 from toolscale.embedded.holder import listening
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from query.server.listener import HttpListener
+    from shared.catalog import Scope
     from toolscale.embedded.streams import Hello
 
 # Only for a tokens file; with JWTs the client gets a token from the issuer.
@@ -159,7 +162,8 @@ def answer(service: RunningService, listener: HttpListener) -> None:
     ):
         server = service_of(catalogue, service.upstreams, listener.authenticate)
         metrics = metrics_route(catalogue, listener, is_open=embedded.settings.metrics_public)
-        routes = [*page_routes(catalogue, listener), *events, metrics]
+        servers = servers_route(catalogue, listener, partial(_records, service))
+        routes = [*page_routes(catalogue, listener), *events, metrics, servers]
         http = HttpServer(
             server,
             listener,
@@ -172,6 +176,10 @@ def answer(service: RunningService, listener: HttpListener) -> None:
         err.print(connection_help(http.url, embedded.settings), highlight=False, soft_wrap=True, markup=False)
         with _reporting(embedded, catalogue):
             http.run()
+
+
+def _records(service: RunningService, scope: Scope) -> dict[str, Any]:
+    return records_in(scope, service.embedded.deps.intents.intents(), service.catalogue.followed_config())
 
 
 def _reporting(embedded: Embedded, catalogue: Catalogue) -> AbstractContextManager[None]:
@@ -202,8 +210,7 @@ def connection_help(url: str, settings: Settings) -> str:
     entry: dict[str, object] = {"type": "http", "url": url}
     over_http = {"mcpServers": {"toolscale": entry | ({"headers": TOKEN_HEADER} if needs_token else {})}}
     header = f" --header {shlex.quote(': '.join(*TOKEN_HEADER.items()))}" if needs_token else ""
-    config = ["--config", str(settings.mcp_config.resolve())] if settings.mcp_config else []
-    command = [*_program(), "serve", "--stdio", *config, "--data-dir", str(settings.data_dir.resolve())]
+    command = stdio_command(settings)
     return "\n".join(
         (
             f"Toolscale answers at {url}",
@@ -219,9 +226,3 @@ def connection_help(url: str, settings: Settings) -> str:
             "",
         )
     )
-
-
-def _program() -> list[str]:
-    """Return the command of this program with absolute paths: it is often missing in the PATH of a client."""
-    program = Path(sys.argv[0]).resolve()
-    return [sys.executable, "-m", "toolscale"] if program.name == "__main__.py" else [str(program)]

@@ -1,6 +1,7 @@
 """`toolscale import`: copy the servers of MCP clients into the `mcp.json` of `toolscale serve`.
 
-- `client_files`: the configuration files of Claude Desktop, Claude Code, Cursor and VS Code
+- `client_files`: the clients and their configuration files
+- `formats`: the format of each client
 - `find`: their servers in one form, and the entries that cannot be imported
 - `merge`: the effect on the `mcp.json`
 - `masking`: entries without their secrets

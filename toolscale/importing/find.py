@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from shared.errors import ConfigInvalid
 from shared.settings import Settings
-from shared.upstream.mcp_json import SERVERS_KEYS, is_disabled, read_document, read_entry, server_id, variables_of
+from shared.upstream.mcp_json import is_disabled, read_entry, server_id, variables_of
 from toolscale.importing.client_files import Client, ClientFile, Machine
 from toolscale.importing.entries import OPERATORS_OWN, definition, reject_unsupported, started_in, with_folders
+from toolscale.importing.formats import (
+    MCP_JSON,
+    UNKNOWN,
+    Format,
+    NotImportable,
+    Object,
+    by_name,
+    formats_of,
+    read_any,
+    value_at,
+)
 from toolscale.importing.self_reference import is_own_endpoint
 
 # Value of a variable that is not set here; it may be set where Toolscale runs.
 _STAND_IN = "http://not-set.invalid"
 _INPUT = re.compile(r"\$\{input:([^}]*)\}")
-
-Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +65,7 @@ def find_servers(files: Iterable[ClientFile], machine: Machine, settings: Settin
     Raises:
         ConfigInvalid: a file named by the user is unreadable, or has no servers in a known form.
     """
-    read = tuple(file for file in files if file.client is None or file.path.is_file())
+    read = tuple(file for file in files if _is_required(file) or file.path.is_file())
     reader = _Reader(machine, settings)
     entries = [entry for file in read for entry in reader.entries(file)]
     servers = tuple(entry for entry in entries if isinstance(entry, FoundServer))
@@ -72,13 +81,18 @@ def server_of_entry(name: str, entry: Object, file: ClientFile, machine: Machine
     return _Reader(machine, settings).server(name, entry, _Section({}, file.project), file, {})
 
 
+def _is_required(file: ClientFile) -> bool:
+    return file.is_named or file.client is None
+
+
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """The servers of one scope in a file."""
+    """The servers of one scope in a file, with their format."""
 
     servers: Object
     project: Path | None
     disabled: frozenset[str] = frozenset()
+    format: Format = MCP_JSON
 
 
 class _Reader:
@@ -88,25 +102,36 @@ class _Reader:
 
     def entries(self, file: ClientFile) -> Iterator[FoundServer | _SkippedEntry]:
         try:
-            document = read_document(file.path)
+            document = read_any(file.path)
             sections = list(self._sections(document, file))
         except ConfigInvalid as error:
-            if file.client is None:
+            if _is_required(file):
                 raise
             yield _SkippedEntry(str(error), file)
             return
-        if file.client is None and not sections:
-            raise ConfigInvalid(f"{file.path}: expected an object 'mcpServers' or 'servers', or a client's settings")
+        if _is_required(file) and not sections:
+            raise ConfigInvalid(
+                f"{file.path}: this {UNKNOWN}; expected an object 'mcpServers' or 'servers', or a client's settings"
+            )
         for section in sections:
             for name, raw in section.servers.items():
                 yield self._server_or_reason(name, raw, section, file, _questions(document))
 
     def _sections(self, document: Object, file: ClientFile) -> Iterator[_Section]:
+        """Yield the servers of each scope.
+
+        Raises:
+            ConfigInvalid: the value of a key has another shape.
+        """
         disabled = self._disabled_by_claude_code(file)
-        for holder in (document, _object(document, "mcp")):
-            for key in SERVERS_KEYS:
-                if servers := _object(holder, key):
-                    yield _Section(servers, file.project, disabled)
+        for form in formats_of(file.client, document):
+            for key in form.keys + form.unknown:
+                value = value_at(document, key)
+                servers = None if key in form.unknown else by_name(value)
+                if servers is None and value is not None:
+                    raise ConfigInvalid(f"{file.path}: {key} {UNKNOWN}")
+                if servers:
+                    yield _Section(servers, file.project, disabled, form)
         for path in _object(document, "projects"):
             project = _object(_object(document, "projects"), path)
             off = frozenset[str](filter(_is_text, project.get("disabledMcpServers") or ()))
@@ -115,10 +140,10 @@ class _Reader:
     def _disabled_by_claude_code(self, file: ClientFile) -> frozenset[str]:
         """Return the servers that the user disabled; Claude Code stores them in another file."""
         state = self._machine.claude_code_state
-        if file.client is not Client.CLAUDE_CODE or not file.project or not state.is_file():
+        if file.client is not Client.CLAUDE or not file.project or not state.is_file():
             return frozenset()
         try:
-            project = _object(_object(read_document(state), "projects"), str(file.project))
+            project = _object(_object(read_any(state), "projects"), str(file.project))
         except ConfigInvalid:
             return frozenset()  # that file is read too, and its error reported then
         return frozenset(filter(_is_text, project.get("disabledMcpjsonServers") or ()))
@@ -144,7 +169,7 @@ class _Reader:
         """
         if not isinstance(raw, dict):
             raise ConfigInvalid(f"{name}: expected an object")
-        entry = cast("dict[str, Any]", raw)
+        entry = _in_one_form(name, cast("Object", raw), section.format)
         if is_disabled(entry) or name in section.disabled:
             raise ConfigInvalid(f"{name}: it is disabled")
         here = with_folders(entry, self._machine.home, section.project)
@@ -156,6 +181,16 @@ class _Reader:
             raise ConfigInvalid(f"{name}: it is Toolscale itself")
         own = {key: here[key] for key in OPERATORS_OWN if here.get(key)}
         return started_in(definition(here), section.project) | own
+
+
+def _in_one_form(name: str, raw: Object, form: Format) -> Object:
+    """Return the entry as in an `mcp.json`; raise ConfigInvalid if it cannot be imported."""
+    try:
+        return {key: value for key, value in form.entry(raw).items() if value is not None}
+    except NotImportable as error:
+        raise ConfigInvalid(f"{name}: {error}") from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:  # a part of the entry has another type
+        raise ConfigInvalid(f"{name}: this {UNKNOWN}") from error
 
 
 def _reject_questions(name: str, raw: Object, questions: Object) -> None:

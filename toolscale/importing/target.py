@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import shutil
@@ -72,19 +73,32 @@ def _is_json(path: Path) -> bool:
 def write_servers(target: TargetFile, servers: dict[str, Any], now: datetime) -> Path | None:
     """Write the file with these servers and return its backup, None for a new file.
 
+    Raises:
+        ConfigInvalid: the file is not writable; it is unchanged.
+    """
+    return write_with_backup(target.path, dumped({**target.document, target.key: servers}), now)
+
+
+def write_with_backup(path: Path, text: str, now: datetime) -> Path | None:
+    """Write a file and return its backup, None for a new file.
+
     The write is atomic. An existing file keeps its permissions; only the owner can read a new one.
 
     Raises:
         ConfigInvalid: the file is not writable; it is unchanged.
     """
-    text = dumped({**target.document, target.key: servers})
     try:
-        target.path.parent.mkdir(parents=True, exist_ok=True)
-        backup = _back_up(target.path, now) if target.path.exists() else None
-        _replace(target.path, text)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        backup = _back_up(path, now) if path.exists() else None
+        _replace(path, text)
     except OSError as error:
-        raise ConfigInvalid(f"{target.path}: cannot be written: {error.strerror or error}") from error
+        raise ConfigInvalid(f"{path}: cannot be written: {error.strerror or error}") from error
     return backup
+
+
+def backups_of(path: Path) -> list[Path]:
+    """Return the backups of a file, the latest first."""
+    return sorted(path.parent.glob(f"{glob.escape(path.name)}.*.bak"), reverse=True)
 
 
 def _back_up(path: Path, now: datetime) -> Path:
@@ -98,7 +112,7 @@ def _back_up(path: Path, now: datetime) -> Path:
 def _replace(path: Path, text: str) -> None:
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # 0600
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

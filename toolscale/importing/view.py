@@ -46,7 +46,12 @@ def diff(plan: ImportPlan) -> Iterator[Text]:
     key, path = plan.target.key, str(plan.target.path)
     before = dumped({key: masked_servers(plan.target.servers, {})})
     after = dumped({key: masked_servers(plan.merged.servers, plan.target.servers)})
-    lines = unified_diff(before.splitlines(), after.splitlines(), path, f"{path}, merged", lineterm="")
+    yield from difference(before, after, path)
+
+
+def difference(before: str, after: str, path: str) -> Iterator[Text]:
+    """Yield the changed lines of a file."""
+    lines = unified_diff(before.splitlines(), after.splitlines(), path, f"{path}, changed", lineterm="")
     for number, line in enumerate(lines):
         yield Text(printable(line), style="bold" if number < 2 else _STYLES.get(line[:1], ""))  # noqa: PLR2004  # the names
 

@@ -1,7 +1,7 @@
 """A server as a child process, with a limit on the length of a line.
 
 The SDK's stdio transport accepts lines of any length, at quadratic cost. This transport has a limit.
-It also keeps the end of the child's stderr for error messages, and always ends the whole process group.
+It also keeps the end of the child's stderr for error messages and in a log, and always ends the whole process group.
 
 A command such as `npx` first installs its server, and an installer that is killed leaves a broken cache. Until its
 first message, a child therefore gets SIGTERM and `INSTALLER_GRACE_S` to undo its work, before SIGKILL.
@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import AsyncResource, ByteReceiveStream, Process
@@ -21,10 +22,14 @@ from mcp.shared.message import SessionMessage
 from mcp_types import METHOD_NOT_FOUND, ErrorData, JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
 
 from shared.upstream.dial import StdioTarget
+from shared.upstream.stderr_log import StderrLog
 from shared.upstream.transport.environment import inherited_environment
 from shared.upstream.transport.errors import message_too_dense, message_too_large
 from shared.upstream.transport.json_size import MAX_MESSAGE_NODES, count_nodes
 from shared.upstream.transport.session_state import SessionState
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 STDERR_KEPT_BYTES = 2048
 PROBE_PATIENCE_S = 3.0
@@ -37,6 +42,7 @@ _TERMINATE_GRACE_S = 0.5
 _REAP_S = 1.0
 _STDERR_TAIL_S = 0.3
 _POLL_S = 0.01
+_STORE_EVERY_S = 1.0
 
 Incoming = SessionMessage | Exception
 Streams = tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]]
@@ -55,9 +61,9 @@ async def stdio_transport(target: StdioTarget, max_line_bytes: int, state: Sessi
         cwd=target.cwd,
         start_new_session=True,  # its pid is the id of the process group to kill
     )
-    child = _Child(process, max_line_bytes, state)
+    child = _Child(process, max_line_bytes, state, target.log)
     async with anyio.create_task_group() as tasks:
-        for task in (child.read_stdout, child.read_stderr, child.write_stdin, child.give_up_probe):
+        for task in (child.read_stdout, child.read_stderr, child.write_stdin, child.give_up_probe, child.store_log):
             tasks.start_soon(task)
         try:
             yield child.incoming[1], child.outgoing[0]
@@ -70,12 +76,14 @@ async def stdio_transport(target: StdioTarget, max_line_bytes: int, state: Sessi
 class _Child:
     """A running child and the tasks that transfer its messages."""
 
-    def __init__(self, process: Process, max_line_bytes: int, state: SessionState) -> None:
+    def __init__(self, process: Process, max_line_bytes: int, state: SessionState, log: Path | None) -> None:
         self.incoming = anyio.create_memory_object_stream[Incoming](0)
         self.outgoing = anyio.create_memory_object_stream[SessionMessage](0)
         self._process = process
         self._lines = LineSplitter(max_line_bytes)
         self._state = state
+        self._log = StderrLog(log, state.secrets) if log else None
+        self._wrote = anyio.Event()
         self._probe: JSONRPCRequest | None = None
         self._probe_sent = anyio.Event()
         self._stdout_ended, self._stderr_ended = anyio.Event(), anyio.Event()
@@ -125,7 +133,22 @@ class _Child:
         with anyio.CancelScope(shield=True):  # the pipe ends with the child
             while chunk := await _read(self._process.stderr):
                 self._state.stderr = (self._state.stderr + chunk)[-STDERR_KEPT_BYTES:]
+                if self._log:
+                    self._log.write(chunk)
+                    self._wrote.set()
         self._stderr_ended.set()
+
+    async def store_log(self) -> None:
+        """Store the output of stderr in the log, at most once in `_STORE_EVERY_S`."""
+        while self._log:
+            await self._wrote.wait()
+            self._wrote = anyio.Event()
+            await self._store(self._log)
+            await anyio.sleep(_STORE_EVERY_S)
+
+    async def _store(self, log: StderrLog) -> None:
+        if lines := log.take():
+            await anyio.to_thread.run_sync(log.store, lines)
 
     async def write_stdin(self) -> None:
         """Write every message of the session until the child or the session ends."""
@@ -170,6 +193,9 @@ class _Child:
             await self._stdout_ended.wait()
             await self._stderr_ended.wait()
         self._state.exit_code = self._process.returncode
+        if self._log:
+            self._log.end(None if self._state.was_stopped else self._state.exit_code)
+            await self._store(self._log)
         for pipe in (self._process.stdout, self._process.stderr):
             await _close(pipe)  # a process outside the group may hold the other end
 

@@ -16,6 +16,7 @@ from typing import Any
 import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
+from typer.testing import CliRunner
 
 from query.catalogue import Catalogue
 from query.savings.ledger import Ledger
@@ -24,10 +25,12 @@ from query.server.listener import open_listener
 from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
 from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord
+from shared.errors import ServiceRejected
 from shared.settings import load_settings
 from shared.text.embedding import FastEmbedder
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 from tests.support.indexes import open_index
+from toolscale.app import app as toolscale
 
 ROOT = Path(__file__).parents[3]
 QUESTION = {"tool_description": "what time is it in Tokyo?", "limit": 1}
@@ -119,6 +122,15 @@ def check(answer: dict[str, Any]) -> None:
     metrics = answer["token_metrics"]
     assert (metrics["baseline_tokens"], metrics["returned_tokens"], metrics["tokens_saved"]) == (100, 30, 70)
     assert metrics["savings_percentage"] == 70
+
+
+def test_ls_names_a_service_without_records_of_states(url: str) -> None:
+    listed = CliRunner().invoke(toolscale, ["ls", "--url", url])
+    failing = CliRunner().invoke(toolscale, ["ls", "--failing", "--url", url])
+
+    assert [line.split()[:2] for line in listed.stdout.splitlines()[1:]] == [["clock", "1"], ["files", "1"]]
+    assert "this service has no records of states and failures" in listed.stderr
+    assert isinstance(failing.exception, ServiceRejected)
 
 
 @pytest.mark.anyio

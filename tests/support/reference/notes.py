@@ -6,6 +6,9 @@ NOTES = {
     "toolscale import": """
 [importing.md](importing.md) describes the files that it reads and writes.
 """,
+    "toolscale connect": """
+[importing.md](importing.md#connecting-the-clients) describes the change.
+""",
     "toolscale add": """
 A running `toolscale serve` reads the changed file and lists the server.
 An entry that is there already changes nothing; another entry of the same name is an error.
@@ -84,6 +87,18 @@ $ toolscale ls
 `toolscale ls web4` shows each of these servers in its own row, with its state and its problem.
 `--json` has `count`, and `replicas` with the state of each; a service at `--url` names only the first three.
 A server that was never listed has its own row.
+""",
+    "toolscale logs": """
+```text
+$ toolscale logs notes
+--- started at 2026-01-31T12:00:00Z
+cannot open /srv/notes.db
+--- ended with exit code 1 at 2026-01-31T12:00:00Z
+failing (3): notes: Connection closed (-32000); exit code 1; its last words: cannot open /srv/notes.db
+```
+
+The file holds at least the last 64 KB of a server, over all of its starts.
+A server whose program cannot be started has only the failure.
 """,
     "toolscale show": """
 ```text

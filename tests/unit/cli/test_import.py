@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from shared.errors import ConfigInvalid
 from shared.settings import load_settings
 from shared.upstream.mcp_json import read_config
+from tests.support.client_homes import FIXTURES
 from toolscale.app import app
 from toolscale.importing.client_files import Client, ClientFile, Machine, client_files
 from toolscale.importing.find import FoundServers, find_servers
@@ -66,33 +67,109 @@ def found(home: Path, *named: Path, **settings: object) -> FoundServers:
 # --- where clients keep their servers ---
 
 PLACES = {
-    "linux": {
-        "claude-desktop": ".config/Claude/claude_desktop_config.json",
-        "vscode": ".config/Code/User/mcp.json",
-    },
     "darwin": {
-        "claude-desktop": "Library/Application Support/Claude/claude_desktop_config.json",
-        "vscode": "Library/Application Support/Code/User/mcp.json",
+        Client.CLAUDE_DESKTOP: "Library/Application Support/Claude/claude_desktop_config.json",
+        Client.VSCODE: "Library/Application Support/Code/User/mcp.json",
+        Client.CLINE: f"Library/Application Support/{FIXTURES[Client.CLINE].path.removeprefix('.config/')}",
     },
     "win32": {
-        "claude-desktop": "AppData/Roaming/Claude/claude_desktop_config.json",
-        "vscode": "AppData/Roaming/Code/User/mcp.json",
+        Client.CLAUDE_DESKTOP: "AppData/Roaming/Claude/claude_desktop_config.json",
+        Client.VSCODE: "AppData/Roaming/Code/User/mcp.json",
+        Client.CLINE: f"AppData/Roaming/{FIXTURES[Client.CLINE].path.removeprefix('.config/')}",
+        Client.ZED: "AppData/Roaming/Zed/settings.json",
+        Client.GOOSE: "AppData/Roaming/Block/goose/config/config.yaml",
     },
+    "linux": {},
 }
-EVERYWHERE = {"claude-code": ".claude.json", "cursor": ".cursor/mcp.json"}
 
 
 @pytest.mark.parametrize("system", PLACES)
 @pytest.mark.parametrize("client", Client)
-def test_each_clients_own_file_is_found_on_each_system(home: Path, write: Write, system: str, client: Client) -> None:
-    path = write(
-        (PLACES[system] | EVERYWHERE)[client], {"servers" if client == "vscode" else "mcpServers": {"s": TIME}}
-    )
+def test_each_clients_own_file_is_found_and_understood_on_each_system(
+    home: Path, write: Write, system: str, client: Client
+) -> None:
+    fixture = FIXTURES[client]
+    path = write(PLACES[system].get(client, fixture.path), fixture.text)
     machine = Machine(system, home, {})
 
     findings = find_servers(client_files(machine, home / "project", [client]), machine, load_settings())
 
-    assert [(server.server_id, server.file.path) for server in findings.servers] == [("s", path)]
+    assert {server.server_id: server.entry for server in findings.servers} == fixture.servers
+    assert tuple(skipped.reason for skipped in findings.skipped) == fixture.skipped
+    assert {server.file.path for server in findings.servers} == {path}
+
+
+@pytest.mark.parametrize("client", Client)
+def test_a_named_file_of_a_client_is_read_as_the_clients(home: Path, write: Write, client: Client) -> None:
+    path = write(FIXTURES[client].path, FIXTURES[client].text)
+
+    document = json.loads(run(str(path), "--json").stdout)
+
+    assert [server["found_as"] for server in document["servers"]] == list(FIXTURES[client].servers)
+
+
+@pytest.mark.parametrize("client", set(Client) - {Client.GEMINI, Client.CLINE, Client.CONTINUE})
+def test_a_copy_of_a_clients_file_is_recognised_by_its_content(home: Path, write: Write, client: Client) -> None:
+    fixture = FIXTURES[client]
+    path = write(f"copies/copy{Path(fixture.path).suffix}", fixture.text)
+
+    findings = found(home, path)
+
+    assert {server.server_id: server.entry for server in findings.servers} == fixture.servers
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        (".cursor/mcp.json", '{"mcpServers": "none"}', "mcpServers is not a format that Toolscale reads"),
+        (".cursor/mcp.json", '{"mcpServers": [{"command": "x"}]}', "mcpServers is not a format that Toolscale reads"),
+        (".codex/config.toml", "mcp_servers = 3", "mcp_servers is not a format that Toolscale reads"),
+        (".codex/config.toml", "[mcp_servers", "is not a format that Toolscale reads: "),
+        (".config/goose/config.yaml", "extensions: [", "is not a format that Toolscale reads: "),
+        (".config/goose/config.yaml", "- a\n- b\n", "is not a format that Toolscale reads"),
+        (
+            ".continue/config.json",
+            '{"experimental": {"modelContextProtocolServers": [{"transport": {}}]}}',
+            "experimental.modelContextProtocolServers is not a format that Toolscale reads",
+        ),
+    ],
+)
+def test_a_format_that_is_not_understood_is_named_with_the_file(
+    home: Path, write: Write, name: str, text: str, problem: str
+) -> None:
+    path = write(name, text)
+
+    (skipped,) = found(home).skipped
+
+    assert skipped.reason.startswith(f"{path}: {problem}")
+    assert problem in run().stdout
+
+
+@pytest.mark.parametrize(
+    ("client", "entry"),
+    [
+        (Client.CODEX, "[mcp_servers.odd]\nurl = 'http://h'\nhttp_headers = 3\n"),
+        (Client.OPENCODE, '{"mcp": {"odd": {"type": "local", "command": {"a": 1}}}}'),
+        (Client.GOOSE, "extensions: {odd: {type: stdio, cmd: x, envs: [1]}}"),
+    ],
+)
+def test_an_entry_of_another_shape_is_named(home: Path, write: Write, client: Client, entry: str) -> None:
+    write(FIXTURES[client].path, entry)
+
+    findings = found(home)
+
+    assert findings.servers == ()
+    assert [skipped.reason for skipped in findings.skipped] == ["odd: this is not a format that Toolscale reads"]
+
+
+def test_a_files_servers_of_continue_are_found_in_its_directories(home: Path, write: Write) -> None:
+    write(".continue/mcpServers/one.yaml", "name: One\nmcpServers:\n  - {name: one, command: x}\n")
+    write("project/.continue/mcpServers/two.json", {"mcpServers": {"two": {"command": "x"}}})
+
+    assert {server.server_id: server.project for server in found(home).servers} == {
+        "one": None,
+        "two": home / "project",
+    }
 
 
 def test_windows_and_linux_name_the_settings_directory_in_the_environment(home: Path) -> None:
@@ -434,6 +511,33 @@ SECRETIVE = {
         "headers": {"Authorization": f"Bearer {SECRET}", "X": "pw1", "Y": "Bearer ${KEY}"},
     },
 }
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "shown"),
+    [
+        ("npx", ["-y", "@example/server-sql3@1.2.3", SECRET], ["-y", "@example/server-sql3@1.2.3", "***"]),
+        ("uvx", ["--from", "mcp2[cli]==1.0.1", "serve2me"], ["--from", "mcp2[cli]==1.0.1", "serve2me"]),
+        ("uvx", ["--index", SECRET, "mcp2-server"], ["--index", "***", "mcp2-server"]),
+        (
+            "docker",
+            ["run", "-i", "--rm", "-e", "PIN=1234", "-e", "GH_TOKEN", "ghcr.example/a/mcp4:1.2", SECRET],
+            ["run", "-i", "--rm", "-e", "PIN=***", "-e", "GH_TOKEN", "ghcr.example/a/mcp4:1.2", "***"],
+        ),
+        ("python3.12", ["-m", "server2x", "--token", "x"], ["-m", "server2x", "--token", "***"]),
+        ("node", ["build2/server7.js", SECRET], ["build2/server7.js", "***"]),
+        ("/opt/my app/run-v2 --key abcd", [], []),
+    ],
+)
+def test_programs_and_packages_are_shown_and_values_are_not(
+    home: Path, write: Write, command: str, args: list[str], shown: list[str]
+) -> None:
+    write("project/.mcp.json", {"mcpServers": {"s": {"command": command, "args": args}}})
+
+    (server,) = json.loads(run("--json").stdout)["servers"]
+
+    assert server["entry"].get("args", []) == shown
+    assert server["entry"]["command"] == command.replace("abcd", "***")
 
 
 @pytest.mark.parametrize("arguments", [(), ("--json",), ("--apply",), ("--apply", "--json")])
