@@ -85,28 +85,25 @@ def test_tools_are_listed_before_the_service_starts_and_equal_its_own_byte_for_b
     assert [tool["name"] for tool in json.loads(lists[0])["result"]["tools"]][:2] == ["find_tool", "describe_tool"]
 
 
-def test_a_ping_is_answered_before_an_earlier_call_which_waits_for_the_service(tmp_path: Path, config: Path) -> None:
+def test_a_call_that_comes_before_the_service_waits_for_it(tmp_path: Path, config: Path) -> None:
     with stdio_client(tmp_path, "--config", str(config)) as client:
         client.handshake()
-        call = client.request("tools/call", {"name": "find_tool", "arguments": {"tool_description": "x"}})
-        ping = client.request("ping")
-        result = client.answer(call)["result"]
+        result = client.call("find_tool", tool_description="x")
 
-        answered = [message["id"] for message in client.messages() if "id" in message]
-
-    assert answered.index(ping) < answered.index(call)
     assert result["structuredContent"]["token_metrics"]
 
 
-def test_a_call_does_not_wait_for_ever(tmp_path: Path) -> None:
+def test_without_a_service_a_ping_is_answered_and_a_call_does_not_wait_for_ever(tmp_path: Path) -> None:
     program = (
         "from toolscale.embedded.front import Front\nfront = Front(wait_s=0.1)\nfront.start()\nfront.has_ended.wait()\n"
     )
     with stdio_client(tmp_path, command=("-c", program)) as client:
         client.handshake()
         result = client.call("find_tool", tool_description="x")
+        pong = client.answer(client.request("ping"))
         assert client.end() == 0
 
+    assert pong.get("result") == {}
     assert result["isError"]
     assert "is still starting" in result["content"][0]["text"]
 
