@@ -81,6 +81,15 @@ def test_comments_survive(text: str) -> None:
         assert dropped == text
 
 
+def test_a_comment_before_the_last_entry_does_not_swallow_what_follows() -> None:
+    text = '{"mcpServers": {"a": {}, // of b\n"b": {}}, "more": 1}'
+
+    dropped = edited(Path("f.json"), text, "mcpServers", {}, ["b"])
+
+    assert syntax_of(Path("f.json")).parse(dropped) == {"mcpServers": {"a": {}}, "more": 1}
+    assert "// of b" in dropped
+
+
 @given(documents(), st.data())
 def test_any_servers_leave_and_return(document: dict[str, Any], data: st.DataObject) -> None:
     text = json.dumps(document, indent=2)

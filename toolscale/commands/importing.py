@@ -61,7 +61,7 @@ def import_servers(
     settings = load_settings(mcp_config=config, data_dir=data_dir)
     candidates = _client_files(files or [], client or [], project)
     plan = _plan(settings, candidates, on_conflict)
-    moving = moves(plan, settings) if connect else []
+    moving, problems = moves(plan, settings) if connect else ([], [])
     writes = apply and plan.changes
     backup = write_servers(plan.target, plan.merged.servers, datetime.now(UTC)) if writes else None
     if not as_json:
@@ -69,6 +69,8 @@ def import_servers(
         if writes:
             _print_written(plan, backup, settings)
     moved = apply_moves(moving, is_confirmed=yes, writes=apply, console=err if as_json else out)
+    for problem in problems:
+        err.print(printable(problem), soft_wrap=True, highlight=False)
     report = (
         count(settings.model_copy(update={"mcp_config": plan.target.path}))
         if connect and apply and plan.merged.servers

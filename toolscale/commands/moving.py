@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from shared.errors import ConfigInvalid
 from shared.text.display import printable
 from shared.text.forms import PROFILE
 from toolscale.commands.connecting import apply_plan, connection_of
 from toolscale.connecting.plan import ConnectionPlan, connecting
 from toolscale.connecting.targets import file_of
 from toolscale.console import err, number_table, out, thousands
-from toolscale.importing.client_files import Client, this_machine
+from toolscale.importing.client_files import TITLES, Client, this_machine
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,17 +39,19 @@ class ClientMove:
     others: tuple[str, ...]
 
 
-def moves(imported: ImportPlan, settings: Settings) -> list[ClientMove]:
-    """Return the change of each client of which the user's own files have servers.
-
-    Raises:
-        ConfigInvalid: a client's file has a form that cannot be edited.
-    """
+def moves(imported: ImportPlan, settings: Settings) -> tuple[list[ClientMove], list[str]]:
+    """Return the change of each client of which the user's own files have servers, and the reasons against others."""
     by_client: dict[Client, list[MergeOutcome]] = {}
     for outcome in imported.merged.outcomes:
         if outcome.server.file.client and outcome.server.project is None:
             by_client.setdefault(outcome.server.file.client, []).append(outcome)
-    return [_move(client, outcomes, imported, settings) for client, outcomes in by_client.items()]
+    found, problems = list[ClientMove](), list[str]()
+    for client, outcomes in by_client.items():
+        try:
+            found.append(_move(client, outcomes, imported, settings))
+        except ConfigInvalid as error:
+            problems.append(f"{TITLES[client]} is not connected: {error}")
+    return found, problems
 
 
 def _move(client: Client, outcomes: Sequence[MergeOutcome], imported: ImportPlan, settings: Settings) -> ClientMove:

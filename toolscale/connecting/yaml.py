@@ -22,7 +22,7 @@ def put(text: str, key: str, name: str, value: Mapping[str, Any]) -> str:
     if re.search(_entry(name), text, re.MULTILINE):
         text = drop(text, key, name)
     heading = re.compile(rf"^{re.escape(key)}:[ \t]*(?:\{{\}}|null|~)?[ \t]*(#.*)?\n", re.MULTILINE)
-    if not heading.search(text):
+    if not heading.search(text) and key not in (yaml.safe_load(text) or {}):  # a second key would hide the first
         text += f"{'' if not text or text.endswith(chr(10)) else chr(10)}{key}:\n"
     found = heading.search(text)
     if not found:

@@ -97,8 +97,9 @@ def write_with_backup(path: Path, text: str, now: datetime) -> Path | None:
 
 
 def backups_of(path: Path) -> list[Path]:
-    """Return the backups of a file, the latest first."""
-    return sorted(path.parent.glob(f"{glob.escape(path.name)}.*.bak"), reverse=True)
+    """Return the backups of a file, the latest content first; a backup has the time of its content."""
+    found = path.parent.glob(f"{glob.escape(path.name)}.*.bak")
+    return sorted(found, key=lambda backup: backup.stat().st_mtime_ns, reverse=True)
 
 
 def _back_up(path: Path, now: datetime) -> Path:

@@ -294,3 +294,13 @@ def test_moved_servers_return_and_others_do_not(home: Path, write: Write) -> Non
 
     assert read(path) == {"mcpServers": {"moved": {"command": "x"}}}
     assert result["returned"] == ["moved"]
+
+
+def test_a_client_whose_file_cannot_be_edited_is_named_and_the_others_are_shown(home: Path, write: Write) -> None:
+    write(".config/goose/config.yaml", "extensions: {s: {type: stdio, cmd: x}}\n")
+    write(".cursor/mcp.json", '{"mcpServers": {"t": {"command": "y"}}}')
+
+    result = import_servers()
+
+    assert "Goose is not connected: " in result.stderr
+    assert '-    "t": {' in result.stdout
