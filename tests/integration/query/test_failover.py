@@ -174,7 +174,7 @@ async def test_a_repeatable_call_goes_on_where_the_first_replica_breaks_after_re
 both_eras = pytest.mark.parametrize("era", [HANDSHAKE, "2026-07-28"])
 
 
-DISCOVERED = {
+DISCOVERED: dict[str, Any] = {
     "supportedVersions": ["2026-07-28"],
     "capabilities": {"tools": {}},
     "serverInfo": {"name": "scripted", "version": "1"},
@@ -594,5 +594,4 @@ async def test_a_call_is_refused_where_no_connection_is_free_and_none_leads_to_a
             await anyio.to_thread.run_sync(eventually, lambda: calls_of(servers[0]))
             refused = await client.call_tool("call_tool", {"tool_name": "write"})
             released.set()
-
-    assert text_of(refused).startswith("all 1 connections to servers are in use")
+            assert text_of(refused).startswith("all 1 connections to servers are in use")
