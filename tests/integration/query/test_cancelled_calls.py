@@ -162,12 +162,13 @@ async def test_a_caller_leaves_a_replica_that_did_not_answer_the_handshake_befor
     with socket.create_server(("127.0.0.1", 0)) as hole, running() as servers:
         servers[0].url = f"http://127.0.0.1:{hole.getsockname()[1]}/mcp"
         async with fleet_of(servers) as fleet:
+            accepted: list[socket.socket] = []
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(fleet.call)
-                connection, _ = await anyio.to_thread.run_sync(hole.accept)
+                accepted.append((await anyio.to_thread.run_sync(hole.accept))[0])
                 tasks.cancel_scope.cancel()
             with anyio.fail_after(20):  # half of the time of a call is for its first connection
                 after = await fleet.call()
-            connection.close()
+            accepted[0].close()
 
     assert after == "r1"
