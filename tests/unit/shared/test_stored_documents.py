@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -37,9 +37,14 @@ INTENT = Intent(server_id="files", status="running", announcement=ANNOUNCEMENT, 
 
 def newer(document: Any) -> Any:
     """Return the document with an unknown field in every object with other fields."""
-    if isinstance(document, dict):
-        return {key: newer(value) for key, value in document.items()} | ({"addedLater": {"x": 1}} if document else {})
-    return [newer(part) for part in document] if isinstance(document, list) else document
+    match document:
+        case {} if document:
+            known = cast("dict[str, Any]", document)
+            return {key: newer(value) for key, value in known.items()} | {"addedLater": {"x": 1}}
+        case [*_]:
+            return [newer(part) for part in cast("list[Any]", document)]
+        case _:
+            return document
 
 
 def of_record(change: Callable[[Any], Any]) -> object:
@@ -85,8 +90,9 @@ def test_the_followed_config_of_a_newer_release_is_read(tmp_path: Path) -> None:
 
 
 def test_an_index_with_an_unreadable_record_answers_with_the_others(tmp_path: Path) -> None:
+    unreadable = Point(str(uuid.uuid4()), {"server_id": "x", "revision": 9, "record": "{}"})
     with closing(open_edge(tmp_path, "tools", DIMENSION)) as index:
         index.put_server(RECORD)
-        index._servers.upsert([Point(str(uuid.uuid4()), {"server_id": "x", "revision": 9, "record": "{}"})])
+        index._servers.upsert([unreadable])  # pyright: ignore[reportPrivateUsage]
 
         assert index.servers() == [RECORD]
