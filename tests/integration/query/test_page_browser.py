@@ -15,6 +15,7 @@ import httpx2
 import pytest
 from mcp import Client
 
+from shared.catalog import REPLICA_SET
 from tests.support.browser import Browser, browser
 from tests.support.hostile.processes import good_stdio
 from tests.support.http_callers import entry, token_file
@@ -48,9 +49,10 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Generator[Browser]:
 def service(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
     """Yield the address of a service over three real servers, which was asked once."""
     directory = tmp_path_factory.mktemp("service")
+    replica = {"command": good_stdio().command, "args": list(good_stdio().args), "labels": {REPLICA_SET: "good"}}
     servers = {
-        "good": {"command": good_stdio().command, "args": list(good_stdio().args)},
-        "quarterly-reports": {"command": good_stdio().command, "args": list(good_stdio().args)},
+        "good": replica,
+        "quarterly-reports": replica,
         "hostile": {"command": sys.executable, "args": [str(MARKUP_SERVER), "stdio"]},
     }
     config = directory / "mcp.json"

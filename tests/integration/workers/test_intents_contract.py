@@ -530,7 +530,8 @@ def test_the_latest_dead_letters_are_kept_newest_first(store: IntentStore) -> No
     assert len(store.dead_letters(1)) == 1
 
 
-def test_the_backlog_counts_due_reconciliations_and_dead_letters(store: IntentStore) -> None:
+def test_the_backlog_counts_due_reconciliations_and_dead_letters(reopen: Callable[..., IntentStore]) -> None:
+    store = reopen(first_s=30.0)
     assert store.backlog() == Backlog(servers=0, due=0, overdue_s=0.0, dead_letters=0)
     store.record(up("later"), due_in_s=60)
     store.add_dead_letter("refused", "{}")
