@@ -83,7 +83,7 @@ class _Child:
         self._lines = LineSplitter(max_line_bytes)
         self._state = state
         self._log = StderrLog(log, state.secrets) if log else None
-        self._wrote = anyio.Event()
+        self._wrote, self._storing = anyio.Event(), anyio.Lock()
         self._probe: JSONRPCRequest | None = None
         self._probe_sent = anyio.Event()
         self._stdout_ended, self._stderr_ended = anyio.Event(), anyio.Event()
@@ -147,8 +147,9 @@ class _Child:
             await anyio.sleep(_STORE_EVERY_S)
 
     async def _store(self, log: StderrLog) -> None:
-        if lines := log.take():
-            await anyio.to_thread.run_sync(log.store, lines)
+        async with self._storing:  # in the order of the lines
+            if lines := log.take():
+                await anyio.to_thread.run_sync(log.store, lines)
 
     async def write_stdin(self) -> None:
         """Write every message of the session until the child or the session ends."""

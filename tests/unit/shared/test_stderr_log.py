@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import stat
+import threading
+from collections.abc import Collection
 from pathlib import Path
 
 import anyio
@@ -18,6 +20,7 @@ from workers.fetch.fetch import fetch_tools_blocking
 from workers.fetch.limits import Limits
 
 SECRET = "s3cr3t-key-of-test"
+LIMITS = Limits(timeout_s=60)
 
 
 def written(path: Path, *chunks: bytes, secrets: tuple[str, ...] = (), exit_code: int | None = None) -> list[str]:
@@ -109,11 +112,31 @@ def test_a_failing_child_leaves_its_lines_and_its_exit_code(tmp_path: Path) -> N
     target = StdioTarget("sh", ("-c", script), {"KEY": SECRET}, log=tmp_path / "s.log")
 
     with pytest.raises(ServerUnreachable, match="its last words: cannot open the database"):
-        fetch_tools_blocking("s", target, Limits(timeout_s=60))
+        fetch_tools_blocking("s", target, LIMITS)
 
     _, line, end = last_lines(tmp_path, "s", 10)
     assert line == "cannot open the database with ***"
     assert end.startswith("--- ended with exit code 7 at ")
+
+
+def test_a_slow_disk_does_not_change_the_order_of_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    overtaken, store = threading.Event(), StderrLog.store
+    calls: list[int] = []
+
+    def first_is_slow(self: StderrLog, lines: Collection[str]) -> None:
+        calls.append(len(lines))
+        if len(calls) == 1:
+            overtaken.wait(0.5)
+        store(self, lines)
+        overtaken.set()
+
+    monkeypatch.setattr(StderrLog, "store", first_is_slow)
+    with pytest.raises(ServerUnreachable):
+        fetch_tools_blocking("s", StdioTarget("sh", ("-c", "echo no >&2; exit 7"), log=tmp_path / "s.log"), LIMITS)
+
+    started, line, end = last_lines(tmp_path, "s", 10)
+    assert (started[:11], line, end[:9]) == ("--- started", "no", "--- ended")
+    assert calls == [2, 1]
 
 
 def test_the_lines_of_a_running_child_are_stored_before_it_ends(tmp_path: Path) -> None:
