@@ -120,11 +120,10 @@ def _search(
 ) -> _Found:
     """Search one replica of each set for definitions that no earlier page has shown."""
     scope, ledger, index = request.narrow(allowed), catalogue.ledger, catalogue.index
-    sets, allowed_sets = ledger.replica_sets(scope), ledger.replica_sets(allowed)
-    representatives, callable_scope = sets.without_copies(scope), allowed_sets.without_copies(allowed)
-    searched, callable_tools = Replicated(representatives, sets), Replicated(callable_scope, allowed_sets)
-    excluded = excluded_definitions(request.exclude or (), allowed, callable_tools, index)
-    search = DistinctSearch(steps, replace(representatives, seen=excluded), index, ledger.corpus())
+    searched = Replicated.of(scope, ledger.replica_sets(scope))
+    callable_tools = searched if scope == allowed else Replicated.of(allowed, ledger.replica_sets(allowed))
+    excluded = excluded_definitions(request.exclude or (), allowed, callable_tools.scope, index)
+    search = DistinctSearch(steps, replace(searched.scope, seen=excluded), index, ledger.corpus())
     most = max(request.limit, MATCH_CANDIDATES)
     hits = list(islice((hit for hit in search.hits() if pages.is_new(hit.tool)), most + 1))
     # the first page has decided whether any tool fits

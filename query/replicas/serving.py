@@ -53,6 +53,11 @@ class Replicated:
     scope: Scope
     sets: ReplicaSets
 
+    @classmethod
+    def of(cls, scope: Scope, sets: ReplicaSets) -> Replicated:
+        """Return a scope with its replica sets, without their copies."""
+        return cls(sets.without_copies(scope), sets)
+
 
 def servings(
     tools: Sequence[IndexedTool], searched: Replicated, allowed: Replicated, index: ToolIndex

@@ -98,8 +98,7 @@ def _describe(name: str, request: DescribeRequest, allowed: Scope, catalogue: Ca
     stale_since, encoding = record.stale_since if record else None, request.encoding or catalogue.encoding
     serving = Serving(tool.qualified_name, (tool.server_id,))
     if not resolved.is_server_named:
-        sets = catalogue.ledger.replica_sets(allowed)
-        replicated = Replicated(sets.without_copies(allowed), sets)
+        replicated = Replicated.of(allowed, catalogue.ledger.replica_sets(allowed))
         serving = servings([tool], replicated, replicated, catalogue.index)[tool.qualified_name]
     found = to_found_tool(tool, serving, None, stale_since, encoding, request.detail)
     return found.model_copy(update={"token_count": tool.token_counts.get(encoding)})

@@ -129,9 +129,7 @@ def _tools_after(after: _Position | None, request: ListRequest, allowed: Scope, 
     revision = after.revision if after else max(ledger.revisions(scope), default=0)
     sets = ledger.replica_sets(scope, until=revision)
     tools = list(islice(_walk(after, sets, scope, catalogue), READ_TOOLS + 1))
-    allowed_sets = ledger.replica_sets(allowed)
-    searched = Replicated(sets.without_copies(scope), sets)
-    callable_tools = Replicated(allowed_sets.without_copies(allowed), allowed_sets)
+    searched, callable_tools = Replicated.of(scope, sets), Replicated.of(allowed, ledger.replica_sets(allowed))
     return ToolsInOrder(
         tools=tools[:READ_TOOLS],
         is_end=len(tools) <= READ_TOOLS,
