@@ -132,6 +132,7 @@ def _delivery_options(settings: Settings) -> dict[str, Any]:
     if settings.redis_url:
         transport = _broker(settings)[1] | {
             "visibility_timeout": _task_limit_s(settings) + HARD_LIMIT_AFTER_S + VISIBLE_AFTER_S,
+            # kombu restores messages of a dead worker every 100 s by default
             "unacked_restore_interval": RESTORE_INTERVAL_S,
             "unacked_restore_throttle": 1,
             "socket_timeout": 5,
@@ -139,9 +140,10 @@ def _delivery_options(settings: Settings) -> dict[str, Any]:
             "health_check_interval": 10,
         }
     return {
+        # the task of a dead worker is delivered again, until its server is parked
         "task_acks_late": True,
         "task_reject_on_worker_lost": True,
-        "worker_prefetch_multiplier": 1,
+        "worker_prefetch_multiplier": 1,  # a worker reserves no tasks beyond its threads
         "broker_transport_options": transport,
         "broker_connection_retry_on_startup": True,
         "task_soft_time_limit": _task_limit_s(settings),

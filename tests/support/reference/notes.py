@@ -150,6 +150,6 @@ While `toolscale serve` uses the data directory, `--audit` compares nothing: tha
 [security.md](security.md) describes the rights of callers.
 """,
     "toolscale toolset create": """
-[operations.md](operations.md#toolsets-and-budgets) has more on toolsets.
+[tools.md](tools.md#get_active_toolset) has the rules of toolsets and budgets.
 """,
 }
