@@ -31,7 +31,7 @@
 
 {{/* The settings of all components, overridden by those of a component. */}}
 {{- define "toolscale.settingsEnv" -}}
-{{- range $name, $value := merge (dict) (.own | default dict) .root.Values.settings }}
+{{- range $name, $value := merge (dict) (.given.settings | default dict) .root.Values.settings }}
 - name: {{ $name }}
   value: {{ $value | toString | quote }}
 {{- end }}
@@ -43,11 +43,6 @@
   value: 0.0.0.0
 - name: TOOLSCALE_METRICS_PORT
   value: "9464"
-{{- end -}}
-
-{{- define "toolscale.metricsPort" -}}
-- name: metrics
-  containerPort: 9464
 {{- end -}}
 
 {{/* Settings of connections to servers. */}}
@@ -65,19 +60,6 @@
 {{- end -}}
 
 {{/* Directories, since Kubernetes does not update a file mounted by subPath. */}}
-{{- define "toolscale.serversMounts" -}}
-{{- if or .Values.config.existingConfigMap .Values.config.existingSecret }}
-- name: config
-  mountPath: /etc/toolscale/config
-  readOnly: true
-{{- end }}
-{{- if .Values.credentials.existingSecret }}
-- name: credentials
-  mountPath: /etc/toolscale/credentials
-  readOnly: true
-{{- end }}
-{{- end -}}
-
 {{- define "toolscale.serversVolumes" -}}
 {{- with .Values.config }}
 {{- if .existingSecret }}

@@ -67,3 +67,28 @@
 {{- end }}
 {{- end }}
 {{- end -}}
+
+{{- define "toolscale.queryEnv" -}}
+{{ include "toolscale.qdrantEnv" . }}
+{{ include "toolscale.serversEnv" . }}
+- name: TOOLSCALE_HOST
+  value: 0.0.0.0
+- name: TOOLSCALE_PORT
+  value: "8765"
+- name: TOOLSCALE_ALLOWED_HTTP_HOSTS
+  value: {{ include "toolscale.queryHosts" . | quote }}
+{{ include "toolscale.callersEnv" . }}
+{{ include "toolscale.metricsEnv" . }}
+{{- end -}}
+
+{{- define "toolscale.queryVolumes" -}}
+{{ include "toolscale.serversVolumes" . }}
+{{- with .Values.query.tokens }}
+{{- if .existingSecret }}
+- name: tokens
+  secret:
+    secretName: {{ .existingSecret }}
+    items: [{ key: {{ .key | quote }}, path: tokens.toml }]
+{{- end }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,154 @@
+{{/*
+The Deployment of a component. Required: `component`, `given` (its values), and `command`.
+Optional: `container` (a name), `env` and `volumes` (YAML lists), `scaled` (an autoscaler sets the replicas), `strategy`,
+`graceSeconds`, `account` (of a pod that uses the API server), `port`, `alive` and `ready` (paths of the probes), and
+`drains` (clients connect through a Service). A volume is mounted at /etc/toolscale/NAME.
+*/}}
+{{- define "toolscale.deployment" }}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  {{- include "toolscale.metadata" . | nindent 2 }}
+spec:
+  {{- if not .scaled }}
+  replicas: {{ dig "replicas" 1 .given }}
+  {{- end }}
+  {{- with .strategy }}
+  strategy:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  selector:
+    matchLabels:
+      {{- include "toolscale.selector" . | nindent 6 }}
+  template:
+    metadata:
+      {{- include "toolscale.podMetadata" . | nindent 6 }}
+    spec:
+      {{- include "toolscale.pod" . | nindent 6 }}
+{{- end -}}
+
+{{- define "toolscale.podMetadata" -}}
+labels:
+  {{- include "toolscale.selector" . | nindent 2 }}
+  {{- with .root.Values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .root.Values.podAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "toolscale.pod" -}}
+{{- $volumes := .volumes | default "" | fromYamlArray -}}
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+serviceAccountName: {{ .account | default (include "toolscale.fullname" .root) }}
+automountServiceAccountToken: {{ not (empty .account) }}
+# else the Service gives every pod a variable TOOLSCALE_EVENTS_PORT with a URL
+enableServiceLinks: false
+terminationGracePeriodSeconds: {{ .graceSeconds | default 10 }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  seccompProfile:
+    type: RuntimeDefault
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "toolscale.selector" . | nindent 8 }}
+{{- with .given.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .given.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+containers:
+  - name: {{ .container | default .component }}
+    image: {{ include "toolscale.image" .root }}
+    imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+    securityContext:
+      allowPrivilegeEscalation: false
+      readOnlyRootFilesystem: true
+      capabilities:
+        drop: [ALL]
+    resources:
+      {{- toYaml .given.resources | nindent 6 }}
+    command:
+      {{- toYaml .command | nindent 6 }}
+    env:
+      {{- include "toolscale.redisEnv" .root | nindent 6 }}
+      {{- with .env }}
+      {{- . | nindent 6 }}
+      {{- end }}
+      {{- if not .port }}
+      {{- include "toolscale.metricsPortEnv" . | nindent 6 }}
+      {{- end }}
+      {{- include "toolscale.settingsEnv" . | nindent 6 }}
+    ports:
+      - {{ .port | default (dict "name" "metrics" "containerPort" 9464) | toJson }}
+    {{- include "toolscale.probes" . | nindent 4 }}
+    {{- if .drains }}
+    lifecycle:
+      # requests arrive until every node has removed this pod's endpoint
+      preStop:
+        exec:
+          command: [sleep, "5"]
+    {{- end }}
+    volumeMounts:
+      - { name: tmp, mountPath: /tmp }
+      {{- range $volumes }}
+      - { name: {{ .name }}, mountPath: /etc/toolscale/{{ .name }}, readOnly: true }
+      {{- end }}
+volumes:
+  - { name: tmp, emptyDir: {} }
+  {{- with $volumes }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
+{{- define "toolscale.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{ .repository }}@{{ .digest }}
+{{- else -}}
+{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+A failed liveness probe restarts a pod; a failed readiness probe only delays clients and roll-outs.
+By default, a process that stops its work is not ready, and is restarted.
+*/}}
+{{- define "toolscale.probes" -}}
+{{- $port := dig "name" "metrics" (.port | default dict) -}}
+{{- $alive := dict "path" (.alive | default "/readyz") "port" $port -}}
+startupProbe:
+  httpGet: {{ $alive | toJson }}
+  periodSeconds: 2
+  timeoutSeconds: 3
+  failureThreshold: 60
+livenessProbe:
+  httpGet: {{ $alive | toJson }}
+  periodSeconds: 15
+  timeoutSeconds: 5
+  failureThreshold: 4
+readinessProbe:
+  httpGet: {{ dict "path" (.ready | default "/readyz") "port" $port | toJson }}
+  periodSeconds: 5
+  timeoutSeconds: 4
+  failureThreshold: 3
+{{- end -}}
