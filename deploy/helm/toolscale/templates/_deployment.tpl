@@ -31,18 +31,22 @@ spec:
 {{- define "toolscale.podMetadata" -}}
 labels:
   {{- include "toolscale.selector" . | nindent 2 }}
-  {{- with .root.Values.podLabels }}
+  {{- with merge (dict) (.given.podLabels | default dict) .root.Values.podLabels }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
-{{- with .root.Values.podAnnotations }}
+{{- with merge (dict) (.given.podAnnotations | default dict) .root.Values.podAnnotations }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
 {{- define "toolscale.pod" -}}
-{{- $volumes := .volumes | default "" | fromYamlArray -}}
-{{- with .root.Values.image.pullSecrets }}
+{{- $values := .root.Values -}}
+{{- $ca := include "toolscale.fileVolume" (dict "name" "ca" "file" "ca.crt" "from" $values.caBundle) | fromYamlArray -}}
+{{- $volumes := concat (.volumes | default "" | fromYamlArray) $ca -}}
+{{- $extraVolumes := concat $values.extraVolumes (.given.extraVolumes | default list) -}}
+{{- $extraMounts := concat $values.extraVolumeMounts (.given.extraVolumeMounts | default list) -}}
+{{- with (.given.image | default dict).pullSecrets | default $values.image.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
   - name: {{ . }}
@@ -60,25 +64,20 @@ securityContext:
   fsGroup: 10001
   seccompProfile:
     type: RuntimeDefault
-topologySpreadConstraints:
-  - maxSkew: 1
-    topologyKey: kubernetes.io/hostname
-    whenUnsatisfiable: ScheduleAnyway
-    labelSelector:
-      matchLabels:
-        {{- include "toolscale.selector" . | nindent 8 }}
-{{- with .given.nodeSelector }}
-nodeSelector:
-  {{- toYaml . | nindent 2 }}
+{{- range $key := list "affinity" "nodeSelector" "priorityClassName" "tolerations" }}
+{{- with get $.given $key | default (get $values $key) }}
+{{ dict $key . | toYaml }}
 {{- end }}
-{{- with .given.tolerations }}
-tolerations:
-  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .given.topologySpreadConstraints | default $values.topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- range . }}
+  - {{ merge (dict) . (dict "labelSelector" (dict "matchLabels" (include "toolscale.selector" $ | fromYaml))) | toJson }}
+  {{- end }}
 {{- end }}
 containers:
   - name: {{ .container | default .component }}
-    image: {{ include "toolscale.image" .root }}
-    imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+    {{- include "toolscale.image" . | nindent 4 }}
     securityContext:
       allowPrivilegeEscalation: false
       readOnlyRootFilesystem: true
@@ -89,14 +88,11 @@ containers:
     command:
       {{- toYaml .command | nindent 6 }}
     env:
-      {{- include "toolscale.redisEnv" .root | nindent 6 }}
-      {{- with .env }}
-      {{- . | nindent 6 }}
-      {{- end }}
-      {{- if not .port }}
-      {{- include "toolscale.metricsPortEnv" . | nindent 6 }}
-      {{- end }}
-      {{- include "toolscale.settingsEnv" . | nindent 6 }}
+      {{- include "toolscale.env" . | nindent 6 }}
+    {{- with concat $values.extraEnvFrom (.given.extraEnvFrom | default list) }}
+    envFrom:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
     ports:
       - {{ .port | default (dict "name" "metrics" "containerPort" 9464) | toJson }}
     {{- include "toolscale.probes" . | nindent 4 }}
@@ -112,20 +108,26 @@ containers:
       {{- range $volumes }}
       - { name: {{ .name }}, mountPath: /etc/toolscale/{{ .name }}, readOnly: true }
       {{- end }}
+      {{- with $extraMounts }}
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
 volumes:
   - { name: tmp, emptyDir: {} }
-  {{- with $volumes }}
+  {{- with concat $volumes $extraVolumes }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- end -}}
 
+{{/* A component with its own repository, tag or digest has neither the tag nor the digest of all. */}}
 {{- define "toolscale.image" -}}
-{{- with .Values.image -}}
-{{- if .digest -}}
-{{ .repository }}@{{ .digest }}
-{{- else -}}
-{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{- $own := .given.image | default dict -}}
+{{- $all := .root.Values.image -}}
+{{- if or $own.repository $own.tag $own.digest -}}
+{{- $all = omit $all "tag" "digest" -}}
 {{- end -}}
+{{- with merge (dict) $own $all -}}
+image: {{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.root.Chart.AppVersion }}{{ end }}
+imagePullPolicy: {{ .pullPolicy }}
 {{- end -}}
 {{- end -}}
 

@@ -58,11 +58,7 @@
 {{- end }}
 {{- with .cursorKey }}
 {{- if .existingSecret }}
-- name: TOOLSCALE_CURSOR_KEY
-  valueFrom:
-    secretKeyRef:
-      name: {{ .existingSecret }}
-      key: {{ .key }}
+{{ include "toolscale.secretEnv" (dict "name" "TOOLSCALE_CURSOR_KEY" "secret" .existingSecret "key" .key) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -83,12 +79,5 @@
 
 {{- define "toolscale.queryVolumes" -}}
 {{ include "toolscale.serversVolumes" . }}
-{{- with .Values.query.tokens }}
-{{- if .existingSecret }}
-- name: tokens
-  secret:
-    secretName: {{ .existingSecret }}
-    items: [{ key: {{ .key | quote }}, path: tokens.toml }]
-{{- end }}
-{{- end }}
+{{ include "toolscale.fileVolume" (dict "name" "tokens" "file" "tokens.toml" "from" .Values.query.tokens) }}
 {{- end -}}
