@@ -453,8 +453,9 @@ def test_the_events_api_starts_on_demand_and_not_without_a_token() -> None:
 def test_the_image_is_built_on_an_exact_version_and_runs_as_nobody_special() -> None:
     text = DOCKERFILE.read_text(encoding="utf-8")
 
+    stages = re.findall(r"^FROM (\S+) AS (\S+)$", text, re.MULTILINE)
     assert re.search(r"^ARG PYTHON_IMAGE=python:3\.11\.\d+-slim-\w+$", text, re.MULTILINE)
-    assert set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) == {"${PYTHON_IMAGE}"}
+    assert {image for image, _ in stages} - {name for _, name in stages} == {"${PYTHON_IMAGE}"}
     assert re.search(r"^USER [1-9]\d+:[1-9]\d+$", text, re.MULTILINE)
 
 
