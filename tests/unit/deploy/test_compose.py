@@ -62,9 +62,10 @@ each_service = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICE
         ("vendor.compose-spec", COMPOSE),
         ("vendor.github-workflows", ROOT / ".github/workflows/ci.yml"),
         ("vendor.github-workflows", ROOT / ".github/workflows/image.yml"),
+        ("vendor.github-workflows", ROOT / ".github/workflows/release.yml"),
         ("vendor.dependabot", ROOT / ".github/dependabot.yml"),
     ],
-    ids=["compose", "ci", "image", "dependabot"],
+    ids=["compose", "ci", "image", "release", "dependabot"],
 )
 def test_the_file_follows_its_published_schema(schema: str, path: Path) -> None:
     checked = subprocess.run(
@@ -92,7 +93,7 @@ def test_ci_walks_the_path_to_a_chart_that_is_written_down() -> None:
     assert all(command in workflow for command in in_ci)
 
 
-@pytest.mark.parametrize("name", ["ci", "image"])
+@pytest.mark.parametrize("name", ["ci", "image", "release"])
 def test_a_workflow_runs_actions_of_exact_commits_and_may_only_read(name: str) -> None:
     text = (ROOT / f".github/workflows/{name}.yml").read_text(encoding="utf-8")
     used = re.findall(r"uses: (.*)$", text, re.MULTILINE)
