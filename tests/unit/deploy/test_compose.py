@@ -33,7 +33,8 @@ from workers.notifications.supervisor import MAX_CONNECTIONS
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 
 # Read by Compose, Flower, Qdrant and the clients of Docker and Kubernetes themselves, so no settings of ours.
-FILLED_IN = {
+IMAGES = {f"{name}_IMAGE" for name in ("REDIS", "QDRANT", "PROMETHEUS", "GRAFANA")}
+FILLED_IN = IMAGES | {
     "RUN_AS",
     "NO_PROXY",
     "CONFIG_DIR",
@@ -49,7 +50,8 @@ GRAFANAS = {
     *(f"GF_ANALYTICS_{name}" for name in ("REPORTING_ENABLED", "CHECK_FOR_UPDATES", "CHECK_FOR_PLUGIN_UPDATES")),
     "GF_PLUGINS_PREINSTALL_DISABLED",
 }
-FOREIGN = {"no_proxy", "QDRANT__TELEMETRY_DISABLED", "DOCKER_HOST", "KUBECONFIG"} | FILLED_IN | GRAFANAS
+QDRANTS = {"QDRANT__TELEMETRY_DISABLED", "QDRANT_INIT_FILE_PATH"}
+FOREIGN = {"no_proxy", "DOCKER_HOST", "KUBECONFIG"} | QDRANTS | FILLED_IN | GRAFANAS
 
 each_service = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES)
 
@@ -60,9 +62,10 @@ each_service = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICE
         ("vendor.compose-spec", COMPOSE),
         ("vendor.github-workflows", ROOT / ".github/workflows/ci.yml"),
         ("vendor.github-workflows", ROOT / ".github/workflows/image.yml"),
+        ("vendor.github-workflows", ROOT / ".github/workflows/release.yml"),
         ("vendor.dependabot", ROOT / ".github/dependabot.yml"),
     ],
-    ids=["compose", "ci", "image", "dependabot"],
+    ids=["compose", "ci", "image", "release", "dependabot"],
 )
 def test_the_file_follows_its_published_schema(schema: str, path: Path) -> None:
     checked = subprocess.run(
@@ -90,7 +93,7 @@ def test_ci_walks_the_path_to_a_chart_that_is_written_down() -> None:
     assert all(command in workflow for command in in_ci)
 
 
-@pytest.mark.parametrize("name", ["ci", "image"])
+@pytest.mark.parametrize("name", ["ci", "image", "release"])
 def test_a_workflow_runs_actions_of_exact_commits_and_may_only_read(name: str) -> None:
     text = (ROOT / f".github/workflows/{name}.yml").read_text(encoding="utf-8")
     used = re.findall(r"uses: (.*)$", text, re.MULTILINE)
@@ -112,7 +115,7 @@ def test_ci_tests_with_the_qdrant_that_is_deployed() -> None:
     workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
     job = workflow["jobs"]["test"]
 
-    assert job["services"]["qdrant"]["image"] == SERVICES["qdrant"]["image"]
+    assert job["services"]["qdrant"]["image"] == image_of("qdrant")
     assert job["env"]["QDRANT_URL"] == "http://127.0.0.1:6333"
 
 
@@ -120,15 +123,49 @@ def test_ci_installs_the_chart_beside_the_stores_that_are_deployed() -> None:
     workflow = yaml.safe_load((ROOT / ".github/workflows/image.yml").read_text(encoding="utf-8"))
     steps = "\n".join(step.get("run", "") for step in workflow["jobs"]["cluster"]["steps"])
 
-    assert set(re.findall(r"--image=(\S+)", steps)) == {SERVICES[store]["image"] for store in ("redis", "qdrant")}
-    assert f"kind load docker-image {SERVICES['worker']['image']}" in steps
+    assert set(re.findall(r"--image=(\S+)", steps)) == {image_of(store) for store in ("redis", "qdrant")}
+    assert f"kind load docker-image {image_of('worker')}" in steps
 
 
-def test_one_service_builds_the_image_of_all_and_none_is_pulled_from_a_registry() -> None:
+def image_of(name: str) -> str:
+    """Return the image of a service where no variable replaces it."""
+    return filled_in(SERVICES[name]["image"], {})
+
+
+def test_one_service_builds_the_image_of_all_at_each_start_and_none_is_pulled() -> None:
     # built by several at the same time, the second to be done fails where there was no such image before
     assert [name for name, service in SERVICES.items() if "build" in service] == ["worker"]
     assert {SERVICES[name]["image"] for name in OURS} == {SERVICES["worker"]["image"]}
-    assert {SERVICES[name]["pull_policy"] for name in OURS} == {"never"}
+    assert {name: SERVICES[name]["pull_policy"] for name in OURS} == dict.fromkeys(OURS, "never") | {"worker": "build"}
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES.keys() - OURS))
+def test_an_image_that_is_not_built_here_can_be_replaced(name: str) -> None:
+    other = "mirror.example.org/image@sha256:" + "0" * 64
+
+    assert filled_in(SERVICES[name]["image"], {f"{name.upper()}_IMAGE": other}) == other
+
+
+def test_every_image_is_printed_by_digest_for_the_environment_file(tmp_path: Path) -> None:
+    docker = tmp_path / "docker"
+    docker.write_text('#!/bin/sh\n[ "$1 $2 $3" = "buildx imagetools inspect" ] && echo "sha256:$6"\n', encoding="utf-8")
+    docker.chmod(0o755)
+
+    printed = subprocess.run(
+        [ROOT / "deploy/pin-images"],
+        env={"PATH": f"{tmp_path}:{os.defpath}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    base = re.search(r"^ARG PYTHON_IMAGE=(.+)$", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert base is not None
+    images = {f"{name.upper()}_IMAGE": image_of(name) for name in SERVICES.keys() - OURS} | {"PYTHON_IMAGE": base[1]}
+    assert dict(line.split("=") for line in printed.stdout.splitlines()) == {
+        name: f"{image}@sha256:{image}" for name, image in images.items()
+    }
+    assert images.keys() - IMAGES == set(SERVICES["worker"]["build"]["args"])
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -148,7 +185,7 @@ def test_a_service_may_open_the_files_that_its_settings_ask_for(name: str) -> No
 
 @each_service
 def test_every_image_is_pinned_to_an_exact_version(service: dict[str, Any]) -> None:
-    assert re.search(r":v?\d+\.\d+\.\d+", service["image"]), service["image"]
+    assert re.search(r":v?\d+\.\d+\.\d+", filled_in(service["image"], {})), service["image"]
 
 
 @each_service
@@ -157,6 +194,9 @@ def test_every_service_has_a_health_check_limits_and_no_privileges(service: dict
     assert set(service["deploy"]["resources"]["limits"]) == {"cpus", "memory"}
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["read_only"] is True
+    assert service["pids_limit"] == 1024
+    assert service["logging"]["options"] == {"max-size": "10m", "max-file": "3"}
 
 
 @each_service
@@ -314,7 +354,25 @@ def test_redis_started_by_its_command_appends_every_write_and_evicts_nothing(tmp
     assert config["appendonly"] == "yes"
     assert config["appendfsync"] == "everysec"
     assert config["maxmemory-policy"] == "noeviction"
-    assert int(config["maxmemory"]) < 512 << 20
+    limit = SERVICES["redis"]["deploy"]["resources"]["limits"]["memory"]
+    # a fork that rewrites the file copies each page that changes meanwhile
+    assert int(limit.removesuffix("m")) << 20 >= 2 * int(config["maxmemory"])
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("redis", {"/data"}),
+        ("qdrant", {"/qdrant/storage", "/qdrant/snapshots"}),
+        ("prometheus", {"/prometheus"}),
+        ("grafana", {"/var/lib/grafana"}),
+    ],
+)
+def test_the_directories_that_a_read_only_service_writes_are_mounted(name: str, written: set[str]) -> None:
+    volumes = [volume for volume in SERVICES[name].get("volumes", []) if isinstance(volume, str)]
+
+    mounted = {volume.partition(":")[2] for volume in volumes} | set(SERVICES[name]["tmpfs"])
+    assert mounted == written | {"/tmp"}
 
 
 @pytest.mark.parametrize("name", CHECKED_BY_HTTP)
@@ -396,8 +454,9 @@ def test_the_events_api_starts_on_demand_and_not_without_a_token() -> None:
 def test_the_image_is_built_on_an_exact_version_and_runs_as_nobody_special() -> None:
     text = DOCKERFILE.read_text(encoding="utf-8")
 
+    stages = re.findall(r"^FROM (\S+) AS (\S+)$", text, re.MULTILINE)
     assert re.search(r"^ARG PYTHON_IMAGE=python:3\.11\.\d+-slim-\w+$", text, re.MULTILINE)
-    assert set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) == {"${PYTHON_IMAGE}"}
+    assert {image for image, _ in stages} - {name for _, name in stages} == {"${PYTHON_IMAGE}"}
     assert re.search(r"^USER [1-9]\d+:[1-9]\d+$", text, re.MULTILINE)
 
 

@@ -45,6 +45,8 @@ from workers.sources.kubernetes import RESOURCE_KINDS
 FILES = ("minimal", "full")
 VERSIONS = ("1.29", "1.37")  # the oldest that the chart takes, and the newest with schemas here
 FOREIGN = {"ScaledObject", "PodMonitor", "PrometheusRule"}  # of KEDA and the Prometheus Operator
+# Read by Flower, and by the clients of TLS and of traces.
+OF_OTHERS = {"FLOWER_BASIC_AUTH", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "OTEL_EXPORTER_OTLP_HEADERS"}
 FULL = deployments("full")
 each_deployment = pytest.mark.parametrize("name", FULL)
 
@@ -104,7 +106,7 @@ def test_every_variable_is_a_setting_and_is_given_once(name: str) -> None:
     names = [variable["name"] for variable in container(FULL[name])["env"]]
 
     assert len(names) == len(set(names))
-    assert set(names) <= known_settings() | {"FLOWER_BASIC_AUTH"}
+    assert set(names) <= known_settings() | OF_OTHERS
 
 
 @pytest.mark.parametrize("name", sorted(set(FULL) - {"flower"}))
@@ -407,7 +409,8 @@ def test_alerts_and_dashboard_are_those_of_the_composition() -> None:
 
 @pytest.mark.parametrize("file", FILES)
 def test_the_chart_holds_no_secret(file: str) -> None:
-    secret = {"REDIS_URL", "QDRANT_URL", "QDRANT_API_KEY", "TOOLSCALE_EVENTS_TOKEN", "TOOLSCALE_CURSOR_KEY"}
+    stores = {"REDIS_URL", "QDRANT_URL", "QDRANT_API_KEY"}
+    secret = stores | {"TOOLSCALE_EVENTS_TOKEN", "TOOLSCALE_CURSOR_KEY", "OTEL_EXPORTER_OTLP_HEADERS"}
 
     assert manifests(file, "Secret") == []
     for deployment in deployments(file).values():
@@ -440,7 +443,8 @@ KEDA = {"enabled": True, "address": "redis:6379"}
         ({"redis": {"existingSecret": ""}}, "/redis/existingSecret"),
         ({"settings": {"TOOLSCALE_RESYNC_INTERVAL_S": 600}}, "got number, want string"),
         ({"settings": {"TOOLSCALE_PORT": "1"}}, "invalid propertyName 'TOOLSCALE_PORT'"),
-        ({"quary": {}}, "additional properties 'quary' not allowed"),
+        ({"quary": {}}, "invalid propertyName 'quary'"),
+        ({"beat": {"replicas": 2}}, "invalid propertyName 'replicas'"),
         ({"query": {}}, "say how callers are known"),
         ({"query": {"jwt": {"issuer": "https://login"}}}, "an issuer needs jwks"),
         ({"query": {"allowUnauthenticated": True, "replicas": 2}}, "cursorKey.existingSecret"),

@@ -15,6 +15,7 @@ EXAMPLE = (Path(__file__).parents[3] / ".env.example").read_text(encoding="utf-8
 # Read by others than Settings: by Compose, by Flower, and the family of secrets that a `credential_ref` names.
 COMPOSE_ALONE = {
     "RUN_AS",
+    *(f"{name}_IMAGE" for name in ("PYTHON", "REDIS", "QDRANT", "PROMETHEUS", "GRAFANA")),
     "NO_PROXY",
     "CONFIG_DIR",
     "CALLERS_DIR",

@@ -28,6 +28,7 @@ NPM_LOCKS = [
     *sorted((ROOT / "tests" / "clients" / "environments").glob("*/package-lock.json")),
 ]
 DEPLOYED = ROOT / "deploy" / "requirements.lock"
+SERVICES = ROOT / "deploy" / "services.lock"
 
 # In pieces, since this file must not name them either.
 INDEX_HOSTS = [".".join(parts) for parts in (("pypi", "org"), ("pythonhosted", "org"), ("npmjs", "org"))]
@@ -78,14 +79,21 @@ def test_an_npm_lock_file_has_a_digest_for_every_package_and_no_address(lock: Pa
 def test_the_image_installs_the_versions_that_are_tested() -> None:
     tested = versions(ROOT / "requirements.lock")
 
-    assert versions(DEPLOYED).items() <= tested.items()
+    assert versions(SERVICES).items() <= versions(DEPLOYED).items() <= tested.items()
 
 
-def test_the_image_installs_all_that_the_services_need() -> None:
+def test_an_image_installs_all_that_its_services_need() -> None:
     extras: dict[str, list[str]] = project()["optional-dependencies"]
-    required = {Requirement(line).name for lines in (project()["dependencies"], *extras.values()) for line in lines}
+    core = required(project()["dependencies"]) | required(extras["otel"])
 
-    assert {canonicalize_name(name) for name in required} - {"toolscale"} <= versions(DEPLOYED).keys()
+    assert core | set[str]().union(*map(required, extras.values())) <= versions(DEPLOYED).keys()
+    assert core <= versions(SERVICES).keys()
+    assert versions(SERVICES).keys().isdisjoint({"docker", "kubernetes", "flower"})
+
+
+def required(lines: list[str]) -> set[str]:
+    """Return the names of these requirements."""
+    return {canonicalize_name(Requirement(line).name) for line in lines}
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a git checkout")

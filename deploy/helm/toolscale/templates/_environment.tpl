@@ -1,23 +1,58 @@
+{{/* The variables of a container; a later variable replaces an earlier one of the same name. */}}
+{{- define "toolscale.env" -}}
+{{- $env := list -}}
+{{- $names := dict -}}
+{{- $extra := concat .root.Values.extraEnv (.given.extraEnv | default list) -}}
+{{- range concat (include "toolscale.ownEnv" . | fromYamlArray) $extra | reverse -}}
+{{- $env = ternary $env (prepend $env .) (hasKey $names .name) -}}
+{{- $_ := set $names .name true -}}
+{{- end -}}
+{{- toYaml $env -}}
+{{- end -}}
+
+{{- define "toolscale.ownEnv" -}}
+{{ include "toolscale.redisEnv" .root }}
+{{ .env | default "" }}
+{{ include "toolscale.caEnv" .root }}
+{{ include "toolscale.otelEnv" .root }}
+{{ if not .port }}{{ include "toolscale.metricsPortEnv" . }}{{ end }}
+{{ include "toolscale.settingsEnv" . }}
+{{- end -}}
+
+{{/* Of OpenSSL and httpx, and of Requests, which sends traces. */}}
+{{- define "toolscale.caEnv" -}}
+{{- if or .Values.caBundle.existingConfigMap .Values.caBundle.existingSecret }}
+{{- range list "SSL_CERT_FILE" "REQUESTS_CA_BUNDLE" }}
+- name: {{ . }}
+  value: /etc/toolscale/ca/ca.crt
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "toolscale.otelEnv" -}}
+{{- with .Values.otelHeaders }}
+{{- if .existingSecret }}
+{{ include "toolscale.secretEnv" (dict "name" "OTEL_EXPORTER_OTLP_HEADERS" "secret" .existingSecret "key" .key) }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "toolscale.secretEnv" -}}
+- {{ dict "name" .name "valueFrom" (dict "secretKeyRef" (dict "name" .secret "key" .key)) | toJson }}
+{{- end -}}
+
 {{- define "toolscale.redisEnv" -}}
-- name: REDIS_URL
-  valueFrom:
-    secretKeyRef:
-      name: {{ .Values.redis.existingSecret }}
-      key: {{ .Values.redis.urlKey }}
+{{- with .Values.redis }}
+{{- include "toolscale.secretEnv" (dict "name" "REDIS_URL" "secret" .existingSecret "key" .urlKey) }}
+{{- end }}
 {{- end -}}
 
 {{- define "toolscale.qdrantEnv" -}}
-- name: QDRANT_URL
-  valueFrom:
-    secretKeyRef:
-      name: {{ .Values.qdrant.existingSecret }}
-      key: {{ .Values.qdrant.urlKey }}
-{{- with .Values.qdrant.apiKeyKey }}
-- name: QDRANT_API_KEY
-  valueFrom:
-    secretKeyRef:
-      name: {{ $.Values.qdrant.existingSecret }}
-      key: {{ . }}
+{{- with .Values.qdrant }}
+{{- include "toolscale.secretEnv" (dict "name" "QDRANT_URL" "secret" .existingSecret "key" .urlKey) }}
+{{- if .apiKeyKey }}
+{{ include "toolscale.secretEnv" (dict "name" "QDRANT_API_KEY" "secret" .existingSecret "key" .apiKeyKey) }}
+{{- end }}
 {{- end }}
 {{- end -}}
 
@@ -31,7 +66,7 @@
 
 {{/* The settings of all components, overridden by those of a component. */}}
 {{- define "toolscale.settingsEnv" -}}
-{{- range $name, $value := merge (dict) (.own | default dict) .root.Values.settings }}
+{{- range $name, $value := merge (dict) (.given.settings | default dict) .root.Values.settings }}
 - name: {{ $name }}
   value: {{ $value | toString | quote }}
 {{- end }}
@@ -43,11 +78,6 @@
   value: 0.0.0.0
 - name: TOOLSCALE_METRICS_PORT
   value: "9464"
-{{- end -}}
-
-{{- define "toolscale.metricsPort" -}}
-- name: metrics
-  containerPort: 9464
 {{- end -}}
 
 {{/* Settings of connections to servers. */}}
@@ -64,37 +94,22 @@
 {{- end }}
 {{- end -}}
 
-{{/* Directories, since Kubernetes does not update a file mounted by subPath. */}}
-{{- define "toolscale.serversMounts" -}}
-{{- if or .Values.config.existingConfigMap .Values.config.existingSecret }}
-- name: config
-  mountPath: /etc/toolscale/config
-  readOnly: true
-{{- end }}
-{{- if .Values.credentials.existingSecret }}
-- name: credentials
-  mountPath: /etc/toolscale/credentials
-  readOnly: true
-{{- end }}
-{{- end -}}
-
 {{- define "toolscale.serversVolumes" -}}
-{{- with .Values.config }}
-{{- if .existingSecret }}
-- name: config
-  secret:
-    secretName: {{ .existingSecret }}
-    items: [{ key: {{ .key | quote }}, path: mcp.json }]
-{{- else if .existingConfigMap }}
-- name: config
-  configMap:
-    name: {{ .existingConfigMap }}
-    items: [{ key: {{ .key | quote }}, path: mcp.json }]
-{{- end }}
-{{- end }}
+{{ include "toolscale.fileVolume" (dict "name" "config" "file" "mcp.json" "from" .Values.config) }}
 {{- with .Values.credentials.existingSecret }}
 - name: credentials
   secret:
     secretName: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{/* A key of a Secret or ConfigMap, in a directory, since Kubernetes does not update a file mounted by subPath. */}}
+{{- define "toolscale.fileVolume" -}}
+{{- $items := list (dict "key" .from.key "path" .file) }}
+{{- with .from.existingSecret }}
+- {{ dict "name" $.name "secret" (dict "secretName" . "items" $items) | toJson }}
+{{- end }}
+{{- with .from.existingConfigMap }}
+- {{ dict "name" $.name "configMap" (dict "name" . "items" $items) | toJson }}
 {{- end }}
 {{- end -}}

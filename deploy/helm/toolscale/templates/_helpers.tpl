@@ -39,98 +39,37 @@ labels:
   {{- include "toolscale.labels" . | nindent 2 }}
 {{- end -}}
 
-{{- define "toolscale.podMetadata" -}}
-labels:
-  {{- include "toolscale.selector" . | nindent 2 }}
-  {{- with .root.Values.podLabels }}
-  {{- toYaml . | nindent 2 }}
+{{- define "toolscale.service" }}
+---
+apiVersion: v1
+kind: Service
+metadata:
+  {{- include "toolscale.metadata" . | nindent 2 }}
+  {{- with .service.annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
   {{- end }}
-{{- with .root.Values.podAnnotations }}
-annotations:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
+spec:
+  type: {{ .service.type }}
+  selector:
+    {{- include "toolscale.selector" . | nindent 4 }}
+  ports:
+    - name: http
+      port: {{ .service.port }}
+      targetPort: http
 {{- end -}}
 
-{{/* The specification of all pods; `account` is the service account of a pod that uses the API server. */}}
-{{- define "toolscale.pod" -}}
-{{- with .root.Values.image.pullSecrets }}
-imagePullSecrets:
-  {{- range . }}
-  - name: {{ . }}
-  {{- end }}
-{{- end }}
-serviceAccountName: {{ .account | default (include "toolscale.fullname" .root) }}
-automountServiceAccountToken: {{ not (empty .account) }}
-# else the Service gives every pod a variable TOOLSCALE_EVENTS_PORT with a URL
-enableServiceLinks: false
-securityContext:
-  runAsNonRoot: true
-  runAsUser: 10001
-  runAsGroup: 10001
-  fsGroup: 10001
-  seccompProfile:
-    type: RuntimeDefault
-topologySpreadConstraints:
-  - maxSkew: 1
-    topologyKey: kubernetes.io/hostname
-    whenUnsatisfiable: ScheduleAnyway
-    labelSelector:
-      matchLabels:
-        {{- include "toolscale.selector" . | nindent 8 }}
-{{- with .given.nodeSelector }}
-nodeSelector:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .given.tolerations }}
-tolerations:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- end -}}
-
-{{/* The specification of all containers. */}}
-{{- define "toolscale.container" -}}
-image: {{ include "toolscale.image" .root }}
-imagePullPolicy: {{ .root.Values.image.pullPolicy }}
-securityContext:
-  allowPrivilegeEscalation: false
-  readOnlyRootFilesystem: true
-  capabilities:
-    drop: [ALL]
-resources:
-  {{- toYaml .given.resources | nindent 2 }}
-{{- end -}}
-
-{{- define "toolscale.image" -}}
-{{- with .Values.image -}}
-{{- if .digest -}}
-{{ .repository }}@{{ .digest }}
-{{- else -}}
-{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-
-{{/* A failed liveness probe restarts a pod; a failed readiness probe only delays clients and roll-outs. */}}
-{{- define "toolscale.httpProbes" -}}
-startupProbe:
-  httpGet:
-    path: {{ .alive }}
-    port: {{ .port }}
-  periodSeconds: 2
-  timeoutSeconds: 3
-  failureThreshold: 60
-livenessProbe:
-  httpGet:
-    path: {{ .alive }}
-    port: {{ .port }}
-  periodSeconds: 15
-  timeoutSeconds: 5
-  failureThreshold: 4
-readinessProbe:
-  httpGet:
-    path: {{ .ready }}
-    port: {{ .port }}
-  periodSeconds: 5
-  timeoutSeconds: 4
-  failureThreshold: 3
+{{/* A pod that is not ready must not block a node's drain. */}}
+{{- define "toolscale.disruptionBudget" }}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  {{- include "toolscale.metadata" . | nindent 2 }}
+spec:
+  maxUnavailable: {{ .given.maxUnavailable }}
+  unhealthyPodEvictionPolicy: AlwaysAllow
+  selector:
+    matchLabels:
+      {{- include "toolscale.selector" . | nindent 6 }}
 {{- end -}}

@@ -58,12 +58,26 @@
 {{- end }}
 {{- with .cursorKey }}
 {{- if .existingSecret }}
-- name: TOOLSCALE_CURSOR_KEY
-  valueFrom:
-    secretKeyRef:
-      name: {{ .existingSecret }}
-      key: {{ .key }}
+{{ include "toolscale.secretEnv" (dict "name" "TOOLSCALE_CURSOR_KEY" "secret" .existingSecret "key" .key) }}
 {{- end }}
 {{- end }}
 {{- end }}
+{{- end -}}
+
+{{- define "toolscale.queryEnv" -}}
+{{ include "toolscale.qdrantEnv" . }}
+{{ include "toolscale.serversEnv" . }}
+- name: TOOLSCALE_HOST
+  value: 0.0.0.0
+- name: TOOLSCALE_PORT
+  value: "8765"
+- name: TOOLSCALE_ALLOWED_HTTP_HOSTS
+  value: {{ include "toolscale.queryHosts" . | quote }}
+{{ include "toolscale.callersEnv" . }}
+{{ include "toolscale.metricsEnv" . }}
+{{- end -}}
+
+{{- define "toolscale.queryVolumes" -}}
+{{ include "toolscale.serversVolumes" . }}
+{{ include "toolscale.fileVolume" (dict "name" "tokens" "file" "tokens.toml" "from" .Values.query.tokens) }}
 {{- end -}}
