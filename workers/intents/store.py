@@ -126,6 +126,19 @@ class Backlog:
 
 
 @dataclass(frozen=True, slots=True)
+class Changes:
+    """Intents that were written since a position, by server; None for an invalid intent.
+
+    `position` is for the next read. `is_complete`: `intents` has all servers, because the store does not have the
+    changes since the given position.
+    """
+
+    position: str
+    intents: dict[str, Intent | None]
+    is_complete: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Recorded:
     """The intent after an event, and whether the caller must send a message because none is pending."""
 
@@ -163,6 +176,13 @@ class IntentStore(Protocol):
 
     def intents(self) -> Iterator[Intent]:
         """Return the valid intents of all announced servers."""
+        ...
+
+    def changes(self, since: str = "") -> Changes:
+        """Return the intents written after the position `since`; all intents without it, or after a lost store.
+
+        An earlier release writes intents in Redis without a change.
+        """
         ...
 
     def begin(self, server_id: str) -> Intent | None:
