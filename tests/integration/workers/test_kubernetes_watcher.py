@@ -6,8 +6,10 @@ import json
 import time
 from collections.abc import Generator
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -20,9 +22,11 @@ from tests.support.waiting import eventually
 from tests.support.watched import generation, running, watching
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.transitions import RetryPolicy
+from workers.sources.announcer import Running
 from workers.sources.kubernetes import MCP_SERVERS, RESOURCE_KINDS, SERVICES, ResourceKind
 from workers.sources.kubernetes_watch import KubernetesSource
 from workers.sources.metrics import SourceMetrics
+from workers.sources.watcher import Announcements
 
 LABEL = "toolscale.dev/server"
 
@@ -101,6 +105,26 @@ def test_services_come_change_and_go_by_the_watch_alone(cluster: ScriptedKuberne
         eventually(lambda: running(intents) == {})
 
     assert cluster.lists == 1
+
+
+def test_a_server_stays_in_the_copy_while_its_changed_object_is_read(
+    cluster: ScriptedKubernetes, intents: SqliteIntents
+) -> None:
+    seen: list[int] = []
+
+    def read(document: dict[str, Any], announcements: Announcements) -> Running | None:
+        if cluster.watched_from:
+            seen.append(len(watched.running()))
+        return SERVICES.read(document, announcements)
+
+    watched = source(cluster, replace(SERVICES, read=read))
+    cluster.put("a", server="docs")
+    with watching(watched, intents):
+        eventually(lambda: cluster.watched_from and "docs" in running(intents))
+        cluster.put("a", server="docs", port="9000")
+        eventually(lambda: running(intents) == {"docs": "http://a.prod.svc:9000/mcp"})
+
+    assert set(seen) == {1}
 
 
 def test_a_change_of_a_service_without_a_server_reads_no_intents(
