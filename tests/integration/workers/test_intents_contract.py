@@ -692,11 +692,10 @@ def test_a_redis_that_lost_its_last_writes_causes_a_complete_read(redis_url: str
     client = connect(_emptied(redis_url))
     with closing(RedisIntents(client, PACE)) as store:
         store.record(up("a"), due_in_s=60)
-        copy = client.dump("toolscale:changes")
         store.record(up("b"), due_in_s=60)
         before = store.changes()
 
-        client.restore("toolscale:changes", 0, copy, replace=True)
+        client.zrem("toolscale:changes", "b")
 
         assert store.changes(before.position).is_complete
 

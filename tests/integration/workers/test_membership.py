@@ -144,7 +144,7 @@ class Listeners:
             found = scraped(f"http://127.0.0.1:{self.port}/metrics")
         except OSError:
             return 0
-        return int(found['toolscale_subscription_servers{state="connected"}'])
+        return int(found.get('toolscale_subscription_servers{state="connected"}', 0))
 
     def servers(self) -> set[str]:
         """Return the servers of the connections that were opened since the start."""
