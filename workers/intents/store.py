@@ -127,10 +127,9 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Intents that were written since a position, by server; None for an invalid intent.
+    """Intents written since a position, by server; None for an invalid one. `is_complete`: these are all intents.
 
-    `position` is for the next read. `is_complete`: `intents` has all servers, because the store does not have the
-    changes since the given position.
+    `position` is for the next read.
     """
 
     position: str
