@@ -48,6 +48,12 @@ class ConfigFile:
             self._current()
             return self._targets.get(server_id)
 
+    def targets(self) -> Mapping[str, Target]:
+        """Return the targets of all servers, as `get` does: the same object as long as the file does not change."""
+        with self._lock:
+            self._current()
+            return self._targets
+
     def _current(self) -> Config | ConfigInvalid:
         signature = file_signature(self.path)  # before the file is read: a change in between causes another read
         if self._found is None or signature != self._signature:

@@ -1,4 +1,8 @@
-"""A scripted Kubernetes API server: lists in pages, watches that can be cut, ended, or marked as expired."""
+"""A scripted Kubernetes API server: lists in pages, watches that can be cut, ended, or marked as expired.
+
+Label selectors are those of the API server with `key` and `key=value`. In a watch, an object that begins or ceases to
+match is ADDED or DELETED.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +21,8 @@ SERVICES = "/api/v1/services"
 class ScriptedKubernetes(ThreadingHTTPServer):
     """Holds objects of one path, remembers changes, and forgets those up to `expired`.
 
-    `lists` counts complete lists, `watched_from` the versions that watches began at. While `is_down`, requests
-    fail, and `refused` counts them.
+    `lists` counts complete lists, `watched_from` the versions that watches began at, `sent` the objects of all
+    responses. While `is_down`, requests fail, and `refused` counts them.
     """
 
     daemon_threads = True
@@ -34,7 +38,8 @@ class ScriptedKubernetes(ThreadingHTTPServer):
         self.version = 100
         self.expired = 0
         self.objects: dict[str, dict[str, Any]] = {}
-        self.history: list[tuple[int, Event]] = []
+        self.history: list[tuple[int, Event, Event | None]] = []
+        self.sent = 0
         self.changed = threading.Condition()
         self.ending = 0
         self.is_cutting = False
@@ -43,19 +48,29 @@ class ScriptedKubernetes(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}"
 
-    def put(self, name: str, document: dict[str, Any] | None = None, **annotations: str) -> None:
+    def put(
+        self,
+        name: str,
+        document: dict[str, Any] | None = None,
+        *,
+        labels: dict[str, str] | None = None,
+        **annotations: str,
+    ) -> None:
         """Create or change an object; `toolscale.dev/` is put in front of its annotations."""
         with self.changed:
+            before = self.objects.get(name)
             annotated = {f"toolscale.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
             metadata = {"name": name, "namespace": "prod", "uid": f"uid-{name}", "annotations": annotated}
-            kind = "MODIFIED" if name in self.objects else "ADDED"
+            metadata["labels"] = labels or {}
+            kind = "MODIFIED" if before else "ADDED"
             body = document or {"spec": {"ports": [{"name": "http", "port": 80}, {"name": "mcp", "port": 9000}]}}
             self.objects[name] = {"metadata": metadata, **body}
-            self._happened(kind, self.objects[name])
+            self._happened(kind, self.objects[name], before)
 
     def remove(self, name: str) -> None:
         with self.changed:
-            self._happened("DELETED", self.objects.pop(name))
+            removed = self.objects.pop(name)
+            self._happened("DELETED", removed, removed)
 
     def bookmark(self) -> None:
         """Send a new version to all watches without a change."""
@@ -75,10 +90,10 @@ class ScriptedKubernetes(ThreadingHTTPServer):
             self.ending += 1
             self.changed.notify_all()
 
-    def _happened(self, kind: str, document: dict[str, Any]) -> None:
+    def _happened(self, kind: str, document: dict[str, Any], before: dict[str, Any] | None = None) -> None:
         self.version += 1
         document["metadata"]["resourceVersion"] = str(self.version)
-        self.history.append((self.version, {"type": kind, "object": json.loads(json.dumps(document))}))
+        self.history.append((self.version, {"type": kind, "object": json.loads(json.dumps(document))}, before))
         self.changed.notify_all()
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -98,25 +113,26 @@ class _Handler(BaseHTTPRequestHandler):
         elif parts.path != self.server.path:
             self._send(404, {"code": 404})
         elif query.get("watch"):
-            self._watch(int(query["resourceVersion"]))
+            self._watch(int(query["resourceVersion"]), query.get("labelSelector", ""))
         else:
-            self._list(int(query.get("continue", 0)))
+            self._list(int(query.get("continue", 0)), query.get("labelSelector", ""))
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name is the base class's
         """Stay silent."""
 
-    def _list(self, start: int) -> None:
+    def _list(self, start: int, selector: str) -> None:
         with self.server.changed:
-            names = sorted(self.server.objects)
+            names = sorted(name for name, found in self.server.objects.items() if _matches(found, selector))
             items = [self.server.objects[name] for name in names[start : start + self.server.page]]
             metadata = {"resourceVersion": str(self.server.version)}
             if start + self.server.page < len(names):
                 metadata["continue"] = str(start + self.server.page)
             else:
                 self.server.lists += 1
+            self.server.sent += len(items)
         self._send(200, {"metadata": metadata, "items": items})
 
-    def _watch(self, version: int) -> None:
+    def _watch(self, version: int, selector: str) -> None:
         self.send_response(200)
         self.send_header("content-type", "application/json")
         self.send_header("transfer-encoding", "chunked")
@@ -133,11 +149,13 @@ class _Handler(BaseHTTPRequestHandler):
                     break
                 if server.ending > ending:
                     break
-                fresh = [(number, event) for number, event in server.history if number > version]
+                fresh = [change for change in server.history if change[0] > version]
                 if not fresh:
                     server.changed.wait(5)
-            for number, event in fresh:
-                self._chunk(event)
+            for number, event, before in fresh:
+                if selected := _selected(event, before, selector):
+                    server.sent += 1
+                    self._chunk(selected)
                 version = number
         if not server.is_cutting:
             self.wfile.write(b"0\r\n\r\n")
@@ -154,6 +172,25 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+
+def _matches(document: Event | None, selector: str) -> bool:
+    if document is None:
+        return False
+    name, _, value = selector.partition("=")
+    labels = document["metadata"].get("labels", {})
+    return not selector or (name in labels and value in ("", labels[name]))
+
+
+def _selected(event: Event, before: Event | None, selector: str) -> Event | None:
+    """Return the event as a watch with this selector shows it, None if the watch does not."""
+    if event["type"] == "BOOKMARK":
+        return event
+    is_match = event["type"] != "DELETED" and _matches(event["object"], selector)
+    was_match = _matches(before, selector)
+    kinds = {(True, True): "MODIFIED", (True, False): "ADDED", (False, True): "DELETED"}
+    kind = kinds.get((is_match, was_match))
+    return event | {"type": kind} if kind else None
 
 
 @contextmanager

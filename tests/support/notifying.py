@@ -127,7 +127,7 @@ def listening_to(
 ) -> Generator[None]:
     """Listen until the block ends, with waits short enough for a test."""
     dialler = Dialler(servers.targets, frozenset({"127.0.0.1"}), None, {})
-    policy = SubscriptionPolicy(servers.targets, dialler, listen, most)
+    policy = SubscriptionPolicy(lambda: servers.targets, dialler, listen, most)
     supervisor = ListenerSupervisor(
         *("toolscale/notifications", servers.intents, servers.emit, policy),
         beat=servers.polled,

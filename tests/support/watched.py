@@ -15,11 +15,16 @@ from workers.sources.watcher import Source, Watcher
 
 @contextmanager
 def watching(
-    source: Source, intents: IntentStore, *, relist_s: float = 60.0, metrics: SourceMetrics | None = None
+    source: Source,
+    intents: IntentStore,
+    *,
+    relist_s: float = 60.0,
+    debounce_s: float = 0.0,
+    metrics: SourceMetrics | None = None,
 ) -> Generator[Watcher]:
     """Watch until the block ends, with waits short enough for a test."""
     announcer = SourceAnnouncer(source.name, intents, Emitter(intents, lambda _: None, 5.0).emit)
-    watcher = Watcher(source, announcer, metrics=metrics, relist_s=relist_s, backoff_s=0.05)
+    watcher = Watcher(source, announcer, metrics=metrics, relist_s=relist_s, debounce_s=debounce_s, backoff_s=0.05)
     thread = threading.Thread(target=watcher.run)
     thread.start()
     try:

@@ -38,16 +38,22 @@ def docker(scope: Scope = None) -> None:
     _watch(settings, [DockerSource(os.environ, settings.watch_id)])
 
 
-@command(watch_app, "kubernetes", "toolscale watch kubernetes --scope production")
-def kubernetes(scope: Scope = None) -> None:
+@command(watch_app, "kubernetes", "toolscale watch kubernetes --scope production --selector toolscale.dev/server")
+def kubernetes(
+    scope: Scope = None,
+    selector: Annotated[
+        str, typer.Option(help="Follow only the Services with these labels, as in `kubectl --selector`.")
+    ] = "",
+) -> None:
     """Follow annotated Services, and ToolHive's MCPServers, of this cluster or the kubeconfig's."""
-    from workers.sources.kubernetes import RESOURCE_KINDS  # noqa: PLC0415  # loads the write side
+    from workers.sources.kubernetes import MCP_SERVERS, SERVICES  # noqa: PLC0415  # loads the write side
     from workers.sources.kubernetes_watch import KubernetesSource, cluster  # noqa: PLC0415
 
     _require("kubernetes")
     settings = load_settings(watch_id=scope)
     connect = partial(cluster, os.environ)
-    _watch(settings, [KubernetesSource(kind, connect, settings.watch_id) for kind in RESOURCE_KINDS])
+    services = KubernetesSource(SERVICES, connect, settings.watch_id, selector=selector)
+    _watch(settings, [services, KubernetesSource(MCP_SERVERS, connect, settings.watch_id)])
 
 
 def _watch(settings: Settings, sources: Sequence[Source]) -> None:

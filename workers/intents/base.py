@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import structlog
@@ -13,7 +13,7 @@ from typing_extensions import override
 from shared.errors import IntentsUnavailable
 from shared.events import ServerEvent
 from workers.intents import transitions
-from workers.intents.store import Intent, IntentStore, MigrationProgress, Recorded
+from workers.intents.store import Changes, Intent, IntentStore, MigrationProgress, Recorded
 from workers.intents.transitions import RetryPolicy
 
 _log = structlog.get_logger()
@@ -37,6 +37,13 @@ class StoredIntents(IntentStore, ABC):
             event.data.server_id, lambda intent, now: transitions.recorded(intent, event, now, now + due_in_s)
         )
         return Recorded(after, needs_message=_has_message(after) and not _has_message(before))
+
+    @override
+    def changes(self, since: str = "") -> Changes:
+        position, changed = self._changed(since)
+        if changed is None:
+            return Changes(position, {intent.server_id: intent for intent in self.intents()}, is_complete=True)
+        return Changes(position, dict(self._read_intents(changed)), is_complete=False)
 
     @override
     def begin(self, server_id: str) -> Intent | None:
@@ -130,6 +137,14 @@ class StoredIntents(IntentStore, ABC):
 
         A store may call `change` more than once.
         """
+
+    @abstractmethod
+    def _changed(self, since: str) -> tuple[str, list[str] | None]:
+        """Return the present position, and the servers changed after `since`; None if the store does not have them."""
+
+    @abstractmethod
+    def _read_intents(self, server_ids: Sequence[str]) -> Iterator[tuple[str, Intent | None]]:
+        """Yield each server and its intent; None for an invalid one."""
 
     @abstractmethod
     def _put_migration(self, note: str | None) -> None:

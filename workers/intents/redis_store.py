@@ -30,6 +30,7 @@ DEAD_LETTERS = "toolscale:dead-letters"
 REVISION = "toolscale:revision"
 COMPLETE = "toolscale:complete"
 MIGRATION = "toolscale:migration"
+CHANGES = "toolscale:changes"
 _READ_AT_ONCE = 500
 _LOCKS = 64
 
@@ -39,11 +40,15 @@ _redis_errors = partial(redis_errors, IntentsUnavailable)
 _READ = "return {redis.call('TIME'), redis.call('GET', KEYS[1])}"
 
 # Replace an intent unless it changed since the read ('': absent), and update the indexes.
+# The score of a change is Redis's time in microseconds, so that scores rise, also after Redis lost its data.
 _REPLACE = """
 if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[2])
 redis.call('SADD', KEYS[2], ARGV[3])
 if ARGV[4] == '' then redis.call('ZREM', KEYS[3], ARGV[3]) else redis.call('ZADD', KEYS[3], ARGV[4], ARGV[3]) end
+local now, last = redis.call('TIME'), redis.call('ZREVRANGE', KEYS[4], 0, 0, 'WITHSCORES')[2]
+local changed_at = math.max(now[1] * 1000000 + now[2], (tonumber(last) or 0) + 1)
+redis.call('ZADD', KEYS[4], string.format('%.0f', changed_at), ARGV[3])
 return 1
 """
 
@@ -86,12 +91,7 @@ class RedisIntents(StoredIntents):
     def intents(self) -> Iterator[Intent]:
         with _redis_errors():
             server_ids = sorted(str(member) for member in self._redis.smembers(SERVERS))
-        for start in range(0, len(server_ids), _READ_AT_ONCE):
-            batch = server_ids[start : start + _READ_AT_ONCE]
-            with _redis_errors():
-                stored = self._redis.mget([_key(server_id) for server_id in batch])
-            parsed = (_parse(server_id, fields) for server_id, fields in zip(batch, stored, strict=True))
-            yield from (intent for intent in parsed if intent)
+        yield from (intent for _, intent in self._read_intents(server_ids) if intent)
 
     @override
     @contextmanager
@@ -164,6 +164,28 @@ class RedisIntents(StoredIntents):
         self._redis.close()
 
     @override
+    def _changed(self, since: str) -> tuple[str, list[str] | None]:
+        """Return the changes in `toolscale:changes`, unless the mark or the last change went: Redis lost data."""
+        mark_before, _, changed_at = since.rpartition("/")
+        with _redis_errors(), self._redis.pipeline() as pipe:
+            pipe.get(COMPLETE)
+            pipe.zrange(CHANGES, 0, 0, desc=True, withscores=True)
+            pipe.zrangebyscore(CHANGES, f"({changed_at or 'inf'}", "inf")
+            mark, last, changed = pipe.execute()
+        last_at = int(last[0][1]) if last else 0
+        position = f"{mark or ''}/{last_at}"
+        is_known = bool(since) and mark_before == (mark or "") and last_at >= int(changed_at)
+        return position, [str(server_id) for server_id in changed] if is_known else None
+
+    @override
+    def _read_intents(self, server_ids: Sequence[str]) -> Iterator[tuple[str, Intent | None]]:
+        for start in range(0, len(server_ids), _READ_AT_ONCE):
+            batch = server_ids[start : start + _READ_AT_ONCE]
+            with _redis_errors():
+                stored = self._redis.mget([_key(server_id) for server_id in batch])
+            yield from ((server_id, _parse(server_id, text)) for server_id, text in zip(batch, stored, strict=True))
+
+    @override
     def _put_migration(self, note: str | None) -> None:
         with _redis_errors():
             if note is None:
@@ -203,7 +225,7 @@ class RedisIntents(StoredIntents):
         due_at = "" if after.due_at is None else repr(after.due_at)
         return bool(
             self._replace(
-                keys=[_key(after.server_id), SERVERS, DUE],
+                keys=[_key(after.server_id), SERVERS, DUE, CHANGES],
                 args=[stored or "", after.model_dump_json(), after.server_id, due_at],
             )
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,6 +26,9 @@ CREATE TABLE IF NOT EXISTS complete (only INTEGER PRIMARY KEY CHECK (only = 0), 
 CREATE TABLE IF NOT EXISTS migration (only INTEGER PRIMARY KEY CHECK (only = 0), note TEXT) STRICT;
 CREATE TABLE IF NOT EXISTS revision (only INTEGER PRIMARY KEY CHECK (only = 0), latest INTEGER NOT NULL) STRICT;
 INSERT OR IGNORE INTO revision VALUES (0, 0);
+CREATE TABLE IF NOT EXISTS changes (position INTEGER PRIMARY KEY AUTOINCREMENT, server_id TEXT UNIQUE NOT NULL) STRICT;
+CREATE TRIGGER IF NOT EXISTS changed AFTER INSERT ON intents
+    BEGIN INSERT OR REPLACE INTO changes (server_id) VALUES (NEW.server_id); END;
 """
 
 
@@ -151,6 +154,19 @@ class SqliteIntents(StoredIntents):
             row = (after.server_id, after.due_at, after.model_dump_json())
             db.execute("INSERT OR REPLACE INTO intents VALUES (?, ?, ?)", row)
             return before, after
+
+    @override
+    def _changed(self, since: str) -> tuple[str, list[str] | None]:
+        with self._transaction() as db:
+            (last,) = db.execute("SELECT coalesce(max(position), 0) FROM changes").fetchone()
+            query = "SELECT server_id FROM changes WHERE position > ?"
+            changed = [row[0] for row in db.execute(query, (int(since or last),))]
+        is_known = bool(since) and last >= int(since)
+        return str(last), changed if is_known else None
+
+    @override
+    def _read_intents(self, server_ids: Sequence[str]) -> Iterator[tuple[str, Intent | None]]:
+        return ((server_id, self.intent(server_id)) for server_id in server_ids)
 
     @override
     def _put_migration(self, note: str | None) -> None:

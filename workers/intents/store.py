@@ -126,6 +126,18 @@ class Backlog:
 
 
 @dataclass(frozen=True, slots=True)
+class Changes:
+    """Intents written since a position, by server; None for an invalid one. `is_complete`: these are all intents.
+
+    `position` is for the next read.
+    """
+
+    position: str
+    intents: dict[str, Intent | None]
+    is_complete: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Recorded:
     """The intent after an event, and whether the caller must send a message because none is pending."""
 
@@ -163,6 +175,13 @@ class IntentStore(Protocol):
 
     def intents(self) -> Iterator[Intent]:
         """Return the valid intents of all announced servers."""
+        ...
+
+    def changes(self, since: str = "") -> Changes:
+        """Return the intents written after the position `since`; all intents without it, or after a lost store.
+
+        An earlier release writes intents in Redis without a change.
+        """
         ...
 
     def begin(self, server_id: str) -> Intent | None:

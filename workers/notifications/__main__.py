@@ -13,7 +13,7 @@ from shared.errors import ToolscaleError
 from shared.observability.logging import configure_logging
 from shared.settings import Settings, load_settings
 from workers.monitoring.index import warn_if_index_unreachable
-from workers.notifications.supervisor import MAX_CONNECTIONS
+from workers.notifications.open_files import connection_limit
 from workers.notifications.thread import SOURCE, listeners_running
 from workers.producers.process import source_process
 
@@ -47,7 +47,7 @@ def _listen(settings: Settings) -> None:
             settings, process.intents, process.emit, process.registry, beat=partial(process.beat, SOURCE)
         ),
     ):
-        _log.info("notifications_started", listen=settings.subscribe, most=MAX_CONNECTIONS)
+        _log.info("notifications_started", listen=settings.subscribe, most=connection_limit())
         threading.Event().wait()
 
 

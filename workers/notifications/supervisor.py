@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,8 +15,8 @@ from shared.catalog import Endpoint
 from shared.errors import EventInvalid, IntentsUnavailable
 from shared.events import ServerChanged, ServerRef
 from shared.settings import Subscribe
-from shared.upstream.dial import Dialler, OperatorServers, StdioTarget, Target
-from workers.intents.store import Intent, IntentStore
+from shared.upstream.dial import Dialler, StdioTarget, Target
+from workers.intents.store import IntentStore
 from workers.notifications.listener import (
     DEFAULT_RECONNECT,
     ConnectionLimits,
@@ -24,12 +24,13 @@ from workers.notifications.listener import (
     ListenerDependencies,
     ReconnectPolicy,
 )
+from workers.notifications.membership import Membership, SoleMember
 from workers.notifications.metrics import NotificationMetrics
+from workers.notifications.rendezvous import owner
+from workers.notifications.running_servers import RunningServers, kills_workers
 from workers.sources.announcer import Emit
 
 POLL_S = 2.0
-# Each connection takes a file descriptor and some memory; the resync finds changes of the other servers.
-MAX_CONNECTIONS = 1_000
 
 _log = structlog.get_logger()
 
@@ -51,16 +52,18 @@ class _ListenTarget:
 class SubscriptionPolicy:
     """How to dial servers, which servers to listen to, and the limit on connections."""
 
-    configured: OperatorServers
+    configured: Callable[[], Mapping[str, Target]]
     dialler: Dialler
     listen: Subscribe
-    max_connections: int = MAX_CONNECTIONS
+    max_connections: int
 
 
 class ListenerSupervisor:
-    """Keeps a listener for each server that runs, was listed, and does not kill its workers.
+    """Keeps a listener for each server that runs, was listed, does not kill its workers, and belongs to this member.
 
     A failed server affects only its own listener. The supervisor calls `beat` after each read of the intents.
+    While the members change, two of them may listen to a server, or none: each new connection requests a
+    reconciliation, so no change is lost.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class ListenerSupervisor:
         emit: Emit,
         policy: SubscriptionPolicy,
         *,
+        membership: Membership | None = None,
         beat: Callable[[], None] = lambda: None,
         metrics: NotificationMetrics | None = None,
         reconnect: ReconnectPolicy = DEFAULT_RECONNECT,
@@ -77,6 +81,11 @@ class ListenerSupervisor:
     ) -> None:
         self._source = source
         self._intents = intents
+        self._servers = RunningServers(intents)
+        self._membership = membership or SoleMember()
+        self._members: frozenset[str] = frozenset()
+        self._configured: dict[str, Target] = {}
+        self._is_stale = False
         self._emit = emit
         self._policy = policy
         self._beat = beat
@@ -97,11 +106,25 @@ class ListenerSupervisor:
 
     async def _update_listeners(self, tasks: TaskGroup, limits: ConnectionLimits) -> None:
         try:
-            wanted = await anyio.to_thread.run_sync(self._wanted, abandon_on_cancel=True)
+            await anyio.to_thread.run_sync(self._refresh, abandon_on_cancel=True)
         except (IntentsUnavailable, ValidationError) as error:  # ValidationError: an invalid stored intent
             self._report(str(error))
             return
         self._reported = ""
+        if self._is_stale:
+            self._apply(self._wanted(), tasks, limits)
+            self._is_stale = False
+        self._beat()
+
+    def _refresh(self) -> None:
+        """Read the members, the operator's file and the changed intents."""
+        members, configured = self._membership.heartbeat(), dict(self._policy.configured())
+        self._is_stale |= (members, configured) != (self._members, self._configured)
+        self._members, self._configured = members, configured
+        self._is_stale |= self._servers.refresh()
+
+    def _apply(self, wanted: dict[str, _ListenTarget], tasks: TaskGroup, limits: ConnectionLimits) -> None:
+        """Stop and start listeners so that they match `wanted`."""
         for server_id, (listen_target, scope) in list(self._listeners.items()):
             if wanted.get(server_id) != listen_target:
                 scope.cancel()
@@ -110,7 +133,6 @@ class ListenerSupervisor:
             self._start_listener(server_id, wanted[server_id], tasks, limits)
         self._metrics.set_wanted(len(wanted))
         self._warn_when_full(len(wanted))
-        self._beat()
 
     def _start_listener(
         self, server_id: str, listen_target: _ListenTarget, tasks: TaskGroup, limits: ConnectionLimits
@@ -134,23 +156,18 @@ class ListenerSupervisor:
                 await anyio.sleep(self._reconnect.unsupported_s)
 
     def _wanted(self) -> dict[str, _ListenTarget]:
-        """Return the address of each server that needs a listener."""
-        running = [intent for intent in self._intents.intents() if self._is_wanted(intent)]
+        """Return the address of each server that needs a listener of this member."""
         wanted = {
-            intent.server_id: _ListenTarget(intent.announcement.endpoint, self._policy.configured.get(intent.server_id))
-            for intent in running
+            server_id: _ListenTarget(server.endpoint, self._configured.get(server_id))
+            for server_id, server in self._servers.items()
+            # a server without a successful listing gets no new connection; an open connection stays
+            if server.is_listed or server_id in self._listeners
         }
         return {
             server_id: listen_target
             for server_id, listen_target in wanted.items()
-            if self._is_subscribed(listen_target)
+            if self._is_subscribed(listen_target) and owner(server_id, self._members) == self._membership.member
         }
-
-    def _is_wanted(self, intent: Intent) -> bool:
-        if intent.status != "running" or _kills_workers(intent):
-            return False
-        # a server without a successful listing gets no new connection; an open connection stays
-        return intent.server_id in self._listeners or (intent.committed > 0 and not intent.failures)
 
     def _is_subscribed(self, listen_target: _ListenTarget) -> bool:
         return self._policy.listen == "all" or (self._policy.listen == "http" and not listen_target.is_stdio)
@@ -163,7 +180,7 @@ class ListenerSupervisor:
         try:
             intent = self._intents.intent(server_id)
             # an event would retry a server that kills workers too early; the sweep retries it later anyway
-            if intent is not None and not _kills_workers(intent):
+            if intent is not None and not kills_workers(intent):
                 self._emit(ServerChanged(source=self._source, data=ServerRef(server_id=server_id)))
         except (EventInvalid, ValidationError):
             return True  # the server has no valid intent any more
@@ -182,7 +199,3 @@ class ListenerSupervisor:
         if reason != self._reported:
             _log.warning("intents_unreadable", reason=reason)
             self._reported = reason
-
-
-def _kills_workers(intent: Intent) -> bool:
-    return intent.parked or intent.is_suspect

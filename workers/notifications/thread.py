@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from anyio.from_thread import start_blocking_portal
 
+from shared.errors import IntentsUnavailable
 from shared.upstream.config_file import ConfigFile
-from shared.upstream.dial import OperatorServers
 from shared.upstream.dialler import dialler_for
 from workers.intents.store import IntentStore
+from workers.notifications.membership import membership_of
 from workers.notifications.metrics import NotificationMetrics
+from workers.notifications.open_files import connection_limit
 from workers.sources.announcer import Emit
 
 if TYPE_CHECKING:
@@ -35,14 +37,19 @@ def listeners_running(
     *,
     beat: Callable[[], None] = lambda: None,
 ) -> Generator[None]:
-    """Listen to the servers that the settings select, and close all connections when the block ends.
+    """Listen to this process's share of the servers, and close all connections when the block ends.
 
+    The processes with the same Redis share the servers that the settings select.
     The metrics are registered in `registry`.
     """
     from workers.notifications.supervisor import ListenerSupervisor  # noqa: PLC0415  # the SDK takes a second to import
 
+    membership = membership_of(settings)
     supervisor = ListenerSupervisor(
-        SOURCE, intents, emit, _subscription_policy(settings), beat=beat, metrics=NotificationMetrics(registry)
+        *(SOURCE, intents, emit, _subscription_policy(settings)),
+        membership=membership,
+        beat=beat,
+        metrics=NotificationMetrics(registry),
     )
     with start_blocking_portal(name="toolscale notifications") as portal:
         running = portal.start_task_soon(supervisor.run)
@@ -50,11 +57,13 @@ def listeners_running(
             yield
         finally:
             running.cancel()
+            with suppress(IntentsUnavailable):  # the place expires
+                membership.leave()
 
 
 def _subscription_policy(settings: Settings) -> SubscriptionPolicy:
     from workers.notifications.supervisor import SubscriptionPolicy  # noqa: PLC0415
 
-    configured: OperatorServers = ConfigFile(settings.mcp_config, os.environ) if settings.mcp_config else {}
-    dialler = dialler_for(settings, os.environ, configured)
-    return SubscriptionPolicy(configured, dialler, settings.subscribe)
+    file = ConfigFile(settings.mcp_config, os.environ) if settings.mcp_config else None
+    dialler = dialler_for(settings, os.environ, file)
+    return SubscriptionPolicy(file.targets if file else dict, dialler, settings.subscribe, connection_limit())

@@ -35,15 +35,23 @@ class KubernetesSource:
     """The servers among the objects of one kind, in the cluster of `connect`.
 
     `scope` distinguishes this cluster from others that feed the same catalogue.
+    `selector` is a label selector of Kubernetes, by which the API server filters lists and watches.
     A watch that ends before `least_watch_s` is an error: all objects are listed again, after a backoff.
     """
 
     def __init__(
-        self, kind: ResourceKind, connect: Callable[[], ApiClient], scope: str = "", *, least_watch_s: float = 1.0
+        self,
+        kind: ResourceKind,
+        connect: Callable[[], ApiClient],
+        scope: str = "",
+        *,
+        selector: str = "",
+        least_watch_s: float = 1.0,
     ) -> None:
         self.name = scoped(kind.source, scope)
         self._kind = kind
         self._connect = connect
+        self._selected = {"labelSelector": selector} if selector else {}
         self._least_watch_s = least_watch_s
         self._announcements = Announcements()
         self._servers: dict[str, Running] = {}
@@ -57,15 +65,16 @@ class KubernetesSource:
         return [running for _, running in sorted(self._servers.copy().items())]
 
     def changes(self) -> Iterator[object]:
-        """Yield once when all objects are listed, then after each change, until an error."""
+        """Yield once when all objects are listed, then after each change of a server, until an error."""
         with self._translated(), self._connect() as client:
             version = self._list(client)
             yield version
             while True:
                 began = time.monotonic()
                 for event in self._watch(client, version):
-                    version = self._apply(event)
-                    yield version
+                    if self._apply(event):
+                        yield event
+                    version = str(event["object"]["metadata"]["resourceVersion"])
                 if time.monotonic() - began < self._least_watch_s:
                     raise SourceUnavailable("Kubernetes ended the watch at once")
 
@@ -88,7 +97,7 @@ class KubernetesSource:
 
     def _page(self, client: ApiClient, token: str | None) -> dict[str, Any]:
         query = {"limit": PAGE, "continue": token} if token else {"limit": PAGE}
-        response = self._get(client, query, TIMEOUT_S)
+        response = self._get(client, query | self._selected, TIMEOUT_S)
         if response.status == NOT_FOUND:  # this cluster does not define the kind, so it has no objects
             self._servers = {}
             self._listed.set()
@@ -96,30 +105,38 @@ class KubernetesSource:
 
     def _watch(self, client: ApiClient, version: str) -> Iterator[dict[str, Any]]:
         query = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": version, "timeoutSeconds": WATCH_S}
-        response = _checked(self._get(client, query, SILENCE_S))
+        response = _checked(self._get(client, query | self._selected, SILENCE_S))
         for line in response:
             if line.strip():
                 yield json.loads(line)
 
-    def _apply(self, event: dict[str, Any]) -> str:
-        """Apply an event to the copy, and return the new version."""
+    def _apply(self, event: dict[str, Any]) -> bool:
+        """Apply an event to the copy, and return whether a server changed: most Services are none."""
         kind, document = event["type"], event["object"]
         if kind == "ERROR":  # mostly 410: the version has expired
             raise SourceUnavailable(f"Kubernetes: {document.get('code')} {document.get('message')}")
-        if kind in ("ADDED", "MODIFIED"):
-            self._keep(self._servers, document)
-        elif kind == "DELETED":
-            self._servers.pop(_key(document), None)
-        return str(document["metadata"]["resourceVersion"])
+        if kind not in ("ADDED", "MODIFIED", "DELETED"):
+            return False
+        before = self._servers.get(_key(document))
+        return before != self._keep(self._servers, document, is_deleted=kind == "DELETED")
 
-    def _keep(self, servers: dict[str, Running], document: dict[str, Any]) -> None:
-        key = _key(document)
-        servers.pop(key, None)
+    def _keep(
+        self, servers: dict[str, Running], document: dict[str, Any], *, is_deleted: bool = False
+    ) -> Running | None:
+        """Replace the object's server in one step, since another thread reads the copy; return the server."""
+        running = None if is_deleted else self._server(document)
+        if running:
+            servers[_key(document)] = running
+        else:
+            servers.pop(_key(document), None)
+        return running
+
+    def _server(self, document: dict[str, Any]) -> Running | None:
         try:
-            if running := self._kind.read(document, self._announcements):
-                servers[key] = running
+            return self._kind.read(document, self._announcements)
         except ValidationError as error:  # one invalid object must not hide the others
-            self._announcements.refuse(key, error)
+            self._announcements.refuse(_key(document), error)
+            return None
 
     def _get(self, client: ApiClient, query: dict[str, Any], silence_s: float) -> HTTPResponse:
         method, url, headers, _, _ = client.param_serialize(

@@ -24,6 +24,8 @@ from workers.sources.metrics import SourceMetrics
 RELIST_S = 60.0
 # Adds time for a source that is slow, or briefly unavailable.
 READY_WITHIN_S = RELIST_S + 30.0
+# A burst of changes causes one list; also the shortest time between two lists.
+DEBOUNCE_S = 1.0
 # A stream that lasted this long resets the backoff of reconnections.
 GOOD_STREAM_S = 5.0
 
@@ -77,6 +79,7 @@ class Watcher:
         beat: Callable[[], None] = lambda: None,
         metrics: SourceMetrics | None = None,
         relist_s: float = RELIST_S,
+        debounce_s: float = DEBOUNCE_S,
         backoff_s: float = 0.5,
     ) -> None:
         self._source = source
@@ -84,6 +87,7 @@ class Watcher:
         self._beat = beat
         self._metrics = metrics or SourceMetrics()
         self._relist_s = relist_s
+        self._debounce_s = debounce_s
         self._backoff_s = backoff_s
         self._changed = threading.Event()
         self._stopped = threading.Event()
@@ -98,6 +102,7 @@ class Watcher:
             if self._announce():
                 backoff.reset()
                 self._changed.wait(self._relist_s)
+                self._stopped.wait(self._debounce_s)
             else:
                 self._stopped.wait(backoff.next_s())
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -631,3 +632,82 @@ def test_when_a_server_was_listed_is_kept_until_it_is_listed_again(store: Intent
     assert before.listed_at is None
     assert listed.listed_at is not None
     assert {failed.listed_at, stopped.listed_at} == {listed.listed_at}
+
+
+def test_only_the_intents_written_since_a_position_are_read(reopen: Callable[[], IntentStore]) -> None:
+    store, other = reopen(), reopen()
+    for server_id in ("a", "b", "c"):
+        store.record(up(server_id), due_in_s=60)
+    first = store.changes()
+    unchanged = store.changes(first.position)
+
+    other.record(down("c"), due_in_s=60)
+    other.commit("a", 1)
+    other.commit("a", 1)
+    after = store.changes(first.position)
+
+    assert (set(first.intents), first.is_complete) == ({"a", "b", "c"}, True)
+    assert (unchanged.intents, unchanged.is_complete, unchanged.position) == ({}, False, first.position)
+    assert after.intents == {"a": store.intent("a"), "c": store.intent("c")}
+    assert not after.is_complete
+    assert store.changes(after.position).intents == {}
+
+
+def test_a_position_of_an_empty_store_finds_its_first_intent(store: IntentStore) -> None:
+    empty = store.changes()
+
+    store.record(up("a"), due_in_s=60)
+
+    assert set(store.changes(empty.position).intents) == {"a"}
+
+
+def test_an_invalid_intent_is_a_change_without_an_intent(store: IntentStore, spoil: Callable[[str], None]) -> None:
+    before = store.changes()
+    store.record(up("bad"), due_in_s=60)
+    store.record(up("good"), due_in_s=60)
+    spoil("bad")
+
+    assert store.changes(before.position).intents == {"bad": None, "good": store.intent("good")}
+
+
+@pytest.mark.redis
+def test_a_wiped_redis_causes_a_complete_read(redis_url: str) -> None:
+    client = connect(_emptied(redis_url))
+    with closing(RedisIntents(client, PACE)) as store:
+        store.mark_complete()
+        store.record(up("gone"), due_in_s=60)
+        before = store.changes()
+
+        client.flushdb()
+        wiped = store.changes(before.position)
+        store.record(up("new"), due_in_s=60)
+        after = store.changes(before.position)
+
+    assert (wiped.intents, wiped.is_complete) == ({}, True)
+    assert (set(after.intents), after.is_complete) == ({"new"}, True)
+
+
+@pytest.mark.redis
+def test_a_redis_that_lost_its_last_writes_causes_a_complete_read(redis_url: str) -> None:
+    client = connect(_emptied(redis_url))
+    with closing(RedisIntents(client, PACE)) as store:
+        store.record(up("a"), due_in_s=60)
+        store.record(up("b"), due_in_s=60)
+        before = store.changes()
+
+        client.zrem("toolscale:changes", "b")
+
+        assert store.changes(before.position).is_complete
+
+
+def test_a_file_of_the_release_before_the_changes_is_read_and_written_by_both(tmp_path: Path) -> None:
+    path = tmp_path / "intents.sqlite3"
+    with closing(SqliteIntents(path, PACE)) as new:
+        new.record(up("a"), due_in_s=60)
+        before = new.changes()
+        with sqlite3.connect(path) as db:  # the statement of the earlier release
+            (stored,) = db.execute("SELECT intent FROM intents").fetchone()
+            db.execute("INSERT OR REPLACE INTO intents VALUES (?, ?, ?)", ("a", None, stored))
+        db.close()
+
+        assert set(new.changes(before.position).intents) == {"a"}

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Generator
 from contextlib import closing
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from tests.support.kubernetes_api import ScriptedKubernetes, kubeconfig, scripted_kubernetes
-from tests.support.metrics import scraped
+from tests.support.metrics import scraped, shown
 from tests.support.processes import Composition
 from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from tests.support.watched import generation, running, watching
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.transitions import RetryPolicy
+from workers.sources.announcer import Running
 from workers.sources.kubernetes import MCP_SERVERS, RESOURCE_KINDS, SERVICES, ResourceKind
 from workers.sources.kubernetes_watch import KubernetesSource
+from workers.sources.metrics import SourceMetrics
+from workers.sources.watcher import Announcements
+
+LABEL = "toolscale.dev/server"
 
 client = pytest.importorskip("kubernetes.client", reason="the extra `kubernetes` is not installed")
 
@@ -35,10 +45,24 @@ def cluster() -> Generator[ScriptedKubernetes]:
         yield scripted
 
 
-def source(cluster: ScriptedKubernetes, kind: ResourceKind = SERVICES, least_watch_s: float = 1.0) -> KubernetesSource:
+def source(
+    cluster: ScriptedKubernetes, kind: ResourceKind = SERVICES, selector: str = "", least_watch_s: float = 1.0
+) -> KubernetesSource:
     configuration = client.Configuration(host=cluster.url)
     configuration.retries = False
-    return KubernetesSource(kind, lambda: client.ApiClient(configuration), least_watch_s=least_watch_s)
+    return KubernetesSource(
+        kind, lambda: client.ApiClient(configuration), selector=selector, least_watch_s=least_watch_s
+    )
+
+
+def reconciled(registry: CollectorRegistry) -> float:
+    """Return how many times the source was listed and compared with the intents."""
+    name = 'toolscale_source_lists_total{result="reconciled",source="toolscale/kubernetes"}'
+    return shown(registry).get(name, 0)
+
+
+def has_sent_more(cluster: ScriptedKubernetes, sent: int) -> bool:
+    return cluster.sent > sent
 
 
 def test_all_pages_are_listed_and_annotated_services_announced(
@@ -81,6 +105,88 @@ def test_services_come_change_and_go_by_the_watch_alone(cluster: ScriptedKuberne
         eventually(lambda: running(intents) == {})
 
     assert cluster.lists == 1
+
+
+def test_a_server_stays_in_the_copy_while_its_changed_object_is_read(
+    cluster: ScriptedKubernetes, intents: SqliteIntents
+) -> None:
+    seen: list[int] = []
+
+    def read(document: dict[str, Any], announcements: Announcements) -> Running | None:
+        if cluster.watched_from:
+            seen.append(len(watched.running()))
+        return SERVICES.read(document, announcements)
+
+    watched = source(cluster, replace(SERVICES, read=read))
+    cluster.put("a", server="docs")
+    with watching(watched, intents):
+        eventually(lambda: cluster.watched_from and "docs" in running(intents))
+        cluster.put("a", server="docs", port="9000")
+        eventually(lambda: running(intents) == {"docs": "http://a.prod.svc:9000/mcp"})
+
+    assert set(seen) == {1}
+
+
+def test_a_change_of_a_service_without_a_server_reads_no_intents(
+    cluster: ScriptedKubernetes, intents: SqliteIntents
+) -> None:
+    registry = CollectorRegistry()
+    metrics = SourceMetrics(registry)
+    registry.register(metrics)
+    with watching(source(cluster), intents, metrics=metrics):
+        cluster.put("a", server="docs")
+        eventually(lambda: cluster.watched_from and "docs" in running(intents))
+        before = reconciled(registry)
+
+        for number in range(20):
+            sent = cluster.sent
+            cluster.put("other", {"spec": {"ports": [{"port": 8000 + number}]}})
+            eventually(partial(has_sent_more, cluster, sent))
+        cluster.put("b", server="files")
+        eventually(lambda: "files" in running(intents))
+
+    assert reconciled(registry) <= before + 2
+
+
+def test_a_burst_of_changes_causes_one_list(cluster: ScriptedKubernetes, intents: SqliteIntents) -> None:
+    registry = CollectorRegistry()
+    metrics = SourceMetrics(registry)
+    registry.register(metrics)
+    with watching(source(cluster), intents, debounce_s=1.0, metrics=metrics):
+        eventually(lambda: cluster.watched_from and reconciled(registry))
+        began, before = time.monotonic(), reconciled(registry)
+        for number in range(50):
+            sent = cluster.sent
+            cluster.put(f"service-{number}", server=f"server-{number}")
+            eventually(partial(has_sent_more, cluster, sent))
+
+        eventually(lambda: len(running(intents)) == 50)
+        took_s = time.monotonic() - began
+
+    assert reconciled(registry) <= before + 2 + took_s
+    assert all(generation(intents, f"server-{number}") == 1 for number in range(50))
+
+
+def test_only_selected_services_are_sent_by_the_api_server(cluster: ScriptedKubernetes, intents: SqliteIntents) -> None:
+    labelled = {LABEL: "true"}
+    cluster.put("a", labels=labelled, server="docs")
+    for number in range(10):
+        cluster.put(f"other-{number}", server=f"unlabelled-{number}")
+    with watching(source(cluster, selector=f"{LABEL}=true"), intents):
+        eventually(lambda: cluster.watched_from and set(running(intents)) == {"docs"})
+        cluster.put("other-1", server="still-unlabelled")
+        assert cluster.sent == 1
+
+        cluster.put("b", labels=labelled, server="files")
+        eventually(lambda: set(running(intents)) == {"docs", "files"})
+        cluster.put("b", server="files")  # without the label
+        eventually(lambda: set(running(intents)) == {"docs"})
+        cluster.put("b", labels=labelled, server="files")
+        eventually(lambda: set(running(intents)) == {"docs", "files"})
+        cluster.remove("a")
+        eventually(lambda: set(running(intents)) == {"files"})
+
+    assert cluster.sent == 5
 
 
 def test_a_version_that_expired_makes_it_list_again(cluster: ScriptedKubernetes, intents: SqliteIntents) -> None:
@@ -207,7 +313,8 @@ def test_an_annotation_that_cannot_be_used_does_not_cost_the_others(
 def test_the_command_follows_the_kubeconfigs_cluster_until_it_is_stopped(
     cluster: ScriptedKubernetes, tmp_path: Path
 ) -> None:
-    cluster.put("a", server="docs")
+    cluster.put("a", labels={LABEL: "docs"}, server="docs")
+    cluster.put("b", server="unlabelled")
     config = tmp_path / "kubeconfig"
     config.write_text(json.dumps(kubeconfig(cluster.url)), encoding="utf-8")
     port = free_port()
@@ -215,7 +322,7 @@ def test_the_command_follows_the_kubeconfigs_cluster_until_it_is_stopped(
         "", tmp_path, {"REDIS_URL": "", "KUBECONFIG": str(config), "TOOLSCALE_METRICS_PORT": str(port)}
     )
     with (
-        composition.run("watch", "-m", "toolscale", "watch", "kubernetes") as watcher,
+        composition.run("watch", "-m", "toolscale", "watch", "kubernetes", "--selector", LABEL) as watcher,
         closing(SqliteIntents(tmp_path / "intents.sqlite3", RetryPolicy(1.0, 4.0))) as intents,
     ):
         eventually(lambda: set(running(intents)) == {"docs"}, 30, what=watcher.output())

@@ -28,7 +28,7 @@ from shared.settings import Settings
 from shared.upstream.mcp_json import read_config
 from tests.support.composed import COMPOSE, OURS, ROOT, SERVICES, filled_in, path
 from toolscale.app import app
-from workers.notifications.supervisor import MAX_CONNECTIONS
+from workers.notifications.open_files import MAX_CONNECTIONS
 
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 

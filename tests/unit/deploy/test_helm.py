@@ -130,9 +130,11 @@ def test_the_module_that_a_command_names_exists(name: str) -> None:
 
 
 def test_the_watcher_runs_a_command_that_exists() -> None:
-    helped = CliRunner().invoke(app, [*container(FULL["watcher"])["command"][3:], "--help"])
+    served = container(FULL["watcher"])
+    helped = CliRunner().invoke(app, [*served["command"][3:], *served["args"], "--help"])
 
     assert helped.exit_code == 0
+    assert served["args"] == ["--selector", "toolscale.dev/server"]
 
 
 def test_workers_consume_the_queue_that_tasks_are_sent_to() -> None:
@@ -213,6 +215,11 @@ def test_a_process_that_stops_its_work_is_restarted(name: str) -> None:
     assert str(port["containerPort"]) == environment(FULL[name])["TOOLSCALE_METRICS_PORT"] == str(PORTS["worker"])
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert served[probe]["httpGet"] == {"path": "/readyz", "port": port["name"]}
+
+
+def test_the_notifications_process_may_have_replicas() -> None:
+    assert FULL["notifications"]["spec"]["replicas"] == 2
+    assert deployments("minimal")["notifications"]["spec"]["replicas"] == 1
 
 
 def test_there_is_one_beat_at_any_time() -> None:

@@ -1,0 +1,1 @@
+"""The cost of processes that listen to a large fleet."""
