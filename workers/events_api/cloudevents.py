@@ -42,9 +42,9 @@ def documents(headers: Mapping[str, str], body: bytes) -> list[Document]:
     content_mode = media_type(headers.get("content-type", ""))
     if content_mode == BINARY:
         return [_attributes(headers) | {"datacontenttype": BINARY, "data": _parsed(body)}]
-    parsed = _parsed(body)
+    parsed: object = _parsed(body)
     if content_mode == BATCH and isinstance(parsed, list):
-        batch = cast("list[Any]", parsed)
+        batch = cast("list[object]", parsed)
         if len(batch) > MAX_BATCH:
             raise BatchTooLong(f"expected at most {MAX_BATCH} events, got {len(batch)}")
         return [_document(item) for item in batch]
