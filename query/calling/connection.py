@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 from mcp import Client, MCPError
-from mcp_types import CONNECTION_CLOSED, Implementation
+from mcp_types import Implementation
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
@@ -29,7 +29,13 @@ from shared.errors import (
 )
 from shared.upstream.dial import HttpTarget, StdioTarget, Target
 from shared.upstream.secrets import secrets_of
-from shared.upstream.transport.errors import FOREIGN_ERRORS, is_stand_in, to_answer_error, to_server_error
+from shared.upstream.transport.errors import (
+    FOREIGN_ERRORS,
+    is_connection_lost,
+    is_stand_in,
+    to_answer_error,
+    to_server_error,
+)
 from shared.upstream.transport.open import open_transport
 from shared.upstream.transport.session_state import HttpExchange, SessionState, current_exchange
 from shared.validation import first_problem
@@ -220,7 +226,7 @@ class Connection:
         """Return our error for one of the SDK: a lost connection, an HTTP failure, or the server's own error."""
         if was_open and self._lost_session(exchange):
             return NothingSent()
-        if error.code == CONNECTION_CLOSED:
+        if is_connection_lost(error):
             with anyio.move_on_after(_LAST_WORDS_S):
                 await self._session.ended.wait()
             if was_open and not exchange.sent:

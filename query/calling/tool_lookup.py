@@ -37,7 +37,7 @@ class ResolvedName:
 def resolve_tool_name(name: str, scope: Scope, catalogue: Catalogue, server_id: str | None = None) -> ResolvedName:
     """Return the tool of the scope that a name stands for: `server:tool`, an unambiguous `tool`, or `tool@digest`.
 
-    A name that is qualified, or comes with `server_id`, never returns a tool of another server. Without a server, a
+    A name with a colon, or with `server_id`, never returns a tool of another server. Without a server, a
     name is unambiguous if all its tools have the same definition. An exact name has precedence over a digest.
     If no tool has the name, `server.tool`, `server__tool` and `server/tool` stand for `server:tool`.
 
@@ -79,7 +79,7 @@ def nearest(name: str, scope: Scope, catalogue: Catalogue) -> tuple[str, ...]:
 
 def _resolve_on_server(name: str, scope: Scope, catalogue: Catalogue, server_id: str) -> ResolvedName:
     of_server = _only(scope, server_id)
-    for known_as in (name, *_without_server(name, server_id)):
+    for known_as in (name, f"{server_id}:{name}", *_without_server(name, server_id)):
         for tool in _tools_named(known_as, of_server, catalogue.index, CANDIDATES):
             return ResolvedName(tool, (server_id,), is_server_named=True)
         _raise_if_not_running(known_as, of_server, catalogue)
@@ -148,9 +148,8 @@ def _all_named(name: str, scope: Scope, index: ToolIndex, limit: int) -> list[In
 
 def _tools_named(name: str, scope: Scope, index: ToolIndex, limit: int) -> list[IndexedTool]:
     tools = index.find_by_name(name, scope, limit)
-    # a tool's plain name may look qualified; the qualified match has precedence
-    qualified = [tool for tool in tools if tool.qualified_name == name]
-    return qualified or tools
+    # a tool's own name may have a colon, and must not receive the calls of another server's tool
+    return [tool for tool in tools if tool.qualified_name == name] if ":" in name else tools
 
 
 def _tools_of_definition(name: str, scope: Scope, index: ToolIndex, limit: int) -> list[IndexedTool]:

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from query.cursors.sealing import KEY_BYTES
 from shared.errors import ConfigInvalid
-from shared.service.private_file import write_private
+from shared.service.private_file import make_private_directory, write_private
 
 if TYPE_CHECKING:
     from shared.settings import Settings
@@ -51,6 +51,6 @@ def _kept_secret(path: Path) -> str:
 
 def _new_secret(path: Path) -> str:
     secret = secrets.token_hex(KEY_BYTES)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private_directory(path.parent)
     write_private(path, secret)
     return secret

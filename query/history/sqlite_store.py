@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from query.history.store import MAX_COUNTERS_A_DAY, Calls, RowKey, Rows, SavingsHistory, ServerSize, Sizes
 from shared.errors import HistoryUnavailable
+from shared.service.private_file import make_private_directory
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS counters (
@@ -47,7 +48,7 @@ class SqliteHistory(SavingsHistory):
         self._clock = clock
         self._lock = threading.Lock()
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_private_directory(path.parent)
             self._db = sqlite3.connect(path, timeout=5, check_same_thread=False, isolation_level=None)
             # NORMAL: a crash of the machine may lose the last rows, but never the file
             self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" + _SCHEMA)

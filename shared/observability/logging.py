@@ -15,6 +15,8 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 # The lowest level of a library's lines, even if the configured level is lower.
 LIBRARIES: dict[str, int] = {
     # they log whole URLs, which may contain secrets
+    "httpx": logging.WARNING,
+    "httpcore": logging.WARNING,
     "httpx2": logging.WARNING,
     "httpcore2": logging.WARNING,
     "urllib3": logging.WARNING,

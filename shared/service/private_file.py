@@ -1,4 +1,4 @@
-"""Files that only their owner can read."""
+"""Files and directories that only their owner can read."""
 
 from __future__ import annotations
 
@@ -16,3 +16,13 @@ def write_private(path: Path, text: str) -> None:
     with os.fdopen(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
     written.replace(path)
+
+
+def make_private_directory(path: Path) -> None:
+    """Create the directory and its missing parents, each for its owner only; existing ones stay as they are.
+
+    Raises:
+        OSError: a directory cannot be created.
+    """
+    for directory in (*reversed(path.parents), path):
+        directory.mkdir(mode=0o700, exist_ok=True)

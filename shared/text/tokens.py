@@ -108,7 +108,9 @@ def _count(encoding: tiktoken.Encoding, text: str) -> int:
     # encode() raises on text such as <|endoftext|>, which is plain text in a description
     try:
         return len(encoding.encode_ordinary(text))
-    except Exception as error:  # tiktoken raises ValueError, OverflowError and others; a panic of its Rust side passes
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of tiktoken's Rust side is no Exception
         raise CountFailed(f"{encoding.name}: {error}") from error
 
 

@@ -18,7 +18,7 @@ from urllib.parse import quote
 import structlog
 
 from shared.errors import ConfigInvalid
-from shared.service.private_file import write_private
+from shared.service.private_file import make_private_directory, write_private
 
 if TYPE_CHECKING:
     from shared.settings import Settings
@@ -118,7 +118,7 @@ class StderrLog:
 
 def _append(path: Path, text: str) -> None:
     with _writing:  # one process has the data directory, and several of its threads have children
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_directory(path.parent)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
             file.write(text.encode("utf-8", "replace"))
             size = file.tell()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from shared.errors import IndexHeld
+from shared.service.private_file import make_private_directory
 
 if TYPE_CHECKING:
     from shared.settings import Settings
@@ -32,7 +33,7 @@ def try_hold(settings: Settings) -> AbstractContextManager[object] | None:
     """
     if settings.qdrant_url:
         return nullcontext()
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    make_private_directory(settings.data_dir)
     file = (settings.data_dir / LOCK).open("ab")
     if _is_locked(file):
         return file

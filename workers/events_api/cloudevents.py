@@ -8,18 +8,22 @@ from collections.abc import Mapping
 from typing import Any, cast
 from urllib.parse import unquote
 
-from pydantic import TypeAdapter
-
 STRUCTURED = "application/cloudevents+json"
 BATCH = "application/cloudevents-batch+json"
 BINARY = "application/json"
 MEDIA_TYPES = (STRUCTURED, BATCH, BINARY)
 
+MAX_BATCH = 1_000
+"""Events of one request; the response has a line for each of them."""
+
 _PREFIX = "ce-"
-_ANY_LIST = TypeAdapter(list[Any])
 
 Document = dict[str, Any] | str
 """An unvalidated event: a JSON object, or the text of the request if it is none."""
+
+
+class BatchTooLong(ValueError):
+    """A batch has too many events."""
 
 
 def media_type(content_type: str) -> str:
@@ -31,13 +35,19 @@ def documents(headers: Mapping[str, str], body: bytes) -> list[Document]:
     """Return the documents of a request of one of MEDIA_TYPES, in order: one, or those of a batch.
 
     The recorder validates them, and stores invalid ones as dead letters. `headers` have lower-case names.
+
+    Raises:
+        BatchTooLong: the batch has more than `MAX_BATCH` events.
     """
     content_mode = media_type(headers.get("content-type", ""))
     if content_mode == BINARY:
         return [_attributes(headers) | {"datacontenttype": BINARY, "data": _parsed(body)}]
-    parsed = _parsed(body)
+    parsed: object = _parsed(body)
     if content_mode == BATCH and isinstance(parsed, list):
-        return [_document(item) for item in _ANY_LIST.validate_python(parsed)]
+        batch = cast("list[object]", parsed)
+        if len(batch) > MAX_BATCH:
+            raise BatchTooLong(f"expected at most {MAX_BATCH} events, got {len(batch)}")
+        return [_document(item) for item in batch]
     return [_document(parsed)]
 
 

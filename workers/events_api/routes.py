@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from shared.observability.tracing import use_parent_trace
 from shared.service.routes import metrics_response
-from workers.events_api.cloudevents import BATCH, MEDIA_TYPES, documents, media_type
+from workers.events_api.cloudevents import BATCH, MEDIA_TYPES, BatchTooLong, documents, media_type
 from workers.events_api.recorder import NOT_RECORDED, RECORDED, REFUSED, RecordOutcome
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from workers.events_api.recorder import EventRecorder
 
 EVENTS_PATH = "/events"
-# A batch of about 2,000 events; more would delay the events of other producers.
+# More would delay the events of other producers.
 MAX_BODY_BYTES = 1 << 20
 # The time limit for a request body.
 BODY_WITHIN_S = 10.0
@@ -60,7 +60,10 @@ def events_route(
         if sent_as not in MEDIA_TYPES:
             raise HTTPException(415, f"expected a content-type of {', '.join(MEDIA_TYPES)}")
         body = await _body(request, max_body_bytes)
-        outcomes = await recorder.record(documents(request.headers, body))
+        try:
+            outcomes = await recorder.record(documents(request.headers, body))
+        except BatchTooLong as error:
+            raise HTTPException(413, str(error)) from error
         return _batch_response(outcomes) if sent_as == BATCH else _event_response(outcomes[0])
 
     return Route(EVENTS_PATH, events, methods=["POST"])

@@ -10,7 +10,7 @@ from mcp_types import Tool
 from mcp_types.methods import validate_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json
 
 from shared.catalog import RejectedTool, ToolDefinition
 from shared.errors import ListingTooLarge
@@ -83,13 +83,22 @@ def read_definition(raw: object, protocol_version: str, max_bytes: int) -> ToolD
     """
     if not isinstance(raw, dict):
         raise ValueError("not a JSON object")  # a TypeError would be a second error type for invalid data
-    wire = to_json(raw, inf_nan_mode="null")
+    wire = _as_wire(cast("dict[str, object]", raw))
     _refuse_large(wire, max_bytes)  # validating takes many times the memory
     _refuse_deep(cast("dict[str, object]", raw))
     tool = _validated(cast("dict[str, Any]", raw), protocol_version)
-    if not tool.name or len(tool.name) > MAX_NAME_CHARACTERS or not tool.name.isprintable():
+    if not tool.name or len(tool.name) > MAX_NAME_CHARACTERS or not tool.name.isprintable() or "\ufffd" in tool.name:
         raise ValueError(f"its name must have 1 to {MAX_NAME_CHARACTERS} printable characters")
     return ToolDefinition.from_wire(wire.decode())
+
+
+def _as_wire(raw: object) -> bytes:
+    try:
+        return to_json(raw, inf_nan_mode="null")
+    except PydanticSerializationError as error:
+        raise ValueError(
+            "its definition has half a character (a lone surrogate), or a number that is too long"
+        ) from error
 
 
 def _refuse_large(definition: bytes, max_bytes: int) -> None:

@@ -15,6 +15,7 @@ from shared.catalog import Listing
 from shared.upstream.dial import StdioTarget, Target
 from shared.upstream.secrets import secrets_of
 from shared.upstream.transport.errors import FOREIGN_ERRORS, timeout_error, to_server_error
+from shared.upstream.transport.lenient_json import LastEvent
 from shared.upstream.transport.open import open_transport
 from shared.upstream.transport.session_state import SessionState
 from workers.fetch.interrupt import FetchInterrupted, interruptible
@@ -87,7 +88,14 @@ async def _list_tools(
         scope.deadline = anyio.current_time() + limits.timeout_s
         end_turn()
 
-    state = SessionState(server_id, scope, secrets_of(target), may_hold_large=has_slot, on_started=on_started)
+    state = SessionState(
+        server_id,
+        scope,
+        secrets_of(target),
+        may_hold_large=has_slot,
+        on_started=on_started,
+        last_event=LastEvent(limits.max_message_bytes),
+    )
     listing: Listing | None = None
     try:
         with scope:

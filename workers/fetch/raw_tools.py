@@ -10,10 +10,11 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
+from mcp_types import PARSE_ERROR, JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
 from shared.errors import ProtocolViolation
 from shared.upstream.transport.errors import to_server_error
+from shared.upstream.transport.lenient_json import parse_leniently
 from shared.upstream.transport.session_state import SessionState
 
 if TYPE_CHECKING:
@@ -62,7 +63,18 @@ class RawToolInterceptor:
         elif isinstance(incoming.message, JSONRPCResponse):
             return self._without_tools(incoming, incoming.message)
         elif isinstance(incoming.message, JSONRPCError):
-            self._note_response(incoming.message.id)
+            return self._parsed_leniently(incoming, incoming.message)
+        return incoming
+
+    def _parsed_leniently(self, incoming: SessionMessage, error: JSONRPCError) -> SessionMessage:
+        """Return the page that the SDK could not parse, if a lenient parser can; else its error."""
+        if error.error.code == PARSE_ERROR and self._methods.get(str(error.id)) == "tools/list":
+            message = parse_leniently(self._state.last_event.text()) if self._state.last_event else None
+            page = message.get("result") if message else None
+            if isinstance(page, dict) and error.id is not None:
+                response = JSONRPCResponse(jsonrpc="2.0", id=error.id, result=cast("dict[str, Any]", page))
+                return self._without_tools(incoming, response)
+        self._note_response(error.id)
         return incoming
 
     def _without_tools(self, incoming: SessionMessage, response: JSONRPCResponse) -> SessionMessage:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from shared.errors import IntentsUnavailable, LeaseHeld
+from shared.service.private_file import make_private_directory
 from workers.intents.base import Change, StoredIntents, readable
 from workers.intents.store import DEAD_LETTER_LIMIT, LETTER_CHARACTERS, Backlog, DeadLetter, Intent, Lease
 from workers.intents.transitions import RetryPolicy
@@ -49,7 +50,7 @@ class SqliteIntents(StoredIntents):
         self._leased: set[str] = set()
         self._claimed: set[str] = set()
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_private_directory(path.parent)
             self._db = sqlite3.connect(path, timeout=10, check_same_thread=False, isolation_level=None)
             # FULL: a transaction returns once it is on disk
             self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;" + _SCHEMA)

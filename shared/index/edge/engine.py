@@ -13,6 +13,7 @@ from typing_extensions import override
 from shared.errors import ConfigInvalid, IndexLost
 from shared.index.edge.collection import EdgeCollection
 from shared.index.engine import CollectionSpec, Engine
+from shared.service.private_file import make_private_directory
 
 
 class EdgeEngine(Engine):
@@ -70,6 +71,6 @@ class EdgeEngine(Engine):
 
 def _make(directory: Path) -> None:
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private_directory(directory)
     except OSError as error:
         raise ConfigInvalid(f"data_dir: cannot create {directory}: {error.strerror}") from error

@@ -142,12 +142,18 @@ def to_answer_error(state: SessionState, error: MCPError, http_status: int | Non
     words = f"{state.quote(error.message)} ({error.code}){_stderr_tail(state)}"
     if http_status:
         return status_error(state, http_status, "" if is_stand_in(error) else words)
-    if error.code == CONNECTION_CLOSED:
+    if is_connection_lost(error):
         closed = ProtocolViolation(server_id, state.protocol_violation) if state.protocol_violation else None
         return closed or ServerUnreachable(server_id, words)
     if error.code == REQUEST_TIMEOUT:
         return ServerTimeout(server_id, words)
     return ProtocolViolation(server_id, words) if error.code in _NOT_MCP else ServerFailed(server_id, words)
+
+
+def is_connection_lost(error: MCPError) -> bool:
+    """Return whether the SDK wrote this error for a lost connection; a server may send an error of the same code."""
+    is_closed = error.message == "Connection closed" or error.message.startswith("SSE stream ")
+    return error.code == CONNECTION_CLOSED and is_closed
 
 
 def is_stand_in(error: MCPError) -> bool:

@@ -18,6 +18,7 @@ from shared.errors import AddressForbidden, ProtocolViolation
 from shared.upstream.dial import HttpTarget
 from shared.upstream.transport.errors import message_too_dense, message_too_large, status_error
 from shared.upstream.transport.json_size import MAX_MESSAGE_NODES, NodeMeter
+from shared.upstream.transport.lenient_json import LastEvent
 from shared.upstream.transport.session_state import HttpExchange, SessionState, current_exchange
 
 if TYPE_CHECKING:
@@ -170,7 +171,10 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
     def _capped(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.AsyncByteStream:
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         is_event_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
-        body = _CappedBody(response.stream, self._max_bytes, self._state, is_event_stream=is_event_stream)
+        kept = self._state.last_event if request.method == "POST" else None
+        if kept:
+            kept.begin()
+        body = _CappedBody(response.stream, self._max_bytes, self._state, kept, is_event_stream=is_event_stream)
         return _OwnStream(body, self._state) if request.method == "GET" else body
 
 
@@ -178,11 +182,18 @@ class _CappedBody(httpx2.AsyncByteStream):
     """A body that fails once it, or one event of an event stream, exceeds the limit."""
 
     def __init__(
-        self, body: httpx2.AsyncByteStream, max_bytes: int, state: SessionState, *, is_event_stream: bool
+        self,
+        body: httpx2.AsyncByteStream,
+        max_bytes: int,
+        state: SessionState,
+        kept: LastEvent | None,
+        *,
+        is_event_stream: bool,
     ) -> None:
         self._body = body
         self._max_bytes = max_bytes
         self._state = state
+        self._kept = kept
         self._meter = EventMeter() if is_event_stream else _BodyMeter()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -194,6 +205,8 @@ class _CappedBody(httpx2.AsyncByteStream):
                 raise self._state.fail(message_too_dense(self._state))
             await self._state.received(len(chunk))
             await self._state.wait_for_slot(size_bytes, self._meter.nodes)
+            if self._kept:
+                self._kept.add(chunk)
             yield chunk
 
     async def aclose(self) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from shared.errors import ServerError
+from shared.upstream.transport.lenient_json import LastEvent
 
 SMALL_BYTES = 256 << 10
 SMALL_NODES = 10_000
@@ -52,7 +53,7 @@ class SessionState:
     `stderr` is the end of the child's stderr. `was_stopped` is true if Toolscale had to end the child by a signal.
     `may_hold_large` returns whether this session has a slot. `is_started` is true from a child's first message; until
     then the child may be an installer. `on_started` is called at that message. `has_session_id` is true once an HTTP
-    server has assigned one.
+    server has assigned one. With `last_event`, messages that a strict parser rejects are parsed leniently.
     """
 
     server_id: str
@@ -68,6 +69,7 @@ class SessionState:
     on_started: Callable[[], None] = field(default=_ignore, repr=False)
     is_started: bool = False
     has_session_id: bool = False
+    last_event: LastEvent | None = field(default=None, repr=False)
 
     async def wait_for_slot(self, size_bytes: int, nodes: int) -> None:
         """Wait for a slot before a large message is read further or parsed; return at once for a small message.

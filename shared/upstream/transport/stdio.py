@@ -19,13 +19,14 @@ from anyio.abc import AsyncResource, ByteReceiveStream, Process
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.os.posix.utilities import terminate_posix_process_tree
 from mcp.shared.message import SessionMessage
-from mcp_types import METHOD_NOT_FOUND, ErrorData, JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
+from mcp_types import METHOD_NOT_FOUND, ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCRequest, jsonrpc_message_adapter
 
 from shared.upstream.dial import StdioTarget
 from shared.upstream.stderr_log import StderrLog
 from shared.upstream.transport.environment import inherited_environment
 from shared.upstream.transport.errors import message_too_dense, message_too_large
 from shared.upstream.transport.json_size import MAX_MESSAGE_NODES, count_nodes
+from shared.upstream.transport.lenient_json import parse_leniently
 from shared.upstream.transport.session_state import SessionState
 
 if TYPE_CHECKING:
@@ -120,13 +121,21 @@ class _Child:
             raise self._state.fail(message_too_dense(self._state))
         await self._state.wait_for_slot(len(line), nodes)
         try:
-            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+            message = self._parse(line)
         except ValueError:
             # many servers print a banner, so this is the error only if no valid message follows
             self._state.protocol_violation = f"wrote what is not a JSON-RPC message: {self._state.quote(line[:1000])}"
             return
         self._state.note_start()
         await self.incoming[0].send(SessionMessage(message))
+
+    def _parse(self, line: bytes) -> JSONRPCMessage:
+        try:
+            return jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValueError:
+            if self._state.last_event is None:
+                raise
+            return jsonrpc_message_adapter.validate_python(parse_leniently(line), by_name=False)
 
     async def read_stderr(self) -> None:
         """Keep the end of what the child writes to stderr."""

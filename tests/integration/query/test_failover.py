@@ -262,6 +262,22 @@ async def test_a_status_with_a_jsonrpc_error_is_an_answer(era: str) -> None:
     assert not received
 
 
+@both_eras
+async def test_an_error_with_the_code_of_a_closed_connection_is_the_answer_of_the_server(era: str) -> None:
+    received: list[Exchange] = []
+
+    def act(exchange: Exchange) -> None:
+        exchange.send_json(failure(exchange.request_json, -32000, "the quota is used up"))
+
+    with replicas(of_era(era, act), of_era(era, noted(received, answers))) as servers:
+        targets = targets_of(*servers)
+        async with calling(targets, catalogue=first(targets, READ, protocol_version=era)) as client:
+            called = await call(client, READ)
+
+    assert text_of(called) == "r0: the quota is used up (-32000)"
+    assert not received
+
+
 class SseServer:
     """A server of the older sse transport whose calls get this status."""
 

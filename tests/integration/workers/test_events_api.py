@@ -23,7 +23,7 @@ from tests.support.processes import Composition
 from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from workers.emit import Emitter
-from workers.events_api.cloudevents import BATCH
+from workers.events_api.cloudevents import BATCH, MAX_BATCH
 from workers.events_api.recorder import EventRecorder
 from workers.intents.redis_store import RedisIntents
 from workers.intents.sqlite_store import SqliteIntents
@@ -118,6 +118,15 @@ def test_a_refused_event_of_a_batch_is_named_and_does_not_cost_the_others(
     assert answer.content["events"][1]["field"] == "data.server_id"
     assert desired(intents) == {"a": 1}
     assert len(intents.dead_letters(10)) == 2
+
+
+def test_a_batch_of_too_many_events_is_refused_and_leaves_no_dead_letters(
+    producer: Producer, intents: SqliteIntents
+) -> None:
+    answer = producer.post([0] * (MAX_BATCH + 1), BATCH)
+
+    assert answer.status == 413
+    assert not intents.dead_letters(1)
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from shared.catalog import digest
 from shared.errors import ListingTooLarge
 from shared.upstream.dial import HttpTarget, StdioTarget, Target
 from shared.upstream.transport.stdio import PROBE_PATIENCE_S
-from tests.support.hostile.messages import MIXED_TOOLS, tool
+from tests.support.hostile.messages import MIXED_TOOLS, tool, unparsable_page
 from tests.support.hostile.processes import good_http, good_stdio, scripted_stdio
-from tests.support.hostile.scripted_http import Exchange, scripted_http
-from tests.support.hostile.scripts import has_no_tools, plays
+from tests.support.hostile.scripted_http import Exchange, Respond, scripted_http
+from tests.support.hostile.scripts import has_no_tools, on_tools_list, plays
 from workers.fetch.fetch import fetch_tools_blocking
 from workers.fetch.limits import Limits
 
@@ -88,6 +88,27 @@ def test_a_malformed_tool_costs_its_siblings_nothing(over: str) -> None:
     assert reasons["good_1"] == "a second tool of this name"
     assert "65536" in reasons["too_large"]
     assert all(name.isprintable() and len(name) <= 128 for name in reasons)
+
+
+def as_json(exchange: Exchange) -> None:
+    exchange.send(200, unparsable_page(exchange.request_json))
+
+
+def as_event(exchange: Exchange) -> None:
+    notification = b'data: {"jsonrpc": "2.0", "method": "notifications/progress"}\n\n'
+    exchange.send(200, notification + b"data: " + unparsable_page(exchange.request_json) + b"\n\n", "text/event-stream")
+
+
+@pytest.mark.parametrize("over", [as_json, as_event, "stdio"])
+def test_a_tool_that_no_strict_parser_accepts_costs_its_siblings_nothing(over: Respond | str) -> None:
+    if isinstance(over, str):
+        listing = fetch_tools_blocking("s", scripted_stdio("unparsable"), PATIENT)
+    else:
+        with scripted_http(on_tools_list(over)) as server:
+            listing = fetch_tools_blocking("s", HttpTarget(server.url), PATIENT)
+
+    assert [definition.name for definition in listing.tools] == ["good_1", "control", "latin", "good_2"]
+    assert [rejected.name for rejected in listing.rejected] == ["surrogate", "digits", "levels", "lat\ufffdn"]
 
 
 def test_a_definition_nested_too_deeply_to_be_sent_on_is_left_out() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -94,3 +95,27 @@ MIXED_TOOLS: tuple[object, ...] = (
     tool("good_3"),
 )
 """Three good tools and twelve that must be left out, for a limit of 65,536 bytes a tool."""
+
+
+def _unparsable(name: str, description: bytes, more: bytes = b"") -> bytes:
+    schema = b'"inputSchema": {"type": "object"' + more + b"}"
+    return b'{"name": "%s", "description": "%s", %s}' % (name.encode(), description, schema)
+
+
+UNPARSABLE_TOOLS: tuple[bytes, ...] = (
+    json.dumps(tool("good_1")).encode(),
+    _unparsable("surrogate", rb"half of \ud83d a character"),
+    _unparsable("digits", b"", b', "maximum": ' + b"7" * 5_000),
+    _unparsable("levels", b"", b', "x": ' + b"[" * 210 + b"]" * 210),
+    _unparsable("control", b"a bell: \x07"),
+    _unparsable("latin", b"caf\xe9"),
+    _unparsable("lat\xefn", b"its name").replace("\xef".encode(), b"\xef"),
+    json.dumps(tool("good_2")).encode(),
+)
+"""Two good tools, three that must be left out, and two with a replaced character, which no strict parser accepts."""
+
+
+def unparsable_page(request: Message) -> bytes:
+    """Return a page of these tools, in one line."""
+    tools = b", ".join(UNPARSABLE_TOOLS)
+    return b'{"jsonrpc": "2.0", "id": %s, "result": {"tools": [%s]}}' % (json.dumps(request["id"]).encode(), tools)

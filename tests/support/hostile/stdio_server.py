@@ -29,6 +29,7 @@ from tests.support.hostile.messages import (
     too_dense,
     too_dense_tools,
     tool,
+    unparsable_page,
 )
 
 Answer = Callable[[Message], None]
@@ -45,6 +46,11 @@ def plays(pages: Callable[[str | None], Message]) -> Answer:
             write(reply)
 
     return respond
+
+
+def unparsable(request: Message) -> None:
+    sys.stdout.buffer.write(unparsable_page(request) + b"\n")
+    sys.stdout.buffer.flush()
 
 
 GOOD = plays(one_page(tool("one")))
@@ -126,6 +132,7 @@ MODES: dict[str, Answer] = {
     "good": GOOD,
     "banner": GOOD,
     "mixed": plays(one_page(*MIXED_TOOLS)),
+    "unparsable": on_tools_list(unparsable),
     "circular": plays(circular),
     "endless": plays(endless),
     "crowded": plays(crowded),

@@ -6,6 +6,7 @@ from collections.abc import Generator
 import pytest
 
 from shared.errors import ConfigInvalid
+from shared.index.server.engine import connect
 from shared.observability.logging import LEVELS, LIBRARIES, configure_logging
 from shared.upstream.dial import HttpTarget
 from tests.support.hostile.scripted_http import scripted_http
@@ -31,6 +32,15 @@ def test_no_level_makes_a_library_write_a_secret_of_a_url(level: str, capsys: py
         fetch_tools_blocking("s", HttpTarget(f"{server.url}?api_key=s3cret-s3cret"), Limits(timeout_s=60))
 
     assert "s3cret" not in capsys.readouterr().err
+
+
+def test_a_request_to_qdrant_is_not_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("INFO")
+
+    with scripted_http(lambda exchange: exchange.send_json({"result": {"exists": True}})) as server:
+        assert connect(server.url.removesuffix("/mcp"), None).collection_exists("tools")
+
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.service.private_file import write_private
+from shared.service.private_file import make_private_directory, write_private
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no modes of files")
@@ -30,3 +30,13 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
         write_private(path, "\ud800")
 
     assert path.read_text() == "old"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no modes of files")
+def test_only_the_owner_reads_new_directories_and_existing_ones_stay(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+
+    make_private_directory(tmp_path / "share" / "toolscale")
+
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path, tmp_path / "share", tmp_path / "share/toolscale")]
+    assert modes == [0o755, 0o700, 0o700]

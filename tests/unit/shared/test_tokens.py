@@ -69,6 +69,11 @@ def test_a_count_that_fails_is_absent_and_never_zero() -> None:
     assert count_all(["abc"], {"cl100k_base": fails, "heuristic": estimate}) == [{"heuristic": 1}]
 
 
+def test_a_panic_of_tiktoken_is_a_failed_count() -> None:
+    with pytest.raises(CountFailed, match="cl100k_base"):
+        counter("cl100k_base")(" " * 1_200_000 + "x")
+
+
 def test_a_vocabulary_that_was_tampered_with_is_refused_and_left_alone(tmp_path: Path) -> None:
     file_name, _ = VOCABULARIES["cl100k_base"]
     tampered = tmp_path / file_name
