@@ -1,4 +1,4 @@
-"""The history in Redis, shared by replicas: two hashes per day; a batch takes one round trip for each of its days."""
+"""The history in Redis, shared by replicas: two hashes and a size per day; a batch takes one round trip per day."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 from typing_extensions import override
 
-from query.history.store import MAX_COUNTERS_A_DAY, Calls, RowKey, Rows, SavingsHistory, ServerSize, Sizes
+from query.history.store import (
+    COUNTER_OVERHEAD_BYTES,
+    MAX_BYTES_A_DAY,
+    Calls,
+    RowKey,
+    Rows,
+    SavingsHistory,
+    ServerSize,
+    Sizes,
+)
 from shared.errors import HistoryUnavailable
 from shared.service.redis import redis_errors
 
@@ -20,6 +29,7 @@ if TYPE_CHECKING:
     import redis
 
 PREFIX = "toolscale:savings:"
+BYTES_PREFIX = "toolscale:savings-bytes:"
 SIZES_PREFIX = "toolscale:sizes:"
 TIMEOUT_S = 2.0
 _DAY_S = 86_400
@@ -30,40 +40,43 @@ _redis_errors = partial(redis_errors, HistoryUnavailable, "the history of saving
 
 # A field is the JSON of a row, then the name of its counter. Redis must not evict: this script enforces the bound.
 _ADD = """
-local at = 3
+local at, bytes = 4, tonumber(redis.call('GET', KEYS[2]) or 0)
 while at <= #ARGV do
     local row, others, counters = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
     local known = redis.call('HEXISTS', KEYS[1], row .. 'answers') == 1
-    if not known and redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[1]) then row = others end
+    if not known and bytes >= tonumber(ARGV[1]) then row = others end
     at = at + 3
     for _ = 1, counters do
+        local fields = redis.call('HLEN', KEYS[1])
         redis.call('HINCRBY', KEYS[1], row .. ARGV[at], ARGV[at + 1])
+        if redis.call('HLEN', KEYS[1]) > fields then bytes = bytes + #row + #ARGV[at] + ARGV[3] end
         at = at + 2
     end
 end
 redis.call('EXPIRE', KEYS[1], ARGV[2])
+redis.call('SET', KEYS[2], bytes, 'EX', ARGV[2])
 """
 
 
 class RedisHistory(SavingsHistory):
     """A SavingsHistory for any number of replicas."""
 
-    def __init__(self, client: redis.Redis, keep_days: int, max_counters: int = MAX_COUNTERS_A_DAY) -> None:
+    def __init__(self, client: redis.Redis, keep_days: int, max_bytes: int = MAX_BYTES_A_DAY) -> None:
         """Use a client that decodes responses."""
         self._redis = client
         self._keep_s = keep_days * _DAY_S
-        self._max_counters = max_counters
+        self._max_bytes = max_bytes
         self._script = client.register_script(_ADD)
 
     @override
     def add(self, rows: Rows) -> None:
         with _redis_errors():
             for day, keys in groupby(sorted(rows), key=lambda key: key.day):
-                added: list[Any] = [self._max_counters, self._keep_s]
+                added: list[Any] = [self._max_bytes, self._keep_s, COUNTER_OVERHEAD_BYTES]
                 for key in keys:
                     counters = [part for counter in rows[key].items() for part in counter]
                     added += [_row(key), _row(key.overflow), len(rows[key]), *counters]
-                self._script(keys=[_key(day)], args=added)
+                self._script(keys=[_key(day), BYTES_PREFIX + day.isoformat()], args=added)
 
     @override
     def rows(self, first: date, last: date) -> Rows:

@@ -13,7 +13,7 @@ from typing_extensions import override
 from shared.errors import IntentsUnavailable
 from shared.events import ServerEvent
 from workers.intents import transitions
-from workers.intents.store import Intent, IntentStore, MigrationProgress, Recorded
+from workers.intents.store import REASON_CHARACTERS, Intent, IntentStore, MigrationProgress, Recorded
 from workers.intents.transitions import RetryPolicy
 
 _log = structlog.get_logger()
@@ -115,7 +115,7 @@ class StoredIntents(IntentStore, ABC):
 
         def with_reason(before: Intent, now: float) -> Intent:
             after = failure(before, now=now, policy=self._policy)
-            return after.model_copy(update={"last_error": reason or before.last_error})
+            return after.model_copy(update={"last_error": reason[:REASON_CHARACTERS] or before.last_error})
 
         return self._change(server_id, with_reason)[1]
 
