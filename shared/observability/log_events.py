@@ -37,7 +37,8 @@ LOG_EVENTS: Mapping[str, str] = {
     "parked_server_retried": "A worker retries a parked server. A worker whose log ends here was killed by it.",
     "lease_lost": "A run paused for so long that its lease expired. It stops, and one more reconciliation follows, "
     "since its last write may be late.",
-    "record_unreadable": "An invalid stored server record or toolset is left out; a reconciliation replaces a record.",
+    "record_unreadable": "A stored server record or toolset that is invalid or of another version is left out; a "
+    "reconciliation replaces a record.",
     "intent_unreadable": "An intent cannot be read. The server counts as never announced, and its next event "
     "replaces the intent.",
     # sweep and restore

@@ -10,6 +10,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
 from query import metrics as query_metrics
+from shared.observability import unreadable
 from shared.observability.metrics import exposition
 from workers import metrics as worker_metrics
 from workers.monitoring import beat, queue, redis_memory
@@ -18,6 +19,7 @@ from workers.sources import metrics as source_metrics
 
 DECLARED = (
     *query_metrics.METRICS,
+    *unreadable.METRICS,
     *worker_metrics.METRICS,
     *queue.METRICS,
     *redis_memory.METRICS,

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from shared.errors import IntentsUnavailable
 from shared.events import ServerEvent
+from shared.observability.unreadable import count_unreadable
 from workers.intents import transitions
 from workers.intents.store import REASON_CHARACTERS, Intent, IntentStore, MigrationProgress, Recorded
 from workers.intents.transitions import RetryPolicy
@@ -153,6 +154,7 @@ def readable(server_id: str, stored: str) -> Intent | None:
     try:
         return Intent.model_validate_json(stored, extra="ignore")
     except ValidationError as error:
+        count_unreadable("intent")
         _log.error("intent_unreadable", server=server_id, reason=str(error))
         return None
 

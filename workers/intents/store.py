@@ -14,13 +14,14 @@ from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from shared.documents import StoredDocument
 from shared.events import ServerAnnouncement, ServerEvent
 
 # One death proves little: a worker reconciles several servers at the same time, and at most one is the cause.
 SUSPECTED_AFTER = 2
 
 
-class Intent(BaseModel):
+class Intent(StoredDocument):
     """The desired and the committed state of one server. Times are seconds since the epoch by the store's clock.
 
     `message_pending`: a message was sent and no reconciliation has begun since, so no other message is needed.
@@ -37,8 +38,6 @@ class Intent(BaseModel):
     `not_before` is the time at which the next reconciliation may begin; a new announcement resets it.
     `traceparent` continues the trace of the event that requested the next reconciliation.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     server_id: str
     status: Literal["running", "stopped"]
