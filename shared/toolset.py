@@ -63,6 +63,11 @@ class StoredToolset(StoredDocument):
 
     model_config = ConfigDict(extra="allow")
 
+    @classmethod
+    def of(cls, toolset: Toolset) -> StoredToolset:
+        """Return the document of a toolset."""
+        return cls.model_validate(toolset.model_dump())
+
     @property
     def toolset(self) -> Toolset:
         """Return the toolset, without fields of a newer release.

@@ -10,6 +10,7 @@ import typer
 from shared.errors import ConfigInvalid
 from shared.observability.logging import configure_logging
 from shared.settings import load_settings
+from toolscale.commands.backup import backup, restore
 from toolscale.commands.catalogue import find, list_servers, show
 from toolscale.commands.config import ADD_EXAMPLES, add, remove
 from toolscale.commands.connecting import connect
@@ -55,6 +56,8 @@ command(app, "logs", "toolscale logs time", "toolscale logs time --lines 200", p
 command(app, "status", "toolscale status", panel=INSPECT)(status)
 command(app, "resync", "toolscale resync time --wait", panel=ANNOUNCE)(resync)
 command(app, "doctor", "toolscale doctor", panel=RUN)(doctor)
+command(app, "backup", "toolscale backup backups/2026-11-21", panel=RUN)(backup)
+command(app, "restore", "toolscale restore backups/2026-11-21", panel=RUN)(restore)
 command(app, "dead-letters", "toolscale dead-letters --limit 5", "toolscale dead-letters retry", panel=INSPECT)(
     dead_letters
 )

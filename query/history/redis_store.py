@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
@@ -53,8 +53,8 @@ while at <= #ARGV do
         at = at + 2
     end
 end
-redis.call('EXPIRE', KEYS[1], ARGV[2])
-redis.call('SET', KEYS[2], bytes, 'EX', ARGV[2])
+redis.call('SET', KEYS[2], bytes)
+for _, key in ipairs(KEYS) do redis.call('EXPIREAT', key, ARGV[2]) end
 """
 
 
@@ -64,7 +64,7 @@ class RedisHistory(SavingsHistory):
     def __init__(self, client: redis.Redis, keep_days: int, max_bytes: int = MAX_BYTES_A_DAY) -> None:
         """Use a client that decodes responses."""
         self._redis = client
-        self._keep_s = keep_days * _DAY_S
+        self._keep_days = keep_days
         self._max_bytes = max_bytes
         self._script = client.register_script(_ADD)
 
@@ -72,7 +72,7 @@ class RedisHistory(SavingsHistory):
     def add(self, rows: Rows) -> None:
         with _redis_errors():
             for day, keys in groupby(sorted(rows), key=lambda key: key.day):
-                added: list[Any] = [self._max_bytes, self._keep_s, COUNTER_OVERHEAD_BYTES]
+                added: list[Any] = [self._max_bytes, self._expires_at(day), COUNTER_OVERHEAD_BYTES]
                 for key in keys:
                     counters = [part for counter in rows[key].items() for part in counter]
                     added += [_row(key), _row(key.overflow), len(rows[key]), *counters]
@@ -106,7 +106,7 @@ class RedisHistory(SavingsHistory):
         key = SIZES_PREFIX + day.isoformat()
         with _redis_errors(), self._redis.pipeline(transaction=False) as pipeline:
             pipeline.hset(key, mapping={server: f"{size.tools} {size.tokens}" for server, size in sizes.items()})
-            pipeline.expire(key, self._keep_s)
+            pipeline.expireat(key, self._expires_at(day))
             pipeline.execute()
 
     @override
@@ -120,6 +120,10 @@ class RedisHistory(SavingsHistory):
     @override
     def close(self) -> None:
         self._redis.close()
+
+    def _expires_at(self, day: date) -> int:
+        """Return the end of the last day that shows this one, in seconds since the epoch."""
+        return int(datetime.combine(day, time.min, UTC).timestamp()) + self._keep_days * _DAY_S
 
     def _hashes(self, prefix: str, first: date, last: date) -> list[tuple[date, dict[str, str]]]:
         """Return each day's hash with this prefix, in one round trip."""

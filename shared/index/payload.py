@@ -110,8 +110,7 @@ def server_from(payload: Payload) -> ServerRecord | None:
 
 def toolset_payload(toolset: Toolset) -> Payload:
     """Return the payload of a toolset."""
-    stored = StoredToolset.model_validate(toolset.model_dump())
-    return {"name": toolset.name, "toolset": json.dumps(stored.model_dump())}
+    return {"name": toolset.name, "toolset": json.dumps(StoredToolset.of(toolset).model_dump())}
 
 
 def toolset_from(payload: Payload) -> Toolset | None:

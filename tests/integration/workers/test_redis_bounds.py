@@ -7,12 +7,13 @@ import multiprocessing
 from collections.abc import Generator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from datetime import date, timedelta
+from datetime import timedelta
 
 import pytest
 import redis
 
 from query.cursors.redis_store import RedisStore
+from query.history.periods import today
 from query.history.redis_store import PREFIX, SIZES_PREFIX, RedisHistory
 from query.history.store import MAX_BYTES_A_DAY, OTHERS, RowKey, ServerSize
 from shared.errors import EventInvalid
@@ -30,7 +31,7 @@ from workers.tasks import send_reconcile
 
 pytestmark = pytest.mark.redis
 
-DAY = date(2026, 11, 21)
+DAY = today()
 # The longest character as JSON.
 LONG = "\x01"
 # Of buffers of a connection.

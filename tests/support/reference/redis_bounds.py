@@ -41,7 +41,7 @@ class Bound:
 def bounds() -> list[Bound]:
     """Return the bound of every family."""
     settings = Settings.model_construct()
-    days, threads = settings.savings_keep_days + 1, settings.worker_concurrency
+    days, threads = settings.savings_keep_days, settings.worker_concurrency
     index_keys = ", ".join(f"`toolscale:{name}`" for name in INDEXES)
     return [
         Bound("`toolscale:intent:…`", f"{INTENT_BYTES // KIB} KiB a server; 2 KiB as a rule", SERVERS * INTENT_BYTES),
@@ -49,7 +49,7 @@ def bounds() -> list[Bound]:
         Bound("`toolscale:cursors…`", "64 MiB, allocated with a quarter more; they expire", KEPT_BYTES * ALLOCATED),
         Bound(
             "`toolscale:savings:…`",
-            f"{MAX_BYTES_A_DAY / MIB:g} MiB a day, for `TOOLSCALE_SAVINGS_KEEP_DAYS` and a day",
+            f"{MAX_BYTES_A_DAY / MIB:g} MiB a day, for `TOOLSCALE_SAVINGS_KEEP_DAYS`",
             days * MAX_BYTES_A_DAY,
         ),
         Bound("`toolscale:sizes:…`", f"{SIZE_BYTES} bytes a server and day", days * SERVERS * SIZE_BYTES),
