@@ -20,7 +20,9 @@ from tests.support.builders import changed, up
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.processes import good_stdio
 from tests.support.hostile.scripted_http import scripted_http
-from tests.support.processes import Composition
+from tests.support.processes import Composition, Running
+from tests.support.qdrant_server import emptied_qdrant, own_qdrant_url
+from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from tests.support.warm import cold_starts, run
 from workers.intents.redis_store import RedisIntents
@@ -29,9 +31,10 @@ from workers.intents.transitions import RetryPolicy
 ROOT = Path(__file__).parents[2]
 # The last commit whose stored documents have no version; the commit of the previous release replaces it.
 PREVIOUS = "8e0df2e"
+QDRANT_URL = own_qdrant_url()  # other tests do not see it
 PACKAGES = ("workers", "query", "shared", "toolscale")
 
-pytestmark = [pytest.mark.slow, pytest.mark.cold]
+pytestmark = [pytest.mark.slow, pytest.mark.cold, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
@@ -81,16 +84,27 @@ def test_the_previous_release_serves_the_data_directory_of_this_one(tmp_path: Pa
     assert "_unreadable" not in running.output()
 
 
+@pytest.fixture(params=["edge", *(["server"] if QDRANT_URL else [])])
+def composition(request: pytest.FixtureRequest, own_redis_url: str, tmp_path: Path) -> Generator[Composition]:
+    """A scaled composition on Qdrant Edge, which one process opens at a time, or on the server at QDRANT_URL."""
+    if request.param == "edge":
+        yield Composition(own_redis_url, tmp_path, {})
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("QDRANT_URL", str(QDRANT_URL))
+        with emptied_qdrant():
+            yield Composition(own_redis_url, tmp_path, {"QDRANT_URL": str(QDRANT_URL)})
+
+
 @pytest.mark.redis
-def test_a_worker_of_the_previous_release_reconciles_the_intents_of_this_one(
-    own_redis_url: str, tmp_path: Path, previous: Path
+def test_worker_and_query_service_of_the_previous_release_use_the_stores_of_this_one(
+    composition: Composition, previous: Path
 ) -> None:
-    composition = Composition(own_redis_url, tmp_path, {})
     before, after = one_page(tool("read_text")), one_page(tool("read_text"), tool("write_text"))
     pages = [before]
     with (
         scripted_http(lambda exchange: exchange.play(pages[0])) as server,
-        closing(RedisIntents(connect(own_redis_url), RetryPolicy(1.0, 4.0))) as intents,
+        closing(RedisIntents(connect(composition.redis_url), RetryPolicy(1.0, 4.0))) as intents,
     ):
         with composition.worker():
             intents.record(up("files", url=server.url), due_in_s=0)
@@ -98,13 +112,29 @@ def test_a_worker_of_the_previous_release_reconciles_the_intents_of_this_one(
         intents.record(changed("files"), due_in_s=0)
         pages[0] = after
 
-        with code_of(previous), composition.worker("previous") as worker:
-            eventually(lambda: is_listed(intents, 2), 30, what=worker.output())
+        with code_of(previous):
+            with querying(composition) as (reader, url):
+                assert [tool["name"] for tool in ask(url, "read a text")["tools"]] == ["files:read_text"]
+            with composition.worker("previous") as worker:
+                eventually(lambda: is_listed(intents, 2), 30, what=worker.output())
+        with querying(composition) as (_, url):
+            assert len(ask(url, "read or write a text")["tools"]) == 2
 
     assert '"written": 1' in worker.output()
-    assert "_unreadable" not in worker.output()
-    stored = connect(own_redis_url).get("toolscale:intent:files")
-    assert "version" not in json.loads(str(stored))  # the previous release wrote it, and this one read it above
+    assert "_unreadable" not in worker.output() + reader.output()
+    with connect(composition.redis_url) as client:
+        stored = str(client.get("toolscale:intent:files"))
+    assert "version" not in json.loads(stored)  # the previous release wrote it, and this one read it above
+
+
+@contextmanager
+def querying(composition: Composition) -> Generator[tuple[Running, str]]:
+    """Run the query service; yield it and its URL."""
+    port = free_port()
+    environment = {"TOOLSCALE_PORT": str(port)}
+    with composition.run("query", "-m", "query", **environment) as running:
+        running.wait_for("query_service_started")
+        yield running, f"http://127.0.0.1:{port}/mcp"
 
 
 def is_listed(intents: RedisIntents, generation: int) -> bool:
