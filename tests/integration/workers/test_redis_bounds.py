@@ -35,7 +35,7 @@ DAY = today()
 # The longest character as JSON.
 LONG = "\x01"
 # Of buffers of a connection.
-CONNECTION_BYTES = 128 * bounds.KIB
+CONNECTION_BYTES = 256 * bounds.KIB
 
 
 @pytest.fixture
@@ -126,11 +126,12 @@ def test_a_day_of_savings_has_its_bound_whatever_the_names(client: redis.Redis) 
 @pytest.mark.parametrize("size", [10, 1_000, 33_000])
 def test_cursors_take_their_bytes_and_at_most_a_quarter_more(own_redis_url: str, size: int) -> None:
     with connect(own_redis_url, decode=False) as client:
-        store, most = RedisStore(client, 60, 4 * bounds.MIB), 4 * bounds.MIB
+        most = 2 * bounds.MIB
+        store = RedisStore(client, 60, most)
         store.put(b"")
         before = client.info("memory")["used_memory"]
 
-        for _ in range(most // (size + 320) + 500):
+        for _ in range(2 * most // (size + 320)):
             store.put(b"x" * size)
 
         used = client.info("memory")["used_memory"] - before
