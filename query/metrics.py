@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from shared.catalog import ServerState
 from shared.errors import IndexUnavailable
 from shared.observability.metrics import Metric, counter, gauge, histogram, histogram_of
+from shared.observability.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import GaugeHistogramMetricFamily, GaugeMetricFamily
@@ -154,8 +155,10 @@ class QueryMetrics:
     """The counters and timers of one query service. Safe to use from any thread."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        """Create the metrics at 0 in `registry`, or in a new one."""
+        """Create the metrics at 0 in `registry`, which a worker in this process has, or in a new one."""
         self.registry = CollectorRegistry() if registry is None else registry
+        if registry is None:
+            self.registry.register(UNREADABLE)
         self._requests = counter(REQUESTS, self.registry)
         self._request_seconds = histogram(REQUEST_SECONDS, self.registry)
         self._find_seconds = histogram(FIND_SECONDS, self.registry)

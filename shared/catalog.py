@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
+from shared.documents import StoredDocument
 from shared.toolset import Selection
 
 if TYPE_CHECKING:
@@ -329,7 +330,7 @@ class RejectedTool(BaseModel):
     reason: str
 
 
-class ServerRecord(BaseModel):
+class ServerRecord(StoredDocument):
     """The state of one server, written by the same reconciliation as its tools.
 
     `tokens` and `model_tokens` are the sums over its counted tools, in the wire and the model form; `uncounted` names
@@ -341,20 +342,18 @@ class ServerRecord(BaseModel):
     Times are seconds since the epoch.
     """
 
-    model_config = ConfigDict(frozen=True)
-
     server_id: str
     endpoint: Endpoint
     declared_name: str = ""
     protocol_version: str | None = None
     groups: frozenset[str] = frozenset()
-    labels: dict[str, str] = {}
+    labels: dict[str, str] = Field(default_factory=dict[str, str])
     status: Status = "running"
     source: str = ""
     tool_count: int = 0
-    tokens: dict[Encoding, int] = {}
-    model_tokens: dict[Encoding, int] = {}
-    uncounted: dict[Encoding, tuple[str, ...]] = {}
+    tokens: dict[Encoding, int] = Field(default_factory=dict[Encoding, int])
+    model_tokens: dict[Encoding, int] = Field(default_factory=dict[Encoding, int])
+    uncounted: dict[Encoding, tuple[str, ...]] = Field(default_factory=dict[Encoding, tuple[str, ...]])
     rejected: tuple[RejectedTool, ...] = ()
     features_version: str = ""
     catalog_digest: str = ""

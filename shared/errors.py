@@ -36,6 +36,7 @@
         ├── ServerUnknown         no server of this name was ever announced
         ├── ConfigInvalid         a setting or an mcp.json is invalid
         ├── IndexHeld             a ConfigInvalid: another process uses the data directory
+        ├── BackupInvalid         the directory of a backup cannot be written, or has an invalid file
         ├── AssetInvalid          a bundled file is missing or has another digest
         └── CountFailed           the tokens of a text could not be counted
 
@@ -265,6 +266,10 @@ class ConfigInvalid(Permanent):
 
 class IndexHeld(ConfigInvalid):
     """Another process uses the data directory."""
+
+
+class BackupInvalid(Permanent):
+    """The directory of a backup cannot be written, or has a missing or an invalid file."""
 
 
 class AssetInvalid(Permanent):

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Self, cast
 from urllib.parse import urlsplit
 
 from pydantic import (
+    AfterValidator,
     AwareDatetime,
     BaseModel,
     ConfigDict,
@@ -39,10 +40,19 @@ CredentialRef = Annotated[str, StringConstraints(min_length=1, max_length=100, p
 # The whole event as JSON. Its data is stored in the server's intent and record.
 MAX_EVENT_BYTES = 64 << 10
 MAX_GROUPS = MAX_LABELS = 64
+MAX_LABELS_BYTES = 16 << 10
+"""Of all labels of a server together, as JSON."""
 
 TYPE_PREFIX = "dev.toolscale.server"
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 EventType = Literal["dev.toolscale.server.up", "dev.toolscale.server.down", "dev.toolscale.server.changed"]
+
+
+def _small_labels(labels: dict[str, str]) -> dict[str, str]:
+    size_bytes = len(json.dumps(labels, ensure_ascii=False).encode(errors="replace"))
+    if size_bytes > MAX_LABELS_BYTES:
+        raise ValueError(f"expected at most {MAX_LABELS_BYTES} bytes in all labels, got {size_bytes}")
+    return labels
 
 
 class _Strict(BaseModel):
@@ -63,7 +73,7 @@ class ServerAnnouncement(ServerRef):
     transport: Literal["streamable-http", "sse", "stdio"] = "streamable-http"
     url: Annotated[str, StringConstraints(max_length=2000, pattern=r"^https?://")] | None = None
     groups: Annotated[frozenset[Group], Field(max_length=MAX_GROUPS)] = frozenset()
-    labels: Annotated[dict[Label, Label], Field(max_length=MAX_LABELS)] = {}
+    labels: Annotated[dict[Label, Label], Field(max_length=MAX_LABELS), AfterValidator(_small_labels)] = {}
     credential_ref: CredentialRef | None = None
 
     @model_validator(mode="after")

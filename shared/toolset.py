@@ -7,6 +7,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from shared.documents import StoredDocument
+
 # A name is a part of a URL's path, without escapes.
 TOOLSET_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 MAX_ENTRIES = 1_000
@@ -54,3 +56,23 @@ class Toolset(BaseModel):
             servers=frozenset(entry for entry in self.tools if ":" not in entry),
             tools=frozenset(entry for entry in self.tools if ":" in entry),
         )
+
+
+class StoredToolset(StoredDocument):
+    """A toolset as it is stored; `Toolset` is also the body of a request, and rejects unknown fields."""
+
+    model_config = ConfigDict(extra="allow")
+
+    @classmethod
+    def of(cls, toolset: Toolset) -> StoredToolset:
+        """Return the document of a toolset."""
+        return cls.model_validate(toolset.model_dump())
+
+    @property
+    def toolset(self) -> Toolset:
+        """Return the toolset, without fields of a newer release.
+
+        Raises:
+            ValidationError: it is invalid.
+        """
+        return Toolset.model_validate(self.model_extra, extra="ignore")

@@ -10,17 +10,19 @@ import typer
 from shared.errors import ConfigInvalid
 from shared.observability.logging import configure_logging
 from shared.settings import load_settings
+from toolscale.commands.backup import backup, restore
 from toolscale.commands.catalogue import find, list_servers, show
 from toolscale.commands.config import ADD_EXAMPLES, add, remove
 from toolscale.commands.connecting import connect
 from toolscale.commands.costs import costs
+from toolscale.commands.dead_letters import dead_letters
 from toolscale.commands.doctor import doctor
 from toolscale.commands.emit import emit_app, resync
 from toolscale.commands.help import command, group
 from toolscale.commands.importing import import_servers
 from toolscale.commands.logs import logs
 from toolscale.commands.serve import demo, serve
-from toolscale.commands.state import dead_letters, show_savings, status
+from toolscale.commands.state import show_savings, status
 from toolscale.commands.token import token_app
 from toolscale.commands.tools import call, describe
 from toolscale.commands.toolset import toolset_app
@@ -54,7 +56,11 @@ command(app, "logs", "toolscale logs time", "toolscale logs time --lines 200", p
 command(app, "status", "toolscale status", panel=INSPECT)(status)
 command(app, "resync", "toolscale resync time --wait", panel=ANNOUNCE)(resync)
 command(app, "doctor", "toolscale doctor", panel=RUN)(doctor)
-command(app, "dead-letters", "toolscale dead-letters --limit 5", panel=INSPECT)(dead_letters)
+command(app, "backup", "toolscale backup backups/2026-11-21", panel=RUN)(backup)
+command(app, "restore", "toolscale restore backups/2026-11-21", panel=RUN)(restore)
+command(app, "dead-letters", "toolscale dead-letters --limit 5", "toolscale dead-letters retry", panel=INSPECT)(
+    dead_letters
+)
 command(app, "savings", "toolscale savings 7d", panel=INSPECT)(show_savings)
 app.add_typer(emit_app, name="emit", rich_help_panel=ANNOUNCE)
 app.add_typer(token_app, name="token", rich_help_panel=SHARE)

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from shared.errors import IntentsUnavailable, LeaseHeld, ServerError
 from shared.observability.metrics import Metric, counter, gauge, histogram
 from shared.observability.tracing import span
+from shared.observability.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import GaugeMetricFamily
@@ -134,6 +135,7 @@ class WorkerMetrics:
         self.last_reconcile_at: float | None = None
         self.steps = 0
         """Ended stages of reconciliations, roughly: monitoring compares it to see that work goes on."""
+        self.registry.register(UNREADABLE)
         self._events = counter(EVENTS, self.registry)
         self._events_api_requests = counter(EVENTS_API_REQUESTS, self.registry)
         self._reconciles = counter(RECONCILES, self.registry)

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     import redis
 
 # INDEX: `key:size` scored by expiry, in microseconds, so that no two are equal. SIZE: the sum of the sizes.
-# One further value per key.
+# One further value per key. A size has the bytes of the value and OVERHEAD_BYTES.
 INDEX = "toolscale:cursors"
 SIZE = "toolscale:cursors:size"
+OVERHEAD_BYTES = 320
+"""Of an entry in Redis, for its names, its expiry and its place in the index."""
 
 # Redis must not evict, since it also stores the intents: this script enforces the bound, for all replicas.
 _PUT = """
@@ -31,13 +33,14 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now)) do drop(member) end
 local key, kept, ttl, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local size = redis.call('INCRBY', KEYS[2], #kept)
+local added = #kept + ARGV[5]
+local size = redis.call('INCRBY', KEYS[2], added)
 while size > most and redis.call('ZCARD', KEYS[1]) > 0 do
     drop(redis.call('ZRANGE', KEYS[1], 0, 0)[1])
     size = tonumber(redis.call('GET', KEYS[2]))
 end
 redis.call('SET', KEYS[1] .. ':' .. key, kept, 'PX', ttl)
-redis.call('ZADD', KEYS[1], string.format('%.0f', now + ttl * 1000), key .. ':' .. #kept)
+redis.call('ZADD', KEYS[1], string.format('%.0f', now + ttl * 1000), key .. ':' .. added)
 """
 
 _GET = """
@@ -46,7 +49,7 @@ if kept then
     local time = redis.call('TIME')
     local expiry = time[1] * 1000000 + time[2] + ARGV[2] * 1000
     redis.call('PEXPIRE', KEYS[1] .. ':' .. ARGV[1], ARGV[2])
-    redis.call('ZADD', KEYS[1], 'XX', string.format('%.0f', expiry), ARGV[1] .. ':' .. #kept)
+    redis.call('ZADD', KEYS[1], 'XX', string.format('%.0f', expiry), ARGV[1] .. ':' .. (#kept + ARGV[3]))
 end
 return kept
 """
@@ -55,25 +58,26 @@ return kept
 class RedisStore(CursorStore):
     """A CursorStore shared by any number of replicas."""
 
-    def __init__(self, client: redis.Redis, ttl_s: float, max_bytes: int) -> None:
-        """Use a client that does not decode responses."""
+    def __init__(self, client: redis.Redis, ttl_s: float, max_bytes: int, overhead_bytes: int = OVERHEAD_BYTES) -> None:
+        """Use a client that does not decode responses; each entry counts for its bytes and `overhead_bytes`."""
         self._ttl_ms = int(ttl_s * 1000)
         self._max_bytes = max_bytes
+        self._overhead_bytes = overhead_bytes
         self._put = client.register_script(_PUT)
         self._get = client.register_script(_GET)
 
     @override
     def put(self, kept: bytes) -> bytes:
-        check_size(kept, self._max_bytes)
+        check_size(kept, self._max_bytes - self._overhead_bytes)
         key = new_key()
         with redis_errors(CursorsUnavailable):
-            self._put(keys=[INDEX, SIZE], args=[key.hex(), kept, self._ttl_ms, self._max_bytes])
+            self._put(keys=[INDEX, SIZE], args=[key.hex(), kept, self._ttl_ms, self._max_bytes, self._overhead_bytes])
         return key
 
     @override
     def get(self, key: bytes) -> bytes:
         with redis_errors(CursorsUnavailable):
-            kept = self._get(keys=[INDEX], args=[key.hex(), self._ttl_ms])
+            kept = self._get(keys=[INDEX], args=[key.hex(), self._ttl_ms, self._overhead_bytes])
         if not isinstance(kept, bytes):
             raise CursorInvalid(EXPIRED)
         return kept

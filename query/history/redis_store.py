@@ -1,18 +1,27 @@
-"""The history in Redis, shared by replicas: two hashes per day; a batch takes one round trip for each of its days."""
+"""The history in Redis, shared by replicas: two hashes and a size per day; a batch takes one round trip per day."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Mapping
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
 
 from typing_extensions import override
 
-from query.history.store import MAX_COUNTERS_A_DAY, Calls, RowKey, Rows, SavingsHistory, ServerSize, Sizes
+from query.history.store import (
+    COUNTER_OVERHEAD_BYTES,
+    MAX_BYTES_A_DAY,
+    Calls,
+    RowKey,
+    Rows,
+    SavingsHistory,
+    ServerSize,
+    Sizes,
+)
 from shared.errors import HistoryUnavailable
 from shared.service.redis import redis_errors
 
@@ -20,6 +29,7 @@ if TYPE_CHECKING:
     import redis
 
 PREFIX = "toolscale:savings:"
+BYTES_PREFIX = "toolscale:savings-bytes:"
 SIZES_PREFIX = "toolscale:sizes:"
 TIMEOUT_S = 2.0
 _DAY_S = 86_400
@@ -30,40 +40,43 @@ _redis_errors = partial(redis_errors, HistoryUnavailable, "the history of saving
 
 # A field is the JSON of a row, then the name of its counter. Redis must not evict: this script enforces the bound.
 _ADD = """
-local at = 3
+local at, bytes = 4, tonumber(redis.call('GET', KEYS[2]) or 0)
 while at <= #ARGV do
     local row, others, counters = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
     local known = redis.call('HEXISTS', KEYS[1], row .. 'answers') == 1
-    if not known and redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[1]) then row = others end
+    if not known and bytes >= tonumber(ARGV[1]) then row = others end
     at = at + 3
     for _ = 1, counters do
+        local fields = redis.call('HLEN', KEYS[1])
         redis.call('HINCRBY', KEYS[1], row .. ARGV[at], ARGV[at + 1])
+        if redis.call('HLEN', KEYS[1]) > fields then bytes = bytes + #row + #ARGV[at] + ARGV[3] end
         at = at + 2
     end
 end
-redis.call('EXPIRE', KEYS[1], ARGV[2])
+redis.call('SET', KEYS[2], bytes)
+for _, key in ipairs(KEYS) do redis.call('EXPIREAT', key, ARGV[2]) end
 """
 
 
 class RedisHistory(SavingsHistory):
     """A SavingsHistory for any number of replicas."""
 
-    def __init__(self, client: redis.Redis, keep_days: int, max_counters: int = MAX_COUNTERS_A_DAY) -> None:
+    def __init__(self, client: redis.Redis, keep_days: int, max_bytes: int = MAX_BYTES_A_DAY) -> None:
         """Use a client that decodes responses."""
         self._redis = client
-        self._keep_s = keep_days * _DAY_S
-        self._max_counters = max_counters
+        self._keep_days = keep_days
+        self._max_bytes = max_bytes
         self._script = client.register_script(_ADD)
 
     @override
     def add(self, rows: Rows) -> None:
         with _redis_errors():
             for day, keys in groupby(sorted(rows), key=lambda key: key.day):
-                added: list[Any] = [self._max_counters, self._keep_s]
+                added: list[Any] = [self._max_bytes, self._expires_at(day), COUNTER_OVERHEAD_BYTES]
                 for key in keys:
                     counters = [part for counter in rows[key].items() for part in counter]
                     added += [_row(key), _row(key.overflow), len(rows[key]), *counters]
-                self._script(keys=[_key(day)], args=added)
+                self._script(keys=[_key(day), BYTES_PREFIX + day.isoformat()], args=added)
 
     @override
     def rows(self, first: date, last: date) -> Rows:
@@ -93,7 +106,7 @@ class RedisHistory(SavingsHistory):
         key = SIZES_PREFIX + day.isoformat()
         with _redis_errors(), self._redis.pipeline(transaction=False) as pipeline:
             pipeline.hset(key, mapping={server: f"{size.tools} {size.tokens}" for server, size in sizes.items()})
-            pipeline.expire(key, self._keep_s)
+            pipeline.expireat(key, self._expires_at(day))
             pipeline.execute()
 
     @override
@@ -107,6 +120,10 @@ class RedisHistory(SavingsHistory):
     @override
     def close(self) -> None:
         self._redis.close()
+
+    def _expires_at(self, day: date) -> int:
+        """Return the end of the last day that shows this one, in seconds since the epoch."""
+        return int(datetime.combine(day, time.min, UTC).timestamp()) + self._keep_days * _DAY_S
 
     def _hashes(self, prefix: str, first: date, last: date) -> list[tuple[date, dict[str, str]]]:
         """Return each day's hash with this prefix, in one round trip."""

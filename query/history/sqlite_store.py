@@ -12,7 +12,17 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from query.history.store import MAX_COUNTERS_A_DAY, Calls, RowKey, Rows, SavingsHistory, ServerSize, Sizes
+from query.history.store import (
+    COUNTER_OVERHEAD_BYTES,
+    MAX_BYTES_A_DAY,
+    Calls,
+    Counts,
+    RowKey,
+    Rows,
+    SavingsHistory,
+    ServerSize,
+    Sizes,
+)
 from shared.errors import HistoryUnavailable
 from shared.service.private_file import make_private_directory
 
@@ -27,6 +37,9 @@ CREATE TABLE IF NOT EXISTS sizes (
 _ADD = """
 INSERT INTO counters VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET amount = amount + excluded.amount
 """
+_BYTES = """
+SELECT coalesce(sum(length(CAST(caller || server || tool || counter AS BLOB)) + ?), 0) FROM counters WHERE day = ?
+"""
 _CALLS = """
 SELECT caller, server, tool, sum(amount) FROM counters
 WHERE day BETWEEN ? AND ? AND counter = 'calls' GROUP BY caller, server, tool
@@ -40,11 +53,11 @@ class SqliteHistory(SavingsHistory):
         self,
         path: Path,
         keep_days: int,
-        max_counters: int = MAX_COUNTERS_A_DAY,
+        max_bytes: int = MAX_BYTES_A_DAY,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._keep_days = keep_days
-        self._max_counters = max_counters
+        self._max_bytes = max_bytes
         self._clock = clock
         self._lock = threading.Lock()
         try:
@@ -59,8 +72,15 @@ class SqliteHistory(SavingsHistory):
     def add(self, rows: Rows) -> None:
         with self._transaction() as db:
             db.execute("DELETE FROM counters WHERE day < ?", (self._oldest(),))
+            sizes = {day: _bytes_of(db, day) for day in {key.day for key in rows}}
             for key, counters in rows.items():
-                where = _columns(key if self._has_room(db, key) else key.overflow)
+                if _is_known(db, key):
+                    where = _columns(key)
+                elif sizes[key.day] < self._max_bytes:
+                    sizes[key.day] += _cost(key, counters)
+                    where = _columns(key)
+                else:
+                    where = _columns(key.overflow)
                 db.executemany(_ADD, [(*where, counter, amount) for counter, amount in counters.items()])
 
     @override
@@ -106,13 +126,6 @@ class SqliteHistory(SavingsHistory):
         today = datetime.fromtimestamp(self._clock(), UTC).date()
         return (today - timedelta(days=self._keep_days - 1)).isoformat()
 
-    def _has_room(self, db: sqlite3.Connection, key: RowKey) -> bool:
-        query = "SELECT 1 FROM counters WHERE (day, caller, server, tool) = (?, ?, ?, ?) LIMIT 1"
-        if db.execute(query, _columns(key)).fetchone():
-            return True
-        (held,) = db.execute("SELECT count(*) FROM counters WHERE day = ?", (key.day.isoformat(),)).fetchone()
-        return bool(held < self._max_counters)
-
     @contextmanager
     def _transaction(self) -> Generator[sqlite3.Connection]:
         try:
@@ -121,6 +134,22 @@ class SqliteHistory(SavingsHistory):
                 yield self._db
         except sqlite3.Error as error:
             raise HistoryUnavailable(f"the history of savings cannot be used: {error}") from error
+
+
+def _is_known(db: sqlite3.Connection, key: RowKey) -> bool:
+    query = "SELECT 1 FROM counters WHERE (day, caller, server, tool) = (?, ?, ?, ?) LIMIT 1"
+    return db.execute(query, _columns(key)).fetchone() is not None
+
+
+def _bytes_of(db: sqlite3.Connection, day: date) -> int:
+    return int(db.execute(_BYTES, (COUNTER_OVERHEAD_BYTES, day.isoformat())).fetchone()[0])
+
+
+def _cost(key: RowKey, counters: Counts) -> int:
+    """Return the bytes that _BYTES counts for these counters."""
+    return sum(
+        len(f"{key.caller}{key.server}{key.tool}{counter}".encode()) + COUNTER_OVERHEAD_BYTES for counter in counters
+    )
 
 
 def _columns(key: RowKey) -> tuple[str, str, str, str]:

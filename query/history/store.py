@@ -11,8 +11,10 @@ from typing import Protocol
 # The name of the rest; no server can have it.
 OTHERS = "(others)"
 # Beyond this limit, callers and tools that are new to the day are summed as OTHERS. A caller has at most six counters
-# for each tool of ours, and four for each tool of a server.
-MAX_COUNTERS_A_DAY = 25_000
+# for each tool of ours, and four for each tool of a server: about 18,000 counters with names of usual lengths.
+MAX_BYTES_A_DAY = 5 << 19
+COUNTER_OVERHEAD_BYTES = 100
+"""Of a counter in Redis, without the bytes of its names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class RowKey:
 
     @property
     def overflow(self) -> RowKey:
-        """Return the row that counts for this one beyond MAX_COUNTERS_A_DAY."""
+        """Return the row that counts for this one beyond MAX_BYTES_A_DAY."""
         return RowKey(self.day, OTHERS, *((OTHERS, OTHERS) if self.server else ("", self.tool)))
 
 
@@ -66,7 +68,7 @@ def summed(rows: Iterable[Row]) -> Rows:
 class SavingsHistory(Protocol):
     """Counters by day, caller, server and tool, and the servers' sizes by day. Safe to call from several threads.
 
-    A day is kept for `keep_days`. It has at most MAX_COUNTERS_A_DAY, those of OTHERS, and a size per server.
+    A day is kept for `keep_days`. It has counters of MAX_BYTES_A_DAY, those of OTHERS, and a size per server.
     Every method raises HistoryUnavailable when the store does not answer.
     """
 

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import structlog
-from pydantic import BaseModel
 
 from shared.catalog import FORMS, Corpus, IndexedTool, Scope, ServerRecord, ToolDefinition, point_id
 from shared.index.contract import ToolState
 from shared.index.points import AnyOf, Condition, HasIdOrAny, Indexes, NoneOf, Payload, VectorSchema
-from shared.toolset import Toolset
+from shared.observability.unreadable import count_unreadable
+from shared.toolset import StoredToolset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from shared.catalog import Encoding, Form
-    from shared.toolset import Selection
+    from shared.toolset import Selection, Toolset
 
 COUNT_KEYS: Mapping[Form, Mapping[Encoding, str]] = {
     "wire": {"cl100k_base": "token_count", "o200k_base": "token_count_o200k", "heuristic": "token_estimate"},
@@ -45,7 +46,7 @@ SERVER_INDEXES: Indexes = {"revision": "integer"}
 
 _log = structlog.get_logger()
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M")
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -104,24 +105,25 @@ def server_payload(record: ServerRecord) -> Payload:
 
 def server_from(payload: Payload) -> ServerRecord | None:
     """Return the record of a payload without a newer release's fields; log an invalid one and return None."""
-    return _readable(ServerRecord, payload["record"])
+    return _readable("server", payload["record"], partial(ServerRecord.model_validate, extra="ignore"))
 
 
 def toolset_payload(toolset: Toolset) -> Payload:
     """Return the payload of a toolset."""
-    return {"name": toolset.name, "toolset": json.dumps(toolset.model_dump(mode="python"))}
+    return {"name": toolset.name, "toolset": json.dumps(StoredToolset.of(toolset).model_dump())}
 
 
 def toolset_from(payload: Payload) -> Toolset | None:
     """Return the toolset of a payload without a newer release's fields; log an invalid one and return None."""
-    return _readable(Toolset, payload["toolset"])
+    return _readable("toolset", payload["toolset"], lambda stored: StoredToolset.model_validate(stored).toolset)
 
 
-def _readable(model: type[M], stored: str) -> M | None:
+def _readable(kind: Literal["server", "toolset"], stored: str, parse: Callable[[object], M]) -> M | None:
     try:
-        return model.model_validate(json.loads(stored), extra="ignore")
+        return parse(json.loads(stored))
     except ValueError as error:
-        _log.error("record_unreadable", kind=model.__name__, reason=str(error))
+        count_unreadable(kind)
+        _log.error("record_unreadable", kind=kind, reason=str(error))
         return None
 
 

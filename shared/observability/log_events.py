@@ -19,6 +19,8 @@ LOG_EVENTS: Mapping[str, str] = {
     "message_refused": "A queue item was not JSON, no message or an unknown task; it became a dead letter.",
     "dead_letter_lost": "The intent store did not store a dead letter: the message is lost.",
     "enqueue_failed": "An event is recorded, but its message could not be sent; a sweep sends it again.",
+    "message_not_sent": "The queue has `limit` messages, so this one was not sent; a sweep sends it later. No worker "
+    "runs, or there are too few.",
     # the events API
     "events_api_started": "The events API accepts requests at `url`.",
     "events_api_stopped": "The events API no longer accepts requests.",
@@ -35,7 +37,8 @@ LOG_EVENTS: Mapping[str, str] = {
     "parked_server_retried": "A worker retries a parked server. A worker whose log ends here was killed by it.",
     "lease_lost": "A run paused for so long that its lease expired. It stops, and one more reconciliation follows, "
     "since its last write may be late.",
-    "record_unreadable": "An invalid stored server record or toolset is left out; a reconciliation replaces a record.",
+    "record_unreadable": "A stored server record or toolset that is invalid or of another version is left out; a "
+    "reconciliation replaces a record.",
     "intent_unreadable": "An intent cannot be read. The server counts as never announced, and its next event "
     "replaces the intent.",
     # sweep and restore

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 KEPT_S = 90
 """Seconds after which an unrepeated state expires; a follower repeats it every 30 seconds."""
 
+STATE_BYTES = 256 << 10
+"""The largest state in Redis; left-out entries beyond it are not shown."""
+
 FILE_NAME = "followed-mcp-json.json"
 KEY = "toolscale:mcp-json"
 
@@ -144,7 +147,7 @@ class RedisFollowedConfig(FollowedConfigStore):
     @override
     def put(self, state: FollowedConfig) -> None:
         with _redis_errors():
-            self._client.set(KEY, state.model_dump_json(), ex=KEPT_S)
+            self._client.set(KEY, _small(state), ex=KEPT_S)
 
     @override
     def get(self) -> FollowedConfig | None:
@@ -163,6 +166,13 @@ class RedisFollowedConfig(FollowedConfigStore):
     @override
     def close(self) -> None:
         self._client.close()
+
+
+def _small(state: FollowedConfig) -> str:
+    """Return the state as JSON of at most STATE_BYTES, with fewer left-out entries if necessary."""
+    while len((stored := state.model_dump_json()).encode()) > STATE_BYTES and state.left_out:
+        state = state.model_copy(update={"left_out": state.left_out[: len(state.left_out) // 2]})
+    return stored
 
 
 def _redis_errors() -> AbstractContextManager[None]:

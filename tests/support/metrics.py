@@ -10,16 +10,19 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
 from query import metrics as query_metrics
+from shared.observability import unreadable
 from shared.observability.metrics import exposition
 from workers import metrics as worker_metrics
-from workers.monitoring import beat, queue
+from workers.monitoring import beat, queue, redis_memory
 from workers.notifications import metrics as notification_metrics
 from workers.sources import metrics as source_metrics
 
 DECLARED = (
     *query_metrics.METRICS,
+    *unreadable.METRICS,
     *worker_metrics.METRICS,
     *queue.METRICS,
+    *redis_memory.METRICS,
     *beat.METRICS,
     *source_metrics.METRICS,
     *notification_metrics.METRICS,

@@ -57,7 +57,7 @@ def emit_raw(raw: str | dict[str, Any], settings: Settings) -> EmitResult:
     configure_tracing("toolscale", os.environ)
     notified: list[str] = []
     with closing(open_intents(settings)) as intents:
-        intent = Emitter(intents, partial(_enqueue, settings, notified), message_time_s(settings)).accept(raw)
+        intent = Emitter(intents, partial(enqueue, settings, notified), message_time_s(settings)).accept(raw)
     return emit_result(intent, message_sent=bool(notified))
 
 
@@ -73,7 +73,7 @@ def resync(settings: Settings, servers: Sequence[str]) -> Iterator[EmitResult]:
         known = {intent.server_id: intent for intent in intents.intents()}
         wanted = list(map(partial(_running, known), servers))
         notified: list[str] = []
-        emitter = Emitter(intents, partial(_enqueue, settings, notified), message_time_s(settings))
+        emitter = Emitter(intents, partial(enqueue, settings, notified), message_time_s(settings))
         for server in wanted or [server_id for server_id in known if known[server_id].status == "running"]:
             event = ServerChanged(source=SOURCE, data=ServerRef(server_id=server))
             yield emit_result(emitter.emit(event), message_sent=server in notified)
@@ -100,7 +100,8 @@ def emit_result(intent: Intent, *, message_sent: bool) -> EmitResult:
     )
 
 
-def _enqueue(settings: Settings, notified: list[str], server_id: str) -> None:
+def enqueue(settings: Settings, notified: list[str], server_id: str) -> None:
+    """Send a message for this server, and add it to `notified`; without a broker, or if that fails, do nothing."""
     if settings.is_embedded:
         return
     from workers.app import app  # noqa: PLC0415  # reads the environment, and loads Celery

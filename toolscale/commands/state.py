@@ -1,15 +1,12 @@
-"""`toolscale status`, `dead-letters` and `savings`: reports from the stores."""
+"""`toolscale status` and `savings`: reports from the stores."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from shared.settings import load_settings
-from shared.text.display import printable
 from toolscale.commands.options import DataDirOption, JsonOption
 from toolscale.console import out, print_json
 
@@ -28,27 +25,6 @@ def status(as_json: JsonOption = False, data_dir: DataDirOption = None) -> None:
         return
     for line in view(found):
         out.print(line, highlight=False)
-
-
-def dead_letters(
-    limit: Annotated[int, typer.Option(min=1, help="Show at most this many, newest first.")] = 20,
-    as_json: JsonOption = False,
-    data_dir: DataDirOption = None,
-) -> None:
-    """Show rejected events and messages, with the reasons."""
-    from workers.intents import open_intents  # noqa: PLC0415  # loads the store's client
-
-    intents = open_intents(load_settings(data_dir=data_dir))
-    letters = intents.dead_letters(limit)
-    intents.close()
-    if as_json:
-        print_json([letter.model_dump(mode="json") for letter in letters])
-        return
-    table = Table("when", "reason", "message", box=None, header_style="bold")
-    for letter in letters:
-        when = datetime.fromtimestamp(letter.at, UTC).isoformat(timespec="seconds")
-        table.add_row(when, printable(letter.reason), printable(letter.body[:200]))
-    out.print(table if letters else "There are no dead letters.")
 
 
 def show_savings(

@@ -9,14 +9,11 @@ from urllib.parse import quote
 import typer
 from rich.table import Table
 
-from shared.errors import ServiceRejected, ServiceUnreachable
 from shared.settings import load_settings
 from shared.text.display import printable
 from toolscale.commands.help import command, group
 from toolscale.commands.options import BudgetOption, DataDirOption, JsonOption, TokenOption, UrlOption
 from toolscale.console import out, print_json
-
-TIMEOUT_S = 10.0
 
 toolset_app = group(
     "Named subsets of the catalogue, kept by a running service.",
@@ -116,20 +113,7 @@ def _ask(method: str, path: str, url: str | None, token: str | None, data_dir: P
         ServiceRejected: it rejects the request; the message has the reason.
         InstanceMismatch: another service answers at the address of this catalogue's service.
     """
-    import httpx2  # noqa: PLC0415  # takes long to import
-
     from toolscale.client.instance import service_url  # noqa: PLC0415
+    from toolscale.client.toolsets import request_toolsets  # noqa: PLC0415  # takes long to import
 
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    base = (url or service_url(load_settings(data_dir=data_dir))).rstrip("/").removesuffix("/mcp")
-    try:
-        with httpx2.Client(timeout=TIMEOUT_S, headers=headers, trust_env=False) as client:
-            response = client.request(method, f"{base}/toolsets{path}", json=body)
-    except httpx2.HTTPError as error:
-        raise ServiceUnreachable(
-            f"{base} does not answer: {type(error).__name__}; is `toolscale serve` running?"
-        ) from error
-    if response.is_success:
-        return response.json() if response.content else None
-    message = f"{base} answered {response.status_code}: {printable(response.text[:500])}"
-    raise ServiceUnreachable(message) if response.is_server_error else ServiceRejected(message)
+    return request_toolsets(method, path, url or service_url(load_settings(data_dir=data_dir)), token, body)

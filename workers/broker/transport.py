@@ -9,14 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+import structlog
 from kombu.transport import TRANSPORT_ALIASES
 from kombu.transport.redis import Channel, SentinelTransport, Transport
-from kombu.utils.json import loads
+from kombu.utils.json import dumps, loads
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from workers.broker.message import MessageRefused, check_message, check_task
 
 MAX_MESSAGE_BYTES = 1 << 20
+QUEUE_LIMIT = 10_000
+"""Messages that wait or are taken, at which a process of ours sends no further ones; a sweep sends them later."""
+
+_PUT = """
+if redis.call('LLEN', KEYS[1]) + redis.call('HLEN', KEYS[2]) >= tonumber(ARGV[1]) then return 0 end
+redis.call('LPUSH', KEYS[1], ARGV[2])
+return 1
+"""
+
+_log = structlog.get_logger()
 
 OnInvalidItem = Callable[[str, str], None]
 """Called with the reason and the item."""
@@ -29,6 +40,21 @@ def guard_transport(on_invalid: OnInvalidItem) -> None:
     aliases |= {"redis": lambda: alone, "rediss": lambda: alone, "sentinel": lambda: with_sentinels}
 
 
+class _LimitedQueue(Channel):
+    """A channel that sends no task to a full queue, except a retried one, whose event may not be recorded yet."""
+
+    def _put(self, queue: str, message: dict[str, Any], **options: Any) -> None:
+        headers = message.get("headers", {})
+        if _is_between_workers(queue) or headers.get("retries"):
+            cast("Any", super())._put(queue, message, **options)
+            return
+        channel = cast("Any", self)
+        with channel.conn_or_acquire() as client:
+            is_put = client.eval(_PUT, 2, queue, channel.unacked_key, QUEUE_LIMIT, dumps(message))
+        if not is_put:
+            _log.warning("message_not_sent", task=headers.get("task"), limit=QUEUE_LIMIT)
+
+
 def _guarded(transport: Any, on_invalid: OnInvalidItem) -> type[Transport]:
     """Return a subclass of this transport that passes invalid items to `on_invalid`."""
 
@@ -38,7 +64,7 @@ def _guarded(transport: Any, on_invalid: OnInvalidItem) -> type[Transport]:
     def checked_item(reply: Any, **_: Any) -> Any:
         return _checked_item(reply, on_invalid)
 
-    class _GuardedChannel(transport.Channel):  # type: ignore[misc]  # chosen by the caller
+    class _GuardedChannel(_LimitedQueue, transport.Channel):  # type: ignore[misc]  # chosen by the caller
         def _create_client(self, asynchronous: bool = False) -> Any:
             _assert_open(self)
             client = cast("Callable[[bool], Any]", super()._create_client)(asynchronous)

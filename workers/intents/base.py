@@ -12,8 +12,9 @@ from typing_extensions import override
 
 from shared.errors import IntentsUnavailable
 from shared.events import ServerEvent
+from shared.observability.unreadable import count_unreadable
 from workers.intents import transitions
-from workers.intents.store import Changes, Intent, IntentStore, MigrationProgress, Recorded
+from workers.intents.store import REASON_CHARACTERS, Changes, Intent, IntentStore, MigrationProgress, Recorded
 from workers.intents.transitions import RetryPolicy
 
 _log = structlog.get_logger()
@@ -122,7 +123,7 @@ class StoredIntents(IntentStore, ABC):
 
         def with_reason(before: Intent, now: float) -> Intent:
             after = failure(before, now=now, policy=self._policy)
-            return after.model_copy(update={"last_error": reason or before.last_error})
+            return after.model_copy(update={"last_error": reason[:REASON_CHARACTERS] or before.last_error})
 
         return self._change(server_id, with_reason)[1]
 
@@ -168,6 +169,7 @@ def readable(server_id: str, stored: str) -> Intent | None:
     try:
         return Intent.model_validate_json(stored, extra="ignore")
     except ValidationError as error:
+        count_unreadable("intent")
         _log.error("intent_unreadable", server=server_id, reason=str(error))
         return None
 

@@ -18,7 +18,7 @@ from shared.service.redis import redis_errors
 from shared.service.repeated import repeated
 from workers.intents.base import Change, StoredIntents, readable
 from workers.intents.redis_claims import RedisClaims
-from workers.intents.store import DEAD_LETTER_LIMIT, LETTER_CHARACTERS, Backlog, DeadLetter, Intent, Lease
+from workers.intents.store import DEAD_LETTER_LIMIT, Backlog, DeadLetter, Intent, Lease
 from workers.intents.transitions import RetryPolicy
 
 if TYPE_CHECKING:
@@ -133,9 +133,7 @@ class RedisIntents(StoredIntents):
 
     @override
     def add_dead_letter(self, reason: str, body: str) -> None:
-        body = body[:LETTER_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
-        reason = reason.encode("utf-8", "replace").decode("utf-8")
-        letter = DeadLetter(at=time.time(), reason=reason, body=body)
+        letter = DeadLetter.of(time.time(), reason, body)
         with _redis_errors(), self._redis.pipeline() as pipe:
             pipe.lpush(DEAD_LETTERS, letter.model_dump_json())
             pipe.ltrim(DEAD_LETTERS, 0, self._dead_letter_limit - 1)
@@ -145,7 +143,21 @@ class RedisIntents(StoredIntents):
     def dead_letters(self, limit: int) -> list[DeadLetter]:
         with _redis_errors():
             rows = self._redis.lrange(DEAD_LETTERS, 0, limit - 1)
-        return [DeadLetter.model_validate_json(row, extra="ignore") for row in rows]
+        letters = (DeadLetter.model_validate_json(row, extra="ignore") for row in rows)
+        return [letter.model_copy(update={"key": str(row)}) for letter, row in zip(letters, rows, strict=True)]
+
+    @override
+    def remove_dead_letter(self, letter: DeadLetter) -> None:
+        with _redis_errors():
+            self._redis.lrem(DEAD_LETTERS, 1, letter.key)
+
+    @override
+    def clear_dead_letters(self) -> int:
+        with _redis_errors(), self._redis.pipeline() as pipe:
+            pipe.llen(DEAD_LETTERS)
+            pipe.delete(DEAD_LETTERS)
+            letters, _ = pipe.execute()
+        return int(letters)
 
     @override
     def backlog(self) -> Backlog:

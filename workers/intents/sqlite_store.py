@@ -14,7 +14,7 @@ from typing_extensions import override
 from shared.errors import IntentsUnavailable, LeaseHeld
 from shared.service.private_file import make_private_directory
 from workers.intents.base import Change, StoredIntents, readable
-from workers.intents.store import DEAD_LETTER_LIMIT, LETTER_CHARACTERS, Backlog, DeadLetter, Intent, Lease
+from workers.intents.store import DEAD_LETTER_LIMIT, Backlog, DeadLetter, Intent, Lease
 from workers.intents.transitions import RetryPolicy
 
 _SCHEMA = """
@@ -117,9 +117,9 @@ class SqliteIntents(StoredIntents):
     @override
     def add_dead_letter(self, reason: str, body: str) -> None:
         with self._transaction() as db:
-            reason = reason.encode("utf-8", "replace").decode("utf-8")
-            body = body[:LETTER_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
-            db.execute("INSERT INTO dead_letters (at, reason, body) VALUES (?, ?, ?)", (time.time(), reason, body))
+            letter = DeadLetter.of(time.time(), reason, body)
+            row = (letter.at, letter.reason, letter.body)
+            db.execute("INSERT INTO dead_letters (at, reason, body) VALUES (?, ?, ?)", row)
             db.execute(
                 "DELETE FROM dead_letters WHERE number <= (SELECT max(number) FROM dead_letters) - ?",
                 (self._dead_letter_limit,),
@@ -129,9 +129,19 @@ class SqliteIntents(StoredIntents):
     def dead_letters(self, limit: int) -> list[DeadLetter]:
         with self._transaction() as db:
             rows = db.execute(
-                "SELECT at, reason, body FROM dead_letters ORDER BY number DESC LIMIT ?", (limit,)
+                "SELECT at, reason, body, number FROM dead_letters ORDER BY number DESC LIMIT ?", (limit,)
             ).fetchall()
-        return [DeadLetter(at=at, reason=reason, body=body) for at, reason, body in rows]
+        return [DeadLetter(at=at, reason=reason, body=body, key=str(number)) for at, reason, body, number in rows]
+
+    @override
+    def remove_dead_letter(self, letter: DeadLetter) -> None:
+        with self._transaction() as db:
+            db.execute("DELETE FROM dead_letters WHERE number = ?", (int(letter.key),))
+
+    @override
+    def clear_dead_letters(self) -> int:
+        with self._transaction() as db:
+            return db.execute("DELETE FROM dead_letters").rowcount
 
     @override
     def backlog(self) -> Backlog:

@@ -12,15 +12,16 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
+from shared.documents import StoredDocument
 from shared.events import ServerAnnouncement, ServerEvent
 
 # One death proves little: a worker reconciles several servers at the same time, and at most one is the cause.
 SUSPECTED_AFTER = 2
 
 
-class Intent(BaseModel):
+class Intent(StoredDocument):
     """The desired and the committed state of one server. Times are seconds since the epoch by the store's clock.
 
     `message_pending`: a message was sent and no reconciliation has begun since, so no other message is needed.
@@ -37,8 +38,6 @@ class Intent(BaseModel):
     `not_before` is the time at which the next reconciliation may begin; a new announcement resets it.
     `traceparent` continues the trace of the event that requested the next reconciliation.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     server_id: str
     status: Literal["running", "stopped"]
@@ -82,19 +81,49 @@ class Intent(BaseModel):
         return self.attempts >= SUSPECTED_AFTER
 
 
+# Together 16 MiB. A letter is a little smaller than the 16 KiB that Redis allocates for it.
+DEAD_LETTER_LIMIT = 1_000
+LETTER_BYTES = 16_000
+CUT_MARK = "…"
+"""The end of a body that was cut; no event ends so, since an event is a JSON object."""
+_LETTER_REASON_CHARACTERS = 1_000
+
+REASON_CHARACTERS = 3_000
+"""Of an error in an intent; the end of a server's stderr fits."""
+
+
 class DeadLetter(BaseModel):
-    """A rejected message: its time (seconds since the epoch), the reason, and its first 10,000 characters."""
+    """A rejected message: its time (seconds since the epoch), the reason, and the beginning of its body.
+
+    As JSON it has at most LETTER_BYTES. `key` identifies a stored letter in its store.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     at: float
     reason: str
     body: str
+    key: str = Field(default="", exclude=True, repr=False)
+
+    @classmethod
+    def of(cls, at: float, reason: str, body: str) -> DeadLetter:
+        """Return the letter of a rejected message, with a cut body if it is too large."""
+        cut = body if len(body) <= LETTER_BYTES else body[:LETTER_BYTES] + CUT_MARK
+        letter = cls(at=at, reason=_storable(reason[:_LETTER_REASON_CHARACTERS]), body=_storable(cut))
+        while (size_bytes := len(letter.model_dump_json().encode())) > LETTER_BYTES:
+            kept = letter.body[: len(letter.body) * LETTER_BYTES // size_bytes - len(CUT_MARK) - 1]
+            letter = letter.model_copy(update={"body": kept + CUT_MARK})
+        return letter
+
+    @property
+    def is_cut(self) -> bool:
+        """Return whether the end of the body is missing."""
+        return self.body.endswith(CUT_MARK)
 
 
-# At most 100 MB: enough to see a pattern, too few to fill a disk or Redis.
-DEAD_LETTER_LIMIT = 10_000
-LETTER_CHARACTERS = 10_000
+def _storable(text: str) -> str:
+    """Return the text with a replacement for each lone surrogate, which UTF-8 cannot encode."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 class MigrationProgress(BaseModel):
@@ -284,11 +313,19 @@ class IntentStore(Protocol):
         ...
 
     def add_dead_letter(self, reason: str, body: str) -> None:
-        """Store a rejected message for people to read; the oldest beyond the limit are deleted."""
+        """Store a rejected message for people to read; the oldest beyond DEAD_LETTER_LIMIT are deleted."""
         ...
 
     def dead_letters(self, limit: int) -> list[DeadLetter]:
         """Return the latest rejected messages, newest first."""
+        ...
+
+    def remove_dead_letter(self, letter: DeadLetter) -> None:
+        """Delete a stored letter; do nothing if it is gone."""
+        ...
+
+    def clear_dead_letters(self) -> int:
+        """Delete all dead letters, and return their number."""
         ...
 
     def backlog(self) -> Backlog:

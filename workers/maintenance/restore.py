@@ -49,6 +49,21 @@ def _intent(record: ServerRecord) -> Intent:
     )
 
 
+def restored_intent(stored: Intent, now: float) -> Intent:
+    """Return the intent of a backup as of now: with a due reconciliation, unless the server is stopped."""
+    is_down = stored.status == "stopped"
+    return Intent(
+        server_id=stored.server_id,
+        status=stored.status,
+        announcement=stored.announcement,
+        source=stored.source,
+        desired=stored.desired if is_down else stored.desired + 1,
+        committed=stored.desired,
+        announced_at=now,
+        due_at=None if is_down else DUE_AT_ONCE,
+    )
+
+
 def _announcement(record: ServerRecord) -> ServerAnnouncement:
     return ServerAnnouncement(
         server_id=record.server_id,

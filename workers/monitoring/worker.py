@@ -22,6 +22,7 @@ from workers.metrics import LAST_RECONCILE, WorkerMetrics
 from workers.monitoring.checks import HealthCheck, PeriodicCheck
 from workers.monitoring.progress import WorkerProgress, WorkerSample
 from workers.monitoring.queue import SENT_AT, QueueGauges, read_queue, waited_s
+from workers.monitoring.redis_memory import RedisMemoryGauges
 from workers.monitoring.server import metrics_port
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def monitored(
 ) -> Generator[None]:
     """Serve the metrics and checks of this worker until the block ends; without a port, do nothing.
 
-    `gauges` are added to its metrics and those of the queue. `concurrency` is its number of parallel tasks.
+    `gauges` are added to its metrics and those of Redis. `concurrency` is its number of parallel tasks.
     `write_index` writes a small value to the index; it is None if child processes run the reconciliations.
     `environ` names the directory with the metrics of child processes.
     """
@@ -75,8 +76,8 @@ def monitored(
         checks = _checks(sample, progress, write_index)
         problems = {name: opened.enter_context(check.running()) for name, check in checks.items()}
         registry = of_all_processes(metrics.registry, environ)
-        shown: list[Collector] = [QueueGauges(lambda: read_queue(client)), _LastReconcile(metrics), *gauges]
-        for collector in shown:
+        shown: list[Collector] = [QueueGauges(lambda: read_queue(client)), RedisMemoryGauges(client)]
+        for collector in (*shown, _LastReconcile(metrics), *gauges):
             registry.register(collector)
         opened.enter_context(metrics_port(settings, registry, problems))
         yield

@@ -27,7 +27,7 @@ def opened(request: pytest.FixtureRequest) -> Generator[Opened]:
         yield lambda ttl_s: MemoryStore(ttl_s, MAX_BYTES)
         return
     with _client(request) as client:
-        yield lambda ttl_s: RedisStore(client, ttl_s, MAX_BYTES)
+        yield lambda ttl_s: RedisStore(client, ttl_s, MAX_BYTES, overhead_bytes=0)
 
 
 def _client(request: pytest.FixtureRequest) -> redis.Redis:
@@ -122,7 +122,7 @@ def test_many_threads_keep_and_read_without_disturbing_each_other(store: CursorS
 def test_in_redis_another_replica_reads_what_one_has_kept_and_the_sizes_add_up(own_redis_url: str) -> None:
     looking = redis.Redis.from_url(own_redis_url, decode_responses=True)
     with connect(own_redis_url, decode=False) as client, connect(own_redis_url, decode=False) as other, looking:
-        first, second = (RedisStore(connection, 60, MAX_BYTES) for connection in (client, other))
+        first, second = (RedisStore(connection, 60, MAX_BYTES, overhead_bytes=0) for connection in (client, other))
 
         keys = [first.put(b"x" * size) for size in (200, 300, 400, 250)]
 

@@ -17,26 +17,29 @@ from query.history.periods import today
 from query.history.recorder import UsageRecorder
 from query.history.redis_store import PREFIX, SIZES_PREFIX, RedisHistory
 from query.history.sqlite_store import SqliteHistory
-from query.history.store import OTHERS, Row, RowKey, Rows, SavingsHistory, ServerSize, summed
+from query.history.store import COUNTER_OVERHEAD_BYTES, OTHERS, Row, RowKey, Rows, SavingsHistory, ServerSize, summed
 from shared.errors import HistoryUnavailable
 from shared.service.redis import connect
 from tests.support.fake_redis import FakeRedisServer
 
 TODAY = today()
 
+# Of a counter with the short names of these tests.
+COUNTER_BYTES = 30 + COUNTER_OVERHEAD_BYTES
+
 Opened = Callable[[int], SavingsHistory]
 
 
 @pytest.fixture(params=["sqlite", "fakeredis", pytest.param("redis", marks=pytest.mark.redis)])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Opened]:
-    """Yield a function that opens the history of this test, for at most so many counters a day."""
+    """Yield a function that opens the history of this test, for about so many counters a day."""
     histories: list[SavingsHistory] = []
 
     def open_one(max_counters: int) -> SavingsHistory:
         if request.param == "sqlite":
-            histories.append(SqliteHistory(tmp_path / "savings.sqlite3", 30, max_counters))
+            histories.append(SqliteHistory(tmp_path / "savings.sqlite3", 30, max_counters * COUNTER_BYTES))
         else:
-            histories.append(RedisHistory(_client(request), 30, max_counters))
+            histories.append(RedisHistory(_client(request), 30, max_counters * COUNTER_BYTES))
         return histories[-1]
 
     yield open_one

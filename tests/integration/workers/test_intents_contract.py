@@ -24,7 +24,7 @@ from tests.support.fake_redis import FakeRedisServer
 from tests.support.waiting import eventually
 from workers.intents.redis_store import RedisIntents
 from workers.intents.sqlite_store import SqliteIntents
-from workers.intents.store import Backlog, Intent, IntentStore, MigrationProgress
+from workers.intents.store import LETTER_BYTES, Backlog, Intent, IntentStore, MigrationProgress
 from workers.intents.transitions import RetryPolicy
 
 PACE = RetryPolicy(first_s=0.05, longest_s=0.2)
@@ -527,8 +527,23 @@ def test_the_latest_dead_letters_are_kept_newest_first(store: IntentStore) -> No
     letters = store.dead_letters(10)
 
     assert [letter.reason for letter in letters] == ["reason 4", "reason 3", "reason 2"]
-    assert len(letters[0].body) == 10_000
+    assert LETTER_BYTES - 10 < len(letters[0].model_dump_json().encode()) <= LETTER_BYTES
+    assert letters[0].is_cut
     assert len(store.dead_letters(1)) == 1
+
+
+def test_a_dead_letter_is_removed_alone_and_all_are_cleared(store: IntentStore) -> None:
+    for number in range(3):
+        store.add_dead_letter("the same reason", f"body {number}")
+    _, second, _ = store.dead_letters(10)
+
+    store.remove_dead_letter(second)
+    store.remove_dead_letter(second)
+
+    assert [letter.body for letter in store.dead_letters(10)] == ["body 2", "body 0"]
+    assert store.clear_dead_letters() == 2
+    assert store.dead_letters(10) == []
+    assert store.clear_dead_letters() == 0
 
 
 def test_the_backlog_counts_due_reconciliations_and_dead_letters(reopen: Callable[..., IntentStore]) -> None:

@@ -31,6 +31,8 @@ from workers.tasks import ACCEPT_EVENT
 
 pytestmark = pytest.mark.redis
 
+MAX_MEMORY = 64 << 20
+
 # what is promised: a worker that consumes nothing is not ready within half a minute
 RED_WITHIN_S = 30.0
 
@@ -72,6 +74,8 @@ class Monitored:
 
 @pytest.fixture
 def monitored(own_redis_url: str, tmp_path: Path) -> Monitored:
+    with connect(own_redis_url) as client:
+        client.config_set("maxmemory", MAX_MEMORY)
     return Monitored(Composition(own_redis_url, tmp_path, {}))
 
 
@@ -113,6 +117,8 @@ def test_a_worker_shows_what_it_did_and_what_waits(monitored: Monitored, produce
     assert found['toolscale_task_wait_seconds_count{task="toolscale.reconcile_server"}'] >= 1  # or said again
     assert (found["toolscale_servers_announced"], found["toolscale_intents_up"]) == (1, 1)
     assert found['toolscale_queue_messages{state="waiting"}'] == 0
+    assert found["toolscale_redis_memory_bytes"] > 500_000
+    assert found["toolscale_redis_memory_limit_bytes"] == MAX_MEMORY
     assert 0 < found["toolscale_last_reconcile_seconds"] < 60
 
 

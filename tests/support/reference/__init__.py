@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.reference import commands, settings, telemetry
+from tests.support.reference import commands, redis_bounds, settings, telemetry
 
 ROOT = Path(__file__).parents[3]
 
@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[3]
 REFERENCES: dict[str, Callable[[str], str]] = {
     "docs/cli.md": commands.render,
     "docs/telemetry-reference.md": telemetry.render,
+    "docs/scaling.md": redis_bounds.render,
     ".env.example": settings.render,
 }
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 NOTES = {
+    "toolscale backup": """
+[backup.md](backup.md) describes the files, and copies of Redis and Qdrant.
+""",
     "toolscale import": """
 [importing.md](importing.md) describes the files that it reads and writes.
 """,

@@ -35,6 +35,8 @@ WELL: Series = {
     f"toolscale_queue_oldest_seconds{{{WORKER}}}": "2x120",
     f"toolscale_reconcile_overdue_seconds{{{WORKER}}}": "0x120",
     f"toolscale_intents_up{{{WORKER}}}": "1x120",
+    f"toolscale_redis_memory_bytes{{{WORKER}}}": "100x120",
+    f"toolscale_redis_memory_limit_bytes{{{WORKER}}}": "400x120",
     f"toolscale_index_up{{{QUERY}}}": "1x120",
     f'toolscale_events_total{{{EVENTS_API},type="up",outcome="recorded"}}': "0+1x120",
     f'toolscale_events_total{{{EVENTS_API},type="up",outcome="not_recorded"}}': "3x120",
@@ -70,6 +72,7 @@ TROUBLE: dict[str, Series] = {
     "ToolscaleEventsNotRecorded": {
         f'toolscale_events_total{{{EVENTS_API},type="up",outcome="not_recorded"}}': "3x40 3+1x80"
     },
+    "ToolscaleRedisFull": {f"toolscale_redis_memory_bytes{{{WORKER}}}": "100x40 330x80"},
     "ToolscaleIndexDown": {f"toolscale_index_up{{{QUERY}}}": "1x40 0x80"},
     "ToolscaleReconcilesFail": {f'toolscale_reconciles_total{{{WORKER},result="failed"}}': "5x40 5+1x80"},
     "ToolscaleServersQuarantined": {f'toolscale_servers{{{QUERY},state="quarantined"}}': "0x40 1x80"},

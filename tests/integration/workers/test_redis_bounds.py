@@ -1,0 +1,161 @@
+"""The bounds of Redis's keys hold in a real Redis, with the longest names and texts."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from collections.abc import Generator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+import redis
+
+from query.cursors.redis_store import RedisStore
+from query.history.periods import today
+from query.history.redis_store import PREFIX, SIZES_PREFIX, RedisHistory
+from query.history.store import MAX_BYTES_A_DAY, OTHERS, RowKey, ServerSize
+from shared.errors import EventInvalid
+from shared.events import MAX_GROUPS, MAX_LABELS, MAX_LABELS_BYTES, ServerAnnouncement, ServerUp
+from shared.service.redis import connect
+from shared.settings import Settings
+from tests.support.reference import redis_bounds as bounds
+from workers.broker import transport
+from workers.celery_app import build_app
+from workers.emit import Emitter
+from workers.intents.redis_store import DEAD_LETTERS, DUE, SERVERS, RedisIntents
+from workers.intents.store import DEAD_LETTER_LIMIT
+from workers.intents.transitions import RetryPolicy
+from workers.tasks import send_reconcile
+
+pytestmark = pytest.mark.redis
+
+DAY = today()
+# The longest character as JSON.
+LONG = "\x01"
+# Of buffers of a connection.
+CONNECTION_BYTES = 256 * bounds.KIB
+
+
+@pytest.fixture
+def client(own_redis_url: str) -> Generator[redis.Redis]:
+    with connect(own_redis_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def intents(client: redis.Redis) -> RedisIntents:
+    return RedisIntents(client, RetryPolicy(1.0, 4.0))
+
+
+def bytes_of(client: redis.Redis, key: str) -> int:
+    return int(client.memory_usage(key, samples=0) or 0)
+
+
+def longest_id(number: int) -> str:
+    return f"{number:0200d}"
+
+
+@pytest.mark.parametrize(
+    "character", ["x", pytest.param(LONG, marks=pytest.mark.slow), pytest.param("\U0001f600", marks=pytest.mark.slow)]
+)
+def test_thousands_of_large_refused_events_take_16_mib(
+    client: redis.Redis, intents: RedisIntents, character: str
+) -> None:
+    client.config_set("maxmemory", "32mb")
+    emitter = Emitter(intents, lambda _: None, 0.0)
+    event = json.dumps({"id": character * 12_000}, ensure_ascii=False)
+
+    for _ in range(6_112):
+        with suppress(EventInvalid):
+            emitter.accept(event)
+
+    assert client.llen(DEAD_LETTERS) == DEAD_LETTER_LIMIT
+    assert bytes_of(client, DEAD_LETTERS) <= DEAD_LETTER_LIMIT * bounds.LETTER_BYTES <= 16 * bounds.MIB
+    intents.record(ServerUp(data=ServerAnnouncement(server_id="s", transport="stdio")), due_in_s=0)
+
+
+def test_the_largest_intent_and_its_places_in_the_indexes_have_their_bounds(
+    client: redis.Redis, intents: RedisIntents
+) -> None:
+    characters = MAX_LABELS_BYTES // MAX_LABELS // len(json.dumps(LONG)) - 2
+    largest = ServerAnnouncement(
+        server_id=longest_id(0),
+        url="http://" + LONG * 1_993,
+        groups=frozenset(f"{number:0100d}" for number in range(MAX_GROUPS)),
+        labels={f"{number:02d}": LONG * characters for number in range(MAX_LABELS)},
+        credential_ref="c" * 100,
+    )
+    event = ServerUp(source=LONG * 500, traceparent=f"00-{'a' * 32}-{'b' * 16}-01", data=largest)
+    intents.record(event, due_in_s=0)
+    intents.begin(largest.server_id)
+    catalogue_id = f"{'d' * 32} {LONG * 200} path {LONG * 1_993}?{'c' * 100}"
+    intents.commit(largest.server_id, 1, catalogue_id)
+    intents.record(event, due_in_s=0)
+    intents.begin(largest.server_id)
+    intents.fail(largest.server_id, 2, LONG * 100_000)
+    for number in range(1, 1_030):
+        intents.record(ServerUp(data=ServerAnnouncement(server_id=longest_id(number), transport="stdio")), due_in_s=0)
+
+    stored = bytes_of(client, f"toolscale:intent:{largest.server_id}")
+
+    assert 0.8 * bounds.INTENT_BYTES < stored <= bounds.INTENT_BYTES
+    for index in (SERVERS, DUE):
+        assert bytes_of(client, index) <= 1_030 * bounds.INDEX_BYTES
+
+
+def test_a_day_of_savings_has_its_bound_whatever_the_names(client: redis.Redis) -> None:
+    history = RedisHistory(client, 30)
+    for start in range(0, 30_000, 2_000):
+        numbers = range(start, start + 2_000)
+        history.add({RowKey(DAY, "ann", f"s{number}", "read"): {"answers": 1} for number in numbers})
+        history.add({RowKey(DAY, "ann", longest_id(number), LONG * 128): {"answers": 1} for number in numbers})
+    next_day = DAY + timedelta(days=1)
+    for start in range(0, 30_000, 2_000):
+        history.add({RowKey(next_day, "a", str(n), "t"): {"answers": 1} for n in range(start, start + 2_000)})
+    history.store_sizes(DAY, {longest_id(number): ServerSize(9_999, 9_999_999) for number in range(1_030)})
+
+    for day in (DAY, next_day):
+        assert 0.6 * MAX_BYTES_A_DAY < bytes_of(client, PREFIX + day.isoformat()) <= 1.02 * MAX_BYTES_A_DAY
+    others = history.rows(DAY, DAY)[RowKey(DAY, OTHERS, OTHERS, OTHERS)]
+    assert others["answers"] > 10_000
+    assert bytes_of(client, SIZES_PREFIX + DAY.isoformat()) <= 1_030 * bounds.SIZE_BYTES
+
+
+@pytest.mark.parametrize("size", [10, 1_000, 33_000])
+def test_cursors_take_their_bytes_and_at_most_a_quarter_more(own_redis_url: str, size: int) -> None:
+    with connect(own_redis_url, decode=False) as client:
+        most = 2 * bounds.MIB
+        store = RedisStore(client, 60, most)
+        store.put(b"")
+        before = client.info("memory")["used_memory"]
+
+        for _ in range(2 * most // (size + 320)):
+            store.put(b"x" * size)
+
+        used = client.info("memory")["used_memory"] - before
+    assert 0.8 * most < used <= most * bounds.ALLOCATED + CONNECTION_BYTES
+
+
+def fill_queue(redis_url: str) -> tuple[int, int]:
+    """Return the number of messages, and the bytes of the queue, after messages beyond its limit."""
+    transport.QUEUE_LIMIT = 100
+    with build_app(Settings(redis_url=redis_url)) as app, connect(redis_url) as client:
+        client.hset("unacked", mapping={str(number): "taken" for number in range(10)})
+        for number in range(200):
+            send_reconcile(app, longest_id(number), in_s=9.0)
+        sent = int(client.llen("toolscale"))
+        app.send_task("toolscale.accept_event", args=[{}], retries=1)
+        assert int(client.llen("toolscale")) == sent + 1
+        client.lpop("toolscale")
+        return sent, bytes_of(client, "toolscale")
+
+
+def test_no_process_of_ours_sends_messages_beyond_the_limit_of_the_queue(own_redis_url: str) -> None:
+    # in another process, since kombu keeps its connections and transports
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
+        sent, size_bytes = process.submit(fill_queue, own_redis_url).result(timeout=60)
+
+    assert sent == 90
+    assert size_bytes <= sent * bounds.MESSAGE_BYTES

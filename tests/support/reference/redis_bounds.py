@@ -1,0 +1,82 @@
+"""The table of Redis's keys in `docs/scaling.md`: the largest size of each family, from the constants of the code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from query.cursors.cursors import KEPT_BYTES
+from query.history.store import MAX_BYTES_A_DAY
+from shared.settings import Settings
+from shared.upstream.followed_config import STATE_BYTES
+from workers.broker.transport import QUEUE_LIMIT
+from workers.ingest import BATCH
+from workers.intents.store import DEAD_LETTER_LIMIT
+
+SERVERS, WORKERS = 1_000, 10
+"""The fleet of the table."""
+
+KIB, MIB = 1 << 10, 1 << 20
+# Redis allocates up to a quarter more than a value needs.
+ALLOCATED = 1.25
+# Measured by tests/integration/workers/test_redis_bounds.py, with the longest names.
+INTENT_BYTES, INDEX_BYTES, SIZE_BYTES, MESSAGE_BYTES, LETTER_BYTES, CLAIM_BYTES = (
+    *(81 * KIB, 400, 320),
+    *(2 * KIB, 16 * KIB + 64, 300),
+)
+INDEXES = ("servers", "due")
+_TABLE = re.compile(r"(<!-- bounds: make docs -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The largest size of a family of keys, for the fleet of the table."""
+
+    keys: str
+    reason: str
+    size_bytes: float
+
+
+def bounds() -> list[Bound]:
+    """Return the bound of every family."""
+    settings = Settings.model_construct()
+    days, threads = settings.savings_keep_days, settings.worker_concurrency
+    index_keys = ", ".join(f"`toolscale:{name}`" for name in INDEXES)
+    return [
+        Bound("`toolscale:intent:…`", f"{INTENT_BYTES // KIB} KiB a server; 2 KiB as a rule", SERVERS * INTENT_BYTES),
+        Bound(index_keys, f"{INDEX_BYTES} bytes a server, each", len(INDEXES) * SERVERS * INDEX_BYTES),
+        Bound("`toolscale:cursors…`", "64 MiB, allocated with a quarter more; they expire", KEPT_BYTES * ALLOCATED),
+        Bound(
+            "`toolscale:savings:…`",
+            f"{MAX_BYTES_A_DAY / MIB:g} MiB a day, for `TOOLSCALE_SAVINGS_KEEP_DAYS`",
+            days * MAX_BYTES_A_DAY,
+        ),
+        Bound("`toolscale:sizes:…`", f"{SIZE_BYTES} bytes a server and day", days * SERVERS * SIZE_BYTES),
+        Bound("`toolscale`, `unacked…` (Celery)", f"{QUEUE_LIMIT:,} messages of 2 KiB", QUEUE_LIMIT * MESSAGE_BYTES),
+        Bound("`toolscale:dead-letters`", f"{DEAD_LETTER_LIMIT:,} of 16 KiB", DEAD_LETTER_LIMIT * LETTER_BYTES),
+        Bound(
+            "`toolscale:claim:…`, `toolscale:lease:…`",
+            f"{BATCH} and one for each thread of {WORKERS} workers; they expire",
+            WORKERS * threads * (BATCH + 1) * CLAIM_BYTES,
+        ),
+        Bound("`toolscale:mcp-json`", f"{STATE_BYTES // KIB} KiB; it expires", STATE_BYTES * ALLOCATED),
+        Bound(
+            "`toolscale:savings-bytes:…`, `toolscale:revision`, `toolscale:complete`, `toolscale:migration`, "
+            "`_kombu.binding…`",
+            "a number or a line each",
+            MIB,
+        ),
+    ]
+
+
+def render(document: str) -> str:
+    """Return the document with the table as the code has it now."""
+    return _TABLE.sub(lambda found: found[1] + "\n".join(_rows()) + "\n" + found[2], document)
+
+
+def _rows() -> Iterator[str]:
+    yield f"| keys | at most | MiB for {SERVERS:,} servers |\n|---|---|--:|"
+    for bound in bounds():
+        yield f"| {bound.keys} | {bound.reason} | {bound.size_bytes / MIB:.1f} |"
+    yield f"| all | | {sum(bound.size_bytes for bound in bounds()) / MIB:.0f} |"
