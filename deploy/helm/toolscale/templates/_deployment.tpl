@@ -87,6 +87,10 @@ containers:
       {{- toYaml .given.resources | nindent 6 }}
     command:
       {{- toYaml .command | nindent 6 }}
+    {{- with .args }}
+    args:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
     env:
       {{- include "toolscale.env" . | nindent 6 }}
     {{- with concat $values.extraEnvFrom (.given.extraEnvFrom | default list) }}
@@ -131,13 +135,10 @@ imagePullPolicy: {{ .pullPolicy }}
 {{- end -}}
 {{- end -}}
 
-{{/*
-A failed liveness probe restarts a pod; a failed readiness probe only delays clients and roll-outs.
-By default, a process that stops its work is not ready, and is restarted.
-*/}}
+{{/* A failed liveness probe restarts a pod; a failed readiness probe only delays clients and roll-outs. */}}
 {{- define "toolscale.probes" -}}
 {{- $port := dig "name" "metrics" (.port | default dict) -}}
-{{- $alive := dict "path" (.alive | default "/readyz") "port" $port -}}
+{{- $alive := dict "path" (.alive | default "/healthz") "port" $port -}}
 startupProbe:
   httpGet: {{ $alive | toJson }}
   periodSeconds: 2
