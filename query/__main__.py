@@ -22,6 +22,7 @@ from query.server.http import HttpServer
 from query.server.listener import open_listener
 from query.server.mcp import service_of
 from query.server.metrics_route import metrics_route
+from query.server.shutdown import grace_s_of
 from query.server.stdio import serve_stdio, stdio_caller
 from query.web.routes import page_routes
 from shared.errors import ToolscaleError
@@ -72,7 +73,12 @@ def serve(settings: Settings, *, stdio: bool) -> None:
         metrics = metrics_route(catalogue, listener, is_open=settings.metrics_public)
         routes = [*page_routes(catalogue, listener), metrics]
         HttpServer(
-            server, listener, index=catalogue.index, routes=routes, followed_config=catalogue.followed_config
+            server,
+            listener,
+            index=catalogue.index,
+            routes=routes,
+            followed_config=catalogue.followed_config,
+            grace_s=grace_s_of(settings),
         ).run()
 
 

@@ -104,6 +104,7 @@ LOG_EVENTS: Mapping[str, str] = {
     "stdio_session_failed": "The session of a client over stdio ended with an error; the others go on.",
     "query_service_started": "The service listens at `url`; `authenticated`: callers need tokens.",
     "query_service_stopped": "The service no longer listens.",
+    "calls_cut_off": "The service stopped, and `requests` outlasted its grace; they got an error.",
     "query_service_failed": "The service could not start; `kind` is the class of the error.",
     "authentication_failed": "A request from `client` had an invalid token and got 401. At most ten lines a minute; "
     "`left_out` counts refusals without a line.",

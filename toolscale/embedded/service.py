@@ -23,6 +23,7 @@ from query.server.http import MCP_PATH, HttpServer
 from query.server.mcp import service_of
 from query.server.metrics_route import metrics_route
 from query.server.servers_route import servers_route
+from query.server.shutdown import grace_s_of
 from query.web.routes import PATH as PAGE_PATH
 from query.web.routes import page_routes
 from shared.errors import ConfigInvalid
@@ -172,6 +173,7 @@ def answer(service: RunningService, listener: HttpListener) -> None:
             checks=embedded.checks,
             followed_config=catalogue.followed_config,
             instance_id=instance.instance_id,
+            grace_s=grace_s_of(embedded.settings),
         )
         err.print(connection_help(http.url, embedded.settings), highlight=False, soft_wrap=True, markup=False)
         with _reporting(embedded, catalogue):
