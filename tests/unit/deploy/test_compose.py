@@ -24,9 +24,10 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from typer.testing import CliRunner
 
 from query.auth.tokens import read_tokens
+from query.server.shutdown import RESPONSE_S, grace_s_of
 from shared.settings import Settings
 from shared.upstream.mcp_json import read_config
-from tests.support.composed import COMPOSE, OURS, ROOT, SERVICES, filled_in, path
+from tests.support.composed import COMPOSE, OURS, ROOT, SERVICES, filled_in, grace_period_s, path
 from toolscale.app import app
 from workers.notifications.supervisor import MAX_CONNECTIONS
 
@@ -220,9 +221,15 @@ def test_the_module_that_a_command_names_exists(name: str) -> None:
 
 
 def test_a_worker_that_is_asked_to_end_has_the_time_it_takes() -> None:
-    grace_s = int(SERVICES["worker"]["stop_grace_period"].removesuffix("s"))
+    assert grace_period_s("worker") >= Settings().shutdown_grace_s + 10
 
-    assert grace_s >= Settings().shutdown_grace_s + 10
+
+@pytest.mark.parametrize("timeout_s", [None, 7.5])
+def test_the_query_service_has_the_time_of_its_longest_call(timeout_s: float | None) -> None:
+    given = {} if timeout_s is None else {"TOOLSCALE_CALL_TIMEOUT_S": str(timeout_s)}
+    settings = Settings() if timeout_s is None else Settings(call_timeout_s=timeout_s)
+
+    assert grace_period_s("query", given) >= grace_s_of(settings) + RESPONSE_S + 10
 
 
 def mounted(service: str, target: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ import helm_python as helm
 import kubernetes_validate
 
 from query.server.http import MCP_PATH
+from query.server.shutdown import RESPONSE_S, grace_s_of
 from query.server.toolsets_route import PATH as TOOLSETS_PATH
 from query.web.routes import PATH as UI_PATH
 from shared.settings import Settings
@@ -148,6 +149,26 @@ def test_a_worker_that_is_asked_to_end_has_the_time_it_takes(name: str) -> None:
     grace_s = FULL[name]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
 
     assert grace_s == float(environment(FULL[name])["TOOLSCALE_SHUTDOWN_GRACE_S"]) + 15
+
+
+CALL_TIMEOUT = "TOOLSCALE_CALL_TIMEOUT_S"
+
+
+@pytest.mark.parametrize(
+    ("own", "of_all", "timeout_s"),
+    [({}, {}, None), ({}, {CALL_TIMEOUT: "120"}, 120.0), ({CALL_TIMEOUT: "7.5"}, {CALL_TIMEOUT: "120"}, 7.5)],
+)
+def test_the_query_service_has_the_time_of_its_longest_call(
+    own: dict[str, str], of_all: dict[str, str], timeout_s: float | None
+) -> None:
+    values = values_of("minimal")
+    values |= {"settings": of_all, "query": {**values["query"], "settings": own}}
+    (query,) = [found for found in rendered(values) if found["kind"] == "Deployment" and component(found) == "query"]
+    settings = Settings() if timeout_s is None else Settings(call_timeout_s=timeout_s)
+    pod = query["spec"]["template"]["spec"]
+    before_s = int(container(query)["lifecycle"]["preStop"]["exec"]["command"][1])
+
+    assert pod["terminationGracePeriodSeconds"] >= before_s + grace_s_of(settings) + RESPONSE_S + 10
 
 
 def test_the_watcher_may_list_and_watch_what_it_follows_and_nothing_else() -> None:
