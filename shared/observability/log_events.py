@@ -95,6 +95,7 @@ LOG_EVENTS: Mapping[str, str] = {
     # ports and metrics
     "metrics_port_opened": "Metrics and readiness of this process are at this port.",
     "metrics_port_failed": "The port for metrics could not be opened; the process works without it.",
+    "process_stuck": "The work has stood still for minutes while Redis answers; `/healthz` returns 503.",
     "multiprocess_metrics_disabled": "Reconciliations run in child processes; no process reads their metrics "
     "unless the variable `needed` is set.",
     "ingestion_not_ready": "`/readyz` of `toolscale serve` returned 503; `checks` names the failed checks.",

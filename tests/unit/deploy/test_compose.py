@@ -340,6 +340,12 @@ def test_a_health_check_passes_on_200_alone(name: str, status: int, healthy: boo
     assert (checked.returncode == 0) is healthy, checked.stderr
 
 
+def test_a_health_check_of_ours_requests_readiness() -> None:
+    routes = {name: re.findall(r'"GET", "(/\w+)"', " ".join(SERVICES[name]["healthcheck"]["test"])) for name in OURS}
+
+    assert routes == {name: ["/healthcheck" if name == "flower" else "/readyz"] for name in OURS}
+
+
 @pytest.mark.parametrize("profile", ["docker", "kubernetes"])
 def test_a_watcher_is_started_on_demand_and_knows_the_command_that_it_runs(profile: str) -> None:
     service = SERVICES[f"watch-{profile}"]

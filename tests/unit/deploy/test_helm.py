@@ -230,8 +230,8 @@ def test_a_process_that_stops_its_work_is_restarted(name: str) -> None:
     (port,) = served["ports"]
 
     assert str(port["containerPort"]) == environment(FULL[name])["TOOLSCALE_METRICS_PORT"] == str(PORTS["worker"])
-    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-        assert served[probe]["httpGet"] == {"path": "/readyz", "port": port["name"]}
+    for probe, route in (("startupProbe", "/healthz"), ("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
+        assert served[probe]["httpGet"] == {"path": route, "port": port["name"]}
 
 
 def test_there_is_one_beat_at_any_time() -> None:
