@@ -29,7 +29,7 @@ from shared.errors import ToolscaleError
 from shared.index.open_versions import open_index_versions
 from shared.observability.logging import configure_logging
 from shared.observability.tracing import configure_tracing
-from shared.settings import Settings, load_settings
+from shared.settings import Settings, load_service_settings
 from shared.text.embedding import FastEmbedder
 
 _log = structlog.get_logger()
@@ -41,7 +41,7 @@ def main() -> int:
     # SIGTERM unwinds as Ctrl-C does, so that open resources are closed
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        serve(load_settings(), stdio=_arguments().stdio)
+        serve(load_service_settings(), stdio=_arguments().stdio)
     except ToolscaleError as error:
         _log.error("query_service_failed", kind=type(error).__name__, reason=str(error))
         return 1

@@ -21,6 +21,7 @@ from kombu.exceptions import OperationalError
 from shared.errors import IndexUnavailable
 from shared.observability.logging import configure_logging
 from shared.observability.tracing import configure_tracing, flush_spans
+from shared.service.protection import full_environment
 from shared.service.redis import parse_redis_url
 from shared.settings import Settings
 from shared.upstream.config_file import ConfigFile
@@ -214,7 +215,7 @@ def _connect_signals(
         if settings.mcp_config:
             emitter = Emitter(lazy.intents(), partial(send_reconcile, app), settings.redeliver_after_s, metrics)
             store = running.enter_context(closing(followed_config_store(settings)))
-            file = ConfigFile(settings.mcp_config, os.environ)
+            file = ConfigFile(settings.mcp_config, full_environment())
             follower = ConfigFollower(file, lazy.intents(), emitter.emit, store, sources)
             running.enter_context(config_followed(follower))
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from anyio.from_thread import start_blocking_portal
 
+from shared.service.protection import full_environment
 from shared.upstream.config_file import ConfigFile
 from shared.upstream.dial import OperatorServers
 from shared.upstream.dialler import dialler_for
@@ -55,6 +55,6 @@ def listeners_running(
 def _subscription_policy(settings: Settings) -> SubscriptionPolicy:
     from workers.notifications.supervisor import SubscriptionPolicy  # noqa: PLC0415
 
-    configured: OperatorServers = ConfigFile(settings.mcp_config, os.environ) if settings.mcp_config else {}
-    dialler = dialler_for(settings, os.environ, configured)
+    configured: OperatorServers = ConfigFile(settings.mcp_config, full_environment()) if settings.mcp_config else {}
+    dialler = dialler_for(settings, full_environment(), configured)
     return SubscriptionPolicy(configured, dialler, settings.subscribe)
