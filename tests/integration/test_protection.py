@@ -41,12 +41,14 @@ def running(directory: Path, *arguments: str, **environment: str) -> Generator[s
     given = {"PATH": os.environ["PATH"], "TOOLSCALE_DATA_DIR": str(directory), "PYTHONPATH": str(ROOT), **SECRETS}
     with (directory / "log").open("wb") as log:
         command = unprivileged(sys.executable, *arguments)
-        process = subprocess.Popen(command, cwd=ROOT, env={**given, **environment}, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            command, cwd=ROOT, env={**given, **environment}, stdin=subprocess.PIPE, stdout=log, stderr=log
+        )
     try:
         yield process
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
 
 
 @pytest.fixture
