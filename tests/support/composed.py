@@ -112,7 +112,7 @@ class Composed:
 
     def _addresses(self) -> dict[str, str]:
         return {
-            "redis://redis:6379/0": self.redis_url,
+            filled_in(SERVICES["worker"]["environment"]["REDIS_URL"], self.given): self.redis_url,
             "http://qdrant:6333": self.qdrant_url or "",
             "http://query:": "http://localhost:",
             "host.docker.internal,query": "host.docker.internal,localhost",

@@ -14,12 +14,14 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import yaml
 from redis import Redis
+from redis.exceptions import AuthenticationError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from typer.testing import CliRunner
 
@@ -41,6 +43,7 @@ FILLED_IN = {
     "CALLERS_DIR",
     "CREDENTIALS_DIR",
     "FLOWER_BASIC_AUTH",
+    "REDIS_PASSWORD",
     "OTEL_EXPORTER_OTLP_ENDPOINT",
     "WATCH_DOCKER_HOST",
     "WATCH_KUBECONFIG",
@@ -50,7 +53,8 @@ GRAFANAS = {
     *(f"GF_ANALYTICS_{name}" for name in ("REPORTING_ENABLED", "CHECK_FOR_UPDATES", "CHECK_FOR_PLUGIN_UPDATES")),
     "GF_PLUGINS_PREINSTALL_DISABLED",
 }
-FOREIGN = {"no_proxy", "QDRANT__TELEMETRY_DISABLED", "DOCKER_HOST", "KUBECONFIG"} | FILLED_IN | GRAFANAS
+STORES = {"QDRANT__TELEMETRY_DISABLED", "QDRANT__SERVICE__API_KEY", "REDISCLI_AUTH"}
+FOREIGN = {"no_proxy", "DOCKER_HOST", "KUBECONFIG"} | STORES | FILLED_IN | GRAFANAS
 
 each_service = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES)
 
@@ -312,10 +316,41 @@ CHECKED_BY_HTTP = (
 )
 
 
+FROM_FILE = {"REDIS_PASSWORD": "of-redis" * 8, "QDRANT_API_KEY": "of-qdrant" * 8}
+
+
+def redis_command(given: dict[str, str]) -> list[str]:
+    return [filled_in(word, given) for word in SERVICES["redis"]["command"]]
+
+
+@pytest.mark.parametrize("given", [{}, FROM_FILE], ids=["default", "env"])
+def test_the_services_have_the_secrets_that_the_stores_require(given: dict[str, str]) -> None:
+    def environment(name: str) -> dict[str, str]:
+        return {key: filled_in(value, given) for key, value in SERVICES[name]["environment"].items()}
+
+    password, key = environment("redis")["REDISCLI_AUTH"], environment("qdrant")["QDRANT__SERVICE__API_KEY"]
+
+    assert redis_command(given)[-2:] == ["--requirepass", password]
+    assert {environment(name)["REDIS_URL"] for name in OURS} == {f"redis://:{password}@redis:6379/0"}
+    assert {environment(name)["QDRANT_API_KEY"] for name in OURS} == {key}
+    assert [password, key] == (list(FROM_FILE.values()) if given else ["toolscale"] * 2)
+
+
+@pytest.mark.redis
+@pytest.mark.skipif(not shutil.which("redis-server"), reason="redis-server is not installed")
+def test_redis_started_by_its_command_refuses_clients_without_the_password(tmp_path: Path) -> None:
+    with (
+        running_redis(redis_command(FROM_FILE), tmp_path) as redis,
+        Redis(unix_socket_path=redis.connection_pool.connection_kwargs["path"]) as stranger,
+        pytest.raises(AuthenticationError),
+    ):
+        stranger.ping()
+
+
 @pytest.mark.redis
 @pytest.mark.skipif(not shutil.which("redis-server"), reason="redis-server is not installed")
 def test_redis_started_by_its_command_appends_every_write_and_evicts_nothing(tmp_path: Path) -> None:
-    with running_redis(SERVICES["redis"]["command"], tmp_path) as redis:
+    with running_redis(redis_command({}), tmp_path) as redis:
         config = cast("dict[str, str]", redis.config_get("append*", "maxmemory*"))
 
     assert config["appendonly"] == "yes"
@@ -438,9 +473,10 @@ def running_redis(command: list[str], directory: Path) -> Generator[Redis]:
     """Start Redis by this command in `directory`, on a new socket, and stop it at the end."""
     socket = directory / "redis.sock"
     arguments = [*command, "--port", "0", "--unixsocket", str(socket), "--dir", str(directory)]
+    password = dict(pairwise(command))["--requirepass"]
     with subprocess.Popen(arguments, stdout=subprocess.DEVNULL) as process:
         try:
-            with Redis(unix_socket_path=str(socket), decode_responses=True) as redis:
+            with Redis(unix_socket_path=str(socket), password=password, decode_responses=True) as redis:
                 wait_until_it_answers(redis)
                 yield redis
         finally:
