@@ -7,11 +7,14 @@ import os
 import sys
 from collections import ChainMap
 from collections.abc import Mapping
+from pathlib import Path
 
 _PR_SET_DUMPABLE = 4
 _SECRETS = frozenset({"REDIS_URL", "QDRANT_API_KEY", "CURSOR_KEY", "EVENTS_TOKEN"})
 _PREFIX = "TOOLSCALE_"
 _CREDENTIALS = "TOOLSCALE_CREDENTIAL_"
+
+_INIT = Path(__file__).with_name("init.py")
 
 _withheld: dict[str, str] = {}
 
@@ -20,6 +23,7 @@ def protect_memory() -> None:
     """Make the memory and the environment of this process, and of its forks, unreadable for its user; Linux only.
 
     The kernel then also writes no core dump, and lets no debugger of this user attach.
+    In process 1 of a container, this function returns in a child, and process 1 becomes `shared.service.init`.
 
     Raises:
         OSError: the kernel refused.
@@ -29,6 +33,8 @@ def protect_memory() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "the memory of this process cannot be protected")
+    if os.getpid() == 1 and (service := os.fork()):
+        os.execve(sys.executable, [sys.executable, "-I", "-S", str(_INIT), str(service)], {})  # noqa: S606  # a shell would have nothing to add
 
 
 def withhold_secrets() -> None:

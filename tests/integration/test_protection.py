@@ -8,9 +8,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.support.events_api import TOKEN
@@ -133,3 +134,53 @@ def test_every_process_with_secrets_is_protected(tmp_path: Path, own_redis_url: 
         eventually(is_protected, what=(tmp_path / "log").read_text())
 
         assert process.poll() is None
+
+
+# What a service does at its start; then it leaves an orphan to process 1, and waits for a signal.
+FIRST_PROCESS = """
+import signal, subprocess, sys
+from shared.service.protection import protect_memory
+protect_memory()
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+subprocess.run(["sh", "-c", "sleep 0.01 & exit 0"])
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+IN_A_NAMESPACE = ("unshare", "--fork", "--pid", "--mount-proc", *(() if os.geteuid() == 0 else ("--map-root-user",)))
+
+
+@pytest.fixture
+def first_process() -> Generator[psutil.Process]:
+    """Yield the process with id 1 of a new namespace, as in a container, with a service at its start."""
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **SECRETS}
+    command = [*IN_A_NAMESPACE, sys.executable, "-c", FIRST_PROCESS]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as outside:
+        assert outside.stdout is not None
+        if not outside.stdout.readline():
+            _, reason = outside.communicate()
+            pytest.skip(f"no new namespace: {reason}")
+        (process,) = psutil.Process(outside.pid).children()
+        try:
+            yield process
+        finally:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+
+@pytest.mark.skipif(not shutil.which("unshare"), reason="unshare is not installed")
+def test_process_1_of_a_container_has_no_secret_reaps_orphans_and_passes_signals_on(
+    first_process: psutil.Process,
+) -> None:
+    eventually(lambda: len(first_process.children()) == 1, what="no orphans")
+
+    assert first_process.environ() == {}
+    assert first_process.cmdline()[-2].endswith("init.py")
+    assert first_process.children()[0].cmdline()[1] == "-c"
+
+    first_process.terminate()
+    outside = first_process.parent()
+    assert outside is not None
+    assert outside.wait(30) == 7

@@ -449,6 +449,13 @@ def test_the_image_is_built_on_an_exact_version_and_runs_as_nobody_special() -> 
     assert re.search(r"^USER [1-9]\d+:[1-9]\d+$", text, re.MULTILINE)
 
 
+def test_no_process_of_a_container_shows_its_environment_to_stdio_servers() -> None:
+    # Docker's own init would keep all secrets in a readable environment; health checks are processes of Python
+    assert [name for name, service in SERVICES.items() if "init" in service] == []
+    assert 'chmod 0711 "$(readlink -f "$(command -v python)")"' in DOCKERFILE.read_text(encoding="utf-8")
+    assert {SERVICES[name]["healthcheck"]["test"][1] for name in OURS} == {"python"}
+
+
 def test_everything_that_the_image_copies_is_there_and_let_in() -> None:
     copied = [
         source
