@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 
@@ -21,15 +20,14 @@ SECRETS = {
 
 
 @pytest.fixture(autouse=True)
-def withheld(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def withheld(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protection, "_withheld", {})
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("TOOLSCALE_PORT", "1234")
     settings = load_settings()
     withhold_secrets()
     assert (settings.cursor_key, settings.events_token) == ("x" * 32, "t" * 16)
-    yield
-    protection._withheld.clear()
 
 
 def test_no_secret_stays_in_the_environment_and_other_settings_do() -> None:
