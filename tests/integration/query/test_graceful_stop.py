@@ -6,7 +6,6 @@ import functools
 import json
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -32,8 +31,8 @@ from tests.support.waiting import eventually
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
 
 both_eras = pytest.mark.parametrize("mode", [pytest.param("legacy", marks=pytest.mark.slow), "2026-07-28"])
-# Less than the call and the signal take: the process waits for nothing else.
-AT_ONCE_S = 3.0
+# Less than the grace of a service, and enough for the end of a process on a busy machine.
+AT_ONCE_S = 30.0
 
 
 @pytest.fixture
@@ -65,9 +64,13 @@ def has_begun(told: Path) -> bool:
 
 async def ended(process: subprocess.Popen[str]) -> str:
     """Return the log of a process that ends by itself."""
-    _, log = await anyio.to_thread.run_sync(functools.partial(process.communicate, timeout=30))
+    _, log = await anyio.to_thread.run_sync(functools.partial(process.communicate, timeout=AT_ONCE_S))
     assert process.returncode == 0, log
     return log
+
+
+def waited_for_nothing(log: str) -> bool:
+    return not any(wait in log for wait in ("calls_cut_off", "timeout graceful shutdown exceeded"))
 
 
 @both_eras
@@ -95,12 +98,11 @@ async def test_a_call_in_flight_is_answered_after_sigterm_and_then_the_service_e
             alive = await anyio.to_thread.run_sync(httpx2.get, beside(url, "/healthz"))
             assert (alive.status_code, alive.headers["connection"]) == (200, "close")
             assert results == []
-        answered_at = time.monotonic()
-        await ended(process)
+        log = await ended(process)
 
     assert text_of(results[0]) == "waited"
     assert told.read_text() == "ended"
-    assert time.monotonic() - answered_at < AT_ONCE_S
+    assert waited_for_nothing(log)
 
 
 async def cut_off(client: Client, request: dict[str, Any], errors: list[MCPError]) -> None:
@@ -145,10 +147,8 @@ async def test_a_second_interrupt_ends_the_service_at_once(config: Path, tmp_pat
             await until(lambda: has_begun(told))
             process.send_signal(signal.SIGINT)
             await until(lambda: httpx2.get(beside(url, "/readyz")).status_code == 503)
-            second_at = time.monotonic()
             process.send_signal(signal.SIGINT)
-            await ended(process)
-            assert time.monotonic() - second_at < AT_ONCE_S
+            assert waited_for_nothing(await ended(process))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -159,7 +159,5 @@ async def test_a_service_without_calls_ends_at_once_despite_an_idle_connection(
         url = url_of(process)
         async with httpx2.AsyncClient() as idle:
             await idle.get(beside(url, "/healthz"))
-            began = time.monotonic()
             process.send_signal(number)
-            await ended(process)
-            assert time.monotonic() - began < AT_ONCE_S
+            assert waited_for_nothing(await ended(process))
