@@ -22,13 +22,14 @@ from query.server.http import HttpServer
 from query.server.listener import open_listener
 from query.server.mcp import service_of
 from query.server.metrics_route import metrics_route
+from query.server.shutdown import grace_s_of
 from query.server.stdio import serve_stdio, stdio_caller
 from query.web.routes import page_routes
 from shared.errors import ToolscaleError
 from shared.index.open_versions import open_index_versions
 from shared.observability.logging import configure_logging
 from shared.observability.tracing import configure_tracing
-from shared.settings import Settings, load_settings
+from shared.settings import Settings, load_service_settings
 from shared.text.embedding import FastEmbedder
 
 _log = structlog.get_logger()
@@ -40,7 +41,7 @@ def main() -> int:
     # SIGTERM unwinds as Ctrl-C does, so that open resources are closed
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        serve(load_settings(), stdio=_arguments().stdio)
+        serve(load_service_settings(), stdio=_arguments().stdio)
     except ToolscaleError as error:
         _log.error("query_service_failed", kind=type(error).__name__, reason=str(error))
         return 1
@@ -72,7 +73,12 @@ def serve(settings: Settings, *, stdio: bool) -> None:
         metrics = metrics_route(catalogue, listener, is_open=settings.metrics_public)
         routes = [*page_routes(catalogue, listener), metrics]
         HttpServer(
-            server, listener, index=catalogue.index, routes=routes, followed_config=catalogue.followed_config
+            server,
+            listener,
+            index=catalogue.index,
+            routes=routes,
+            followed_config=catalogue.followed_config,
+            grace_s=grace_s_of(settings),
         ).run()
 
 

@@ -256,6 +256,20 @@ def load_settings(**overrides: object) -> Settings:
         raise ConfigInvalid("; ".join(wrong)) from error
 
 
+def load_service_settings() -> Settings:
+    """Return the settings of a process that runs until a signal, and protect its secrets from its child processes.
+
+    Raises:
+        ConfigInvalid: from `load_settings`.
+    """
+    from shared.service.protection import protect_memory, withhold_secrets  # noqa: PLC0415  # only services need it
+
+    protect_memory()
+    settings = load_settings()
+    withhold_secrets()
+    return settings
+
+
 def _named(path: tuple[int | str, ...]) -> str:
     """Return a setting's name and, if it differs, the environment variable."""
     name = ".".join(map(str, path))

@@ -17,6 +17,9 @@ def main() -> None:
 
 
 def _run() -> None:
+    from shared.service.protection import protect_memory  # noqa: PLC0415
+
+    protect_memory()
     # these imports take seconds; inside this function an interrupt of them exits with 130 too
     from rich.text import Text  # noqa: PLC0415
 

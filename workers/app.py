@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.settings import load_settings
+from shared.settings import load_service_settings
 from workers.celery_app import build_app
 
-app = build_app(load_settings())
+app = build_app(load_service_settings())

@@ -21,6 +21,7 @@ from kombu.exceptions import OperationalError
 from shared.errors import IndexUnavailable
 from shared.observability.logging import configure_logging
 from shared.observability.tracing import configure_tracing, flush_spans
+from shared.service.protection import full_environment
 from shared.service.redis import parse_redis_url
 from shared.settings import Settings
 from shared.upstream.config_file import ConfigFile
@@ -36,6 +37,7 @@ from workers.metrics import BacklogGauges, WorkerMetrics
 from workers.monitoring.beat import show_ticks
 from workers.monitoring.index import warn_if_index_unreachable
 from workers.monitoring.queue import QUEUE
+from workers.monitoring.server import STUCK_AFTER_S
 from workers.monitoring.worker import monitored, record_wait, stamp, warn_of_uncounted_reconciles
 from workers.sources.mcp_json import ConfigFollower, config_followed
 from workers.sources.metrics import SourceMetrics
@@ -108,8 +110,13 @@ class LazyDependencies:
             self._intents = None
 
 
-def build_app(settings: Settings, overrides: Dependencies | None = None) -> Celery:
-    """Return the app for these settings; tasks use `overrides` if given, and the caller closes them."""
+def build_app(
+    settings: Settings, overrides: Dependencies | None = None, *, stuck_after_s: float = STUCK_AFTER_S
+) -> Celery:
+    """Return the app for these settings; tasks use `overrides` if given, and the caller closes them.
+
+    A worker whose tasks stand still for `stuck_after_s` seconds asks for a restart.
+    """
     broker_url, _ = _broker(settings)
     app = Celery("toolscale", broker=broker_url)
     metrics = overrides.metrics if overrides else WorkerMetrics()
@@ -118,7 +125,7 @@ def build_app(settings: Settings, overrides: Dependencies | None = None) -> Cele
     tasks = Tasks(app, lazy.intents, lazy.dependencies, settings.redeliver_after_s, metrics, settings.sweep_interval_s)
     tasks.register()
     if overrides is None:
-        _connect_signals(app, settings, lazy, metrics)
+        _connect_signals(app, settings, lazy, metrics, stuck_after_s)
     return app
 
 
@@ -182,7 +189,9 @@ def _worker_options(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _connect_signals(app: Celery, settings: Settings, lazy: LazyDependencies, metrics: WorkerMetrics) -> None:
+def _connect_signals(
+    app: Celery, settings: Settings, lazy: LazyDependencies, metrics: WorkerMetrics, stuck_after_s: float
+) -> None:
     running = ExitStack()
     sources = SourceMetrics(metrics.registry)
 
@@ -191,13 +200,24 @@ def _connect_signals(app: Celery, settings: Settings, lazy: LazyDependencies, me
         # the parent of processes opens no index, since its children would share it
         touch_index = lazy.touch_index if isinstance(sender.pool, ThreadsPool) else None
         gauges, limit = (BacklogGauges(lazy.intents().backlog), sources), sender.pool.limit
-        running.enter_context(monitored(settings, metrics, gauges, limit, touch_index, os.environ))
+        follower: ConfigFollower | None = None
+        monitor = monitored(
+            settings,
+            metrics,
+            gauges,
+            limit,
+            touch_index,
+            os.environ,
+            stuck_after_s=stuck_after_s,
+            followed_config=lambda: follower.state if follower else None,
+        )
+        running.enter_context(monitor)
         if settings.metrics_port is not None:
             warn_of_uncounted_reconciles(sender.pool, os.environ)
         if settings.mcp_config:
             emitter = Emitter(lazy.intents(), partial(send_reconcile, app), settings.redeliver_after_s, metrics)
             store = running.enter_context(closing(followed_config_store(settings)))
-            file = ConfigFile(settings.mcp_config, os.environ)
+            file = ConfigFile(settings.mcp_config, full_environment())
             follower = ConfigFollower(file, lazy.intents(), emitter.emit, store, sources)
             running.enter_context(config_followed(follower))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -12,6 +11,7 @@ from functools import partial
 from shared.catalog import Encoding, Listing
 from shared.index.contract import IndexVersion, ToolIndex
 from shared.index.open_versions import IndexVersions, OpenVersion, active_index, open_index_versions
+from shared.service.protection import full_environment
 from shared.settings import Settings
 from shared.slots import LargePayloadSlots
 from shared.text.embedding import Embedder, FastEmbedder, known_models
@@ -113,7 +113,7 @@ def lister(settings: Settings, slots: LargePayloadSlots, starts: StartTurns) -> 
     from shared.upstream.dialler import dialler_for  # noqa: PLC0415  # the SDK takes half a second to import
     from workers.fetch.fetch import fetch_tools_blocking  # noqa: PLC0415
 
-    dialler = dialler_for(settings, os.environ)
+    dialler = dialler_for(settings, full_environment())
     usual = Limits(timeout_s=settings.listing_timeout_s)
     installing = replace(usual, start_timeout_s=settings.stdio_start_timeout_s)
     installed: dict[str, Target] = {}

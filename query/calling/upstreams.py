@@ -6,7 +6,6 @@ They outlive the request that opened them, and end with the service however it i
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from query.calling.failover import ReplicaCalls, ReplicatedCall, Served
 from query.calling.limits import Admission
 from query.calling.pool import CallResources, Pool
 from query.calling.replica_choice import NO_LABELS, Labels
+from shared.service.protection import full_environment
 from shared.upstream.dialler import dialler_for
 
 if TYPE_CHECKING:
@@ -95,4 +95,4 @@ def upstreams_of(settings: Settings) -> Upstreams:
         max_connections=settings.call_max_connections,
         per_caller=settings.call_max_per_caller,
     )
-    return Upstreams(dialler_for(settings, os.environ).target, limits, settings.call_prefer_labels or NO_LABELS)
+    return Upstreams(dialler_for(settings, full_environment()).target, limits, settings.call_prefer_labels or NO_LABELS)

@@ -13,10 +13,12 @@ import uvicorn
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from query.auth.http import guarded, metadata_routes
+from query.server.shutdown import INTERRUPT_GRACE_S, RESPONSE_S, Drain, DrainedServer
 from query.server.streaming import CallsStreamed
 from query.server.toolsets_route import ExistingToolsets, toolset_routes
 from shared.errors import IndexUnavailable
@@ -33,8 +35,6 @@ if TYPE_CHECKING:
 
 MCP_PATH = "/mcp"
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
-# Requests that are still running at shutdown get this long.
-GRACE_S = 5
 
 # Further readiness checks by name: each returns the problem as text, or None, without waiting.
 Checks = Mapping[str, Callable[[], str | None]]
@@ -52,18 +52,25 @@ def http_app(
     checks: Checks = NO_CHECKS,
     followed_config: Callable[[], FollowedConfig | None] = lambda: None,
     instance_id: str | None = None,
+    drain: Drain | None = None,
 ) -> Starlette:
     """Return `/mcp`, stateless, so that any replica answers any request, with `/healthz`, `/readyz` and `routes`.
 
     `/mcp/{toolset}` is the same with this toolset, and `/toolsets` writes toolsets. These routes authenticate callers;
     every other route does so itself.
     Responses are plain JSON without a size limit: clients reject more than 1 MiB in an event stream.
-    Only calls return a stream. `/readyz` succeeds while the index answers and no check returns a problem.
+    Only calls return a stream. `/readyz` succeeds while the index answers and no check returns a problem, until the
+    `drain` begins.
     Its response has the state of `followed_config`; with authentication, without paths and names of servers.
     `/healthz` has the instance id, if there is one.
     """
 
+    drain = drain or Drain()
+    server.middleware.append(drain.answered)
+
     async def readyz(_: Request) -> JSONResponse:
+        if drain.has_begun:
+            return JSONResponse({"status": "stopping"}, status_code=503)
         return await anyio.to_thread.run_sync(_readiness, index, checks, mcp_json)
 
     def mcp_json() -> dict[str, Any] | None:
@@ -89,7 +96,7 @@ def http_app(
         async with plain.run(), streaming.run():
             yield
 
-    return Starlette(routes=[*mcp, *beside], lifespan=running)
+    return Starlette(routes=[*mcp, *beside], middleware=[Middleware(drain.counted)], lifespan=running)
 
 
 def security_of(listener: HttpListener) -> TransportSecuritySettings:
@@ -112,9 +119,14 @@ class HttpServer:
         checks: Checks = NO_CHECKS,
         followed_config: Callable[[], FollowedConfig | None] = lambda: None,
         instance_id: str | None = None,
+        grace_s: float = INTERRUPT_GRACE_S,
     ) -> None:
-        """Prepare to serve; `routes` and `checks` extend those of the query service."""
+        """Prepare to serve; `routes` and `checks` extend those of the query service.
+
+        At the end, requests in flight have `grace_s` seconds; then they get a JSON-RPC error.
+        """
         self._listener = listener
+        drain = Drain()
         app = http_app(
             server,
             listener,
@@ -123,10 +135,11 @@ class HttpServer:
             checks=checks,
             followed_config=followed_config,
             instance_id=instance_id,
+            drain=drain,
         )
         # logging is configured by the process; each request has its own line already
-        config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE_S)
-        self._uvicorn = uvicorn.Server(config)
+        config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=RESPONSE_S)
+        self._uvicorn = DrainedServer(config, drain, grace_s)
 
     @property
     def url(self) -> str:

@@ -98,6 +98,7 @@ LOG_EVENTS: Mapping[str, str] = {
     # ports and metrics
     "metrics_port_opened": "Metrics and readiness of this process are at this port.",
     "metrics_port_failed": "The port for metrics could not be opened; the process works without it.",
+    "process_stuck": "The work has stood still for minutes while Redis answers; `/healthz` returns 503.",
     "multiprocess_metrics_disabled": "Reconciliations run in child processes; no process reads their metrics "
     "unless the variable `needed` is set.",
     "ingestion_not_ready": "`/readyz` of `toolscale serve` returned 503; `checks` names the failed checks.",
@@ -107,6 +108,7 @@ LOG_EVENTS: Mapping[str, str] = {
     "stdio_session_failed": "The session of a client over stdio ended with an error; the others go on.",
     "query_service_started": "The service listens at `url`; `authenticated`: callers need tokens.",
     "query_service_stopped": "The service no longer listens.",
+    "calls_cut_off": "The service stopped, and `requests` outlasted its grace; they got an error.",
     "query_service_failed": "The service could not start; `kind` is the class of the error.",
     "authentication_failed": "A request from `client` had an invalid token and got 401. At most ten lines a minute; "
     "`left_out` counts refusals without a line.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import anyio
@@ -15,12 +16,16 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 
-def liveness_route(instance_id: str | None = None) -> Route:
-    """Return `/healthz`, which answers 200, with the instance id if there is one, while the process serves requests."""
+def liveness_route(instance_id: str | None = None, problem: Callable[[], str | None] = lambda: None) -> Route:
+    """Return `/healthz`, which answers 200, with the instance id if there is one, while the process serves requests.
+
+    It answers 503 if `problem` returns a reason to restart the process.
+    """
     body = {"status": "alive"} | ({"instance_id": instance_id} if instance_id else {})
 
     async def healthz(_: Request) -> JSONResponse:
-        return JSONResponse(body)
+        reason = problem()
+        return JSONResponse({"status": "stuck", "reason": reason}, 503) if reason else JSONResponse(body)
 
     return Route("/healthz", healthz)
 

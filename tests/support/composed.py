@@ -50,6 +50,14 @@ def filled_in(text: str, given: Mapping[str, str]) -> str:
     return _FILLED_IN.sub(lambda found: given.get(found[1]) or found[2], text).replace("$$", "$")
 
 
+def grace_period_s(name: str, given: Mapping[str, str] | None = None) -> float:
+    """Return the seconds between SIGTERM and SIGKILL; Compose adds up the parts of `60s20s`."""
+    period = filled_in(SERVICES[name]["stop_grace_period"], given or {})
+    parts = re.fullmatch(r"(?:[\d.]+s)+", period)
+    assert parts, period
+    return sum(map(float, re.findall(r"[\d.]+", period)))
+
+
 @dataclass(frozen=True)
 class Composed:
     """Starts services on this machine, which has one address and other ports than the containers.
@@ -104,7 +112,7 @@ class Composed:
 
     def _addresses(self) -> dict[str, str]:
         return {
-            "redis://redis:6379/0": self.redis_url,
+            filled_in(SERVICES["worker"]["environment"]["REDIS_URL"], self.given): self.redis_url,
             "http://qdrant:6333": self.qdrant_url or "",
             "http://query:": "http://localhost:",
             "host.docker.internal,query": "host.docker.internal,localhost",
@@ -127,7 +135,7 @@ class Composed:
         try:
             yield running
             process.terminate()
-            process.wait(int(SERVICES[name]["stop_grace_period"].removesuffix("s")))
+            process.wait(grace_period_s(name, self.given))
             assert list(work.iterdir()) == [], "the container's working directory is read-only"
         finally:
             if process.poll() is None:

@@ -6,7 +6,6 @@ Recorded events survive a kill; messages do not, and the sweep sends them again.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Generator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -21,6 +20,7 @@ from celery.worker import WorkController
 from shared.errors import FollowedConfigUnavailable, IndexUnavailable, IntentsUnavailable
 from shared.events import ServerEvent
 from shared.index.open_versions import IndexVersions
+from shared.service.protection import full_environment
 from shared.settings import Settings
 from shared.upstream.config_file import ConfigFile
 from shared.upstream.followed_config import followed_config_store
@@ -92,7 +92,7 @@ class Embedded:
         """
         announce_again(self.deps.intents, self.emit)
         with closing(followed_config_store(self.settings)) as store:
-            file = ConfigFile(path, os.environ)
+            file = ConfigFile(path, full_environment())
             follower = ConfigFollower(file, self.deps.intents, self.emit, store, self.sources)
             try:
                 with config_followed(follower):

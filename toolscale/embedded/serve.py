@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from query.auth.authentication import authentication_of
 from query.server.listener import open_listener
 from shared.observability.tracing import configure_tracing
+from shared.service.protection import withhold_secrets
 from toolscale.console import err
 from toolscale.embedded.holder import hold
 from toolscale.embedded.starting import Startup, answering
@@ -32,6 +33,7 @@ def serve_embedded(settings: Settings, *, stdio: bool) -> None:
         ConfigInvalid: the file has no usable server, the settings of authentication are invalid, or another
             process uses the data directory or the address.
     """
+    withhold_secrets()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: closes every resource
     atexit.register(gc.freeze)  # else the interpreter's last collection takes half a second
     configure_tracing("toolscale", os.environ)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from collections.abc import Generator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
@@ -23,9 +22,11 @@ from query.server.http import MCP_PATH, HttpServer
 from query.server.mcp import service_of
 from query.server.metrics_route import metrics_route
 from query.server.servers_route import servers_route
+from query.server.shutdown import grace_s_of
 from query.web.routes import PATH as PAGE_PATH
 from query.web.routes import page_routes
 from shared.errors import ConfigInvalid
+from shared.service.protection import full_environment
 from shared.settings import Settings
 from shared.text.display import printable
 from shared.upstream.mcp_json import Config, read_config
@@ -130,7 +131,7 @@ def _running(settings: Settings) -> Generator[tuple[Embedded, Catalogue]]:
 
 def _check(path: Path) -> None:
     """Reject a file without a usable server. An invalid file after the start changes nothing."""
-    config = read_config(path, os.environ)
+    config = read_config(path, full_environment())
     if config.problems and not config.announcements:
         raise ConfigInvalid(f"{path}: no usable server; {config.problems[0]}")
 
@@ -172,6 +173,7 @@ def answer(service: RunningService, listener: HttpListener) -> None:
             checks=embedded.checks,
             followed_config=catalogue.followed_config,
             instance_id=instance.instance_id,
+            grace_s=grace_s_of(embedded.settings),
         )
         err.print(connection_help(http.url, embedded.settings), highlight=False, soft_wrap=True, markup=False)
         with _reporting(embedded, catalogue):

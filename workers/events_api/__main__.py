@@ -9,7 +9,7 @@ import structlog
 
 from shared.errors import ToolscaleError
 from shared.observability.logging import configure_logging
-from shared.settings import load_settings
+from shared.settings import load_service_settings
 from workers.events_api.app import serve
 
 _log = structlog.get_logger()
@@ -21,7 +21,7 @@ def main() -> int:
     # SIGTERM unwinds as Ctrl-C does, so that every context manager closes
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        serve(load_settings())
+        serve(load_service_settings())
     except ToolscaleError as error:
         _log.error("events_api_failed", kind=type(error).__name__, reason=str(error))
         return 1

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from shared.observability.metrics import Metric, counter, gauge
 from workers.monitoring.checks import Deadline
+from workers.monitoring.queue import broker_checked
 from workers.monitoring.server import metrics_port
 from workers.tasks import SWEEP_INTENTS
 
@@ -65,6 +66,7 @@ def show_ticks(settings: Settings) -> Callable[..., None]:
         signals.after_task_publish.connect(ticks.on_published, weak=False)
         opened = ExitStack()
         atexit.register(opened.close)
-        opened.enter_context(metrics_port(settings, ticks.registry, {"ticks": ticks.problem}))
+        checks = {"broker": opened.enter_context(broker_checked(settings)), "ticks": ticks.problem}
+        opened.enter_context(metrics_port(settings, ticks.registry, checks, work=ticks.problem))
 
     return on_init

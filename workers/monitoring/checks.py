@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
+
+import structlog
 
 from shared.errors import ToolscaleError
 
+CHECK_EVERY_S = 2.0
+
 HealthCheck = Callable[[], str | None]
 """Returns the problem in words, or None."""
+
+
+_log = structlog.get_logger()
 
 
 class PeriodicCheck:
@@ -59,6 +66,40 @@ class PeriodicCheck:
             self.run_once()
             if stopped.wait(self._every_s):
                 return
+
+
+def first_problem(checks: Collection[HealthCheck]) -> HealthCheck:
+    """Return a check that returns the first problem of these."""
+    return lambda: next(filter(None, (check() for check in checks)), None)
+
+
+class Prolonged:
+    """Returns the problem of a check that has lasted for `for_s` seconds, in which the broker had none."""
+
+    def __init__(
+        self, check: HealthCheck, broker: HealthCheck, for_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._check = check
+        self._broker = broker
+        self._for_s = for_s
+        self._clock = clock
+        self._since: float | None = None
+        self._is_logged = False
+
+    def problem(self) -> str | None:
+        """Return the problem, else None; its first return is logged. A break between two calls is not seen."""
+        found = None if self._broker() else self._check()
+        if found is None:
+            self._since, self._is_logged = None, False
+            return None
+        if self._since is None:
+            self._since = self._clock()
+        if self._clock() - self._since < self._for_s:
+            return None
+        if not self._is_logged:
+            self._is_logged = True
+            _log.error("process_stuck", reason=found)
+        return found
 
 
 class Deadline:

@@ -11,10 +11,10 @@ from celery import Celery
 
 from shared.settings import Settings
 from workers.metrics import WorkerMetrics
-from workers.monitoring.checks import HealthCheck, PeriodicCheck
+from workers.monitoring.checks import CHECK_EVERY_S, HealthCheck, PeriodicCheck
 from workers.monitoring.progress import WorkerProgress
 from workers.monitoring.queue import QUEUE
-from workers.monitoring.worker import SAMPLE_EVERY_S, sample_worker
+from workers.monitoring.worker import sample_worker
 
 
 @contextmanager
@@ -33,5 +33,5 @@ def progress_checked(
             progress.add_sample(sample_worker(waiting, settings.worker_concurrency, metrics))
             return progress.problem()
 
-        with PeriodicCheck(sample, SAMPLE_EVERY_S).running() as check:
+        with PeriodicCheck(sample, CHECK_EVERY_S).running() as check:
             yield check

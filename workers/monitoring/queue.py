@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from shared.errors import IntentsUnavailable
 from shared.observability.metrics import Metric, gauge
-from shared.service.redis import redis_errors
+from shared.service.redis import connect, redis_errors
+from workers.monitoring.checks import CHECK_EVERY_S, PeriodicCheck
 
 if TYPE_CHECKING:
     import redis
     from prometheus_client.metrics_core import GaugeMetricFamily
+
+    from shared.settings import Settings
+    from workers.monitoring.checks import HealthCheck
 
 QUEUE = "toolscale"
 # The hash in which kombu keeps messages that a worker took and did not acknowledge.
@@ -59,6 +64,21 @@ def read_queue(client: redis.Redis) -> _QueueState:
         pipe.lindex(QUEUE, -1)  # the end from which workers take
         waiting, taken, first = pipe.execute()
     return _QueueState(waiting, taken, waited_s(sent_at(first)) if first else 0.0)
+
+
+@contextmanager
+def broker_checked(settings: Settings) -> Generator[HealthCheck]:
+    """Check until the block ends that Redis answers, and yield the check; without Redis it finds no problem."""
+    if settings.redis_url is None:
+        yield lambda: None
+        return
+    with connect(settings.redis_url) as client:
+
+        def answers() -> None:
+            read_queue(client)
+
+        with PeriodicCheck(answers, CHECK_EVERY_S).running() as problem:
+            yield problem
 
 
 def waited_s(since: float | None) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -20,13 +20,22 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from starlette.requests import Request
 
+    from shared.upstream.followed_config import FollowedConfig
     from workers.monitoring.checks import HealthCheck
 
 _END_WITHIN_S = 5.0
 
 
-def monitor_app(registry: CollectorRegistry, checks: Mapping[str, HealthCheck]) -> Starlette:
-    """Return `/metrics`, `/healthz`, and `/readyz`: 503 with the reasons if any check finds a problem."""
+def monitor_app(
+    registry: CollectorRegistry,
+    checks: Mapping[str, HealthCheck],
+    stuck: HealthCheck,
+    followed_config: Callable[[], FollowedConfig | None],
+) -> Starlette:
+    """Return `/metrics`, `/healthz`, and `/readyz`: 503 with the reasons if any check finds a problem.
+
+    `/healthz` is 503 if `stuck` finds one. `/readyz` has the state of the followed `mcp.json`, without its servers.
+    """
 
     async def metrics(request: Request) -> Response:
         return await metrics_response(request, registry)
@@ -36,9 +45,15 @@ def monitor_app(registry: CollectorRegistry, checks: Mapping[str, HealthCheck]) 
         is_ready = not any(problems.values())
         content = {"status": "ready" if is_ready else "not ready"}
         results = {name: problem or "ok" for name, problem in problems.items()}
-        return JSONResponse({**content, "checks": results}, 200 if is_ready else 503)
+        return JSONResponse({**content, "checks": results, **_followed(followed_config())}, 200 if is_ready else 503)
 
-    return Starlette(routes=[Route("/metrics", metrics), liveness_route(), Route("/readyz", readyz)])
+    return Starlette(routes=[Route("/metrics", metrics), liveness_route(problem=stuck), Route("/readyz", readyz)])
+
+
+def _followed(state: FollowedConfig | None) -> dict[str, object]:
+    if state is None:
+        return {}
+    return {"mcp_json": {"servers": state.servers, "left_out": len(state.left_out), "problem": state.problem}}
 
 
 @contextmanager

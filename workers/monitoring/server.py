@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
@@ -10,19 +10,35 @@ import structlog
 
 from shared.errors import ConfigInvalid
 from shared.service.sockets import bind
+from workers.monitoring.checks import CHECK_EVERY_S, PeriodicCheck, Prolonged
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from shared.settings import Settings
+    from shared.upstream.followed_config import FollowedConfig
     from workers.monitoring.checks import HealthCheck
+
+STUCK_AFTER_S = 180.0
+"""Seconds of a problem after which a restart is the only cure left."""
 
 _log = structlog.get_logger()
 
 
 @contextmanager
-def metrics_port(settings: Settings, registry: CollectorRegistry, checks: Mapping[str, HealthCheck]) -> Generator[None]:
-    """Serve these metrics and checks until the block ends; do nothing without a port, or if it is in use."""
+def metrics_port(
+    settings: Settings,
+    registry: CollectorRegistry,
+    checks: Mapping[str, HealthCheck],
+    *,
+    work: HealthCheck,
+    stuck_after_s: float = STUCK_AFTER_S,
+    followed_config: Callable[[], FollowedConfig | None] = lambda: None,
+) -> Generator[None]:
+    """Serve these metrics and checks until the block ends; do nothing without a port, or if it is in use.
+
+    `/healthz` fails after `stuck_after_s` seconds in which `work` had a problem and the check `broker` had none.
+    """
     if settings.metrics_port is None:
         yield
         return
@@ -34,6 +50,11 @@ def metrics_port(settings: Settings, registry: CollectorRegistry, checks: Mappin
         _log.error("metrics_port_failed", reason=str(error))  # the reason is complete
         yield
         return
-    with closing(listener), served(monitor_app(registry, checks), listener):
+    prolonged = Prolonged(work, checks["broker"], stuck_after_s)
+    with (
+        PeriodicCheck(prolonged.problem, CHECK_EVERY_S).running() as stuck,
+        closing(listener),
+        served(monitor_app(registry, checks, stuck, followed_config), listener),
+    ):
         _log.info("metrics_port_opened", port=listener.getsockname()[1])
         yield

@@ -19,7 +19,7 @@ from shared.observability.metrics import gauge
 from shared.observability.tracing import traceparent
 from shared.service.redis import connect
 from workers.metrics import LAST_RECONCILE, WorkerMetrics
-from workers.monitoring.checks import HealthCheck, PeriodicCheck
+from workers.monitoring.checks import CHECK_EVERY_S, HealthCheck, PeriodicCheck
 from workers.monitoring.progress import WorkerProgress, WorkerSample
 from workers.monitoring.queue import SENT_AT, QueueGauges, read_queue, waited_s
 from workers.monitoring.redis_memory import RedisMemoryGauges
@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
     from shared.settings import Settings
+    from shared.upstream.followed_config import FollowedConfig
 
-
-SAMPLE_EVERY_S = 2.0
 WRITE_EVERY_S = 10.0
 
 
@@ -59,12 +58,16 @@ def monitored(
     concurrency: int,
     write_index: HealthCheck | None,
     environ: Mapping[str, str],
+    *,
+    stuck_after_s: float,
+    followed_config: Callable[[], FollowedConfig | None],
 ) -> Generator[None]:
     """Serve the metrics and checks of this worker until the block ends; without a port, do nothing.
 
     `gauges` are added to its metrics and those of Redis. `concurrency` is its number of parallel tasks.
     `write_index` writes a small value to the index; it is None if child processes run the reconciliations.
-    `environ` names the directory with the metrics of child processes.
+    `environ` names the directory with the metrics of child processes. `stuck_after_s` and `followed_config` are those
+    of `metrics_port`.
     """
     if settings.metrics_port is None or settings.redis_url is None:
         yield
@@ -79,7 +82,15 @@ def monitored(
         shown: list[Collector] = [QueueGauges(lambda: read_queue(client)), RedisMemoryGauges(client)]
         for collector in (*shown, _LastReconcile(metrics), *gauges):
             registry.register(collector)
-        opened.enter_context(metrics_port(settings, registry, problems))
+        port = metrics_port(
+            settings,
+            registry,
+            problems,
+            work=problems["tasks"],
+            stuck_after_s=stuck_after_s,
+            followed_config=followed_config,
+        )
+        opened.enter_context(port)
         yield
 
 
@@ -120,7 +131,7 @@ def _sample(progress: WorkerProgress, client: redis.Redis, concurrency: int, met
 def _checks(
     sample: HealthCheck, progress: WorkerProgress, write_index: HealthCheck | None
 ) -> Mapping[str, PeriodicCheck]:
-    checks = {"broker": PeriodicCheck(sample, SAMPLE_EVERY_S), "tasks": PeriodicCheck(progress.problem, SAMPLE_EVERY_S)}
+    checks = {"broker": PeriodicCheck(sample, CHECK_EVERY_S), "tasks": PeriodicCheck(progress.problem, CHECK_EVERY_S)}
     return checks if write_index is None else {**checks, "index": PeriodicCheck(write_index, WRITE_EVERY_S)}
 
 

@@ -11,7 +11,7 @@ import structlog
 
 from shared.errors import ToolscaleError
 from shared.observability.logging import configure_logging
-from shared.settings import Settings, load_settings
+from shared.settings import Settings, load_service_settings
 from workers.monitoring.index import warn_if_index_unreachable
 from workers.notifications.open_files import connection_limit
 from workers.notifications.thread import SOURCE, listeners_running
@@ -29,7 +29,7 @@ def main() -> int:
     # SIGTERM unwinds as Ctrl-C does, so that every context manager closes
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        _listen(load_settings())
+        _listen(load_service_settings())
     except ToolscaleError as error:
         _log.error("notifications_failed", kind=type(error).__name__, reason=str(error))
         return 1

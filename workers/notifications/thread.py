@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from anyio.from_thread import start_blocking_portal
 
 from shared.errors import IntentsUnavailable
+from shared.service.protection import full_environment
 from shared.upstream.config_file import ConfigFile
 from shared.upstream.dialler import dialler_for
 from workers.intents.store import IntentStore
@@ -64,6 +64,6 @@ def listeners_running(
 def _subscription_policy(settings: Settings) -> SubscriptionPolicy:
     from workers.notifications.supervisor import SubscriptionPolicy  # noqa: PLC0415
 
-    file = ConfigFile(settings.mcp_config, os.environ) if settings.mcp_config else None
-    dialler = dialler_for(settings, os.environ, file)
+    file = ConfigFile(settings.mcp_config, full_environment()) if settings.mcp_config else None
+    dialler = dialler_for(settings, full_environment(), file)
     return SubscriptionPolicy(file.targets if file else dict, dialler, settings.subscribe, connection_limit())

@@ -12,7 +12,8 @@ from shared.observability.tracing import configure_tracing
 from workers.emit import Emitter, message_time_s
 from workers.intents import open_intents
 from workers.metrics import WorkerMetrics
-from workers.monitoring.checks import Deadline
+from workers.monitoring.checks import Deadline, first_problem
+from workers.monitoring.queue import broker_checked
 from workers.monitoring.server import metrics_port
 from workers.producers.enqueue import broker_enqueue, enqueue_in_background
 
@@ -58,7 +59,7 @@ class _SourceProcess:
 def source_process(settings: Settings, parts: Collection[str], within_s: float) -> Generator[_SourceProcess]:
     """Open the parts of the process until the block ends.
 
-    The process is ready while each of its `parts` has called `beat` in the last `within_s` seconds.
+    The process is ready while Redis answers and each of its `parts` has called `beat` in the last `within_s` seconds.
 
     Raises:
         IntentsUnavailable: the intents cannot be opened.
@@ -66,9 +67,11 @@ def source_process(settings: Settings, parts: Collection[str], within_s: float) 
     configure_tracing("toolscale-source", os.environ)
     metrics = WorkerMetrics()
     deadlines = {part: Deadline(within_s) for part in parts}
+    checks = {part: deadline.problem for part, deadline in deadlines.items()}
     with (
         closing(open_intents(settings)) as intents,
         enqueue_in_background(broker_enqueue(settings)) as enqueue,
-        metrics_port(settings, metrics.registry, {part: deadline.problem for part, deadline in deadlines.items()}),
+        broker_checked(settings) as broker,
+        metrics_port(settings, metrics.registry, {"broker": broker, **checks}, work=first_problem(checks.values())),
     ):
         yield _SourceProcess(settings, intents, enqueue, metrics, deadlines)

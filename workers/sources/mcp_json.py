@@ -53,6 +53,11 @@ class ConfigFollower:
         self._stored: FollowedConfig | None = None
         self._stored_at = 0.0
 
+    @property
+    def state(self) -> FollowedConfig | None:
+        """Return the state of the file at the last poll, None before the first."""
+        return self._stored
+
     def poll(self) -> None:
         """Announce the differences if the file changed; the next call retries after a failure."""
         problem: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import warnings
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from http import HTTPStatus
@@ -43,6 +44,8 @@ _SCHEMA = {"keyword": models.PayloadSchemaType.KEYWORD, "integer": models.Payloa
 
 def connect(url: str, api_key: str | None) -> QdrantClient:
     """Return a client of the server at `url`, without a request."""
+    # a network of its own may protect the key, and the warning is no line of the log
+    warnings.filterwarnings("ignore", message="Api key is used with an insecure connection")
     # a comparison of versions would cost a request and only warn
     return QdrantClient(url=url, api_key=api_key, timeout=TIMEOUT_S, check_compatibility=False)
 

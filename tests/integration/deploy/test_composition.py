@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from shared.service.redis import connect
 from tests.support.builders import up
 from tests.support.composed import OURS, ROOT, Composed, path
 from tests.support.docker_api import scripted_docker
@@ -28,6 +29,7 @@ pytest.importorskip("kubernetes", reason="the extra `kubernetes` is not installe
 
 QDRANT_URL = own_qdrant_url()  # other tests do not see it
 HEALTHY_WITHIN_S = 120.0
+PASSWORD = "of-redis"
 
 
 def read_by_prometheus() -> list[tuple[str, int]]:
@@ -53,6 +55,9 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> Generator[Composed]:
             "WATCH_KUBECONFIG": str(kubernetes),
         }
         redis_url = running.enter_context(redis_server(directory))
+        with connect(redis_url) as redis:
+            redis.config_set("requirepass", PASSWORD)
+        redis_url = redis_url.replace("redis://", f"redis://:{PASSWORD}@")
         if QDRANT_URL:
             running.enter_context(pytest.MonkeyPatch.context()).setenv("QDRANT_URL", QDRANT_URL)
             running.enter_context(emptied_qdrant())

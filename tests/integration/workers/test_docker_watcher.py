@@ -225,7 +225,7 @@ def test_a_watcher_shows_whether_it_follows_its_source_and_what_it_made_of_it(
         eventually(lambda: scraped(page)[reconnected] == 2, 60, what=watcher.output())
 
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=30) as ready:
-            assert json.loads(ready.read())["checks"] == {"toolscale/docker": "ok"}
+            assert json.loads(ready.read())["checks"] == {"broker": "ok", "toolscale/docker": "ok"}
     assert (before[connected_now], before[recorded]) == (1, 1)
     assert before['toolscale_source_lists_total{result="reconciled",source="toolscale/docker"}'] >= 1
     assert before[reconnected] == 1

@@ -22,7 +22,7 @@ from tests.support.builders import up
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import scripted_http
 from tests.support.metrics import scraped
-from tests.support.processes import Composition, Running
+from tests.support.processes import APP, Composition, Running
 from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from workers.intents.redis_store import RedisIntents
@@ -45,10 +45,10 @@ class Monitored:
     port: int = field(default_factory=free_port)
 
     @contextmanager
-    def worker(self, *options: str, **environment: str) -> Generator[Running]:
+    def worker(self, *options: str, app: str = APP, **environment: str) -> Generator[Running]:
         """Run the worker until the block ends; it is ready at the beginning."""
         given = {"TOOLSCALE_METRICS_PORT": str(self.port), **environment}
-        with self.composition.worker("worker", *options, **given) as worker:
+        with self.composition.worker("worker", *options, app=app, **given) as worker:
             eventually(lambda: self.ready() == 200, 20, what=worker.output())
             yield worker
 
@@ -58,8 +58,12 @@ class Monitored:
 
     def readiness(self) -> tuple[int, dict[str, Any]]:
         """Return the status of `/readyz`, and what it says."""
+        return self.answer("/readyz")
+
+    def answer(self, path: str) -> tuple[int, dict[str, Any]]:
+        """Return the status of a page, 0 where nobody answers in time, and its object."""
         try:
-            with urllib.request.urlopen(self.url("/readyz"), timeout=2) as response:
+            with urllib.request.urlopen(self.url(path), timeout=2) as response:
                 return response.status, json.loads(response.read())
         except urllib.error.HTTPError as error:
             with error:
@@ -142,6 +146,29 @@ def test_a_worker_that_no_longer_consumes_turns_red_within_half_a_minute(
 
         eventually(lambda: producer.control.add_consumer("toolscale", reply=True, timeout=2), 20, what="added")
         eventually(lambda: monitored.ready() == 200, 20, what="ready again")
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_stuck_while_the_broker_is_well_asks_for_a_restart(
+    monitored: Monitored, producer: Celery
+) -> None:
+    with monitored.worker(app="tests.support.impatient_worker") as worker, monitored.composition.beat():
+        assert monitored.answer("/healthz") == (200, {"status": "alive"})
+        eventually(lambda: producer.control.cancel_consumer("toolscale", reply=True, timeout=2), 20, what="cancelled")
+
+        turns_red(monitored)
+        eventually(lambda: monitored.answer("/healthz")[0] == 503, 10, what="stuck")
+
+        stuck = monitored.answer("/healthz")[1]
+        assert stuck["status"] == "stuck"
+        assert "no task has ended for" in stuck["reason"]
+        worker.wait_for("process_stuck")
+        assert worker.process.poll() is None
+
+        with connect(monitored.composition.redis_url) as redis:
+            redis.shutdown(nosave=True)
+        eventually(lambda: monitored.answer("/healthz")[0] == 200, 20, what="alive without a broker")
+        assert monitored.ready() == 503
 
 
 @pytest.mark.slow
@@ -230,6 +257,10 @@ def test_a_worker_shows_how_it_follows_the_operators_file(monitored: Monitored, 
 
         found = scraped(monitored.url("/metrics"))
 
+        unreadable = monitored.readiness()
+    assert unreadable[0] == 200
+    assert unreadable[1]["mcp_json"]["servers"] == 0
+    assert "mcp.json" in unreadable[1]["mcp_json"]["problem"]
     assert found[followed] >= 1
     assert found['toolscale_source_reconciled_seconds{source="toolscale/mcp.json"}'] > 0
 
@@ -244,14 +275,15 @@ def test_beat_counts_its_ticks_and_turns_red_when_they_reach_no_broker(monitored
         beat.wait_for("metrics_port_opened")
         eventually(lambda: scraped(metrics)["toolscale_beat_ticks_total"] >= 2, 20, what=beat.output())
         assert scraped(metrics)["toolscale_beat_last_tick_seconds"] < 15
-        assert monitored.readiness() == (200, {"status": "ready", "checks": {"ticks": "ok"}})
+        assert monitored.readiness() == (200, {"status": "ready", "checks": {"broker": "ok", "ticks": "ok"}})
 
         with connect(monitored.composition.redis_url) as redis:
             redis.shutdown(nosave=True)
-        turns_red(monitored)
+        eventually(lambda: monitored.readiness()[1]["checks"]["ticks"] != "ok", RED_WITHIN_S, what="not ready")
 
         assert beat.process.poll() is None
         assert "not done for" in monitored.readiness()[1]["checks"]["ticks"]
+        assert monitored.answer("/healthz")[0] == 200
         assert scraped(metrics)["toolscale_beat_last_tick_seconds"] > 10
     assert beat.process.returncode == 0
 

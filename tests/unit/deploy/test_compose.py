@@ -14,19 +14,22 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import yaml
 from redis import Redis
+from redis.exceptions import AuthenticationError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from typer.testing import CliRunner
 
 from query.auth.tokens import read_tokens
+from query.server.shutdown import RESPONSE_S, grace_s_of
 from shared.settings import Settings
 from shared.upstream.mcp_json import read_config
-from tests.support.composed import COMPOSE, OURS, ROOT, SERVICES, filled_in, path
+from tests.support.composed import COMPOSE, OURS, ROOT, SERVICES, filled_in, grace_period_s, path
 from toolscale.app import app
 from workers.notifications.open_files import MAX_CONNECTIONS
 
@@ -41,6 +44,7 @@ FILLED_IN = IMAGES | {
     "CALLERS_DIR",
     "CREDENTIALS_DIR",
     "FLOWER_BASIC_AUTH",
+    "REDIS_PASSWORD",
     "OTEL_EXPORTER_OTLP_ENDPOINT",
     "WATCH_DOCKER_HOST",
     "WATCH_KUBECONFIG",
@@ -50,8 +54,8 @@ GRAFANAS = {
     *(f"GF_ANALYTICS_{name}" for name in ("REPORTING_ENABLED", "CHECK_FOR_UPDATES", "CHECK_FOR_PLUGIN_UPDATES")),
     "GF_PLUGINS_PREINSTALL_DISABLED",
 }
-QDRANTS = {"QDRANT__TELEMETRY_DISABLED", "QDRANT_INIT_FILE_PATH"}
-FOREIGN = {"no_proxy", "DOCKER_HOST", "KUBECONFIG"} | QDRANTS | FILLED_IN | GRAFANAS
+STORES = {"QDRANT__TELEMETRY_DISABLED", "QDRANT_INIT_FILE_PATH", "QDRANT__SERVICE__API_KEY", "REDISCLI_AUTH"}
+FOREIGN = {"no_proxy", "DOCKER_HOST", "KUBECONFIG"} | STORES | FILLED_IN | GRAFANAS
 
 each_service = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES)
 
@@ -260,9 +264,15 @@ def test_the_module_that_a_command_names_exists(name: str) -> None:
 
 
 def test_a_worker_that_is_asked_to_end_has_the_time_it_takes() -> None:
-    grace_s = int(SERVICES["worker"]["stop_grace_period"].removesuffix("s"))
+    assert grace_period_s("worker") >= Settings().shutdown_grace_s + 10
 
-    assert grace_s >= Settings().shutdown_grace_s + 10
+
+@pytest.mark.parametrize("timeout_s", [None, 7.5])
+def test_the_query_service_has_the_time_of_its_longest_call(timeout_s: float | None) -> None:
+    given = {} if timeout_s is None else {"TOOLSCALE_CALL_TIMEOUT_S": str(timeout_s)}
+    settings = Settings() if timeout_s is None else Settings(call_timeout_s=timeout_s)
+
+    assert grace_period_s("query", given) >= grace_s_of(settings) + RESPONSE_S + 10
 
 
 def mounted(service: str, target: str) -> dict[str, Any]:
@@ -345,10 +355,41 @@ CHECKED_BY_HTTP = (
 )
 
 
+FROM_FILE = {"REDIS_PASSWORD": "of-redis" * 8, "QDRANT_API_KEY": "of-qdrant" * 8}
+
+
+def redis_command(given: dict[str, str]) -> list[str]:
+    return [filled_in(word, given) for word in SERVICES["redis"]["command"]]
+
+
+@pytest.mark.parametrize("given", [{}, FROM_FILE], ids=["default", "env"])
+def test_the_services_have_the_secrets_that_the_stores_require(given: dict[str, str]) -> None:
+    def environment(name: str) -> dict[str, str]:
+        return {key: filled_in(value, given) for key, value in SERVICES[name]["environment"].items()}
+
+    password, key = environment("redis")["REDISCLI_AUTH"], environment("qdrant")["QDRANT__SERVICE__API_KEY"]
+
+    assert redis_command(given)[-2:] == ["--requirepass", password]
+    assert {environment(name)["REDIS_URL"] for name in OURS} == {f"redis://:{password}@redis:6379/0"}
+    assert {environment(name)["QDRANT_API_KEY"] for name in OURS} == {key}
+    assert [password, key] == (list(FROM_FILE.values()) if given else ["toolscale"] * 2)
+
+
+@pytest.mark.redis
+@pytest.mark.skipif(not shutil.which("redis-server"), reason="redis-server is not installed")
+def test_redis_started_by_its_command_refuses_clients_without_the_password(tmp_path: Path) -> None:
+    with (
+        running_redis(redis_command(FROM_FILE), tmp_path) as redis,
+        Redis(unix_socket_path=redis.connection_pool.connection_kwargs["path"]) as stranger,
+        pytest.raises(AuthenticationError),
+    ):
+        stranger.ping()
+
+
 @pytest.mark.redis
 @pytest.mark.skipif(not shutil.which("redis-server"), reason="redis-server is not installed")
 def test_redis_started_by_its_command_appends_every_write_and_evicts_nothing(tmp_path: Path) -> None:
-    with running_redis(SERVICES["redis"]["command"], tmp_path) as redis:
+    with running_redis(redis_command({}), tmp_path) as redis:
         config = cast("dict[str, str]", redis.config_get("append*", "maxmemory*"))
 
     assert config["appendonly"] == "yes"
@@ -389,6 +430,12 @@ def test_a_health_check_passes_on_200_alone(name: str, status: int, healthy: boo
         checked = subprocess.run(command, env=proxies, capture_output=True, timeout=60, check=False)
 
     assert (checked.returncode == 0) is healthy, checked.stderr
+
+
+def test_a_health_check_of_ours_requests_readiness() -> None:
+    routes = {name: re.findall(r'"GET", "(/\w+)"', " ".join(SERVICES[name]["healthcheck"]["test"])) for name in OURS}
+
+    assert routes == {name: ["/healthcheck" if name == "flower" else "/readyz"] for name in OURS}
 
 
 @pytest.mark.parametrize("profile", ["docker", "kubernetes"])
@@ -460,6 +507,13 @@ def test_the_image_is_built_on_an_exact_version_and_runs_as_nobody_special() -> 
     assert re.search(r"^USER [1-9]\d+:[1-9]\d+$", text, re.MULTILINE)
 
 
+def test_no_process_of_a_container_shows_its_environment_to_stdio_servers() -> None:
+    # Docker's own init would keep all secrets in a readable environment; health checks are processes of Python
+    assert [name for name, service in SERVICES.items() if "init" in service] == []
+    assert 'chmod 0711 "$(readlink -f "$(command -v python)")"' in DOCKERFILE.read_text(encoding="utf-8")
+    assert {SERVICES[name]["healthcheck"]["test"][1] for name in OURS} == {"python"}
+
+
 def test_everything_that_the_image_copies_is_there_and_let_in() -> None:
     copied = [
         source
@@ -484,9 +538,10 @@ def running_redis(command: list[str], directory: Path) -> Generator[Redis]:
     """Start Redis by this command in `directory`, on a new socket, and stop it at the end."""
     socket = directory / "redis.sock"
     arguments = [*command, "--port", "0", "--unixsocket", str(socket), "--dir", str(directory)]
+    password = dict(pairwise(command))["--requirepass"]
     with subprocess.Popen(arguments, stdout=subprocess.DEVNULL) as process:
         try:
-            with Redis(unix_socket_path=str(socket), decode_responses=True) as redis:
+            with Redis(unix_socket_path=str(socket), password=password, decode_responses=True) as redis:
                 wait_until_it_answers(redis)
                 yield redis
         finally:

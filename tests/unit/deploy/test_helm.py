@@ -22,6 +22,7 @@ import helm_python as helm
 import kubernetes_validate
 
 from query.server.http import MCP_PATH
+from query.server.shutdown import RESPONSE_S, grace_s_of
 from query.server.toolsets_route import PATH as TOOLSETS_PATH
 from query.web.routes import PATH as UI_PATH
 from shared.settings import Settings
@@ -154,6 +155,26 @@ def test_a_worker_that_is_asked_to_end_has_the_time_it_takes(name: str) -> None:
     assert grace_s == float(environment(FULL[name])["TOOLSCALE_SHUTDOWN_GRACE_S"]) + 15
 
 
+CALL_TIMEOUT = "TOOLSCALE_CALL_TIMEOUT_S"
+
+
+@pytest.mark.parametrize(
+    ("own", "of_all", "timeout_s"),
+    [({}, {}, None), ({}, {CALL_TIMEOUT: "120"}, 120.0), ({CALL_TIMEOUT: "7.5"}, {CALL_TIMEOUT: "120"}, 7.5)],
+)
+def test_the_query_service_has_the_time_of_its_longest_call(
+    own: dict[str, str], of_all: dict[str, str], timeout_s: float | None
+) -> None:
+    values = values_of("minimal")
+    values |= {"settings": of_all, "query": {**values["query"], "settings": own}}
+    (query,) = [found for found in rendered(values) if found["kind"] == "Deployment" and component(found) == "query"]
+    settings = Settings() if timeout_s is None else Settings(call_timeout_s=timeout_s)
+    pod = query["spec"]["template"]["spec"]
+    before_s = int(container(query)["lifecycle"]["preStop"]["exec"]["command"][1])
+
+    assert pod["terminationGracePeriodSeconds"] >= before_s + grace_s_of(settings) + RESPONSE_S + 10
+
+
 def test_the_watcher_may_list_and_watch_what_it_follows_and_nothing_else() -> None:
     (role,) = manifests("full", "ClusterRole")
     allowed = {(group, kind) for rule in role["rules"] for group in rule["apiGroups"] for kind in rule["resources"]}
@@ -213,8 +234,8 @@ def test_a_process_that_stops_its_work_is_restarted(name: str) -> None:
     (port,) = served["ports"]
 
     assert str(port["containerPort"]) == environment(FULL[name])["TOOLSCALE_METRICS_PORT"] == str(PORTS["worker"])
-    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-        assert served[probe]["httpGet"] == {"path": "/readyz", "port": port["name"]}
+    for probe, route in (("startupProbe", "/healthz"), ("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
+        assert served[probe]["httpGet"] == {"path": route, "port": port["name"]}
 
 
 def test_the_notifications_process_may_have_replicas() -> None:

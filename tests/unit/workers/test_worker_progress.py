@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import pytest
 
 from shared.errors import IndexUnavailable
-from workers.monitoring.checks import Deadline, PeriodicCheck
+from workers.monitoring.checks import Deadline, PeriodicCheck, Prolonged, first_problem
 from workers.monitoring.progress import IDLE_AT_MOST_S, WorkerProgress, WorkerSample
 
 RECONCILE_S = 30.0
@@ -101,3 +102,46 @@ def test_what_was_done_in_time_is_fresh_and_what_never_was_is_trouble_too(clock:
     assert (fresh.age_s(), fresh.problem()) == (20.0, None)
     clock.now += 5.0
     assert fresh.problem() == "not done for 25 s"
+
+
+STUCK_AFTER_S = 60.0
+States = Literal["well", "stands still", "without a broker"]
+
+
+def restarts(clock: Steady, *states: tuple[States, float]) -> str | None:
+    """Return the last result after these states, each with its seconds, checked every two seconds."""
+    state: States = "well"
+    prolonged = Prolonged(
+        lambda: None if state == "well" else "no task has ended",
+        lambda: "no answer" if state == "without a broker" else None,
+        STUCK_AFTER_S,
+        clock,
+    )
+    found: str | None = None
+    for state, for_s in states:  # noqa: B007  # the checks read it
+        until = clock.now + for_s
+        while clock.now <= until:
+            found = prolonged.problem()
+            clock.now += STEP_S
+    return found
+
+
+def test_work_that_stands_still_for_long_while_the_broker_is_well_needs_a_restart(clock: Steady) -> None:
+    assert restarts(clock, ("stands still", STUCK_AFTER_S - STEP_S)) is None
+    assert restarts(clock, ("stands still", STUCK_AFTER_S)) == "no task has ended"
+
+
+def test_work_that_goes_on_again_needs_no_restart(clock: Steady) -> None:
+    assert restarts(clock, ("stands still", 58), ("well", 0), ("stands still", 58)) is None
+    assert restarts(clock, ("stands still", 80), ("well", 0)) is None
+
+
+def test_no_restart_replaces_a_broker(clock: Steady) -> None:
+    assert restarts(clock, ("without a broker", 3_600)) is None
+    # the worker has the whole time again when the broker is back
+    assert restarts(clock, ("stands still", 58), ("without a broker", 0), ("stands still", 58)) is None
+
+
+def test_the_first_of_several_problems_is_the_problem() -> None:
+    assert first_problem([lambda: None, lambda: "b", lambda: "c"])() == "b"
+    assert first_problem([lambda: None])() is None

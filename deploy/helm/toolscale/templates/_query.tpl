@@ -27,6 +27,12 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The seconds for the longest call, and 25 for `preStop`, the responses and the connections to servers. */}}
+{{- define "toolscale.queryGrace" -}}
+{{- $settings := merge (dict) .Values.query.settings .Values.settings -}}
+{{- add (ceil (float64 (get $settings "TOOLSCALE_CALL_TIMEOUT_S" | default 60))) 25 -}}
+{{- end -}}
+
 {{/* The host names of the query service, inside and outside the cluster. */}}
 {{- define "toolscale.queryHosts" -}}
 {{- $service := printf "%s-query" (include "toolscale.fullname" .) -}}

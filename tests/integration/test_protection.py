@@ -1,0 +1,186 @@
+"""A stdio server reads nothing from the environment of the process that started it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.events_api import TOKEN
+from tests.support.waiting import eventually
+
+ROOT = Path(__file__).parents[2]
+SECRETS = {"TOOLSCALE_CURSOR_KEY": "sealing" * 6, "TOOLSCALE_CREDENTIAL_GITHUB": "a-token-of-github"}
+# The server of the file: it stores all that it can read, and ends.
+READS = 'cat /proc/$PPID/environ /proc/$PPID/maps > "$0" 2>&1; env >> "$0"; echo done >> "$0"'
+WITHOUT_CAPABILITIES = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="the environment of a process is a file on Linux only"),
+    # root reads every file in /proc by its capabilities
+    pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root without setpriv"),
+    pytest.mark.timeout(120),
+]
+
+
+def unprivileged(*command: str) -> list[str]:
+    """Return the command, without the capabilities of root."""
+    return [*(WITHOUT_CAPABILITIES if os.geteuid() == 0 else ()), *command]
+
+
+@contextmanager
+def running(directory: Path, *arguments: str, **environment: str) -> Generator[subprocess.Popen[bytes]]:
+    """Run Python with these arguments and the secrets until the block ends."""
+    given = {"PATH": os.environ["PATH"], "TOOLSCALE_DATA_DIR": str(directory), "PYTHONPATH": str(ROOT), **SECRETS}
+    with (directory / "log").open("wb") as log:
+        command = unprivileged(sys.executable, *arguments)
+        process = subprocess.Popen(
+            command, cwd=ROOT, env={**given, **environment}, stdin=subprocess.PIPE, stdout=log, stderr=log
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> Path:
+    return tmp_path / "found"
+
+
+@pytest.fixture
+def config(tmp_path: Path, found: Path) -> Path:
+    """Return an `mcp.json` with the server that reads."""
+    path = tmp_path / "mcp.json"
+    entry = {"command": "sh", "args": ["-c", READS, str(found)]}
+    path.write_text(json.dumps({"mcpServers": {"reads": entry}}), encoding="utf-8")
+    return path
+
+
+def read_by_server(found: Path) -> str:
+    eventually(lambda: found.exists() and found.read_text(errors="replace").endswith("done\n"), 60, what=str(found))
+    return found.read_text(errors="replace")
+
+
+def has_secret(text: str) -> bool:
+    return any(secret in text for secret in SECRETS.values())
+
+
+def test_a_child_of_an_unprotected_process_reads_its_secrets(tmp_path: Path, found: Path) -> None:
+    program = f"import subprocess; subprocess.run(['sh', '-c', {READS!r}, {str(found)!r}], env={{}})"
+
+    with running(tmp_path, "-c", program):
+        assert has_secret(read_by_server(found))
+
+
+def test_a_stdio_server_of_serve_reads_no_secret(tmp_path: Path, config: Path, found: Path) -> None:
+    arguments = ("-m", "toolscale", "serve", "--config", str(config), "--port", "0")
+
+    with running(tmp_path, *arguments) as process:
+        text = read_by_server(found)
+
+        assert process.poll() is None
+    assert not has_secret(text)
+    assert text.count("Permission denied") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.redis
+def test_a_stdio_server_of_a_worker_reads_no_secret(
+    tmp_path: Path, config: Path, found: Path, own_redis_url: str
+) -> None:
+    given = {"REDIS_URL": own_redis_url, "TOOLSCALE_MCP_CONFIG": str(config)}
+
+    with running(tmp_path, "-m", "celery", "-A", "workers.app", "worker", **given):
+        text = read_by_server(found)
+
+    assert not has_secret(text)
+    assert text.count("Permission denied") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.redis
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "-m query",
+        "-m query --stdio",
+        "-m workers.notifications",
+        "-m workers.events_api",
+        "-m celery -A workers.app beat --schedule {}/schedule",
+        "-m toolscale watch docker",
+    ],
+)
+def test_every_process_with_secrets_is_protected(tmp_path: Path, own_redis_url: str, arguments: str) -> None:
+    environment: Mapping[str, str] = {
+        "REDIS_URL": own_redis_url,
+        "TOOLSCALE_PORT": "0",
+        "TOOLSCALE_EVENTS_PORT": "0",
+        "TOOLSCALE_EVENTS_TOKEN": TOKEN,
+    }
+
+    with running(tmp_path, *arguments.format(tmp_path).split(), **environment) as process:
+        command = unprivileged("cat", f"/proc/{process.pid}/environ")
+        is_protected = lambda: subprocess.run(command, capture_output=True, check=False).returncode == 1  # noqa: E731
+        eventually(is_protected, what=(tmp_path / "log").read_text())
+
+        assert process.poll() is None
+
+
+# What a service does at its start; then it leaves an orphan to process 1, and waits for a signal.
+FIRST_PROCESS = """
+import signal, subprocess, sys
+from shared.service.protection import protect_memory
+protect_memory()
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+subprocess.run(["sh", "-c", "sleep 0.01 & exit 0"])
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+IN_A_NAMESPACE = ("unshare", "--fork", "--pid", "--mount-proc", *(() if os.geteuid() == 0 else ("--map-root-user",)))
+
+
+@pytest.fixture
+def first_process() -> Generator[psutil.Process]:
+    """Yield the process with id 1 of a new namespace, as in a container, with a service at its start."""
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **SECRETS}
+    command = [*IN_A_NAMESPACE, sys.executable, "-c", FIRST_PROCESS]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as outside:
+        assert outside.stdout is not None
+        if not outside.stdout.readline():
+            _, reason = outside.communicate()
+            pytest.skip(f"no new namespace: {reason}")
+        (process,) = psutil.Process(outside.pid).children()
+        try:
+            yield process
+        finally:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+
+@pytest.mark.skipif(not shutil.which("unshare"), reason="unshare is not installed")
+def test_process_1_of_a_container_has_no_secret_reaps_orphans_and_passes_signals_on(
+    first_process: psutil.Process,
+) -> None:
+    eventually(lambda: len(first_process.children()) == 1, what="no orphans")
+
+    assert first_process.environ() == {}
+    assert first_process.cmdline()[-2].endswith("init.py")
+    assert first_process.children()[0].cmdline()[1] == "-c"
+
+    first_process.terminate()
+    outside = first_process.parent()
+    assert outside is not None
+    assert outside.wait(30) == 7

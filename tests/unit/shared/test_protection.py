@@ -1,0 +1,48 @@
+"""Secrets leave the environment after the settings were read, and are still there for those who read them later."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from shared.service import protection
+from shared.service.protection import full_environment, withhold_secrets
+from shared.settings import load_settings
+
+SECRETS = {
+    "REDIS_URL": "redis://:password@redis:6379/0",
+    "TOOLSCALE_QDRANT_API_KEY": "a-key",
+    "TOOLSCALE_CURSOR_KEY": "x" * 32,
+    "toolscale_events_token": "t" * 16,
+    "TOOLSCALE_CREDENTIAL_GITHUB": "a-token",
+}
+
+
+@pytest.fixture(autouse=True)
+def withheld(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protection, "_withheld", {})
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("TOOLSCALE_PORT", "1234")
+    settings = load_settings()
+    withhold_secrets()
+    assert (settings.cursor_key, settings.events_token) == ("x" * 32, "t" * 16)
+
+
+def test_no_secret_stays_in_the_environment_and_other_settings_do() -> None:
+    assert SECRETS.keys().isdisjoint(os.environ)
+    assert os.environ["TOOLSCALE_PORT"] == "1234"
+
+
+def test_the_full_environment_has_the_withheld_secrets() -> None:
+    environment = full_environment()
+
+    assert SECRETS.items() <= dict(environment).items()
+    assert environment["TOOLSCALE_PORT"] == "1234"
+
+
+def test_a_second_call_keeps_the_secrets_of_the_first() -> None:
+    withhold_secrets()
+
+    assert full_environment()["TOOLSCALE_CURSOR_KEY"] == "x" * 32
