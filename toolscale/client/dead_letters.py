@@ -15,7 +15,8 @@ from shared.settings import Settings
 from toolscale.client.emit import enqueue
 from workers.emit import Emitter, message_time_s
 from workers.intents import open_intents
-from workers.intents.store import DEAD_LETTER_LIMIT, DeadLetter, IntentStore
+from workers.intents.dead_letters import DEAD_LETTER_LIMIT, DeadLetter
+from workers.intents.store import IntentStore
 
 INCOMPLETE = "the body was cut when it was stored; send the event again from its producer"
 

@@ -17,8 +17,9 @@ from shared.errors import IntentsUnavailable, LeaseHeld
 from shared.service.redis import redis_errors
 from shared.service.repeated import repeated
 from workers.intents.base import Change, StoredIntents, readable
+from workers.intents.dead_letters import DEAD_LETTER_LIMIT, DeadLetter
 from workers.intents.redis_claims import RedisClaims
-from workers.intents.store import DEAD_LETTER_LIMIT, Backlog, DeadLetter, Intent, Lease
+from workers.intents.store import Backlog, Intent, Lease
 from workers.intents.transitions import RetryPolicy
 
 if TYPE_CHECKING:

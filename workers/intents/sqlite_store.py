@@ -14,7 +14,8 @@ from typing_extensions import override
 from shared.errors import IntentsUnavailable, LeaseHeld
 from shared.service.private_file import make_private_directory
 from workers.intents.base import Change, StoredIntents, readable
-from workers.intents.store import DEAD_LETTER_LIMIT, Backlog, DeadLetter, Intent, Lease
+from workers.intents.dead_letters import DEAD_LETTER_LIMIT, DeadLetter
+from workers.intents.store import Backlog, Intent, Lease
 from workers.intents.transitions import RetryPolicy
 
 _SCHEMA = """

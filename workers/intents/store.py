@@ -12,10 +12,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from shared.documents import StoredDocument
 from shared.events import ServerAnnouncement, ServerEvent
+from workers.intents.dead_letters import DeadLetter
 
 # One death proves little: a worker reconciles several servers at the same time, and at most one is the cause.
 SUSPECTED_AFTER = 2
@@ -81,49 +82,8 @@ class Intent(StoredDocument):
         return self.attempts >= SUSPECTED_AFTER
 
 
-# Together 16 MiB. A letter is a little smaller than the 16 KiB that Redis allocates for it.
-DEAD_LETTER_LIMIT = 1_000
-LETTER_BYTES = 16_000
-CUT_MARK = "…"
-"""The end of a body that was cut; no event ends so, since an event is a JSON object."""
-_LETTER_REASON_CHARACTERS = 1_000
-
 REASON_CHARACTERS = 3_000
 """Of an error in an intent; the end of a server's stderr fits."""
-
-
-class DeadLetter(BaseModel):
-    """A rejected message: its time (seconds since the epoch), the reason, and the beginning of its body.
-
-    As JSON it has at most LETTER_BYTES. `key` identifies a stored letter in its store.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    at: float
-    reason: str
-    body: str
-    key: str = Field(default="", exclude=True, repr=False)
-
-    @classmethod
-    def of(cls, at: float, reason: str, body: str) -> DeadLetter:
-        """Return the letter of a rejected message, with a cut body if it is too large."""
-        cut = body if len(body) <= LETTER_BYTES else body[:LETTER_BYTES] + CUT_MARK
-        letter = cls(at=at, reason=_storable(reason[:_LETTER_REASON_CHARACTERS]), body=_storable(cut))
-        while (size_bytes := len(letter.model_dump_json().encode())) > LETTER_BYTES:
-            kept = letter.body[: len(letter.body) * LETTER_BYTES // size_bytes - len(CUT_MARK) - 1]
-            letter = letter.model_copy(update={"body": kept + CUT_MARK})
-        return letter
-
-    @property
-    def is_cut(self) -> bool:
-        """Return whether the end of the body is missing."""
-        return self.body.endswith(CUT_MARK)
-
-
-def _storable(text: str) -> str:
-    """Return the text with a replacement for each lone surrogate, which UTF-8 cannot encode."""
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 class MigrationProgress(BaseModel):

@@ -22,9 +22,10 @@ from shared.service.redis import connect
 from tests.support.builders import changed, down, up, up_stdio
 from tests.support.fake_redis import FakeRedisServer
 from tests.support.waiting import eventually
+from workers.intents.dead_letters import LETTER_BYTES
 from workers.intents.redis_store import RedisIntents
 from workers.intents.sqlite_store import SqliteIntents
-from workers.intents.store import LETTER_BYTES, Backlog, Intent, IntentStore, MigrationProgress
+from workers.intents.store import Backlog, Intent, IntentStore, MigrationProgress
 from workers.intents.transitions import RetryPolicy
 
 PACE = RetryPolicy(first_s=0.05, longest_s=0.2)

@@ -24,8 +24,8 @@ from tests.support.reference import redis_bounds as bounds
 from workers.broker import transport
 from workers.celery_app import build_app
 from workers.emit import Emitter
+from workers.intents.dead_letters import DEAD_LETTER_LIMIT
 from workers.intents.redis_store import DEAD_LETTERS, DUE, SERVERS, RedisIntents
-from workers.intents.store import DEAD_LETTER_LIMIT
 from workers.intents.transitions import RetryPolicy
 from workers.tasks import send_reconcile
 

@@ -12,7 +12,7 @@ from shared.settings import Settings
 from shared.upstream.followed_config import STATE_BYTES
 from workers.broker.transport import QUEUE_LIMIT
 from workers.ingest import BATCH
-from workers.intents.store import DEAD_LETTER_LIMIT
+from workers.intents.dead_letters import DEAD_LETTER_LIMIT
 
 SERVERS, WORKERS = 1_000, 10
 """The fleet of the table."""
