@@ -108,7 +108,7 @@ def rebuild_if_lost(deps: Dependencies) -> None:
 
 def forget_versions(shop: Catalogue) -> None:
     """Make the index equal to one from before index versions."""
-    points = [stored._id(role) for role in ("active", "requested", "progress", "complete")]  # pyright: ignore[reportPrivateUsage]  # what the release before did not write
+    points = [stored._id(role) for role in ("active", "requested", "complete")]  # pyright: ignore[reportPrivateUsage]  # what the release before did not write
     shop.engine.collection(SERVERS_SPEC).delete(points)
 
 

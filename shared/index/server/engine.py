@@ -180,10 +180,10 @@ class _ServerCollection(PointCollection):
         return [{str(point.id): point.score for point in found.points} for found in answers]
 
     @override
-    def facet(self, key: str, where: PointFilter, limit: int) -> dict[int, int]:
+    def facet(self, key: str, where: PointFilter, limit: int) -> dict[int | str, int]:
         with self._asking():
             response = self._client.facet(self._name, key, filter_of(where), limit, exact=True)
-        return {int(hit.value): hit.count for hit in response.hits}
+        return {hit.value: hit.count for hit in response.hits}
 
     @override
     def count(self, where: PointFilter) -> int:
