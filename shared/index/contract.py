@@ -66,6 +66,11 @@ class ToolState:
     model_counts: Mapping[Encoding, int] = field(default_factory=dict["Encoding", int])
 
 
+def is_ours(name: str) -> bool:
+    """Return whether a collection of this name is one of Toolscale's."""
+    return name in (SERVERS_COLLECTION, TOOLSETS_COLLECTION) or name.startswith(TOOLS_PREFIX)
+
+
 def slug(model: str) -> str:
     """Return a model's name for use in a collection's name."""
     return re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")

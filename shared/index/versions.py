@@ -160,6 +160,10 @@ class IndexStore:
         """Write a point without readers, to find out whether the index accepts writes."""
         self._put(_TOUCHED, {"at": time.time()})
 
+    def deviations(self) -> list[str]:
+        """Return the options that existing collections do not have, one per entry."""
+        return self._engine.deviations()
+
     def close(self) -> None:
         """Release the store and every index of it."""
         self._engine.close()
