@@ -23,6 +23,7 @@ from tests.support.builders import World
 from tests.support.fakes import DIMENSION, SaltedEmbedder
 from workers.dependencies import Dependencies
 from workers.ingest import reconcile
+from workers.intents.base import StoredIntents
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.transitions import RetryPolicy
 from workers.maintenance import migrate as migration
@@ -46,7 +47,7 @@ class Catalogue:
     """The index, the intents and the servers, which all workers of a test share."""
 
     engine: Engine
-    intents: SqliteIntents
+    intents: StoredIntents
     world: World = field(default_factory=World)
 
     def worker(self, model: str, make_embedder: Callable[[str], Embedder] = SaltedEmbedder) -> Dependencies:
