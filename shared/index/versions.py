@@ -207,7 +207,7 @@ _PROGRESS = [_id(f"progress of share {number}") for number in range(SHARES)]
 def _progress(payload: Payload | None, version: IndexVersion) -> Progress:
     if payload is None or payload["version"] != version.name:
         return Progress()
-    return Progress(**{name: payload[name] for name in Progress.__slots__})
+    return Progress(**{name: payload[name] for name in Progress.__slots__ if name in payload})
 
 
 def _payload(version: IndexVersion) -> Payload:
