@@ -8,8 +8,10 @@ import threading
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -114,7 +116,7 @@ class Proxy:
 
 @contextmanager
 def running_proxy(*, refuses: bool = False) -> Generator[Proxy]:
-    """Yield a proxy that connects `CONNECT` requests, or refuses them."""
+    """Yield a proxy that forwards requests, and connects `CONNECT` requests or refuses them."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -128,6 +130,21 @@ def running_proxy(*, refuses: bool = False) -> Generator[Proxy]:
                 self.send_response(200)
                 self.end_headers()
                 _relay(self.connection, server)
+
+        def do_POST(self) -> None:
+            asked.append(self.path)
+            parts = urlsplit(self.path)
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            with closing(HTTPConnection(str(parts.hostname), parts.port)) as server:
+                server.request(self.command, parts.path, body, dict(self.headers))
+                response = server.getresponse()
+                self.send_response(response.status)
+                for name, value in response.getheaders():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(response.read())
+
+        do_GET = do_DELETE = do_POST  # noqa: N815  # the names http.server looks for
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name http.server gives it
             pass
@@ -170,6 +187,17 @@ def test_a_proxy_is_asked_for_the_checked_address_and_the_certificate_is_that_of
         assert listed(announced(f"https://{NAME}:{server.server_port}/mcp")) == ["only_tool"]
 
         assert set(proxy.asked) == {f"127.0.0.1:{server.server_port}"}
+        assert server.seen[0].headers["host"] == f"{NAME}:{server.server_port}"
+
+
+def test_requests_without_tls_name_the_checked_address_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = one_page(tool("only_tool"))
+    with scripted_http(lambda exchange: exchange.play(pages)) as server, running_proxy() as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+
+        assert listed(announced(f"http://{NAME}:{server.server_port}/mcp")) == ["only_tool"]
+
+        assert set(proxy.asked) == {f"http://127.0.0.1:{server.server_port}/mcp"}
         assert server.seen[0].headers["host"] == f"{NAME}:{server.server_port}"
 
 
