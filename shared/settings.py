@@ -12,6 +12,7 @@ from pydantic import AliasChoices, Field, StringConstraints, ValidationError, fi
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from shared.catalog import Encoding
+from shared.collection_options import CollectionOptions
 from shared.errors import ConfigInvalid
 from shared.text import BUNDLED_MODEL
 from shared.toolset import TOOLSET_NAME
@@ -23,6 +24,7 @@ Subscribe = Literal["http", "all", "none"]
 ResponseMode = Literal["summary", "detailed", "full", "auto"]
 # One or more secrets, separated by commas, each of at least 32 characters.
 CursorKey = Annotated[str, StringConstraints(pattern=r"^[^,\s]{32,}(,[^,\s]{32,})*$", max_length=2_000)]
+QdrantUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^,\s]+(,https?://[^,\s]+)*$")]
 HttpUrl = Annotated[str, StringConstraints(pattern=r"^https?://")]
 # Hosts and networks that may receive each credential, by its name.
 CredentialHosts = dict[
@@ -49,12 +51,12 @@ class Settings(BaseSettings):
     # --- Where things are ---
     redis_url: str | None = Field(default=None, validation_alias=_plain("REDIS_URL"))
     """Redis (`redis`, `rediss`, `unix`, `redis+sentinel`); unset: in-memory broker, intents in `data_dir`."""
-    qdrant_url: Annotated[str, StringConstraints(pattern=r"^https?://")] | None = Field(
-        default=None, validation_alias=_plain("QDRANT_URL")
-    )
-    """Qdrant server; unset: Qdrant Edge in `data_dir`."""
+    qdrant_url: QdrantUrl | None = Field(default=None, validation_alias=_plain("QDRANT_URL"))
+    """Qdrant server, or nodes of one cluster separated by commas; unset: Qdrant Edge in `data_dir`."""
     qdrant_api_key: str | None = Field(default=None, validation_alias=_plain("QDRANT_API_KEY"), repr=False)
     """Key for the Qdrant server."""
+    qdrant_collection: Annotated[CollectionOptions | None, NoDecode] = None
+    """Options of new collections on a Qdrant server, `shard_number=3 on_disk=true`; docs/deploy.md lists them."""
     data_dir: Path = Path("~/.local/share/toolscale")
     """Where the embedded composition keeps its index and intents."""
     mcp_config: Path | None = None
@@ -195,10 +197,12 @@ class Settings(BaseSettings):
     def _table(cls, value: object) -> object:
         if not isinstance(value, str):
             return value
-        entries = [entry.partition("=") for entry in value.split()]
-        if len({name for name, _, _ in entries}) < len(entries):
-            raise ValueError("a credential is named twice")
-        return {name: cls._split(hosts) for name, _, hosts in entries}
+        return {name: cls._split(hosts) for name, hosts in _entries(value).items()}
+
+    @field_validator("qdrant_collection", mode="before")
+    @classmethod
+    def _options(cls, value: object) -> object:
+        return _entries(value) if isinstance(value, str) else value
 
     @field_validator("call_prefer_labels", mode="before")
     @classmethod
@@ -239,6 +243,14 @@ class Settings(BaseSettings):
         """Return the local URL of the query service."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
+
+
+def _entries(value: str) -> dict[str, str]:
+    """Return the entries `name=value`, which spaces separate."""
+    entries = [entry.partition("=") for entry in value.split()]
+    if len({name for name, _, _ in entries}) < len(entries):
+        raise ValueError("a name is given twice")
+    return {name: text for name, _, text in entries}
 
 
 def load_settings(**overrides: object) -> Settings:

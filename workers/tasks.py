@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial, wraps
@@ -11,6 +12,7 @@ import structlog
 from celery import Celery, current_task
 
 from shared.errors import EventInvalid, IndexUnavailable, IntentsUnavailable, LeaseHeld, Retryable, ServerError
+from shared.index.contract import SHARES
 from shared.observability.tracing import use_parent_trace
 from workers.dependencies import Dependencies
 from workers.emit import Emitter
@@ -56,6 +58,7 @@ class Tasks:
         self._message_time_s = message_time_s
         self._metrics = metrics
         self._audits = AuditRounds(sweep_interval_s, metrics)
+        self._migrating = threading.Lock()
 
     def register(self) -> None:
         """Register the tasks under their public names."""
@@ -64,11 +67,11 @@ class Tasks:
         task = partial(self._app.task, shared=False, typing=False)
         # an event that cannot be recorded now is retried until it can
         retried: dict[str, Any] = {"autoretry_for": (Retryable,), "retry_backoff": 2, "retry_backoff_max": 60}
-        # no Celery events of these two: they would be most of those; the log and the reconciliations show the outcome
+        # no Celery events of these three: they would be most of those; the log and the reconciliations show the outcome
         task(name=ACCEPT_EVENT, max_retries=None, send_events=False, **retried)(_in_trace_of_message(self.accept_event))
         task(name=RECONCILE_SERVER, throws=(ServerError, FetchInterrupted))(self.reconcile_server)
         task(name=SWEEP_INTENTS, send_events=False)(self.sweep_intents)
-        task(name=MIGRATE_TOOLS)(self.migrate_tools)
+        task(name=MIGRATE_TOOLS, send_events=False)(self.migrate_tools)
 
     def accept_event(self, *args: Any, **kwargs: Any) -> None:
         """Record a CloudEvent and send its message; a rejected one becomes a dead letter, not a failed task.
@@ -114,10 +117,13 @@ class Tasks:
                 maintain_index(deps.versions, deps.intents, partial(send_migrate, self._app), self._audits)
 
     def migrate_tools(self) -> None:
-        """Continue a model change for some seconds; return at once if there is none."""
+        """Continue a model change for some seconds; return at once if there is none, or this process works on it."""
         deps = self._dependencies()
-        if deps.versions:
-            migrate(deps.versions, deps.intents, self._reconcile_again_if_due)
+        if deps.versions and self._migrating.acquire(blocking=False):
+            try:
+                migrate(deps.versions, deps.intents, self._reconcile_again_if_due)
+            finally:
+                self._migrating.release()
 
     def _accept(self, event: dict[str, Any] | str) -> None:
         Emitter(self._intents(), partial(send_reconcile, self._app), self._message_time_s, self._metrics).accept(event)
@@ -159,5 +165,6 @@ def send_reconcile(app: Celery, server_id: str, in_s: float = 0.0) -> None:
 
 
 def send_migrate(app: Celery) -> None:
-    """Send a message to continue the migration; a worker returns at once if another one migrates."""
-    app.send_task(MIGRATE_TOOLS, expires=TICK_EXPIRES_S)
+    """Send a message for each share of the migration, so that every worker gets one; a busy worker returns at once."""
+    for _ in range(SHARES):
+        app.send_task(MIGRATE_TOOLS, expires=TICK_EXPIRES_S)

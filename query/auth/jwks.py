@@ -118,7 +118,7 @@ async def _fetch(url: str) -> bytes:
     limits = httpx2.Timeout(FETCH_WITHIN_S)
     with anyio.fail_after(FETCH_WITHIN_S):
         async with (
-            httpx2.AsyncClient(timeout=limits, trust_env=False, follow_redirects=False) as client,
+            httpx2.AsyncClient(timeout=limits, follow_redirects=False) as client,
             client.stream("GET", url, headers={"accept-encoding": "identity"}) as response,
         ):
             if not response.is_success:

@@ -35,7 +35,8 @@ def open_engine(settings: Settings) -> Engine:
         if settings.qdrant_url:
             from shared.index.server.engine import ServerEngine, connect  # noqa: PLC0415  # 3 s to import
 
-            return ServerEngine(connect(settings.qdrant_url, settings.qdrant_api_key))
+            client = connect(settings.qdrant_url, settings.qdrant_api_key)
+            return ServerEngine(client, options=settings.qdrant_collection)
         from shared.index.edge.engine import EdgeEngine  # noqa: PLC0415  # in no image that has a server
 
         return EdgeEngine(settings.data_dir / "index")

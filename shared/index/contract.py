@@ -34,6 +34,9 @@ SERVERS_COLLECTION = "servers"
 TOOLSETS_COLLECTION = "toolsets"
 TOOLS_PREFIX = "tools__"
 
+SHARES = 16
+"""The servers are divided into this many shares of about equal size, by their ids."""
+
 EMBEDDED_MAX_ADVISED_TOOLS = 20_000
 """Above this, use a Qdrant server: the embedded index compares every query with every tool."""
 
@@ -61,6 +64,11 @@ class ToolState:
     groups: frozenset[str]
     token_counts: Mapping[Encoding, int] = field(default_factory=dict["Encoding", int])
     model_counts: Mapping[Encoding, int] = field(default_factory=dict["Encoding", int])
+
+
+def is_ours(name: str) -> bool:
+    """Return whether a collection of this name is one of Toolscale's."""
+    return name in (SERVERS_COLLECTION, TOOLSETS_COLLECTION) or name.startswith(TOOLS_PREFIX)
 
 
 def slug(model: str) -> str:
@@ -102,7 +110,7 @@ class ToolIndex(Protocol):
         ...
 
     def servers_with_tools(self) -> set[str]:
-        """Return the ids of all servers that have tools in the index, in any status."""
+        """Return the ids of all servers that have tools in the index, in any status, with or without a record."""
         ...
 
     def set_status_and_groups(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:
@@ -167,6 +175,13 @@ class ToolIndex(Protocol):
 
     def servers(self, *, newer_than: int = 0) -> list[ServerRecord]:
         """Return all records whose revision is above `newer_than`, in no particular order."""
+        ...
+
+    def share(self, number: int, *, limit: int, after: str = "") -> list[str]:
+        """Return at most `limit` ids of servers with a record in share `number` of `SHARES`, in a fixed order.
+
+        The list begins after the server `after`. The cost does not grow with the number of servers or tools.
+        """
         ...
 
     def revisions(self, *, newer_than: int = 0) -> dict[str, int]:

@@ -57,6 +57,10 @@ class Engine(Protocol):
         """Delete a collection with its points; a missing collection is no error."""
         ...
 
+    def deviations(self) -> list[str]:
+        """Return the options that existing collections do not have, one per entry; always empty without a server."""
+        ...
+
     def close(self) -> None:
         """Release all collections."""
         ...

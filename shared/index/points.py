@@ -132,8 +132,8 @@ class PointCollection(Protocol):
         """
         ...
 
-    def facet(self, key: str, where: PointFilter, limit: int) -> dict[int, int]:
-        """Return the exact number of matching points by value of an integer key, for at most `limit` values."""
+    def facet(self, key: str, where: PointFilter, limit: int) -> dict[int | str, int]:
+        """Return the exact number of matching points by value of an indexed key, for at most `limit` values."""
         ...
 
     def count(self, where: PointFilter) -> int:

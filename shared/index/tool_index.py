@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
@@ -23,7 +23,7 @@ from shared.catalog import (
     ToolVectors,
     point_id,
 )
-from shared.index.contract import ToolIndex, ToolState
+from shared.index.contract import SHARES, ToolIndex, ToolState
 from shared.index.payload import (
     COUNT_KEYS,
     NAME_VECTOR,
@@ -75,8 +75,8 @@ if TYPE_CHECKING:
 # Digests per request: about 300 KB of vectors, and below the batch limit of servers in strict mode.
 DIGESTS_A_REQUEST = 64
 
-# 100,000 real tools have about 1,500 distinct counts.
-FACET_LIMIT = 4_096
+# 100,000 real tools have about 1,500 distinct counts, and a large fleet has 10,000 servers.
+FACET_LIMIT = 65_536
 
 
 class QdrantIndex(ToolIndex):
@@ -118,7 +118,7 @@ class QdrantIndex(ToolIndex):
 
     @override
     def servers_with_tools(self) -> set[str]:
-        return {row["server_id"] for row in walk(self._tools, (), ("server_id",))}
+        return set(self._tools_by_value((), "server_id"))
 
     @override
     def set_status_and_groups(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:
@@ -172,7 +172,7 @@ class QdrantIndex(ToolIndex):
         if matches_nothing(scope):
             return TokenSum(0, 0, 0)
         where, key = scope_conditions(scope), COUNT_KEYS[form][encoding]
-        tools_by_count = self._tools_by_count(where, key)
+        tools_by_count = self._tools_by_value(where, key)
         return TokenSum(
             tokens=sum(count * tools for count, tools in tools_by_count.items()),
             counted=sum(tools_by_count.values()),
@@ -218,6 +218,12 @@ class QdrantIndex(ToolIndex):
         return list(filter(None, map(server_from, walk(self._servers, (GreaterThan("revision", newer_than),)))))
 
     @override
+    def share(self, number: int, *, limit: int, after: str = "") -> list[str]:
+        begin = _behind(_server_point_id(after)) if after else str(uuid.UUID(int=number * _SHARE_SIZE))
+        page, _ = self._servers.scroll((GreaterThan("revision", 0),), limit, begin, ("server_id",))
+        return [row["server_id"] for row in page if _share_of(row["server_id"]) == number]
+
+    @override
     def revisions(self, *, newer_than: int = 0) -> dict[str, int]:
         rows = walk(self._servers, (GreaterThan("revision", newer_than),), ("server_id", "revision"))
         return {row["server_id"]: row["revision"] for row in rows}
@@ -245,11 +251,11 @@ class QdrantIndex(ToolIndex):
         with closing(self._toolsets), closing(self._servers):
             self._tools.close()
 
-    def _tools_by_count(self, where: PointFilter, key: str) -> Mapping[int, int]:
+    def _tools_by_value(self, where: PointFilter, key: str) -> Mapping[Any, int]:
         found = self._tools.facet(key, where, self._facet_limit)
         if len(found) < self._facet_limit:
             return found
-        # the facet may be incomplete: read every count instead
+        # the facet may be incomplete: read every value instead
         return Counter(row[key] for row in walk(self._tools, where, (key,)) if key in row)
 
 
@@ -303,6 +309,14 @@ def _behind(point: str | None) -> str | None:
 
 def _server_point_id(server_id: str) -> str:
     return str(uuid.uuid5(NAMESPACE, server_id))
+
+
+# Shares are equal ranges of the records' point ids, in whose order an engine returns pages.
+_SHARE_SIZE = 2**128 // SHARES
+
+
+def _share_of(server_id: str) -> int:
+    return uuid.UUID(_server_point_id(server_id)).int // _SHARE_SIZE
 
 
 def _toolset_point_id(name: str) -> str:

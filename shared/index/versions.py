@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from shared.catalog import NAMESPACE
 from shared.errors import IndexLost
-from shared.index.contract import SCHEMA_VERSION, TOOLS_PREFIX, IndexVersion, slug
+from shared.index.contract import SCHEMA_VERSION, SHARES, TOOLS_PREFIX, IndexVersion, slug
 from shared.index.engine import SERVERS_SPEC, TOOLSETS_SPEC, Engine, tools_spec
 from shared.index.points import Payload, Point
 from shared.index.tool_index import QdrantIndex
@@ -42,20 +42,27 @@ class _ActiveVersions:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """State of a pass over all servers: those up to the id `after` were compared, except the `skipped` ones.
+    """Progress of a migration in one share of the servers.
 
-    `differing` counts the tools of this pass that differed. `since` is the revision at which the pass began; 0 before
-    the first server.
+    The pass compared `compared` servers, up to the server `after`, and found `differing` tools that differed. `since`
+    is the revision at which it began; 0 between passes. `last_since` and `last_differing` are those of the last
+    complete pass; 0 before the first.
     """
 
     after: str = ""
-    skipped: tuple[str, ...] = ()
+    compared: int = 0
     differing: int = 0
     since: int = 0
+    last_since: int = 0
+    last_differing: int = 0
 
-    def remaining(self, servers: Sequence[str]) -> int:
-        """Return the number of these servers that this pass has still to compare."""
-        return sum(server_id > self.after for server_id in servers) + len(self.skipped)
+    def begun(self, since: int) -> Progress:
+        """Return the beginning of the next pass."""
+        return Progress(since=since, last_since=self.last_since, last_differing=self.last_differing)
+
+    def finished(self) -> Progress:
+        """Return the progress at the end of this pass."""
+        return Progress(compared=self.compared, last_since=self.since, last_differing=self.differing)
 
 
 class IndexStore:
@@ -100,23 +107,25 @@ class IndexStore:
     def request_version(self, version: IndexVersion) -> None:
         """Request that the migration fills this version and activates it; progress of earlier requests is deleted."""
         self.ensure(version)
-        self._servers.delete([_PROGRESS])
+        self.delete_progress()
         self._put(_REQUESTED, _payload(version))
 
     def activate(self, version: IndexVersion) -> None:
         """Make searches and reconciliations of every process use this version, in one write."""
         self._put(_ACTIVE, _payload(version))
 
-    def progress(self, version: IndexVersion) -> Progress:
-        """Return the progress of this version's migration."""
-        stored = self._servers.retrieve([_PROGRESS]).get(_PROGRESS, {})
-        if stored.get("version") != version.name:
-            return Progress()
-        return Progress(stored["after"], tuple(stored["skipped"]), stored["differing"], stored["since"])
+    def progress(self, version: IndexVersion) -> list[Progress]:
+        """Return the progress of this version's migration in each share."""
+        stored = self._servers.retrieve(_PROGRESS)
+        return [_progress(stored.get(point), version) for point in _PROGRESS]
 
-    def store_progress(self, version: IndexVersion, progress: Progress) -> None:
-        """Store the progress, so that any process can continue the migration."""
-        self._put(_PROGRESS, {"version": version.name, **asdict(progress)})
+    def store_progress(self, version: IndexVersion, share: int, progress: Progress) -> None:
+        """Store the progress in a share, so that any process can continue it."""
+        self._put(_PROGRESS[share], {"version": version.name, **asdict(progress)})
+
+    def delete_progress(self) -> None:
+        """Delete the progress in all shares."""
+        self._servers.delete(_PROGRESS)
 
     def drop_retired(self, older_than_s: float) -> list[str]:
         """Delete all versions except one that has been active for so long; return the names of the deleted."""
@@ -150,6 +159,10 @@ class IndexStore:
     def check_writable(self) -> None:
         """Write a point without readers, to find out whether the index accepts writes."""
         self._put(_TOUCHED, {"at": time.time()})
+
+    def deviations(self) -> list[str]:
+        """Return the options that existing collections do not have, one per entry."""
+        return self._engine.deviations()
 
     def close(self) -> None:
         """Release the store and every index of it."""
@@ -187,8 +200,14 @@ def _id(role: str) -> str:
     return str(uuid.uuid5(uuid.uuid5(NAMESPACE, "versions"), role))
 
 
-_ACTIVE, _REQUESTED, _PROGRESS, _COMPLETE = _id("active"), _id("requested"), _id("progress"), _id("complete")
-_TOUCHED = _id("touched")
+_ACTIVE, _REQUESTED, _COMPLETE, _TOUCHED = _id("active"), _id("requested"), _id("complete"), _id("touched")
+_PROGRESS = [_id(f"progress of share {number}") for number in range(SHARES)]
+
+
+def _progress(payload: Payload | None, version: IndexVersion) -> Progress:
+    if payload is None or payload["version"] != version.name:
+        return Progress()
+    return Progress(**{name: payload[name] for name in Progress.__slots__ if name in payload})
 
 
 def _payload(version: IndexVersion) -> Payload:

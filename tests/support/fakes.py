@@ -37,7 +37,7 @@ from shared.catalog import (
     point_id,
 )
 from shared.errors import IndexUnavailable, ModelUnavailable
-from shared.index.contract import ToolState
+from shared.index.contract import SHARES, ToolState
 from shared.text.bm25 import query_terms, tool_terms
 from shared.text.terms import words
 from shared.text.vectors import tool_vectors
@@ -272,6 +272,12 @@ class FakeIndex:
     def servers(self, *, newer_than: int = 0) -> list[ServerRecord]:
         with self._held():
             return [record for record in self._servers.values() if record.revision > newer_than]
+
+    def share(self, number: int, *, limit: int, after: str = "") -> list[str]:
+        with self._held():
+            known = sorted(self._servers)
+        of_share = [server_id for server_id in known if zlib.crc32(server_id.encode()) % SHARES == number]
+        return [server_id for server_id in of_share if server_id > after][:limit]
 
     def revisions(self, *, newer_than: int = 0) -> dict[str, int]:
         return {record.server_id: record.revision for record in self.servers(newer_than=newer_than)}

@@ -23,6 +23,7 @@ from tests.support.builders import World
 from tests.support.fakes import DIMENSION, SaltedEmbedder
 from workers.dependencies import Dependencies
 from workers.ingest import reconcile
+from workers.intents.base import StoredIntents
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.transitions import RetryPolicy
 from workers.maintenance import migrate as migration
@@ -46,7 +47,7 @@ class Catalogue:
     """The index, the intents and the servers, which all workers of a test share."""
 
     engine: Engine
-    intents: SqliteIntents
+    intents: StoredIntents
     world: World = field(default_factory=World)
 
     def worker(self, model: str, make_embedder: Callable[[str], Embedder] = SaltedEmbedder) -> Dependencies:
@@ -108,7 +109,7 @@ def rebuild_if_lost(deps: Dependencies) -> None:
 
 def forget_versions(shop: Catalogue) -> None:
     """Make the index equal to one from before index versions."""
-    points = [stored._id(role) for role in ("active", "requested", "progress", "complete")]  # pyright: ignore[reportPrivateUsage]  # what the release before did not write
+    points = [stored._id(role) for role in ("active", "requested", "complete")]  # pyright: ignore[reportPrivateUsage]  # what the release before did not write
     shop.engine.collection(SERVERS_SPEC).delete(points)
 
 

@@ -153,6 +153,7 @@ def check_index(settings: Settings) -> Iterator[Finding]:
         with closing(open_store(settings)) as store:
             active = store.versions().active
             tools = 0 if settings.qdrant_url else _tool_count(store, active)
+            deviations = store.deviations()
     except IndexHeld:
         yield ok("index", f"in {settings.data_dir}, in use by a Toolscale process")
         return
@@ -160,6 +161,9 @@ def check_index(settings: Settings) -> Iterator[Finding]:
         yield problem("index", str(error), "start Qdrant, or correct QDRANT_URL and QDRANT_API_KEY")
         return
     yield _version(settings, active)
+    for found in deviations:
+        advice = "options take effect when a collection is created: see docs/deploy.md#a-qdrant-cluster"
+        yield warning("index", f"collection {found}", advice)
     if tools > EMBEDDED_MAX_ADVISED_TOOLS:
         found = f"{tools:,} tools in an embedded index, above {EMBEDDED_MAX_ADVISED_TOOLS:,}"
         yield warning("index", found, "run a Qdrant server and set QDRANT_URL: embedded search compares every tool")

@@ -2,7 +2,9 @@
 
 Reconciliations write to the active version only. The migration needs no server: it embeds stored definitions, so it
 also migrates servers that are down. After the switch it requests reconciliations of the servers whose records changed
-since the last pass began. It can be interrupted anywhere; digests show the finished tools.
+since the last passes began. It can be interrupted anywhere; digests show the finished tools.
+
+The servers are divided into shares, and any number of workers migrate different shares at the same time.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import structlog
 
 from shared.catalog import EmbeddedTool, IndexedTool, point_id
 from shared.errors import EventInvalid, LeaseHeld, ModelUnavailable
-from shared.index.contract import IndexVersion
+from shared.index.contract import SHARES, IndexVersion
 from shared.index.open_versions import IndexVersions, OpenVersion
 from shared.index.versions import IndexStore, Progress
 from shared.text.vectors import tool_vectors
@@ -24,14 +26,16 @@ from workers.intents.leases import held
 from workers.intents.requests import request_reconcile
 from workers.intents.store import IntentStore, Lease, MigrationProgress
 
-# Not a valid server id, because of the space.
+# Not a valid server id, because of the spaces; a share's lease has its number too.
 MIGRATION_LEASE = "the migration"
 SOURCE = "toolscale/migration"
-# Tools per lease: about half a second, in which an event of their server waits. A pass that finds no more differing
+# Tools per lease: about half a second, in which an event of their server waits. Passes that find no more differing
 # tools than this may switch, since a large fleet rarely has none.
 BATCH = 64
 # Seconds of work per sweep, so that reconciliations run in between.
 SLICE_S = 5.0
+# Servers in one read of a share.
+PAGE = 100
 
 _log = structlog.get_logger()
 
@@ -40,148 +44,152 @@ Released = Callable[[str], None]
 
 
 def migrate(versions: IndexVersions, intents: IntentStore, released: Released, slice_s: float = SLICE_S) -> None:
-    """Copy tools to the next version for `slice_s` seconds, and activate it once a pass found it equal.
+    """Copy tools to the next version for `slice_s` seconds, and activate it once passes found all shares equal.
 
-    Safe to repeat and to interrupt. Of several processes that call it, one works and the others return.
+    Safe to repeat, to interrupt, and to run in several processes, which then work on different shares.
 
     Raises:
         IndexUnavailable: the index does not answer; the copied tools stay.
     """
-    try:
-        with intents.lease(MIGRATION_LEASE) as lease:
-            active, next_version = versions.current()
-            if next_version:
-                _Migration(versions, intents, active, next_version, lease, released).run(slice_s)
-    except LeaseHeld:
-        return
+    active, next_version = versions.current()
+    if next_version:
+        _Slice(versions.store, intents, active, next_version, released, time.monotonic() + slice_s).run()
 
 
 def request_missed(store: IndexStore, intents: IntentStore, active: IndexVersion) -> None:
-    """Request reconciliations of servers that changed while the last pass of a migration ran, stopped ones included.
+    """Request reconciliations of servers that changed while the last passes of a migration ran, stopped ones included.
 
-    The stored progress of the active version gives the beginning of that pass; it is cleared last.
+    The stored progress of the active version gives the beginning of those passes; it is deleted last.
     """
-    since = store.progress(active).since
+    since = min(share.last_since for share in store.progress(active))
     if not since:
         return
     for server_id in store.index(active).revisions(newer_than=since):
         with suppress(EventInvalid):  # the store has no such server
             request_reconcile(server_id, intents, SOURCE)
-    store.store_progress(active, Progress())
-
-
-class _Migration:
-    """One slice of a migration."""
-
-    def __init__(
-        self,
-        versions: IndexVersions,
-        intents: IntentStore,
-        active: OpenVersion,
-        next_version: OpenVersion,
-        lease: Lease,
-        released: Released,
-    ) -> None:
-        self._store = versions.store
-        self._intents = intents
-        self._active = active
-        self._next_version = next_version
-        self._lease = lease
-        self._released = released
-
-    def run(self, slice_s: float) -> None:
-        version = self._next_version.version
-        self._store.ensure(version)
-        progress = self._store.progress(version)
-        if not progress.since:
-            progress = replace(progress, since=self._intents.next_revision())
-        servers = sorted(self._active.index.servers_with_tools() | self._next_version.index.servers_with_tools())
-        # the slice begins here: listing the servers of a large index takes longer than a slice
-        migration_pass = _Pass(progress, time.monotonic() + slice_s)
-        try:
-            is_done = migration_pass.run(servers, self._migrate_server)
-        except ModelUnavailable as error:
-            self._abandon(error)
-            return
-        self._lease.assert_held()
-        _log.info(
-            "index_version_progressed", collection=version.name, servers=len(servers), carried=migration_pass.migrated
-        )
-        if is_done and migration_pass.progress.differing <= BATCH:
-            self._switch(migration_pass.progress)
-        else:
-            self._store.store_progress(version, Progress() if is_done else migration_pass.progress)
-            self._note_progress(servers, 0 if is_done else migration_pass.progress.remaining(servers))
-
-    def _note_progress(self, servers: list[str], remaining: int) -> None:
-        """Store the number of finished servers for display; later passes do not lower it."""
-        intents, model = self._intents, self._next_version.version.model
-        before = intents.migration()
-        done_before = before.done if before and before.model == model else 0
-        done = min(len(servers), max(done_before, len(servers) - remaining))
-        intents.note_migration(MigrationProgress(model=model, servers=len(servers), done=done, at=intents.now()))
-
-    def _migrate_server(self, server_id: str) -> int:
-        """Migrate a batch of the server's tools; return how many of all its tools differed."""
-        with held(server_id, self._intents) as lease:
-            differing = migrate_batch(server_id, lease, self._active, self._next_version)
-        self._released(server_id)
-        return differing
-
-    def _switch(self, progress: Progress) -> None:
-        version = self._next_version.version
-        if self._store.versions().next_version != version:
-            return
-        self._store.store_progress(version, progress)  # if this process dies below, a sweep requests what is missing
-        self._store.activate(version)
-        request_missed(self._store, self._intents, version)
-        self._intents.note_migration(None)
-        _log.info("index_version_activated", model=version.model, collection=version.name)
-
-    def _abandon(self, error: ModelUnavailable) -> None:
-        """Request the active version again, since the next model cannot be loaded."""
-        stored = self._store.versions()
-        if stored.active and stored.next_version == self._next_version.version:
-            self._store.request_version(stored.active)
-            _log.error("index_version_abandoned", model=self._next_version.version.model, reason=str(error))
+    store.delete_progress()
 
 
 @dataclass
-class _Pass:
-    """A pass over all servers, from the end of the previous slice until `deadline_s` of the monotonic clock."""
+class _Slice:
+    """The work of one process on a migration until `deadline_s` of the monotonic clock."""
 
-    progress: Progress
+    store: IndexStore
+    intents: IntentStore
+    active: OpenVersion
+    next_version: OpenVersion
+    released: Released
     deadline_s: float
     migrated: int = 0
 
-    def run(self, servers: list[str], migrate_server: Callable[[str], int]) -> bool:
-        """Migrate servers, those with a running reconciliation last; return whether the pass is complete."""
-        for server_id in servers:
-            if server_id > self.progress.after:
-                if not self._migrate_until_equal(server_id, migrate_server):
-                    return False
-                self.progress = replace(self.progress, after=server_id)
-        for server_id in self.progress.skipped:
-            if not self._migrate_until_equal(server_id, migrate_server):
-                return False
-        return not self.progress.skipped
+    def run(self) -> None:
+        self.store.ensure(self.next_version.version)
+        try:
+            if not self._switch_if_equal():
+                self._continue_shares()
+                self._switch_if_equal()
+        except ModelUnavailable as error:
+            self._abandon(error)
 
-    def _migrate_until_equal(self, server_id: str, migrate_server: Callable[[str], int]) -> bool:
-        """Migrate a server until no tool differs; return False if the slice ends before."""
-        others = tuple(skipped for skipped in self.progress.skipped if skipped != server_id)
-        while time.monotonic() < self.deadline_s:
-            try:
-                differing = migrate_server(server_id)
-            except LeaseHeld:
-                self.progress = replace(self.progress, skipped=(*others, server_id))
-                return True
-            if not differing:
-                self.progress = replace(self.progress, skipped=others)
-                return True
-            migrated = min(differing, BATCH)
-            self.migrated += migrated
-            self.progress = replace(self.progress, differing=self.progress.differing + migrated)
+    def _continue_shares(self) -> None:
+        version = self.next_version.version
+        progress = self.store.progress(version)
+        for number in sorted(range(SHARES), key=lambda number: progress[number].last_since):
+            if self._has_time():
+                self._continue_share(number, progress[number])
+        servers = self._note_progress()
+        _log.info("index_version_progressed", collection=version.name, servers=servers, carried=self.migrated)
+
+    def _continue_share(self, number: int, before: Progress) -> None:
+        """Continue the pass over a share, unless another process is or was faster."""
+        version = self.next_version.version
+        with suppress(LeaseHeld), self.intents.lease(f"{MIGRATION_LEASE} of share {number}") as lease:
+            if self.store.progress(version)[number] != before:
+                return
+            begun = before if before.since else before.begun(self.intents.next_revision())
+            after = self._compare(number, begun)
+            lease.assert_held()
+            self.store.store_progress(version, number, after)
+
+    def _compare(self, number: int, progress: Progress) -> Progress:
+        """Continue a pass over a share: to its end, the end of the slice, or a server that is being reconciled."""
+        while servers := self.active.index.share(number, limit=PAGE, after=progress.after):
+            for server_id in servers:
+                migrated, is_equal = self._migrate_until_equal(server_id)
+                self.migrated += migrated
+                progress = replace(progress, differing=progress.differing + migrated)
+                if not is_equal:
+                    return progress
+                progress = replace(progress, after=server_id, compared=progress.compared + 1)
+        return progress.finished()
+
+    def _note_progress(self) -> int:
+        """Store the number of finished servers for display, which later passes do not lower; return that of all."""
+        version, servers = self.next_version.version, self.intents.backlog().servers
+        before = self.intents.migration()
+        done_before = before.done if before and before.model == version.model else 0
+        compared = sum(share.compared for share in self.store.progress(version))
+        done = min(servers, max(done_before, compared))
+        at = self.intents.now()
+        self.intents.note_migration(MigrationProgress(model=version.model, servers=servers, done=done, at=at))
+        return servers
+
+    def _switch_if_equal(self) -> bool:
+        """Activate the next version if the last passes found all shares equal; return whether it did."""
+        version = self.next_version.version
+        with suppress(LeaseHeld), self.intents.lease(MIGRATION_LEASE) as lease:
+            if not self._is_equal() or not self._is_wanted():
+                return False
+            lease.assert_held()
+            self.store.activate(version)  # if this process dies below, a sweep requests what is missing
+            request_missed(self.store, self.intents, version)
+            self.intents.note_migration(None)
+            _log.info("index_version_activated", model=version.model, collection=version.name)
+            return True
         return False
+
+    def _is_equal(self) -> bool:
+        shares = self.store.progress(self.next_version.version)
+        if not all(share.last_since for share in shares) or sum(share.last_differing for share in shares) > BATCH:
+            return False
+        return all(self._migrate_until_equal(server_id)[1] for server_id in self._servers_without_record())
+
+    def _servers_without_record(self) -> set[str]:
+        """Return the servers of tools that no share has; one facet of each version finds them."""
+        active, following = self.active.index, self.next_version.index
+        return (active.servers_with_tools() | following.servers_with_tools()) - active.revisions().keys()
+
+    def _migrate_until_equal(self, server_id: str) -> tuple[int, bool]:
+        """Migrate batches of a server; return the number of migrated tools, and whether no tool differs any more.
+
+        Some may still differ at the end of the slice, or while a reconciliation of the server is running.
+        """
+        migrated = 0
+        while self._has_time():
+            try:
+                with held(server_id, self.intents) as lease:
+                    if not self._is_wanted():  # a reconciliation may have written to the new active version
+                        break
+                    differing = migrate_batch(server_id, lease, self.active, self.next_version)
+            except LeaseHeld:
+                break
+            self.released(server_id)
+            if not differing:
+                return migrated, True
+            migrated += min(BATCH, differing)
+        return migrated, False
+
+    def _is_wanted(self) -> bool:
+        return self.store.versions().next_version == self.next_version.version
+
+    def _has_time(self) -> bool:
+        return time.monotonic() < self.deadline_s
+
+    def _abandon(self, error: ModelUnavailable) -> None:
+        """Request the active version again, since the next model cannot be loaded."""
+        if self._is_wanted():
+            self.store.request_version(self.active.version)
+            _log.error("index_version_abandoned", model=self.next_version.version.model, reason=str(error))
 
 
 def migrate_batch(server_id: str, lease: Lease, active: OpenVersion, next_version: OpenVersion) -> int:

@@ -111,10 +111,10 @@ class EdgeCollection(PointCollection):
         return [{_id_of(cast("UUID", point.id).int): point.score for point in found} for found in answers]
 
     @override
-    def facet(self, key: str, where: PointFilter, limit: int) -> dict[int, int]:
+    def facet(self, key: str, where: PointFilter, limit: int) -> dict[int | str, int]:
         with self._shard.opened() as shard:
             response = shard.facet(FacetRequest(key, limit, exact=True, filter=_filter(where)))
-        return {int(hit.value): hit.count for hit in response.hits}
+        return {hit.value: hit.count for hit in response.hits}
 
     @override
     def count(self, where: PointFilter) -> int:

@@ -63,6 +63,10 @@ class EdgeEngine(Engine):
                 shutil.rmtree(doomed)
 
     @override
+    def deviations(self) -> list[str]:
+        return []
+
+    @override
     def close(self) -> None:
         with self._opening, ExitStack() as closing:
             for opened in self._open.values():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 import warnings
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from http import HTTPStatus
 
@@ -15,7 +16,9 @@ from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
 from typing_extensions import override
 
 from shared.catalog import SparseVector
+from shared.collection_options import CollectionOptions
 from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
+from shared.index.contract import is_ours
 from shared.index.engine import CollectionSpec, Engine
 from shared.index.points import (
     AnyOf,
@@ -28,13 +31,12 @@ from shared.index.points import (
     Scores,
     VectorSchema,
 )
-from shared.index.server.points import filter_of, point_from, struct, struct_vector
+from shared.index.server.addresses import addresses
+from shared.index.server.creation import deviations, parameters, with_replicas
+from shared.index.server.failover import Failover
+from shared.index.server.points import batches, filter_of, point_from, struct, struct_vector
 
 TIMEOUT_S = 30
-
-# With up to four bytes per character, a request has less than the server's default limit of 32 MB.
-BATCH_POINTS = 256
-BATCH_CHARACTERS = 4_000_000
 
 # The message of local mode's ValueError.
 _LOCALLY_GONE = re.compile(r"^Collection .* not found")
@@ -42,12 +44,20 @@ _LOCALLY_GONE = re.compile(r"^Collection .* not found")
 _SCHEMA = {"keyword": models.PayloadSchemaType.KEYWORD, "integer": models.PayloadSchemaType.INTEGER}
 
 
+# A collection that another process is creating exists, and its nodes answer 404 or 500 until they can read it.
+CREATION_S = 20.0
+_BEING_CREATED = (HTTPStatus.NOT_FOUND, HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
 def connect(url: str, api_key: str | None) -> QdrantClient:
-    """Return a client of the server at `url`, without a request."""
+    """Return a client of the server at `url`, or of the nodes at several addresses in it, without a request."""
+    nodes = addresses(url)
     # a network of its own may protect the key, and the warning is no line of the log
     warnings.filterwarnings("ignore", message="Api key is used with an insecure connection")
     # a comparison of versions would cost a request and only warn
-    return QdrantClient(url=url, api_key=api_key, timeout=TIMEOUT_S, check_compatibility=False)
+    client = QdrantClient(url=nodes[0], api_key=api_key, timeout=TIMEOUT_S, check_compatibility=False)
+    client.http.client.add_middleware(Failover(nodes))
+    return client
 
 
 class ServerEngine(Engine):
@@ -56,9 +66,10 @@ class ServerEngine(Engine):
     A lock serialises calls of a client in local mode, which is not thread-safe.
     """
 
-    def __init__(self, client: QdrantClient, prefix: str = "") -> None:
+    def __init__(self, client: QdrantClient, prefix: str = "", options: CollectionOptions | None = None) -> None:
         self._client = client
         self._prefix = prefix
+        self._options = options or CollectionOptions()
         self._is_local = client.init_options["location"] == ":memory:"
         self._guard = threading.RLock() if self._is_local else nullcontext()
 
@@ -69,7 +80,7 @@ class ServerEngine(Engine):
 
     @override
     def collection(self, spec: CollectionSpec) -> _ServerCollection:
-        return _ServerCollection(self._client, self._prefix + spec.name, self._guard)
+        return _ServerCollection(self._client, self._prefix + spec.name, self._guard, self._options)
 
     @override
     def exists(self, name: str) -> bool:
@@ -89,6 +100,13 @@ class ServerEngine(Engine):
             self._client.delete_collection(self._prefix + name)
 
     @override
+    def deviations(self) -> list[str]:
+        ours = [name for name in self.names() if is_ours(name)]
+        with _asking(self._guard, "names"):
+            wanted = with_replicas(self._options, self._client)
+            return [found for name in ours for found in deviations(self._client, self._prefix + name, wanted)]
+
+    @override
     def close(self) -> None:
         with _asking(self._guard, "client"):
             self._client.close()
@@ -101,26 +119,46 @@ def _params(query: NamedVector, corpus: PointFilter) -> models.SearchParams | No
     return models.SearchParams(idf=models.IdfCorpusParams(corpus=filter_of(corpus)))
 
 
-# Writes go through the leader of each shard, so that all replicas apply them in the same order.
-_IN_ORDER = models.WriteOrdering.STRONG
+# Writes go through a leader of each shard, so that all replicas apply them in the same order. The leader is a living
+# replica: a permanent leader, of the ordering "strong", would stop all writes of its shards while its node is down.
+_IN_ORDER = models.WriteOrdering.MEDIUM
 
 
 class _ServerCollection(PointCollection):
     """One collection of a server. Every call of the client holds `guard`."""
 
-    def __init__(self, client: QdrantClient, name: str, guard: AbstractContextManager[object]) -> None:
+    def __init__(
+        self, client: QdrantClient, name: str, guard: AbstractContextManager[object], options: CollectionOptions
+    ) -> None:
         self._client = client
         self._name = name
         self._guard = guard
+        self._options = options
 
     def ensure(self, vectors: VectorSchema, indexes: Indexes) -> None:
-        """Create the collection and its payload indexes if missing; safe with concurrent processes."""
+        """Create the collection and its payload indexes if missing, and return when it can be read.
+
+        Safe with concurrent processes, one of which creates it.
+        """
+        until = time.monotonic() + CREATION_S
         with self._asking():
-            if not self._client.collection_exists(self._name):
-                self._create(vectors)
+            while not self._is_ready(vectors, indexes, until):
+                time.sleep(0.1)
+
+    def _is_ready(self, vectors: VectorSchema, indexes: Indexes, until: float) -> bool:
+        """Create the missing parts; return False while another process is creating the collection."""
+        if not self._client.collection_exists(self._name):
+            self._create(vectors)
+        try:
             existing = self._client.get_collection(self._name).payload_schema
             for key in indexes.keys() - existing.keys():
                 self._client.create_payload_index(self._name, key, _SCHEMA[indexes[key]], wait=True)
+            self._client.scroll(self._name, limit=1, with_payload=False)
+        except UnexpectedResponse as error:
+            if error.status_code not in _BEING_CREATED or time.monotonic() > until:
+                raise
+            return False
+        return True
 
     @override
     def upsert(self, points: Sequence[Point]) -> None:
@@ -183,10 +221,10 @@ class _ServerCollection(PointCollection):
         return [{str(point.id): point.score for point in found.points} for found in answers]
 
     @override
-    def facet(self, key: str, where: PointFilter, limit: int) -> dict[int, int]:
+    def facet(self, key: str, where: PointFilter, limit: int) -> dict[int | str, int]:
         with self._asking():
             response = self._client.facet(self._name, key, filter_of(where), limit, exact=True)
-        return {int(hit.value): hit.count for hit in response.hits}
+        return {hit.value: hit.count for hit in response.hits}
 
     @override
     def count(self, where: PointFilter) -> int:
@@ -211,17 +249,10 @@ class _ServerCollection(PointCollection):
             self._client.close()
 
     def _create(self, vectors: VectorSchema) -> None:
+        is_local = self._client.init_options["location"] == ":memory:"
+        options = self._options if is_local else with_replicas(self._options, self._client)
         try:
-            self._client.create_collection(
-                self._name,
-                vectors_config={
-                    name: models.VectorParams(size=vectors.dimension, distance=models.Distance.COSINE)
-                    for name in vectors.dense
-                },
-                sparse_vectors_config={
-                    name: models.SparseVectorParams(modifier=models.Modifier.IDF) for name in vectors.sparse
-                },
-            )
+            self._client.create_collection(self._name, **parameters(vectors, options))
         except UnexpectedResponse:
             if not self._client.collection_exists(self._name):  # another process may have created it
                 raise
@@ -249,25 +280,6 @@ def _assert_done(result: models.UpdateResult) -> None:
     """Raise IndexUnavailable if Qdrant has only acknowledged a write: sums read next would miss it."""
     if result.status is not models.UpdateStatus.COMPLETED:
         raise IndexUnavailable(f"Qdrant has not carried out a write in time: {result.status}")
-
-
-def batches(points: Sequence[Point]) -> Iterator[list[Point]]:
-    """Yield batches of bounded count and size, in order; a larger point has its own batch."""
-    batch: list[Point] = []
-    characters = 0
-    for point in points:
-        size = _characters(point)
-        if batch and (len(batch) == BATCH_POINTS or characters + size > BATCH_CHARACTERS):
-            yield batch
-            batch, characters = [], 0
-        batch.append(point)
-        characters += size
-    if batch:
-        yield batch
-
-
-def _characters(point: Point) -> int:
-    return sum(len(value) for value in point.payload.values() if isinstance(value, str))
 
 
 def _refusal(error: UnexpectedResponse, collection: str) -> ConfigInvalid | IndexUnavailable:

@@ -1,7 +1,8 @@
-"""Points and conditions as models of Qdrant's client."""
+"""Batches of points, and points and conditions as models of Qdrant's client."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 import numpy as np
@@ -9,6 +10,29 @@ from qdrant_client import models
 
 from shared.catalog import SparseVector
 from shared.index.points import AnyOf, GreaterThan, HasIdOrAny, IsEmpty, NoneOf, Point, PointFilter, Vector
+
+# With up to four bytes per character, a request has less than the server's default limit of 32 MB.
+BATCH_POINTS = 256
+BATCH_CHARACTERS = 4_000_000
+
+
+def batches(points: Sequence[Point]) -> Iterator[list[Point]]:
+    """Yield batches of bounded count and size, in order; a larger point has its own batch."""
+    batch: list[Point] = []
+    characters = 0
+    for point in points:
+        size = _characters(point)
+        if batch and (len(batch) == BATCH_POINTS or characters + size > BATCH_CHARACTERS):
+            yield batch
+            batch, characters = [], 0
+        batch.append(point)
+        characters += size
+    if batch:
+        yield batch
+
+
+def _characters(point: Point) -> int:
+    return sum(len(value) for value in point.payload.values() if isinstance(value, str))
 
 
 def struct(point: Point) -> models.PointStruct:

@@ -164,7 +164,7 @@ def is_stand_in(error: MCPError) -> bool:
 def _http_error(state: SessionState, error: httpx2.HTTPError | httpx2.InvalidURL) -> ServerError:
     server_id, words = state.server_id, state.quote(f"{type(error).__name__}: {error}")
     match error:
-        case httpx2.ConnectError() | httpx2.ConnectTimeout():
+        case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.ProxyError():
             return ServerUnreachable(server_id, f"no connection: {words}")
         case httpx2.TimeoutException():
             return ServerTimeout(server_id, words)

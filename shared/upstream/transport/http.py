@@ -19,6 +19,7 @@ from shared.upstream.dial import HttpTarget
 from shared.upstream.transport.errors import message_too_dense, message_too_large, status_error
 from shared.upstream.transport.json_size import MAX_MESSAGE_NODES, NodeMeter
 from shared.upstream.transport.lenient_json import LastEvent
+from shared.upstream.transport.proxy import proxy_for
 from shared.upstream.transport.session_state import HttpExchange, SessionState, current_exchange
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _CONNECT_S = 5.0
 _NOTIFICATION_S = 5.0
 _NOTIFICATION_BYTES = 4 << 10
+# The server received nothing.
+_NOT_CONNECTED = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError)
 
 
 def http_transport(
@@ -75,11 +78,11 @@ async def _streamable(target: HttpTarget, client: httpx2.AsyncClient, max_event_
 class GuardedHttpTransport(httpx2.AsyncBaseTransport):
     """An HTTP transport that connects only to the target's origin and addresses, and checks every response.
 
-    It rejects redirects and compressed bodies.
+    A proxy is asked for the checked addresses too, not for the name. Redirects and compressed bodies are rejected.
     """
 
     def __init__(self, target: HttpTarget, max_bytes: int, state: SessionState) -> None:
-        self._inner = httpx2.AsyncHTTPTransport(verify=_tls(), trust_env=False)
+        self._inner = httpx2.AsyncHTTPTransport(verify=_tls(), trust_env=False, proxy=proxy_for(target))
         self._origin = _origin(httpx2.URL(target.url))
         self._addresses: tuple[str | None, ...] = target.addresses or (None,)
         self._every_answer_counts = target.transport == "sse"  # the SDK's sse client continues to wait after an error
@@ -123,7 +126,7 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         for address in others:
             try:
                 return await self._send_to(request, address)
-            except (httpx2.ConnectError, httpx2.ConnectTimeout):
+            except _NOT_CONNECTED:
                 self._addresses = tuple(other for other in self._addresses if other != address)
         return await self._send_to(request, last)
 
@@ -132,7 +135,7 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         was_sent, exchange.sent = exchange.sent, True
         try:
             return await self._send_pinned(request, address)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout):
+        except _NOT_CONNECTED:
             exchange.sent = was_sent
             raise
 

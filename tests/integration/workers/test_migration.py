@@ -19,8 +19,8 @@ from query.catalogue import live_catalogue
 from query.find import find_tool
 from query.search.live_index import LiveIndex
 from query.search.request import FindRequest
-from shared.catalog import Listing, QueryVectors, Scope
-from shared.errors import LeaseHeld, ServerTimeout
+from shared.catalog import Listing, QueryVectors, Scope, ServerRecord
+from shared.errors import ServerTimeout
 from shared.events import ServerEvent
 from shared.index.contract import ToolState
 from shared.index.engine import SERVERS_SPEC, TOOLSETS_SPEC, Engine, tools_spec
@@ -32,7 +32,7 @@ from shared.text.bm25 import query_terms
 from shared.text.embedding import Embedder
 from tests.chaos.interrupted import Leases, WithLeases
 from tests.support.builders import changed, definition, down, listing, up
-from tests.support.fakes import SaltedEmbedder, WithoutModel
+from tests.support.fakes import SaltedEmbedder, WithoutModel, embedded, make_tool
 from tests.support.index_versions import (
     ENGINES,
     NEW,
@@ -138,12 +138,16 @@ def test_a_migration_that_lost_the_lease_of_a_server_requests_its_reconciliation
 
 
 class LargeIndex(QdrantIndex):
-    """An index in which it takes longer than a slice to ask who has tools."""
+    """An index with too many tools and servers to list them in every slice."""
 
     def servers_with_tools(self) -> set[str]:
-        until = time.monotonic() + 2 * SHORT_SLICE_S
-        eventually(lambda: time.monotonic() > until)
-        return super().servers_with_tools()
+        raise AssertionError("a slice lists the servers of all tools")
+
+    def revisions(self, *, newer_than: int = 0) -> dict[str, int]:
+        raise AssertionError("a slice lists all records")
+
+    def servers(self, *, newer_than: int = 0) -> list[ServerRecord]:
+        raise AssertionError("a slice reads all records")
 
 
 class LargeVersions(IndexVersions):
@@ -169,6 +173,8 @@ def closest_name(deps: Dependencies, text: str) -> float:
 
 
 SHORT_SLICE_S = 0.2
+# Servers are migrated in the order of their shares.
+LAST = "files"
 
 
 class Killed(BaseException):
@@ -252,16 +258,17 @@ def change_once(shop: Catalogue, deps: Dependencies, *, after: str, events: Sequ
 def test_a_server_that_changed_after_its_comparison_is_reconciled_after_the_switch(shop: Catalogue) -> None:
     deps = wanting(shop)
     shop.world.servers["fresh"] = shop.world.servers["clock"] = listing(definition("stop_watch"))
-    released = change_once(shop, deps, after="gone", events=[changed("clock"), up("fresh"), down("files")])
+    released = change_once(shop, deps, after=LAST, events=[changed("clock"), up("fresh"), up("gone")])
 
     migrate(deps, released)
     assert active_version(deps).version == index_version(NEW)
     lagging = {intent.server_id for intent in shop.intents.intents() if intent.is_lagging}
     reconcile_all(deps)
 
-    assert lagging == {"clock", "fresh", "files"}
-    assert tools_found(deps) == {"clock:stop_watch", "fresh:stop_watch"}
-    assert tools_found(deps, "stopped") == {"gone:old_tool", "files:read_file", "files:write_file"}
+    assert lagging == {"clock", "fresh", "gone"}
+    files = {"files:read_file", "files:write_file"}
+    assert tools_found(deps) == {"clock:stop_watch", "fresh:stop_watch", "gone:old_tool"} | files
+    assert tools_found(deps, "stopped") == set()
 
 
 def test_a_server_quarantined_after_its_comparison_is_hidden_after_the_switch(shop: Catalogue) -> None:
@@ -269,7 +276,7 @@ def test_a_server_quarantined_after_its_comparison_is_hidden_after_the_switch(sh
     shop.world.servers["clock"] = ServerTimeout("clock", "no answer")
 
     def fail(server_id: str) -> None:
-        if server_id == "gone":
+        if server_id == LAST:
             shop.intents.record(changed("clock"), due_in_s=0)
             with suppress(ServerTimeout):
                 reconcile("clock", deps)
@@ -307,7 +314,7 @@ def test_a_process_that_dies_at_the_switch_leaves_its_requests_to_the_next_sweep
     shop: Catalogue, requests: int
 ) -> None:
     deps, numbers = wanting(shop), itertools.count()
-    released = change_once(shop, deps, after="gone", events=[down("files"), down("clock")])
+    released = change_once(shop, deps, after=LAST, events=[down("files"), down("clock")])
 
     class Dying:
         def record(self, event: ServerEvent, *, due_in_s: float) -> object:
@@ -411,14 +418,96 @@ def test_of_two_workers_at_once_one_switches_once(shop: Catalogue) -> None:
     assert [log["event"] for log in logs].count("index_version_activated") == 1
 
 
-def test_only_one_process_migrates_at_a_time(shop: Catalogue) -> None:
+def test_only_one_process_switches_at_a_time(shop: Catalogue) -> None:
     deps = wanting(shop)
     with shop.intents.lease(MIGRATION_LEASE):
         migrate(deps, lambda _: None)
-
         assert active_version(deps).version == index_version(OLD)
-        with pytest.raises(LeaseHeld), shop.intents.lease(MIGRATION_LEASE):
-            pass
+
+    migrate(deps, lambda _: None)
+
+    assert active_version(deps).version == index_version(NEW)
+
+
+def test_workers_migrate_different_servers_at_the_same_time(shop: Catalogue) -> None:
+    first, second = wanting(shop), wanting(shop)
+    visited = list[str]()
+
+    def while_the_first_has_a_share(server_id: str) -> None:
+        if not visited:
+            visited.append(server_id)
+            migrate(second, visited.append)
+
+    migrate(first, while_the_first_has_a_share)
+
+    assert visited[0] == "gone"
+    assert set(visited[1:]) == {"clock", "files"}
+    finish(first)
+    assert tools_found(first) == {"files:read_file", "files:write_file", "clock:get_time", "clock:set_alarm"}
+
+
+def test_a_version_is_not_activated_before_every_share_was_compared(shop: Catalogue) -> None:
+    deps = wanting(shop)
+    with shop.intents.lease(f"{MIGRATION_LEASE} of share 0"):
+        for _ in range(3):
+            migrate(deps, lambda _: None)
+        assert active_version(deps).version == index_version(OLD)
+
+    finish(deps)
+
+    assert tools_found(deps, "stopped") == {"gone:old_tool"}
+
+
+def test_more_differing_tools_than_a_batch_need_another_pass(shop: Catalogue) -> None:
+    shop.world.servers["large"] = listing(*(definition(f"tool_{i}") for i in range(BATCH)))
+    shop.intents.record(up("large"), due_in_s=0)
+    deps = wanting(shop)
+    reconcile_all(deps)
+
+    migrate(deps, lambda _: None)
+    assert active_version(deps).version == index_version(OLD)
+    migrate(deps, lambda _: None)
+
+    assert active_version(deps).version == index_version(NEW)
+
+
+def test_a_worker_that_the_switch_overtook_writes_nothing_more(shop: Catalogue) -> None:
+    """The first worker repeats the pass of a share with two servers, while another one finds all shares equal."""
+    shop.world.servers |= {"ac": listing(definition("old_name")), "ae": listing(definition("old_name"))}
+    shop.world.servers["large"] = listing(*(definition(f"tool_{i}") for i in range(BATCH)))
+    first, second = wanting(shop), wanting(shop)
+    for server_id in ("ac", "ae", "large"):
+        shop.intents.record(up(server_id), due_in_s=0)
+    reconcile_all(first)
+    before_last, last = active_version(first).index.share(14, limit=9)
+    migrate(first, lambda _: None)
+    assert active_version(first).version == index_version(OLD)
+
+    def switch_and_change(server_id: str) -> None:
+        if server_id == before_last and active_version(first).version == index_version(OLD):
+            migrate(second, lambda _: None)
+            assert active_version(second).version == index_version(NEW)
+            shop.world.servers[last] = listing(definition("new_name"))
+            shop.intents.record(changed(last), due_in_s=0)
+            reconcile_all(second)
+
+    migrate(first, switch_and_change)
+
+    assert set(active_version(second).index.tool_states(last)) == {"new_name"}
+
+
+def test_tools_of_servers_without_a_record_are_migrated_too(shop: Catalogue) -> None:
+    old = active_version(wanting(shop)).index
+    for version in (OLD, NEW):
+        index = IndexStore(shop.engine).index(index_version(version))
+        left = make_tool("left" if version == OLD else "abandoned", "tool")
+        index.upsert([embedded(left)])
+    assert {"left", "abandoned"}.isdisjoint(old.revisions())
+
+    deps = wanting(shop)
+    finish(deps)
+
+    assert set(states(deps)) == {"files", "clock", "gone", "left"}
 
 
 def test_a_retired_index_version_is_deleted_when_no_service_searches_it(shop: Catalogue) -> None:
@@ -575,14 +664,15 @@ def test_the_sweep_asks_for_the_migration_only_while_there_is_one(on_edge: Catal
     assert asked == ["while"]
 
 
-def test_a_migration_goes_on_where_asking_who_has_tools_takes_longer_than_a_slice(on_edge: Catalogue) -> None:
+def test_a_slice_lists_neither_all_tools_nor_all_servers(on_edge: Catalogue) -> None:
     deps = wanting(on_edge)
     large = replace(deps, versions=LargeVersions(on_edge.engine, deps.embedder))
     visited: list[str] = []
 
-    migrate(large, visited.append, SHORT_SLICE_S)
+    with on_edge.intents.lease(f"{MIGRATION_LEASE} of share 0"):
+        migrate(large, visited.append)
 
-    assert visited
+    assert set(visited) == {"clock", "files"}
 
 
 def test_how_far_it_is_can_be_read_beside_the_index_until_it_is_in_service(on_edge: Catalogue) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from query.find import find_tool
 from query.search.live_index import live_index
 from query.search.request import FindRequest
 from shared.catalog import Scope
+from shared.index.server.engine import ServerEngine, connect
+from shared.service.redis import connect as connect_redis
 from shared.settings import Settings, load_settings
 from shared.text import BUNDLED_MODEL
 from shared.text.embedding import bundled_model
@@ -24,6 +27,7 @@ from tests.support.hostile.scripted_http import scripted_http
 from tests.support.index_versions import (
     NEW,
     OLD,
+    Catalogue,
     active_version,
     catalogue,
     index_version,
@@ -31,8 +35,11 @@ from tests.support.index_versions import (
     reconcile_all,
     tools_found,
 )
+from tests.support.qdrant_cluster import qdrant_nodes
 from tests.support.waiting import eventually
 from toolscale.embedded.composition import Embedded, run_embedded
+from workers.intents.redis_store import RedisIntents
+from workers.intents.transitions import RetryPolicy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -77,6 +84,63 @@ def test_a_migration_whose_process_was_killed_is_continued_by_the_next(tmp_path:
             migrate(deps, lambda _: None)
         assert active_version(deps).version == index_version(NEW)
         assert tools_found(deps) == before
+
+
+SHARE = """
+import sys
+from shared.index.server.engine import ServerEngine, connect
+from shared.service.redis import connect as connect_redis
+from tests.support.index_versions import NEW, Catalogue, migrate
+from workers.intents.redis_store import RedisIntents
+from workers.intents.transitions import RetryPolicy
+
+engine = ServerEngine(connect(sys.argv[1], None))
+deps = Catalogue(engine, RedisIntents(connect_redis(sys.argv[2]), RetryPolicy(0.05, 1.0), lease_s=1.0)).worker(NEW)
+print("ready", flush=True)
+sys.stdin.readline()
+deps.rollout.request_once()
+while deps.versions.store.versions().next_version:
+    migrate(deps, lambda server_id: print(server_id, flush=True), slice_s=0.2)
+"""
+
+
+@pytest.mark.redis
+def test_processes_share_a_migration_and_finish_the_work_of_a_killed_one(own_redis_url: str, tmp_path: Path) -> None:
+    with qdrant_nodes(tmp_path, 1) as (node,), ExitStack() as stack:
+        engine = stack.enter_context(closing(ServerEngine(connect(node.url, None))))
+        intents = stack.enter_context(closing(RedisIntents(connect_redis(own_redis_url), RetryPolicy(0.05, 1.0))))
+        shop = Catalogue(engine, intents)
+        shop.world.servers = {name: listing(definition("read"), definition(f"of_{name}")) for name in SERVERS}
+        for name in SERVERS:
+            intents.record(up(name), due_in_s=0)
+        worker = shop.worker(OLD)
+        reconcile_all(worker)
+        before = tools_found(worker)
+
+        command = [sys.executable, "-c", SHARE, node.url, own_redis_url]
+        pipe = subprocess.PIPE
+        processes = [
+            stack.enter_context(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT))
+            for _ in range(3)
+        ]
+        for process in processes:
+            stack.callback(process.kill)
+            assert process.stdout
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            assert process.stdin
+            process.stdin.write("\n")
+            process.stdin.flush()
+        killed, *others = processes
+        assert killed.stdout
+        assert killed.stdout.readline()
+        killed.kill()
+        visited = [set(process.communicate(timeout=60)[0].split()) for process in others]
+
+        assert active_version(worker).version == index_version(NEW)
+        assert tools_found(worker) == before
+        assert all(visited)
+        assert len(visited[0] & visited[1]) < len(SERVERS)
 
 
 def _kill_after(visits: int, directory: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -94,15 +95,18 @@ class ScriptedServer(ThreadingHTTPServer):
     request_queue_size = 1024  # a fleet's workers connect at the same time; one that is turned away waits a second
     block_on_close = False
 
-    def __init__(self, respond: Respond, port: int = 0) -> None:
+    def __init__(self, respond: Respond, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(("127.0.0.1", port), Exchange)
         self.respond = respond
+        self.scheme = "https" if tls else "http"
+        if tls:
+            self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
         self.stopping = threading.Event()
         self.seen: list[Exchange] = []
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/mcp"
+        return f"{self.scheme}://127.0.0.1:{self.server_port}/mcp"
 
     @property
     def methods(self) -> list[str]:
@@ -113,9 +117,9 @@ class ScriptedServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def scripted_http(respond: Respond, port: int = 0) -> Generator[ScriptedServer]:
-    """Serve the script while the context lasts, at this port or a free one."""
-    server = ScriptedServer(respond, port)
+def scripted_http(respond: Respond, port: int = 0, tls: ssl.SSLContext | None = None) -> Generator[ScriptedServer]:
+    """Serve the script while the context lasts, at this port or a free one, over TLS with this context."""
+    server = ScriptedServer(respond, port, tls)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:

@@ -25,7 +25,7 @@ INTENT_BYTES, INDEX_BYTES, SIZE_BYTES, MESSAGE_BYTES, LETTER_BYTES, CLAIM_BYTES 
     *(81 * KIB, 400, 320),
     *(2 * KIB, 16 * KIB + 64, 300),
 )
-INDEXES = ("servers", "due")
+INDEXES = ("servers", "due", "changes")
 _TABLE = re.compile(r"(<!-- bounds: make docs -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -63,6 +63,7 @@ def bounds() -> list[Bound]:
         Bound("`toolscale:mcp-json`", f"{STATE_BYTES // KIB} KiB; it expires", STATE_BYTES * ALLOCATED),
         Bound(
             "`toolscale:savings-bytes:…`, `toolscale:revision`, `toolscale:complete`, `toolscale:migration`, "
+            "`toolscale:listeners`, "
             "`_kombu.binding…`",
             "a number or a line each",
             MIB,

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from urllib.parse import parse_qsl
 
 import pytest
@@ -15,43 +11,10 @@ from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
 from shared.index.engine import SERVERS_SPEC
 from shared.index.payload import TOOL_INDEXES
 from shared.index.points import Point
-from shared.index.server.engine import BATCH_CHARACTERS, BATCH_POINTS, ServerEngine, batches, connect
+from shared.index.server.engine import ServerEngine, connect
+from shared.index.server.points import BATCH_CHARACTERS, BATCH_POINTS, batches
 from tests.support.indexes import open_server
-
-Answer = Callable[[str, str], tuple[int, object]]
-"""From method and path to status and result."""
-
-
-@contextmanager
-def scripted_qdrant(answer: Answer, asked: list[str] | None = None) -> Generator[str]:
-    """Yield the URL of a server that answers so and notes what it is asked."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def _answer(self) -> None:
-            self.rfile.read(int(self.headers.get("content-length") or 0))
-            status, result = answer(self.command, self.path.split("?")[0])
-            if asked is not None:
-                asked.append(self.path)
-            body = json.dumps({"result": result, "status": "ok", "time": 0.0}).encode()
-            self.send_response(status)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_GET = do_PUT = do_POST = _answer  # noqa: N815  # the names http.server looks for
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name http.server gives it
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+from tests.support.scripted_qdrant import COLLECTION, POINTS, scripted_qdrant
 
 
 def test_a_server_that_is_not_there_is_unavailable() -> None:
@@ -92,7 +55,7 @@ def test_a_collection_that_another_worker_made_in_the_same_moment_is_used() -> N
         if method == "PUT":
             refused.add(path)
             return 409, None
-        return 200, COLLECTION
+        return 200, POINTS if path.endswith("/scroll") else COLLECTION
 
     with scripted_qdrant(answer) as url:
         open_server(url, "tools", 4).close()
@@ -139,24 +102,6 @@ def test_a_request_is_bounded_in_points_and_in_characters() -> None:
     assert list(batches([])) == []
 
 
-COLLECTION: dict[str, object] = {
-    "status": "green",
-    "optimizer_status": "ok",
-    "segments_count": 1,
-    "payload_schema": {},
-    "config": {
-        "params": {"vectors": {"dense": {"size": 4, "distance": "Cosine"}}},
-        "hnsw_config": {"m": 16, "ef_construct": 100, "full_scan_threshold": 10_000},
-        "optimizer_config": {
-            "deleted_threshold": 0.2,
-            "vacuum_min_vector_number": 1_000,
-            "default_segment_number": 0,
-            "flush_interval_sec": 5,
-        },
-    },
-}
-
-
 def test_writes_go_through_the_leader_of_a_shard_so_that_replicas_do_not_come_to_differ() -> None:
     asked: list[str] = []
     done = {"operation_id": 1, "status": "completed"}
@@ -167,4 +112,4 @@ def test_writes_go_through_the_leader_of_a_shard_so_that_replicas_do_not_come_to
         servers.delete(["00000000-0000-0000-0000-000000000001"])
         servers.set_payload({"status": "stopped"}, ())
 
-    assert [dict(parse_qsl(path.partition("?")[2])) for path in asked] == [{"wait": "true", "ordering": "strong"}] * 3
+    assert [dict(parse_qsl(path.partition("?")[2])) for path in asked] == [{"wait": "true", "ordering": "medium"}] * 3

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
+import pytest
 from celery import Celery
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.events import ServerEvent
+from shared.index.contract import SHARES
+from shared.index.open_versions import IndexVersions
 from shared.settings import load_settings
 from tests.support.builders import changed, definition, down, listing, up, write_path
 from workers.celery_app import build_app
@@ -53,6 +58,32 @@ def test_a_migration_message_outlives_earlier_reconciliations_and_clocks_that_di
 
     expires = datetime.fromisoformat(message.headers["expires"])
     assert (expires - datetime.now(UTC)).total_seconds() >= 300
+
+
+def test_a_process_works_on_one_slice_of_a_migration_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, slices = write_path(tmp_path), list[int]()
+    deps = replace(path.deps, versions=cast("IndexVersions", object()))
+    tasks = Tasks(Celery("one"), lambda: path.deps.intents, lambda: deps, 5.0, path.deps.metrics, 5.0)
+
+    def migrate_during_itself(*_: object) -> None:
+        slices.append(len(slices))
+        tasks.migrate_tools()
+
+    monkeypatch.setattr("workers.tasks.migrate", migrate_during_itself)
+    tasks.migrate_tools()
+    tasks.migrate_tools()
+
+    assert slices == [0, 1]
+
+
+def test_every_worker_gets_a_message_for_the_migration() -> None:
+    with Celery("producer", broker="memory://localhost/") as app, app.connection_for_write() as connection:
+        app.conf.update(task_default_queue="shares")
+        send_migrate(app)
+        queue = connection.SimpleQueue("shares")
+        messages = [queue.get(timeout=30) for _ in range(SHARES)]
+
+    assert {message.headers["task"] for message in messages} == {"toolscale.migrate_tools"}
 
 
 def test_the_result_of_a_reconciliation_is_its_outcome_in_a_few_words(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""How long a slice of a model change takes to begin."""
