@@ -1,6 +1,6 @@
 """`python -m benchmarks.qdrant_memory`: the memory that a Qdrant server needs for a tool, with all payload indexes.
 
-Fills an empty server at `QDRANT_URL` with real definitions and random vectors, whose direction does not change memory.
+Fills an empty server of this machine at `QDRANT_URL` with real definitions and random vectors, whose direction does not change memory.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
@@ -42,7 +44,10 @@ KIB = 1_024
 
 
 class Size(BaseModel):
-    """Memory of the server with so many tools, in bytes, when its optimizers are idle."""
+    """Memory of the server with so many tools, in bytes, when its optimizers are idle.
+
+    `allocated` is on its heap. `resident` has also the pages of its files, which hold the vectors and the graph.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -50,6 +55,15 @@ class Size(BaseModel):
     allocated: int
     resident: int
     indexed_vectors: int
+
+
+def _server_process(url: str) -> psutil.Process:
+    """Return the process that listens at this address of this machine."""
+    port = urlsplit(url).port
+    for connection in psutil.net_connections("tcp"):
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+            return psutil.Process(connection.pid)
+    raise SystemExit(f"no process of this machine listens at {url}")
 
 
 class Results(BaseModel):
@@ -132,13 +146,19 @@ def _indexed_vectors(url: str, collection: str) -> int:
 
 def _measured(url: str, tools: int, indexed_vectors: int) -> Size:
     with urllib.request.urlopen(f"{url}/metrics") as response:
-        found = dict(re.findall(r"^memory_(\w+)_bytes (\d+)$", response.read().decode(), re.MULTILINE))
-    return Size(tools=tools, allocated=found["allocated"], resident=found["resident"], indexed_vectors=indexed_vectors)
+        found = re.findall(r"^memory_allocated_bytes (\d+)$", response.read().decode(), re.MULTILINE)
+    resident = _server_process(url).memory_info().rss
+    return Size(tools=tools, allocated=int(found[0]), resident=resident, indexed_vectors=indexed_vectors)
 
 
 def _read(url: str, path: str) -> dict[str, Any]:
     with urllib.request.urlopen(url + path) as response:
         return cast("dict[str, Any]", json.load(response))
+
+
+def read(directory: Path) -> Results:
+    """Return the results that are kept in this directory."""
+    return Results.model_validate_json((directory / "qdrant_memory.json").read_bytes())
 
 
 def render(results: Results) -> str:
@@ -183,7 +203,7 @@ def main() -> None:
             raise SystemExit("QDRANT_URL is not set; this benchmark needs an empty Qdrant server")
         results = run(url, (200, 400) if arguments.quick else SIZES, arguments.data)
         kept.write_text(results.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    kept.with_suffix(".md").write_text(render(Results.model_validate_json(kept.read_bytes())), encoding="utf-8")
+    kept.with_suffix(".md").write_text(render(read(arguments.output)), encoding="utf-8")
 
 
 if __name__ == "__main__":
