@@ -1,6 +1,7 @@
 """`python -m benchmarks.qdrant_memory`: the memory that a Qdrant server needs for a tool, with all payload indexes.
 
-Fills an empty server of this machine at `QDRANT_URL` with real definitions and random vectors, whose direction does not change memory.
+Fills an empty server of this machine at `QDRANT_URL` with real definitions and random vectors. The direction of a
+vector does not change memory.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def _server_process(url: str) -> psutil.Process:
     """Return the process that listens at this address of this machine."""
     port = urlsplit(url).port
     for connection in psutil.net_connections("tcp"):
-        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+        if connection.status == psutil.CONN_LISTEN and connection.laddr[1] == port and connection.pid:  # type: ignore[misc]
             return psutil.Process(connection.pid)
     raise SystemExit(f"no process of this machine listens at {url}")
 
