@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from benchmarks import qdrant_memory
 from benchmarks.fleet.crowd import measure_crowd
 from benchmarks.fleet.findable import measure_findable
 from benchmarks.fleet.haystack import measure_haystack
@@ -77,7 +78,8 @@ def report(directory: Path) -> None:
     rendered.write_text(render(read(directory)), encoding="utf-8")
     print(f"Wrote {rendered}")
     if directory == RESULTS:
-        SCALING.write_text(filled(SCALING.read_text(encoding="utf-8"), read(directory)), encoding="utf-8")
+        memory = qdrant_memory.read(directory)
+        SCALING.write_text(filled(SCALING.read_text(encoding="utf-8"), read(directory), memory), encoding="utf-8")
         print(f"Wrote {SCALING}")
 
 

@@ -6,8 +6,10 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from benchmarks.fleet.results import Crowd, Haystack, MetricsBySize, Results, Storm
+from benchmarks.qdrant_memory import Results as QdrantMemory
 from benchmarks.throughput.report import number, table
 from shared.settings import Settings
 from shared.text.embedding import BUNDLED_DIMENSION
@@ -16,8 +18,6 @@ from workers.tasks import SWEEP_LIMIT
 
 # A worker process is planned to be this busy, so that events find it with time to spare.
 BUSY_SHARE = 0.5
-# Qdrant's own rule of thumb for vectors in memory, graph included.
-GRAPH_FACTOR = 1.5
 DENSE_VECTORS, FLOAT_BYTES = 2, 4
 REPLICAS = 2
 # Limit for the time of a search on Edge, extrapolated linearly from the measured sizes; above it use a server.
@@ -61,9 +61,9 @@ class Costs:
         return self.look_ms + self.look_tool_ms * tools
 
 
-def filled(document: str, results: Results) -> str:
+def filled(document: str, results: Results, memory: QdrantMemory) -> str:
     """Return the document with its tables as the results have them; they say so where a part was not measured yet."""
-    tables = {"costs": _costs, "needs": _needs, "breaks": _breaks}
+    tables = {"costs": partial(_costs, memory=memory), "needs": partial(_needs, memory=memory), "breaks": _breaks}
     is_measured = results.storm and results.crowd and results.haystack and results.metrics
 
     def rendered(found: re.Match[str]) -> str:
@@ -107,7 +107,7 @@ def _parts(results: Results) -> tuple[Storm, Crowd, Haystack, MetricsBySize]:
     raise ValueError("storm, crowd, haystack and metrics must have been measured")
 
 
-def _costs(results: Results) -> Iterator[str]:
+def _costs(results: Results, memory: QdrantMemory) -> Iterator[str]:
     cost = costs(results)
     rows = [
         ("a recorded event, mostly duplicates, with reconciliations and searches", "processor ms", "storm"),
@@ -118,6 +118,7 @@ def _costs(results: Results) -> Iterator[str]:
         ("a new tool, listed, counted, embedded and written", "processor ms", "haystack"),
         ("a tool", "KiB on disk", "haystack"),
         ("a tool", "KiB in memory, on Qdrant Edge", "metrics"),
+        ("a tool", "KiB in memory of a Qdrant server, with payload indexes and graph", "qdrant_memory"),
         ("a thousand tools more in a search on Qdrant Edge", "ms", "metrics"),
     ]
     values = (
@@ -129,34 +130,36 @@ def _costs(results: Results) -> Iterator[str]:
         cost.tool_ms,
         cost.disk_kib,
         cost.resident_kib,
+        memory.kib_per_tool(),
         cost.edge_search_ms_per_thousand,
     )
     shown = [(what, number(value), unit, part) for (what, unit, part), value in zip(rows, values, strict=True)]
     yield from table(("what", "costs", "unit", "measured by the part"), shown)
 
 
-def _needs(results: Results) -> Iterator[str]:
-    needs = [_need(size, costs(results)) for size in SIZES]
+def _needs(results: Results, memory: QdrantMemory) -> Iterator[str]:
+    needs = [_need(size, costs(results), memory) for size in SIZES]
     headings = ("", *(f"{size.servers:,} servers, {size.tools:,} tools" for size in SIZES))
     rows = [(name, *(need[name] for need in needs)) for name in needs[0]]
     yield from table(headings, rows)
 
 
-def _need(size: Size, cost: Costs) -> dict[str, str]:
+def _need(size: Size, cost: Costs, memory: QdrantMemory) -> dict[str, str]:
     looks_per_s = size.servers / _mean_interval_s()
     look_cores = looks_per_s * cost.look_at(size.tools / size.servers) / 1_000
     vectors_gib = size.tools * DENSE_VECTORS * BUNDLED_DIMENSION * FLOAT_BYTES / GIB
+    server_gib = size.tools * memory.kib_per_tool() * 1_024 / GIB
     return {
         "reconciliations a second, for a resync of every server": number(looks_per_s),
         "processors for that": number(look_cores),
         f"worker processes, each {BUSY_SHARE:.0%} busy": f"{max(1, math.ceil(look_cores / BUSY_SHARE))}",
-        "first ingestion, processor hours": number(size.tools * cost.tool_ms / 3_600_000),
+        "first ingestion, or a model change, processor hours": number(size.tools * cost.tool_ms / 3_600_000),
         "Redis, MiB for intents": number(size.servers * cost.intent_kib / 1_024),
         "Redis, commands a second for reconciliations": number(looks_per_s * cost.look_commands),
         "dense vectors, GiB": number(vectors_gib),
-        "with Qdrant's HNSW index, GiB in memory": number(vectors_gib * GRAPH_FACTOR),
+        "Qdrant server, GiB in memory": number(server_gib),
         "index, GiB on disk": number(size.tools * cost.disk_kib * 1_024 / GIB),
-        f"index twice ({REPLICAS} replicas), GiB in memory": number(vectors_gib * GRAPH_FACTOR * REPLICAS),
+        f"Qdrant servers with {REPLICAS} replicas, GiB in memory together": number(server_gib * REPLICAS),
         "one find_tool on Qdrant Edge, ms": number(size.tools * cost.edge_search_ms_per_thousand / 1_000),
     }
 
