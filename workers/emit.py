@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from shared.errors import EventInvalid, IntentsUnavailable
-from shared.events import TYPE_PREFIX, ServerEvent, parse_event
+from shared.events import TYPE_PREFIX, ServerEvent, owner_of, parse_event
 from shared.observability.tracing import SpanKind, span, traceparent
 from workers.intents.store import Intent, IntentStore, Recorded
 from workers.metrics import WorkerMetrics
@@ -46,8 +46,10 @@ class Emitter:
     def emit(self, event: ServerEvent) -> Intent:
         """Record an event durably, then send a message for it; returns the intent after the event.
 
+        The source of the event must be that of its sender, since a server's owner is known by it.
+
         Raises:
-            EventInvalid: its server was never announced.
+            EventInvalid: its server was never announced, or belongs to another sender.
             IntentsUnavailable: nothing was recorded; a store that was wiped and not yet restored raises it too.
         """
         with span("record event", event.traceparent, SpanKind.PRODUCER, server=event.data.server_id, type=event.type):
@@ -78,7 +80,7 @@ class Emitter:
 
     def _parsed(self, raw: str | bytes | dict[str, Any]) -> ServerEvent:
         try:
-            return parse_event(raw)
+            return _from_outside(parse_event(raw))
         except EventInvalid:
             self.metrics.event("unknown", "refused")
             raise
@@ -101,10 +103,17 @@ class Emitter:
         try:
             return self.intents.record(event, due_in_s=self.due_in_s)
         except EventInvalid as error:
-            if not self.intents.is_complete():
+            if self.intents.intent(event.data.server_id) is None and not self.intents.is_complete():
                 reason = f"{error}; the store is new or lost its data, and no worker has restored it yet"
                 raise IntentsUnavailable(reason) from error
         return self.intents.record(event, due_in_s=self.due_in_s)  # a worker may have restored the server since
+
+
+def _from_outside(event: ServerEvent) -> ServerEvent:
+    """Return the event; reject a source that names a sender with rights of its own."""
+    if owner_of(event.source) is not None:
+        raise EventInvalid("source", f"{event.source!r} is reserved, since it names the owner of servers")
+    return event
 
 
 def _text(raw: str | bytes | dict[str, Any]) -> str:

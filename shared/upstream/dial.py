@@ -49,7 +49,11 @@ class OperatorServers(Protocol):
     """The operator's current servers: a mapping, or a file that may change."""
 
     def get(self, server_id: str, /) -> Target | None:
-        """Return the target of a server, None if it is not the operator's."""
+        """Return the target of a server, None if it is not the operator's.
+
+        Raises:
+            AddressForbidden: the server is the operator's and has no valid target.
+        """
         ...
 
 

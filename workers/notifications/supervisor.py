@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 from pydantic import ValidationError
 
 from shared.catalog import Endpoint
-from shared.errors import EventInvalid, IntentsUnavailable
+from shared.errors import AddressForbidden, EventInvalid, IntentsUnavailable
 from shared.events import ServerChanged, ServerRef
 from shared.settings import Subscribe
 from shared.upstream.dial import Dialler, OperatorServers, StdioTarget, Target
@@ -137,7 +137,7 @@ class ListenerSupervisor:
         """Return the address of each server that needs a listener."""
         running = [intent for intent in self._intents.intents() if self._is_wanted(intent)]
         wanted = {
-            intent.server_id: _ListenTarget(intent.announcement.endpoint, self._policy.configured.get(intent.server_id))
+            intent.server_id: _ListenTarget(intent.announcement.endpoint, self._configured(intent.server_id))
             for intent in running
         }
         return {
@@ -145,6 +145,12 @@ class ListenerSupervisor:
             for server_id, listen_target in wanted.items()
             if self._is_subscribed(listen_target)
         }
+
+    def _configured(self, server_id: str) -> Target | None:
+        try:
+            return self._policy.configured.get(server_id)
+        except AddressForbidden:
+            return None  # the connection fails with it, and affects no other server
 
     def _is_wanted(self, intent: Intent) -> bool:
         if intent.status != "running" or _kills_workers(intent):
