@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from query.auth.tokens import TokenEntry, as_toml, digest, is_name, new_token
+from query.auth.tokens import TokenEntry, as_toml
 from query.caller import USING, Permission
 from shared.errors import ConfigInvalid
+from shared.service.token_file import digest, is_name, new_token
 from toolscale.commands.help import command, group
 from toolscale.commands.options import BudgetOption, JsonOption
 from toolscale.console import err, out, print_json
