@@ -173,7 +173,9 @@ class Settings(BaseSettings):
 
     # --- Sources of events ---
     events_token: Annotated[str, Field(min_length=16, max_length=1_000)] | None = Field(default=None, repr=False)
-    """The bearer token for the events API, 16 characters or more; unset: no events API."""
+    """The bearer token for all events, 16 characters or more; without it and `producers_file`: no events API."""
+    producers_file: Path | None = None
+    """A TOML file of producers of events: their rights, and digests of their bearer tokens; docs/events.md."""
     events_host: str = "127.0.0.1"
     """Address of the events API in the scaled composition."""
     events_port: Annotated[int, Field(ge=0, le=65_535)] = 8766
@@ -226,7 +228,7 @@ class Settings(BaseSettings):
             parse_redis_url(value)
         return value
 
-    @field_validator("data_dir", "mcp_config", "credentials_dir", "tokens_file")
+    @field_validator("data_dir", "mcp_config", "credentials_dir", "tokens_file", "producers_file")
     @classmethod
     def _expand(cls, value: Path | None) -> Path | None:
         return value.expanduser() if value else None

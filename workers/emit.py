@@ -23,6 +23,21 @@ Enqueue = Callable[[str], None]
 """Send a message for this server's reconciliation. It may fail or be lost: the sweep finds the recorded event."""
 
 
+Admit = Callable[[ServerEvent], ServerEvent]
+"""Returns an event from outside with the source of its sender; raises EventInvalid if the sender may not send it."""
+
+
+def without_rights(event: ServerEvent) -> ServerEvent:
+    """Return the event of a sender without rights of its own.
+
+    Raises:
+        EventInvalid: the source names a sender with rights of its own.
+    """
+    if owner_of(event.source) is not None:
+        raise EventInvalid("source", f"{event.source!r} is reserved, since it names the owner of servers")
+    return event
+
+
 def message_time_s(settings: Settings) -> float:
     """Return the seconds that a message has until the sweep sends another one.
 
@@ -64,23 +79,23 @@ class Emitter:
                 self.enqueue(intent.server_id)
         return intent
 
-    def accept(self, raw: str | bytes | dict[str, Any]) -> Intent:
-        """Emit an event from outside; a rejected one is stored as a dead letter.
+    def accept(self, raw: str | bytes | dict[str, Any], admit: Admit = without_rights) -> Intent:
+        """Emit an event from outside as `admit` returns it; a rejected one is stored as a dead letter.
 
         Raises:
-            EventInvalid: the event violates the contract; the message names the field.
+            EventInvalid: the event violates the contract, or its sender may not send it; the message names the field.
             IntentsUnavailable: as for `emit`.
         """
         try:
-            return self.emit(self._parsed(raw))
+            return self.emit(self._parsed(raw, admit))
         except EventInvalid as error:
             self.intents.add_dead_letter(str(error), _text(raw))
             structlog.get_logger().warning("event_refused", field=error.field, reason=error.reason)
             raise
 
-    def _parsed(self, raw: str | bytes | dict[str, Any]) -> ServerEvent:
+    def _parsed(self, raw: str | bytes | dict[str, Any], admit: Admit) -> ServerEvent:
         try:
-            return _from_outside(parse_event(raw))
+            return admit(parse_event(raw))
         except EventInvalid:
             self.metrics.event("unknown", "refused")
             raise
@@ -107,13 +122,6 @@ class Emitter:
                 reason = f"{error}; the store is new or lost its data, and no worker has restored it yet"
                 raise IntentsUnavailable(reason) from error
         return self.intents.record(event, due_in_s=self.due_in_s)  # a worker may have restored the server since
-
-
-def _from_outside(event: ServerEvent) -> ServerEvent:
-    """Return the event; reject a source that names a sender with rights of its own."""
-    if owner_of(event.source) is not None:
-        raise EventInvalid("source", f"{event.source!r} is reserved, since it names the owner of servers")
-    return event
 
 
 def _text(raw: str | bytes | dict[str, Any]) -> str:

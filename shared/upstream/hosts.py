@@ -85,6 +85,15 @@ class Hosts:
         """Return whether the host's name or each of its addresses is listed."""
         return self.lists_name(host.host) or self._lists_addresses(host)
 
+    def lists_url(self, url: str) -> bool:
+        """Return whether the host of a URL is listed, without resolving it: a name, or an address of a network."""
+        try:
+            host = (urlsplit(url).hostname or "").rstrip(".")
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            return bool(host) and self.lists_name(host)
+        return self.lists_name(host) or all(_is_in(form, self._networks) for form in _forms(address))
+
     def lists_itself(self, host: ResolvedHost) -> bool:
         """Return whether a name is listed without a pattern; an address or `localhost`, also by its network."""
         return host.host in self._names or (_is_literal(host.host) and self._lists_addresses(host))
