@@ -35,7 +35,7 @@ class CredentialMask:
                 value = value.replace(credential, MASK)
             return value
         if isinstance(value, list):
-            return [self._replaced(item) for item in value]
+            return [self._replaced(item) for item in cast("Iterable[Any]", value)]
         if isinstance(value, dict):
             entries = cast("dict[str, Any]", value).items()
             return {self._replaced(key): self._replaced(item) for key, item in entries}

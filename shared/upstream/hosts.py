@@ -89,10 +89,12 @@ class Hosts:
         """Return whether the host of a URL is listed, without resolving it: a name, or an address of a network."""
         try:
             host = (urlsplit(url).hostname or "").rstrip(".")
-            address = ipaddress.ip_address(host)
         except ValueError:
-            return bool(host) and self.lists_name(host)
-        return self.lists_name(host) or all(_is_in(form, self._networks) for form in _forms(address))
+            return False
+        network = _network(host)
+        return self.lists_name(host) or (
+            network is not None and all(_is_in(form, self._networks) for form in _forms(network.network_address))
+        )
 
     def lists_itself(self, host: ResolvedHost) -> bool:
         """Return whether a name is listed without a pattern; an address or `localhost`, also by its network."""

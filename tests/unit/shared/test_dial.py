@@ -183,8 +183,8 @@ def test_another_port_of_a_stores_host_needs_an_entry_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("urls", "stores"),
     [
-        ({}, set()),
-        ({"REDIS_URL": "unix:///run/redis.sock"}, set()),
+        ({"REDIS_URL": ""}, set[tuple[str, int]]()),
+        ({"REDIS_URL": "unix:///run/redis.sock"}, set[tuple[str, int]]()),
         ({"REDIS_URL": "rediss://user:s3cret@cache"}, {("cache", 6379)}),
         ({"REDIS_URL": "redis+sentinel://:s3cret@a,b:7/main"}, {("a", 26379), ("b", 7)}),
         ({"REDIS_URL": "redis://[::1]:7", "QDRANT_URL": "https://qdrant"}, {("::1", 7), ("qdrant", 6333)}),
