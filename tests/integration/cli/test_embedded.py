@@ -219,7 +219,7 @@ def test_a_server_goes_down_and_returns_with_its_changes(settings: Settings) -> 
         embedded.announce(config(s=server))
         eventually(settled(embedded))
 
-        embedded.emit(down("s"))
+        embedded.announce(Config())
         eventually(lambda: found(embedded) == set())
 
         server.respond = serves("a", "b")
