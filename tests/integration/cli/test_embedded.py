@@ -27,7 +27,7 @@ from shared.settings import Settings, load_settings
 from shared.text.embedding import FastEmbedder
 from shared.upstream.dial import HttpTarget
 from shared.upstream.mcp_json import SOURCE, Config, EntryProblem
-from tests.support.builders import changed, down
+from tests.support.builders import changed
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import ScriptedServer, scripted_http
 from tests.support.hostile.scripts import hangs, on_tools_list
