@@ -26,10 +26,17 @@ ResponseMode = Literal["summary", "detailed", "full", "auto"]
 CursorKey = Annotated[str, StringConstraints(pattern=r"^[^,\s]{32,}(,[^,\s]{32,})*$", max_length=2_000)]
 QdrantUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^,\s]+(,https?://[^,\s]+)*$")]
 HttpUrl = Annotated[str, StringConstraints(pattern=r"^https?://")]
+# A host name, network, or IPv6 host in brackets, with a scheme and a port.
+CredentialReceiver = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^(https?://)?(\[[0-9A-Fa-f:.]+(/\d+)?\]|([0-9A-Fa-f]*:){2,}[0-9A-Fa-f:.]*(/\d+)?|[\w.*-]+(/\d+)?)(:(\d+|\*))?$"
+    ),
+]
 # Hosts and networks that may receive each credential, by its name.
 CredentialHosts = dict[
     Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,100}$")],
-    Annotated[frozenset[Annotated[str, StringConstraints(pattern=r"^[^\s=]+$")]], Field(min_length=1)],
+    Annotated[frozenset[CredentialReceiver], Field(min_length=1)],
 ]
 VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 # Signatures by key pairs only: a process that verifies tokens must not be able to sign them.
@@ -64,7 +71,7 @@ class Settings(BaseSettings):
     credentials_dir: Path | None = None
     """Directory of secrets named by `credential_ref`; the variable `TOOLSCALE_CREDENTIAL_<NAME>` has precedence."""
     credential_hosts: Annotated[CredentialHosts | None, NoDecode] = None
-    """Hosts for each credential, `github=*.github.com,10.0.0.0/8 jira=jira.lan`; unset: allowed hosts but `*`."""
+    """Hosts for each credential, `github=*.github.com jira=http://jira.lan:8080`; unset: allowed hosts, over https."""
 
     # --- The model and the counts ---
     embedding_model: str = BUNDLED_MODEL
@@ -93,7 +100,7 @@ class Settings(BaseSettings):
 
     # --- Limits of a server ---
     allowed_hosts: Annotated[frozenset[str], NoDecode] = frozenset({"127.0.0.1", "localhost", "::1"})
-    """Hosts (also `*.example.org`) and networks (10.0.0.0/8) allowed in events, separated by commas; `*`: any."""
+    """Hosts (also `*.example.org`) and networks (10.0.0.0/8) allowed in events; `*`: any, except loopback."""
     stdio_env: Annotated[frozenset[VariableName], NoDecode] = frozenset()
     """More variables that stdio servers inherit, separated by commas; docs/operations.md lists the usual ones."""
     listing_timeout_s: Annotated[float, Field(gt=0, le=600)] = 30.0
@@ -168,7 +175,9 @@ class Settings(BaseSettings):
 
     # --- Sources of events ---
     events_token: Annotated[str, Field(min_length=16, max_length=1_000)] | None = Field(default=None, repr=False)
-    """The bearer token for the events API, 16 characters or more; unset: no events API."""
+    """The bearer token for all events, 16 characters or more; without it and `producers_file`: no events API."""
+    producers_file: Path | None = None
+    """A TOML file of producers of events: their rights, and digests of their bearer tokens; docs/events.md."""
     events_host: str = "127.0.0.1"
     """Address of the events API in the scaled composition."""
     events_port: Annotated[int, Field(ge=0, le=65_535)] = 8766
@@ -223,7 +232,7 @@ class Settings(BaseSettings):
             parse_redis_url(value)
         return value
 
-    @field_validator("data_dir", "mcp_config", "credentials_dir", "tokens_file")
+    @field_validator("data_dir", "mcp_config", "credentials_dir", "tokens_file", "producers_file")
     @classmethod
     def _expand(cls, value: Path | None) -> Path | None:
         return value.expanduser() if value else None

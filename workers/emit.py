@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from shared.errors import EventInvalid, IntentsUnavailable
-from shared.events import TYPE_PREFIX, ServerEvent, parse_event
+from shared.events import TYPE_PREFIX, ServerEvent, owner_of, parse_event
 from shared.observability.tracing import SpanKind, span, traceparent
 from workers.intents.store import Intent, IntentStore, Recorded
 from workers.metrics import WorkerMetrics
@@ -21,6 +21,21 @@ if TYPE_CHECKING:
 
 Enqueue = Callable[[str], None]
 """Send a message for this server's reconciliation. It may fail or be lost: the sweep finds the recorded event."""
+
+
+Admit = Callable[[ServerEvent], ServerEvent]
+"""Returns an event from outside with the source of its sender; raises EventInvalid if the sender may not send it."""
+
+
+def without_rights(event: ServerEvent) -> ServerEvent:
+    """Return the event of a sender without rights of its own.
+
+    Raises:
+        EventInvalid: the source names a sender with rights of its own.
+    """
+    if owner_of(event.source) is not None:
+        raise EventInvalid("source", f"{event.source!r} is reserved, since it names the owner of servers")
+    return event
 
 
 def message_time_s(settings: Settings) -> float:
@@ -46,8 +61,10 @@ class Emitter:
     def emit(self, event: ServerEvent) -> Intent:
         """Record an event durably, then send a message for it; returns the intent after the event.
 
+        The source of the event must be that of its sender, since a server's owner is known by it.
+
         Raises:
-            EventInvalid: its server was never announced.
+            EventInvalid: its server was never announced, or belongs to another sender.
             IntentsUnavailable: nothing was recorded; a store that was wiped and not yet restored raises it too.
         """
         with span("record event", event.traceparent, SpanKind.PRODUCER, server=event.data.server_id, type=event.type):
@@ -62,23 +79,23 @@ class Emitter:
                 self.enqueue(intent.server_id)
         return intent
 
-    def accept(self, raw: str | bytes | dict[str, Any]) -> Intent:
-        """Emit an event from outside; a rejected one is stored as a dead letter.
+    def accept(self, raw: str | bytes | dict[str, Any], admit: Admit = without_rights) -> Intent:
+        """Emit an event from outside as `admit` returns it; a rejected one is stored as a dead letter.
 
         Raises:
-            EventInvalid: the event violates the contract; the message names the field.
+            EventInvalid: the event violates the contract, or its sender may not send it; the message names the field.
             IntentsUnavailable: as for `emit`.
         """
         try:
-            return self.emit(self._parsed(raw))
+            return self.emit(self._parsed(raw, admit))
         except EventInvalid as error:
             self.intents.add_dead_letter(str(error), _text(raw))
             structlog.get_logger().warning("event_refused", field=error.field, reason=error.reason)
             raise
 
-    def _parsed(self, raw: str | bytes | dict[str, Any]) -> ServerEvent:
+    def _parsed(self, raw: str | bytes | dict[str, Any], admit: Admit) -> ServerEvent:
         try:
-            return parse_event(raw)
+            return admit(parse_event(raw))
         except EventInvalid:
             self.metrics.event("unknown", "refused")
             raise
@@ -101,7 +118,7 @@ class Emitter:
         try:
             return self.intents.record(event, due_in_s=self.due_in_s)
         except EventInvalid as error:
-            if not self.intents.is_complete():
+            if self.intents.intent(event.data.server_id) is None and not self.intents.is_complete():
                 reason = f"{error}; the store is new or lost its data, and no worker has restored it yet"
                 raise IntentsUnavailable(reason) from error
         return self.intents.record(event, due_in_s=self.due_in_s)  # a worker may have restored the server since

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from query.calling.deadlines import CallDeadline
 from query.calling.delivery import NOT_FROM_THE_TOOL, PERHAPS_CARRIED_OUT, delivery_at_end, delivery_of_status
 from query.calling.limits import ResultSlot
+from query.calling.masking import CredentialMask
 from query.calling.session_state import CallCounter, Phase, Session, TargetMatch
 from query.calling.streams import CallExchange, MessageSlots, ObservedReceiveStream, ObservedSendStream
 from shared.errors import (
@@ -28,7 +29,7 @@ from shared.errors import (
     ServerUnreachable,
 )
 from shared.upstream.dial import HttpTarget, StdioTarget, Target
-from shared.upstream.secrets import secrets_of
+from shared.upstream.secrets import credentials_of, secrets_of
 from shared.upstream.transport.errors import (
     FOREIGN_ERRORS,
     is_connection_lost,
@@ -97,6 +98,7 @@ class Connection:
             secrets_of(target),
             may_hold_large=self._slots.try_acquire,
         )
+        self._mask = CredentialMask(credentials_of(target))
         self._session = Session()
         self._calls = CallCounter()
         self._last_message_at = anyio.current_time()
@@ -218,7 +220,7 @@ class Connection:
             if self._session.was_opened or self._session.error is None:
                 raise NothingSent
             raise self._session.error.with_delivery(Delivery.NOT_SENT)
-        return await call.send(client, on_progress)
+        return self._mask.masked(await call.send(client, on_progress))
 
     async def _to_call_error(
         self, error: MCPError, exchange: HttpExchange, *, was_open: bool

@@ -18,7 +18,7 @@ from mcp_types import (
     ReadResourceResult,
     RequestParamsMeta,
 )
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from typing_extensions import override
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ToolResult = CallToolResult | InputRequiredResult
 ReadResult = ReadResourceResult | InputRequiredResult
-ResultT = TypeVar("ResultT")
+ResultT = TypeVar("ResultT", bound=BaseModel)
 
 _TOOL_RESULT: TypeAdapter[ToolResult] = TypeAdapter(ToolResult)
 _READ_RESULT: TypeAdapter[ReadResult] = TypeAdapter(ReadResult)

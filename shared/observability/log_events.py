@@ -82,7 +82,7 @@ LOG_EVENTS: Mapping[str, str] = {
     "source_reconcile_failed": "The source or the intent store does not answer; the watcher retries and takes down no "
     "server. Logged once.",
     "stream_lost": "The stream of changes ended or could not be opened; the watcher reopens it and lists the source.",
-    "server_not_announced": "The labels or annotations of `origin` do not describe a server. Logged once.",
+    "server_not_announced": "The labels of `origin` describe no server, or `server` has another owner. Logged once.",
     # notifications
     "notifications_started": "The notifications process runs; `listen` is the kind of servers, `most` their limit.",
     "notifications_failed": "The notifications process could not start; `kind` is the class of the error.",

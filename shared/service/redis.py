@@ -22,6 +22,7 @@ from redis.sentinel import Sentinel
 
 from shared.errors import ToolscaleError
 
+REDIS_PORT = 6379
 SENTINEL_PORT = 26379
 NO_CLUSTER = "Redis Cluster is not supported, since one command reads several keys; use one Redis, or Sentinel"
 _SENTINEL_SCHEMES = ("sentinel", "redis+sentinel")
@@ -43,6 +44,12 @@ class RedisAddress:
             return f"{self.master} of the Sentinels {', '.join(f'{host}:{port}' for host, port in self.sentinels)}"
         parts = urlsplit(self.url)
         return parts.netloc.rpartition("@")[2] or parts.path
+
+    @property
+    def addresses(self) -> tuple[tuple[str, int], ...]:
+        """Return the hosts and ports of the Sentinels or of the server; a socket has none."""
+        parts = urlsplit(self.url)
+        return self.sentinels or (((parts.hostname, parts.port or REDIS_PORT),) if parts.hostname else ())
 
     @property
     def verification(self) -> str | None:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from shared.errors import ConfigInvalid
+from shared.errors import AddressForbidden, ConfigInvalid
 from shared.upstream.dial import Target
 from shared.upstream.mcp_json import Config, read_config
 from shared.watched_file import FileSignature, file_signature
@@ -43,10 +43,16 @@ class ConfigFile:
         """Return the target of a server, None if the file does not name it.
 
         A server keeps its last target while its entry, or the whole file, is invalid.
+
+        Raises:
+            AddressForbidden: the entry was never valid; the address of an event must not replace it.
         """
         with self._lock:
-            self._current()
-            return self._targets.get(server_id)
+            found = self._current()
+            target = self._targets.get(server_id)
+        if target is None and isinstance(found, Config) and server_id in found.named:
+            raise AddressForbidden(server_id, "the operator's mcp.json names this server, but its entry is invalid")
+        return target
 
     def targets(self) -> Mapping[str, Target]:
         """Return the targets of all servers, as `get` does: the same object as long as the file does not change."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from shared.errors import ServerAuthRequired
-from shared.upstream.hosts import Hosts, ResolvedHost
+from shared.upstream.hosts import DEFAULT_PORTS, Hosts, ResolvedHost, is_network
 
 _REFERENCE = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
@@ -30,7 +31,7 @@ class Credentials:
         if reference is None:
             return {}
         if not self._policy.allows(reference, host):
-            raise ServerAuthRequired(server_id, f"the credential {reference!r} may not be sent to {host.host}")
+            raise ServerAuthRequired(server_id, f"the credential {reference!r} may not be sent to {host}")
         secret = self._look_up(reference) if _REFERENCE.fullmatch(reference) else None
         if not secret or not (secret.isascii() and secret.isprintable()):
             raise ServerAuthRequired(
@@ -53,13 +54,41 @@ class CredentialPolicy:
     """The hosts that may receive a credential: those of a table; without a table, all allowed hosts.
 
     With a table, other credentials are never sent. `*` allows no host here: any event could then collect credentials.
+    A credential is sent over https, or to loopback; over http elsewhere only if its entry begins with `http://`.
     """
 
     def __init__(self, allowed: Collection[str], table: Mapping[str, Collection[str]] | None = None) -> None:
         self._unbound = Hosts(set(allowed) - {"*"})
-        self._table = None if table is None else {name: Hosts(hosts) for name, hosts in table.items()}
+        self._table = None if table is None else {name: tuple(map(_receiver, hosts)) for name, hosts in table.items()}
 
     def allows(self, reference: str, host: ResolvedHost) -> bool:
         """Return whether this host may receive the credential of this name."""
-        hosts = self._unbound if self._table is None else self._table.get(reference)
-        return hosts is not None and hosts.contains(host)
+        if self._table is None:
+            return self._unbound.contains(host) and _is_private(host)
+        return any(receiver.accepts(host) for receiver in self._table.get(reference, ()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Receiver:
+    """An entry of the table; without a port, it has the default port of the URL's scheme."""
+
+    hosts: Hosts
+    port: str
+    is_plain_allowed: bool
+
+    def accepts(self, host: ResolvedHost) -> bool:
+        is_port = self.port in ("*", str(host.port)) or (not self.port and host.port == DEFAULT_PORTS[host.scheme])
+        return is_port and (self.is_plain_allowed or _is_private(host)) and self.hosts.contains(host)
+
+
+def _receiver(entry: str) -> _Receiver:
+    """Return the entry `[http://]HOST[:PORT]`, where a port `*` is any; an IPv6 host with a port has brackets."""
+    scheme, _, place = entry.rpartition("://")
+    host, port = place, ""
+    if not is_network(place):  # an IPv6 address has colons of its own
+        host, _, port = place.removeprefix("[").partition("]:" if "]" in place else ":")
+    return _Receiver(Hosts({host.removesuffix("]")}), port, is_plain_allowed=scheme == "http")
+
+
+def _is_private(host: ResolvedHost) -> bool:
+    return host.scheme == "https" or host.is_loopback

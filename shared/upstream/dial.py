@@ -49,7 +49,11 @@ class OperatorServers(Protocol):
     """The operator's current servers: a mapping, or a file that may change."""
 
     def get(self, server_id: str, /) -> Target | None:
-        """Return the target of a server, None if it is not the operator's."""
+        """Return the target of a server, None if it is not the operator's.
+
+        Raises:
+            AddressForbidden: the server is the operator's and has no valid target.
+        """
         ...
 
 
@@ -57,6 +61,7 @@ class Dialler:
     """Returns allowed targets for server ids and endpoints.
 
     `allowed_hosts` are the hosts allowed in events; `credential_hosts` is the table of `CredentialPolicy`.
+    `stores` are the hosts and ports of our own stores, which no event can name.
     Each child process gets the variables `stdio_env` of `environ`, unless its entry sets them. Its stderr goes to a
     file in `logs`, if given.
     """
@@ -71,11 +76,12 @@ class Dialler:
         credential_hosts: Mapping[str, Collection[str]] | None = None,
         stdio_env: Collection[str] = (),
         logs: Path | None = None,
+        stores: Collection[tuple[str, int]] = frozenset(),
     ) -> None:
         self._operator_servers = operator_servers
         self._stdio_env = {name: environ[name] for name in stdio_env if name in environ}
         self._logs = logs
-        self._allowed = AllowList(allowed_hosts, resolve)
+        self._allowed = AllowList(allowed_hosts, resolve, stores)
         self._credentials = Credentials(credentials_dir, environ, CredentialPolicy(allowed_hosts, credential_hosts))
 
     def target(self, server_id: str, endpoint: Endpoint) -> Target:

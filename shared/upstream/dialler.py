@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from shared.upstream.config_file import ConfigFile
 from shared.upstream.dial import Dialler, OperatorServers
@@ -11,6 +12,8 @@ from shared.upstream.stderr_log import log_directory
 
 if TYPE_CHECKING:
     from shared.settings import Settings
+
+QDRANT_PORT = 6333
 
 
 def dialler_for(
@@ -35,4 +38,18 @@ def dialler_for(
         credential_hosts=settings.credential_hosts,
         stdio_env=settings.stdio_env,
         logs=log_directory(settings) if keeps_logs else None,
+        stores=store_addresses(settings),
     )
+
+
+def store_addresses(settings: Settings) -> frozenset[tuple[str, int]]:
+    """Return the hosts and ports of Redis, of its Sentinels, and of Qdrant, as in their URLs."""
+    addresses: list[tuple[str, int]] = []
+    if settings.redis_url:
+        from shared.service.redis import parse_redis_url  # noqa: PLC0415  # loads the client
+
+        addresses += parse_redis_url(settings.redis_url).addresses
+    if settings.qdrant_url:
+        qdrant = urlsplit(settings.qdrant_url)
+        addresses.append((qdrant.hostname or "", qdrant.port or QDRANT_PORT))
+    return frozenset(addresses)

@@ -6,6 +6,7 @@ import fnmatch
 import ipaddress
 import socket
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
@@ -22,23 +23,40 @@ FORBIDDEN_NETWORKS: tuple[Network, ...] = tuple(
     for network in (
         "169.254.0.0/16",
         "fe80::/10",
-        "fd00:ec2::254/128",
-        "fd20:ce::254/128",
-        "168.63.129.16/32",
-        "100.100.100.200/32",
-        "192.0.0.192/32",
+        "fd00:ec2::/32",  # AWS, also its pod identities
+        "fd20:ce::254/128",  # Google Cloud
+        "fd00:c1::a9fe:a9fe/128",  # Oracle Cloud
+        "fd00:42::42/128",  # Scaleway
+        "fd00:a9fe:a9fe::1/128",  # Akamai
+        "fd00:100::100:200/128",  # Alibaba Cloud
+        "168.63.129.16/32",  # Azure
+        "100.100.100.200/32",  # Alibaba Cloud
+        "192.0.0.192/32",  # Oracle Cloud Classic
     )
 )
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _NAT64_LOCAL = ipaddress.IPv6Network("64:ff9b:1::/48")
 
 
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
 @dataclass(frozen=True, slots=True)
 class ResolvedHost:
-    """A host and its current addresses."""
+    """The host of a URL, its current addresses, and the URL's scheme and port."""
 
     host: str
     addresses: tuple[Address, ...]
+    scheme: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Return whether connections stay on this machine."""
+        return bool(self.addresses) and all(address.is_loopback for address in self.addresses)
 
 
 def resolve(host: str, port: int) -> list[str]:
@@ -65,17 +83,36 @@ class Hosts:
 
     def contains(self, host: ResolvedHost) -> bool:
         """Return whether the host's name or each of its addresses is listed."""
-        return self.lists_name(host.host) or all(
-            _is_in(form, self._networks) for address in host.addresses for form in _forms(address)
+        return self.lists_name(host.host) or self._lists_addresses(host)
+
+    def lists_url(self, url: str) -> bool:
+        """Return whether the host of a URL is listed, without resolving it: a name, or an address of a network."""
+        try:
+            host = (urlsplit(url).hostname or "").rstrip(".")
+        except ValueError:
+            return False
+        network = _network(host)
+        return self.lists_name(host) or (
+            network is not None and all(_is_in(form, self._networks) for form in _forms(network.network_address))
         )
+
+    def lists_itself(self, host: ResolvedHost) -> bool:
+        """Return whether a name is listed without a pattern; an address or `localhost`, also by its network."""
+        return host.host in self._names or (_is_literal(host.host) and self._lists_addresses(host))
+
+    def _lists_addresses(self, host: ResolvedHost) -> bool:
+        return all(_is_in(form, self._networks) for address in host.addresses for form in _forms(address))
 
 
 class AllowList:
-    """The hosts and networks allowed in events."""
+    """The hosts and networks allowed in events; `stores` are the hosts and ports of our own stores."""
 
-    def __init__(self, allowed: Collection[str], resolve: Resolver) -> None:
+    def __init__(
+        self, allowed: Collection[str], resolve: Resolver, stores: Collection[tuple[str, int]] = frozenset()
+    ) -> None:
         self._resolve = resolve
         self._allowed = Hosts(allowed)
+        self._stores = stores
 
     def check(self, server_id: str, url: str) -> ResolvedHost:
         """Return the host of the URL with its current addresses, all of them allowed.
@@ -84,16 +121,19 @@ class AllowList:
             AddressForbidden: the URL is malformed, contains credentials, or resolves to a forbidden address.
             ServerUnreachable: the name of an allowed host does not resolve.
         """
-        host, port = _host_and_port(server_id, url)
+        scheme, host, port = _parts(server_id, url)
         try:
             addresses = list(dict.fromkeys(map(ipaddress.ip_address, self._resolve(host, port))))
         except (OSError, UnicodeError) as error:
             if self._allowed.lists_name(host):
                 raise ServerUnreachable(server_id, f"the host name {host} does not resolve") from error
             raise AddressForbidden(server_id, f"{host} is not among the allowed hosts") from error
+        stores = self._resolved_stores()
         for address in addresses:
-            self._check_address(server_id, ResolvedHost(host, (address,)))
-        return ResolvedHost(host, tuple(addresses))
+            resolved = ResolvedHost(host, (address,), scheme, port)
+            self._check_address(server_id, resolved)
+            self._check_own(server_id, resolved, stores)
+        return ResolvedHost(host, tuple(addresses), scheme, port)
 
     def _check_address(self, server_id: str, host: ResolvedHost) -> None:
         (address,) = host.addresses
@@ -103,6 +143,33 @@ class AllowList:
         if not self._allowed.contains(host):
             raise AddressForbidden(server_id, f"{host.host} ({address}) is not among the allowed hosts and networks")
 
+    def _check_own(self, server_id: str, host: ResolvedHost, stores: Collection[tuple[Address, int]]) -> None:
+        """Reject a store, and loopback or another port of a store's host that has no entry of its own."""
+        (address,) = host.addresses
+        forms = _forms(address)
+        if any((form, host.port) in stores for form in forms):
+            raise AddressForbidden(server_id, f"{host} is a store of Toolscale")
+        is_own = _is_loopback(address) or any(form == store for form in forms for store, _ in stores)
+        if is_own and not self._allowed.lists_itself(host):
+            reason = (
+                f"{host.host} leads to {address}, a loopback address or the host of a store, and is not listed itself"
+            )
+            raise AddressForbidden(server_id, reason)
+
+    def _resolved_stores(self) -> frozenset[tuple[Address, int]]:
+        return frozenset((address, port) for host, port in self._stores for address in self._addresses(host, port))
+
+    def _addresses(self, host: str, port: int) -> list[Address]:
+        try:
+            return list(map(ipaddress.ip_address, self._resolve(host, port)))
+        except (OSError, UnicodeError, ValueError):
+            return []  # a store whose name does not resolve cannot be reached either
+
+
+def is_network(entry: str) -> bool:
+    """Return whether this is an address, or a network in CIDR notation."""
+    return _network(entry) is not None
+
 
 def _network(entry: str) -> Network | None:
     try:
@@ -111,16 +178,17 @@ def _network(entry: str) -> Network | None:
         return None
 
 
-def _host_and_port(server_id: str, url: str) -> tuple[str, int]:
+def _parts(server_id: str, url: str) -> tuple[str, str, int]:
+    """Return the scheme, host and port of a URL."""
     # other parsers treat a backslash, white space or a non-ASCII dot differently
     if not (url.isascii() and url.isprintable()) or any(sign in url for sign in "\\ "):
         raise AddressForbidden(server_id, "the URL holds characters that do not belong into one")
     try:
         parts = urlsplit(url)
-        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+        port = parts.port or DEFAULT_PORTS[parts.scheme]
     except (ValueError, KeyError) as error:
         raise AddressForbidden(server_id, "the URL is not a well-formed http or https URL") from error
-    return _host(server_id, parts), port
+    return parts.scheme, _host(server_id, parts), port
 
 
 def _host(server_id: str, parts: SplitResult) -> str:
@@ -147,6 +215,22 @@ def _forms(address: Address) -> list[Address]:
 
 def _is_in(address: Address, networks: tuple[Network, ...]) -> bool:
     return any(address in network for network in networks)
+
+
+def _is_loopback(address: Address) -> bool:
+    # connections to the unspecified address stay on this machine
+    return any(form.is_loopback or form.is_unspecified for form in _forms(address))
+
+
+def _is_literal(host: str) -> bool:
+    """Return whether no name server decides the addresses: an address in any form of the C library, or `localhost`."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        with suppress(OSError):
+            return bool(socket.inet_aton(host))
+        return host == "localhost"
+    return True
 
 
 def is_loopback(host: str) -> bool:

@@ -31,11 +31,11 @@ from pydantic import (
 )
 
 from shared.errors import ConfigInvalid
-from shared.events import Group, Label, ServerAnnouncement, ServerUp
+from shared.events import OPERATOR_SOURCE, Group, Label, ServerAnnouncement, ServerUp
 from shared.upstream.dial import HttpTarget, StdioTarget, Target
 from shared.validation import first_problem
 
-SOURCE = "toolscale/mcp.json"
+SOURCE = OPERATOR_SOURCE
 
 SERVERS_KEYS = ("mcpServers", "servers")
 """The key of the servers: for Claude and Cursor, and for VS Code."""

@@ -10,8 +10,8 @@ import httpx2
 import pytest
 from typer.testing import CliRunner, Result
 
-from query.auth.tokens import new_token
 from shared.errors import ServerUnknown, ServiceRejected, ServiceUnreachable
+from shared.service.token_file import new_token
 from shared.settings import load_settings
 from tests.e2e.test_serve import serving
 from tests.support.hostile.processes import good_stdio

@@ -17,6 +17,7 @@ from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from workers.events_api.app import events_api_app
 from workers.events_api.cloudevents import STRUCTURED
+from workers.events_api.producers import Producers
 from workers.events_api.recorder import EventRecorder
 from workers.metrics import WorkerMetrics
 
@@ -63,10 +64,12 @@ class Producer:
 
 
 @contextmanager
-def open_events_api(recorder: EventRecorder, metrics: WorkerMetrics | None = None) -> Generator[Producer]:
-    """Serve the events API until the block ends, with these metrics."""
+def open_events_api(
+    recorder: EventRecorder, metrics: WorkerMetrics | None = None, producers: Producers | None = None
+) -> Generator[Producer]:
+    """Serve the events API until the block ends, with these metrics and producers."""
     port = free_port()
-    app = events_api_app(recorder, TOKEN, metrics or WorkerMetrics(), max_body_bytes=LIMIT)
+    app = events_api_app(recorder, producers or Producers(TOKEN), metrics or WorkerMetrics(), max_body_bytes=LIMIT)
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None, access_log=False))
     thread = threading.Thread(target=server.run)
     thread.start()

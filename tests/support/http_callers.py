@@ -14,7 +14,7 @@ from mcp.client.streamable_http import streamable_http_client
 from starlette.applications import Starlette
 
 from query.auth.authentication import Authentication
-from query.auth.tokens import StaticTokens, TokenEntry, as_toml, digest
+from query.auth.tokens import StaticTokens, TokenEntry, as_toml
 from query.caller import PERMISSIONS
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
@@ -26,6 +26,7 @@ from query.server.mcp import service_of
 from query.server.metrics_route import metrics_route
 from query.web.routes import page_routes
 from shared.index.contract import ToolIndex
+from shared.service.token_file import digest
 from shared.upstream.followed_config import FollowedConfig
 from tests.support.fakes import FakeEmbedder
 

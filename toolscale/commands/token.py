@@ -1,4 +1,4 @@
-"""`toolscale token`: bearer tokens for the query service's callers."""
+"""`toolscale token`: bearer tokens of the query service's callers, and of producers of events."""
 
 from __future__ import annotations
 
@@ -6,20 +6,18 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 
-from query.auth.tokens import TokenEntry, as_toml, digest, is_name, new_token
+from query.auth.tokens import TokenEntry, as_toml
 from query.caller import USING, Permission
 from shared.errors import ConfigInvalid
+from shared.service.token_file import digest, is_name, new_token
+from shared.validation import first_problem
 from toolscale.commands.help import command, group
 from toolscale.commands.options import BudgetOption, JsonOption
 from toolscale.console import err, out, print_json
 
-token_app = group("Bearer tokens for the query service's callers.", "toolscale token new agents --groups dev,ops")
-
-
-@token_app.callback()
-def root() -> None:
-    """Keep `new` a command of a group, although it is the only one."""
+token_app = group("Bearer tokens of callers and of producers of events.", "toolscale token new agents --groups dev,ops")
 
 
 @command(token_app, "new", "toolscale token new agents --groups dev,ops --read-only")
@@ -42,8 +40,7 @@ def new(
     as_json: JsonOption = False,
 ) -> None:
     """Print a new token, which is not stored, and its entry for the file of TOOLSCALE_TOKENS_FILE."""
-    if not is_name(name):
-        raise ConfigInvalid(f"expected a name of at most 64 letters, digits, `_` and `-`, got {name!r}")
+    _check_name(name)
     token = new_token()
     entry = TokenEntry(
         sha256=digest(token),
@@ -54,13 +51,54 @@ def new(
         enforce_budget=enforce_budget,
         expires_at=datetime.now(UTC) + timedelta(days=days) if days else None,
     )
+    _print(name, token, as_toml(name, entry), "TOOLSCALE_TOKENS_FILE", as_json=as_json)
+
+
+@command(token_app, "producer", "toolscale token producer ci --id-prefixes ci/ --hosts '*.ci.lan' --groups ci")
+def producer(
+    name: Annotated[str, typer.Argument(help="The producer's name: letters, digits, `_` and `-`.")],
+    id_prefixes: Annotated[str, typer.Option(help="Its servers' ids begin with one of these, separated by commas.")],
+    hosts: Annotated[str, typer.Option(help="Hosts and networks of its servers, separated by commas.")],
+    groups: Annotated[
+        str | None, typer.Option(help="Groups that it may use, separated by commas.", show_default=False)
+    ] = None,
+    all_groups: Annotated[bool, typer.Option("--all-groups", help="It may use all groups.")] = False,
+    credentials: Annotated[
+        str | None, typer.Option(help="Credentials that it may name, separated by commas.", show_default=False)
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print a new token of a producer of events, which is not stored, and its table for TOOLSCALE_PRODUCERS_FILE."""
+    from workers.events_api.producers import ProducerRights  # noqa: PLC0415  # loads the write side
+
+    _check_name(name)
+    token = new_token()
+    try:
+        rights = ProducerRights(
+            sha256=digest(token),
+            id_prefixes=_parts(id_prefixes),
+            hosts=_parts(hosts),
+            groups="*" if all_groups else _parts(groups),
+            credentials=_parts(credentials),
+        )
+    except ValidationError as error:
+        raise ConfigInvalid(first_problem(error)) from error
+    _print(name, token, rights.table(name), "TOOLSCALE_PRODUCERS_FILE", as_json=as_json)
+
+
+def _check_name(name: str) -> None:
+    if not is_name(name):
+        raise ConfigInvalid(f"expected a name of at most 64 letters, digits, `_` and `-`, got {name!r}")
+
+
+def _print(name: str, token: str, table: str, setting: str, *, as_json: bool) -> None:
     if as_json:
-        print_json({"name": name, "token": token, "entry": as_toml(name, entry)})
+        print_json({"name": name, "token": token, "entry": table})
         return
     err.print(f"The token of {name}; it cannot be shown again:")
     out.print(token, soft_wrap=True, highlight=False)
-    err.print("\nFor the file of TOOLSCALE_TOKENS_FILE:\n")
-    out.print(as_toml(name, entry), soft_wrap=True, highlight=False)
+    err.print(f"\nFor the file of {setting}:\n")
+    out.print(table, soft_wrap=True, highlight=False, markup=False)
 
 
 def _permissions(read_only: bool, manages_toolsets: bool) -> frozenset[Permission]:
@@ -70,7 +108,11 @@ def _permissions(read_only: bool, manages_toolsets: bool) -> frozenset[Permissio
 
 
 def _groups(text: str | None) -> frozenset[str]:
-    groups = frozenset(part.strip() for part in (text or "").split(",") if part.strip())
+    groups = _parts(text)
     if not groups:
         raise ConfigInvalid("name the tools that it sees: --groups a,b or --all-groups")
     return groups
+
+
+def _parts(text: str | None) -> frozenset[str]:
+    return frozenset(part.strip() for part in (text or "").split(",") if part.strip())

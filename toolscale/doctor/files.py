@@ -126,6 +126,11 @@ def check_permissions(settings: Settings) -> Iterator[Finding]:
 def _secret_files(settings: Settings) -> Iterator[Path]:
     directory = settings.credentials_dir
     inside = sorted(directory.iterdir()) if directory and directory.is_dir() else []
-    for path in (settings.mcp_config or settings.data_dir / FILE_NAME, settings.tokens_file, *inside):
+    for path in (
+        settings.mcp_config or settings.data_dir / FILE_NAME,
+        settings.tokens_file,
+        settings.producers_file,
+        *inside,
+    ):
         if path and path.is_file():
             yield path

@@ -39,6 +39,7 @@ from toolscale.embedded.holder import listening
 from toolscale.embedded.sessions import Sessions, sessions_running
 from toolscale.embedded.startup_progress import report_startup
 from workers.emit import Emitter
+from workers.events_api.producers import producers_of
 from workers.events_api.recorder import EventRecorder
 from workers.events_api.routes import events_route
 from workers.notifications.thread import listeners_running
@@ -195,15 +196,15 @@ def _print(line: str) -> None:
 
 @contextmanager
 def _events_routes(embedded: Embedded) -> Generator[list[Route]]:
-    """Yield the route of the events API if a token is set."""
-    settings = embedded.settings
-    if settings.events_token is None:
+    """Yield the route of the events API if a producer has a token."""
+    settings, metrics = embedded.settings, embedded.deps.metrics
+    producers = producers_of(settings)
+    if producers is None:
         yield []
         return
-    token, metrics = settings.events_token, embedded.deps.metrics
     emitter = Emitter(embedded.deps.intents, embedded.enqueue, settings.redeliver_after_s, metrics)
     with closing(EventRecorder(emitter)) as recorder:
-        yield [events_route(recorder, token=token, on_response=metrics.events_response)]
+        yield [events_route(recorder, producers=producers, on_response=metrics.events_response)]
 
 
 def connection_help(url: str, settings: Settings) -> str:

@@ -14,12 +14,12 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from shared.errors import ConfigInvalid
 from shared.observability.logging import configure_logging
 from shared.observability.tracing import configure_tracing
 from shared.service.routes import liveness_route
 from shared.service.sockets import bind
 from workers.emit import Emitter, message_time_s
+from workers.events_api.producers import Producers, required_producers
 from workers.events_api.recorder import EventRecorder
 from workers.events_api.routes import EVENTS_PATH, MAX_BODY_BYTES, events_route, metrics_route
 from workers.intents import open_intents
@@ -42,19 +42,19 @@ def serve(settings: Settings) -> None:
     """Accept events until a signal.
 
     Raises:
-        ConfigInvalid: no token is set, or the address cannot be bound.
+        ConfigInvalid: no token is set, a file is invalid, or the address cannot be bound.
         IntentsUnavailable: the intents cannot be opened.
     """
     configure_logging(settings.log_level)
     configure_tracing("toolscale-events-api", os.environ)
-    token, metrics = required_token(settings), WorkerMetrics()
+    producers, metrics = required_producers(settings), WorkerMetrics()
     warn_if_index_unreachable(settings)
     with (
         bind(settings.events_host, settings.events_port, "events_host and events_port") as listener,
         recording(settings, metrics) as recorder,
     ):
         config = uvicorn.Config(
-            events_api_app(recorder, token, metrics, metrics_public=settings.metrics_public),
+            events_api_app(recorder, producers, metrics, metrics_public=settings.metrics_public),
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=GRACE_S,
@@ -66,20 +66,9 @@ def serve(settings: Settings) -> None:
             _log.info("events_api_stopped")
 
 
-def required_token(settings: Settings) -> str:
-    """Return the token that producers must send.
-
-    Raises:
-        ConfigInvalid: no token is set.
-    """
-    if settings.events_token is None:
-        raise ConfigInvalid("setting events_token: the events API does not start without TOOLSCALE_EVENTS_TOKEN")
-    return settings.events_token
-
-
 def events_api_app(
     recorder: EventRecorder,
-    token: str,
+    producers: Producers,
     metrics: WorkerMetrics,
     *,
     metrics_public: bool = False,
@@ -87,7 +76,7 @@ def events_api_app(
 ) -> Starlette:
     """Return `/events`, `/healthz`, `/readyz`, which checks the intent store, and `/metrics`.
 
-    `/metrics` also requires the token, unless it is public.
+    `/metrics` also requires a token, unless it is public.
     """
 
     async def readyz(_: Request) -> JSONResponse:
@@ -95,8 +84,10 @@ def events_api_app(
             return JSONResponse({"status": "ready"})
         return JSONResponse({"status": "intents unavailable"}, status_code=503)
 
-    events = events_route(recorder, token=token, max_body_bytes=max_body_bytes, on_response=metrics.events_response)
-    scraped = metrics_route(metrics.registry, token=None if metrics_public else token)
+    events = events_route(
+        recorder, producers=producers, max_body_bytes=max_body_bytes, on_response=metrics.events_response
+    )
+    scraped = metrics_route(metrics.registry, None if metrics_public else producers)
     return Starlette(routes=[events, scraped, liveness_route(), Route("/readyz", readyz)])
 
 

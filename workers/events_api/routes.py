@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from shared.errors import AuthenticationFailed
 from shared.observability.tracing import use_parent_trace
 from shared.service.routes import metrics_response
 from workers.events_api.cloudevents import BATCH, MEDIA_TYPES, BatchTooLong, documents, media_type
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from starlette.requests import Request
 
+    from workers.emit import Admit
+    from workers.events_api.producers import Producers
     from workers.events_api.recorder import EventRecorder
 
 EVENTS_PATH = "/events"
@@ -36,11 +37,11 @@ MIXED = 207
 def events_route(
     recorder: EventRecorder,
     *,
-    token: str,
+    producers: Producers,
     max_body_bytes: int = MAX_BODY_BYTES,
     on_response: Callable[[int], None] = lambda _: None,
 ) -> Route:
-    """Return the route that records events of requests with this token; it calls `on_response` with each status."""
+    """Return the route that records events of these producers; it calls `on_response` with each status."""
 
     async def events(request: Request) -> JSONResponse:
         response = await respond(request)
@@ -55,13 +56,13 @@ def events_route(
             return _error_response(error)
 
     async def record(request: Request) -> JSONResponse:
-        _check_token(request, token)
+        admit = _authenticate(request, producers)
         sent_as = media_type(request.headers.get("content-type", ""))
         if sent_as not in MEDIA_TYPES:
             raise HTTPException(415, f"expected a content-type of {', '.join(MEDIA_TYPES)}")
         body = await _body(request, max_body_bytes)
         try:
-            outcomes = await recorder.record(documents(request.headers, body))
+            outcomes = await recorder.record(documents(request.headers, body), admit)
         except BatchTooLong as error:
             raise HTTPException(413, str(error)) from error
         return _batch_response(outcomes) if sent_as == BATCH else _event_response(outcomes[0])
@@ -69,13 +70,13 @@ def events_route(
     return Route(EVENTS_PATH, events, methods=["POST"])
 
 
-def metrics_route(registry: CollectorRegistry, *, token: str | None) -> Route:
-    """Return `/metrics`, which requires the token if one is given."""
+def metrics_route(registry: CollectorRegistry, producers: Producers | None) -> Route:
+    """Return `/metrics`, which requires the token of a producer if producers are given."""
 
     async def metrics(request: Request) -> Response:
         try:
-            if token is not None:
-                _check_token(request, token)
+            if producers is not None:
+                _authenticate(request, producers)
         except HTTPException as error:
             return _error_response(error)
         return await metrics_response(request, registry)
@@ -114,15 +115,12 @@ def _json(status: int, content: dict[str, Any]) -> JSONResponse:
     return JSONResponse(content, status, {"Retry-After": "1"} if status == NOT_RECORDED else None)
 
 
-def _check_token(request: Request, token: str) -> None:
+def _authenticate(request: Request, producers: Producers) -> Admit:
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
-    # digests have one length, so the comparison does not leak the length of the token
-    if scheme.lower() != "bearer" or not hmac.compare_digest(_digest(given.strip()), _digest(token)):
-        raise HTTPException(401, "expected the bearer token of TOOLSCALE_EVENTS_TOKEN", {"WWW-Authenticate": "Bearer"})
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
+    try:
+        return producers.authenticate(given.strip() if scheme.lower() == "bearer" else "")
+    except AuthenticationFailed as error:
+        raise HTTPException(401, str(error), {"WWW-Authenticate": "Bearer"}) from error
 
 
 async def _body(request: Request, limit: int) -> bytes:

@@ -154,7 +154,7 @@ class IntentStore(Protocol):
         The sweep waits `due_in_s` seconds, which leaves the message time to arrive.
 
         Raises:
-            EventInvalid: the event refers to a server that was never announced.
+            EventInvalid: the event refers to a server that was never announced, or that belongs to another sender.
         """
         ...
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from shared.catalog import Transport
 from shared.errors import EventInvalid
 from shared.events import ServerDown, ServerEvent, ServerUp
+from workers.intents.ownership import check_owner
 from workers.intents.store import Intent
 
 # A resync comes after at least this share of its interval, so that servers announced together drift apart.
@@ -72,8 +73,9 @@ def recorded(before: Intent | None, event: ServerEvent, now: float, due_at: floa
     immediate reconciliation of a suspect; later ones wait until it ends.
 
     Raises:
-        EventInvalid: the event refers to a server that was never announced.
+        EventInvalid: the event refers to a server that was never announced, or that belongs to another sender.
     """
+    check_owner(before, event)
     if isinstance(event, ServerUp):
         after = _on_announcement(before, event, now)
     elif before is None:

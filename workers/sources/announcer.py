@@ -11,9 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
+import structlog
+
+from shared.errors import EventInvalid
 from shared.events import ServerAnnouncement, ServerDown, ServerEvent, ServerRef, ServerUp
 from shared.upstream.mcp_json import SOURCE, Config
 from workers.intents.store import Intent, IntentStore
+
+_log = structlog.get_logger()
 
 Emit = Callable[[ServerEvent], Intent]
 """Records an event durably and sends a message; raises IntentsUnavailable if the event was not recorded."""
@@ -31,7 +36,8 @@ class SourceAnnouncer:
     """Announces and takes down the servers of one source, so that the intents match the source.
 
     Idempotent, also from several processes: an event only requests a reconciliation. After a failure, the next call
-    completes the work. If two sources announce the same server, the last event wins.
+    completes the work. If two sources announce the same server, the last event wins, but a server of the operator's
+    file or of a producer with its own token stays as it is.
     """
 
     def __init__(self, source: str, intents: IntentStore, emit: Emit) -> None:
@@ -39,6 +45,7 @@ class SourceAnnouncer:
         self._intents = intents
         self._emit = emit
         self._announced: dict[str, Running] = {}
+        self._reported: set[tuple[str, str]] = set()
 
     def announce_differences(self, running: Iterable[Running], kept: Collection[str] = ()) -> list[Intent]:
         """Make the intents of this source match the running servers; leave servers in `kept` unchanged.
@@ -47,16 +54,19 @@ class SourceAnnouncer:
         """
         wanted = _by_id(running)
         recorded = self._recorded()
-        emitted = [
-            self._announce(server)
+        changed = [
+            server
             for server_id, server in wanted.items()
             if self._announced.get(server_id) != server or not _agrees(recorded.get(server_id), server)
         ]
-        return emitted + self._take_down_all_but({*wanted, *kept}, recorded.values())
+        return self._announce_all(changed) + self._take_down_all_but({*wanted, *kept}, recorded.values())
 
-    def take_down_all_but(self, kept: Collection[str]) -> list[Intent]:
-        """Take down the servers of this source that are not in `kept`; announce none."""
-        return self._take_down_all_but(kept, self._recorded().values())
+    def recheck(self, running: Iterable[Running], kept: Collection[str] = ()) -> list[Intent]:
+        """Announce servers without an intent of this source, and take down those that are neither running nor kept."""
+        wanted = _by_id(running)
+        recorded = self._recorded()
+        missing = [server for server_id, server in wanted.items() if server_id not in recorded]
+        return self._announce_all(missing) + self._take_down_all_but({*wanted, *kept}, recorded.values())
 
     def _recorded(self) -> dict[str, Intent]:
         return {intent.server_id: intent for intent in self._intents.intents() if intent.source == self._source}
@@ -64,6 +74,21 @@ class SourceAnnouncer:
     def _take_down_all_but(self, kept: Collection[str], recorded: Iterable[Intent]) -> list[Intent]:
         running = [intent.server_id for intent in recorded if intent.status == "running"]
         return [self._take_down(server_id) for server_id in running if server_id not in kept]
+
+    def _announce_all(self, running: Iterable[Running]) -> list[Intent]:
+        """Announce these servers; a server of another owner is logged once and does not affect the others."""
+        emitted: list[Intent] = []
+        for server in running:
+            try:
+                emitted.append(self._announce(server))
+            except EventInvalid as error:
+                self._report(server.announcement.server_id, error.reason)
+        return emitted
+
+    def _report(self, server_id: str, reason: str) -> None:
+        if (server_id, reason) not in self._reported:
+            self._reported.add((server_id, reason))
+            _log.warning("server_not_announced", origin=self._source, server=server_id, reason=reason)
 
     def _announce(self, running: Running) -> Intent:
         intent = self._emit(ServerUp(source=self._source, data=running.announcement))

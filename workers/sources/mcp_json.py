@@ -28,7 +28,8 @@ class ConfigFollower:
     """Announces the servers of the file at the start and after each change of the file.
 
     An invalid file changes nothing and is logged once. Every `recheck_s` seconds, servers that the file does not name
-    are taken down again: intents that were restored from the index may contain old servers.
+    are taken down again, and servers without an intent of the file are announced: the store may have lost intents, and
+    those that were restored from the index may contain old servers.
     `store` gets the state of the file after each change, and again every `recheck_s` seconds.
     """
 
@@ -66,7 +67,7 @@ class ConfigFollower:
             if config is not self._announced:
                 self._announce(config)
             elif time.monotonic() - self._checked_at >= self._recheck_s:
-                self._announcer.take_down_all_but(config.named)
+                self._announcer.recheck(running(config), config.named)
                 self._checked_at = time.monotonic()
         except (ConfigInvalid, IntentsUnavailable) as error:
             problem = str(error) if isinstance(error, ConfigInvalid) else None

@@ -27,7 +27,7 @@ from shared.settings import Settings, load_settings
 from shared.text.embedding import FastEmbedder
 from shared.upstream.dial import HttpTarget
 from shared.upstream.mcp_json import SOURCE, Config, EntryProblem
-from tests.support.builders import changed, down
+from tests.support.builders import changed
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import ScriptedServer, scripted_http
 from tests.support.hostile.scripts import hangs, on_tools_list
@@ -219,7 +219,7 @@ def test_a_server_goes_down_and_returns_with_its_changes(settings: Settings) -> 
         embedded.announce(config(s=server))
         eventually(settled(embedded))
 
-        embedded.emit(down("s"))
+        embedded.announce(Config())
         eventually(lambda: found(embedded) == set())
 
         server.respond = serves("a", "b")

@@ -179,6 +179,21 @@ async def test_a_result_of_very_many_values_is_refused(over: str) -> None:
     assert f"more than {MAX_MESSAGE_NODES} values" in text_of(told)
 
 
+async def test_a_credential_that_a_server_repeats_is_masked_in_the_result() -> None:
+    def repeats_its_headers(exchange: Exchange) -> None:
+        seen = {"headers": {"authorization": exchange.headers["Authorization"]}}
+        echoed = {"content": [{"type": "text", "text": json.dumps(seen)}], "structuredContent": seen}
+        exchange.send_json(result(exchange.request_json, echoed))
+
+    with scripted_http(on_call(1, repeats_its_headers, [])) as server:
+        target = HttpTarget(server.url, headers={"Authorization": "Bearer ghp-0123456789"})
+        async with calling({"srv": target}, ONE, limits=LIMITS) as client:
+            told = await client.call_tool("call_tool", {"tool_name": "one"})
+
+    assert "***" in text_of(told)
+    assert "ghp-0123456789" not in told.model_dump_json()
+
+
 async def test_an_event_stream_is_read_in_utf8_whatever_it_says_it_is_in() -> None:
     def act(exchange: Exchange) -> None:
         event = b"data: " + json.dumps(result(exchange.request_json, FINE)).encode() + b"\n\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,16 @@ import pytest
 from shared.catalog import Scope
 from shared.settings import load_settings
 from shared.upstream.followed_config import FollowedConfig, read_followed_config
+from tests.support.builders import changed, down, up
+from tests.support.events_api import Producer
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import Exchange, scripted_http
 from tests.support.processes import Composition
+from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from toolscale.embedded.composition import Embedded, run_embedded
+from workers.intents import open_intents
+from workers.intents.store import Intent
 from workers.sources.mcp_json import config_followed
 
 
@@ -94,3 +99,48 @@ def test_a_running_worker_uses_a_changed_header_and_acts_on_a_new_entry(own_redi
             eventually(lambda: any(exchange.headers["X-Key"] == "new" for exchange in server.seen), 20)
             state = read_followed_config(load_settings(redis_url=own_redis_url))
             assert state == FollowedConfig(path=str(path), servers=2)
+
+
+@pytest.mark.redis
+def test_the_events_api_without_the_file_rejects_events_for_its_servers(own_redis_url: str, tmp_path: Path) -> None:
+    path, port, token = tmp_path / "mcp.json", free_port(), "the-token-of-producers"
+    composition = Composition(
+        own_redis_url, tmp_path, {"TOOLSCALE_EVENTS_TOKEN": token, "TOOLSCALE_EVENTS_PORT": str(port)}
+    )
+    with (
+        scripted_http(lambda exchange: exchange.play(one_page(tool("pay")))) as server,
+        composition.run("events-api", "-m", "workers.events_api") as events_api,
+    ):
+        replace(path, payments={"url": server.url, "groups": ["finance"]})
+        with composition.worker(TOOLSCALE_MCP_CONFIG=str(path)) as worker:
+            worker.wait_for('"event": "server_indexed"')
+            events_api.wait_for("events_api_started")
+            producer = Producer(f"http://127.0.0.1:{port}", token)
+
+            hijack = up("payments", groups=["everyone"], url="http://127.0.0.1:6/mcp").model_dump(mode="json")
+            forged = {**hijack, "source": "toolscale/mcp.json"}
+            answers = [producer.post(sent) for sent in (hijack, forged, down("payments").model_dump(mode="json"))]
+            asked = producer.post(changed("payments").model_dump(mode="json"))
+
+            worker.wait_for('"event": "server_indexed"', times=2)
+            letters = recorded_state(own_redis_url)
+    assert [(answer.status, answer.content["field"]) for answer in answers] == [
+        (400, "data.server_id"),
+        (400, "source"),
+        (400, "data.server_id"),
+    ]
+    assert asked.status == 202
+    intent, reasons = letters
+    assert intent is not None
+    assert (intent.status, intent.announcement.url, intent.announcement.groups) == (
+        "running",
+        server.url,
+        frozenset({"finance"}),
+    )
+    assert len(reasons) == 3
+
+
+def recorded_state(redis_url: str) -> tuple[Intent | None, list[str]]:
+    """Return the intent of the server, and the reasons of the dead letters."""
+    with closing(open_intents(load_settings(redis_url=redis_url))) as store:
+        return store.intent("payments"), [letter.reason for letter in store.dead_letters(9)]

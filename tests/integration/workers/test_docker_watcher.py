@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
+from shared.events import OPERATOR_SOURCE
 from tests.support.builders import up
 from tests.support.docker_api import ScriptedDocker, scripted_docker
 from tests.support.metrics import scraped, shown
@@ -246,3 +248,22 @@ def test_a_source_that_does_not_answer_is_counted_and_grows_old(docker: Scripted
     found = shown(registry)
     assert found['toolscale_source_connected{source="toolscale/docker"}'] == 0
     assert found['toolscale_source_reconciled_seconds{source="toolscale/docker"}'] >= 100
+
+
+def test_a_label_with_the_id_of_a_server_of_the_file_changes_nothing_and_the_others_are_announced(
+    docker: ScriptedDocker, intents: SqliteIntents
+) -> None:
+    of_the_file = up("payments").model_copy(update={"source": OPERATOR_SOURCE})
+    intents.record(of_the_file, due_in_s=60)
+    docker.start("a", server="payments", port="9000", groups="everyone")
+    docker.start("b", server="docs", port="9000")
+
+    with capture_logs() as logs, watching(DockerSource(docker.environ), intents):
+        eventually(lambda: "docs" in running(intents))
+
+    intent = intents.intent("payments")
+    assert intent is not None
+    assert (intent.announcement, intent.status) == (of_the_file.data, "running")
+    assert [(log["origin"], log["server"]) for log in logs if log["event"] == "server_not_announced"] == [
+        (SOURCE, "payments")
+    ]

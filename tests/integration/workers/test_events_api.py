@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from shared.events import ServerEvent
+from shared.events import PRODUCER_PREFIX, ServerEvent
 from shared.service.redis import connect
+from shared.service.token_file import digest
 from tests.support.builders import changed, down, up
 from tests.support.events_api import LIMIT, TOKEN, Answer, Producer, open_events_api
 from tests.support.metrics import scraped
@@ -24,6 +25,7 @@ from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from workers.emit import Emitter
 from workers.events_api.cloudevents import BATCH, MAX_BATCH
+from workers.events_api.producers import ProducerRights
 from workers.events_api.recorder import EventRecorder
 from workers.intents.redis_store import RedisIntents
 from workers.intents.sqlite_store import SqliteIntents
@@ -301,6 +303,46 @@ def test_a_separate_events_api_records_in_redis_and_sends_a_message(own_redis_ur
         eventually(lambda: broker.llen("toolscale") == 1)
         assert events_api.stop() == 0
         assert token not in events_api.output()
+
+
+@pytest.mark.redis
+def test_producers_with_tokens_of_their_own_keep_their_servers(own_redis_url: str, tmp_path: Path) -> None:
+    port, path = free_port(), tmp_path / "producers.toml"
+    rights = {
+        name: ProducerRights(
+            sha256=digest(f"of {name}"),
+            id_prefixes=frozenset({"shared/", f"{name}/"}),
+            hosts=frozenset({"127.0.0.1"}),
+        )
+        for name in ("ci", "web")
+    }
+    path.write_text("\n".join(table.table(name) for name, table in rights.items()))
+    environment = {"TOOLSCALE_EVENTS_TOKEN": TOKEN, "TOOLSCALE_PRODUCERS_FILE": str(path)}
+    composition = Composition(own_redis_url, tmp_path, environment | {"TOOLSCALE_EVENTS_PORT": str(port)})
+    with composition.run("events-api", "-m", "workers.events_api") as events_api:
+        events_api.wait_for("events_api_started")
+        ci, web, everything = (Producer(f"http://127.0.0.1:{port}", token) for token in ("of ci", "of web", TOKEN))
+        own, other, let_go = up("shared/a"), up("web/a"), down("shared/a")
+
+        def statuses(*sent: tuple[Producer, ServerEvent]) -> list[int]:
+            return [producer.post(document(event)).status for producer, event in sent]
+
+        first = statuses((ci, own), (web, own), (web, let_go), (everything, own))
+        outside = statuses((ci, other), (ci, up("shared/b", groups=["ops"])), (web, changed("shared/a")))
+        then = statuses((ci, let_go), (web, own), (ci, own), (everything, let_go))
+        path.write_text(rights["web"].table("web"))
+        removed = statuses((ci, up("ci/a")), (web, other))
+        assert events_api.stop() == 0
+
+    assert (first, outside, then) == ([202, 400, 400, 400], [400, 400, 202], [202, 202, 400, 202])
+    assert removed == [401, 202]
+    with closing(RedisIntents(connect(own_redis_url), PACE)) as store:
+        web_source = f"{PRODUCER_PREFIX}web"
+        assert {intent.server_id: intent.source for intent in store.intents()} == {
+            "shared/a": web_source,
+            "web/a": web_source,
+        }
+        assert len(store.dead_letters(99)) == 6
 
 
 def test_without_a_token_the_events_api_does_not_start(tmp_path: Path) -> None:

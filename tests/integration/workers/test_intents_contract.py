@@ -17,7 +17,7 @@ import pytest
 import redis
 
 from shared.errors import EventInvalid, LeaseHeld
-from shared.events import ServerEvent
+from shared.events import OPERATOR_SOURCE, PRODUCER_PREFIX, ServerEvent
 from shared.service.redis import connect
 from tests.support.builders import changed, down, up, up_stdio
 from tests.support.fake_redis import FakeRedisServer
@@ -727,3 +727,79 @@ def test_a_file_of_the_release_before_the_changes_is_read_and_written_by_both(tm
         db.close()
 
         assert set(new.changes(before.position).intents) == {"a"}
+
+
+FILE, CI, WEB = OPERATOR_SOURCE, f"{PRODUCER_PREFIX}ci", f"{PRODUCER_PREFIX}web"
+UNNAMED = "my-platform"
+
+
+def of(source: str, event: ServerEvent) -> ServerEvent:
+    return event.model_copy(update={"source": source})
+
+
+@pytest.mark.parametrize(
+    ("owner", "sender", "event"),
+    [
+        (FILE, UNNAMED, up(groups=["everyone"])),
+        (FILE, UNNAMED, up(url="http://127.0.0.1:6/mcp")),
+        (FILE, UNNAMED, up()),
+        (FILE, UNNAMED, down()),
+        (FILE, CI, up()),
+        (FILE, CI, down()),
+        (CI, WEB, up()),
+        (CI, WEB, down()),
+        (CI, UNNAMED, up()),
+        (UNNAMED, CI, up()),
+        (UNNAMED, CI, down()),
+    ],
+)
+def test_an_event_of_another_sender_changes_nothing_of_a_running_server(
+    store: IntentStore, owner: str, sender: str, event: ServerEvent
+) -> None:
+    store.record(of(owner, up(groups=["dev"])), due_in_s=60)
+    before = store.intent("s")
+
+    with pytest.raises(EventInvalid, match=r"data\.server_id: .* names the server|belongs to another producer"):
+        store.record(of(sender, event), due_in_s=60)
+
+    assert store.intent("s") == before
+
+
+@pytest.mark.parametrize(
+    ("owner", "sender", "event"),
+    [
+        (FILE, UNNAMED, changed()),
+        (FILE, FILE, up(groups=["ops"])),
+        (FILE, FILE, down()),
+        (UNNAMED, FILE, up()),
+        (CI, FILE, up()),
+        (CI, FILE, down()),
+        (CI, CI, up(groups=["ops"])),
+        (CI, CI, down()),
+        (CI, WEB, changed()),
+        (CI, UNNAMED, down()),
+        (UNNAMED, "another-platform", up()),
+    ],
+)
+def test_the_owner_the_file_and_a_changed_event_are_accepted(
+    store: IntentStore, owner: str, sender: str, event: ServerEvent
+) -> None:
+    store.record(of(owner, up(groups=["dev"])), due_in_s=60)
+
+    assert store.record(of(sender, event), due_in_s=60).intent.desired == 2
+
+
+@pytest.mark.parametrize("owner", [FILE, CI, UNNAMED])
+def test_a_stopped_server_belongs_to_the_next_sender_that_announces_it(store: IntentStore, owner: str) -> None:
+    store.record(of(owner, up()), due_in_s=60)
+    store.record(of(owner, down()), due_in_s=60)
+
+    assert store.record(of(WEB, up()), due_in_s=60).intent.source == WEB
+
+
+def test_a_changed_event_does_not_change_the_owner(store: IntentStore) -> None:
+    store.record(of(FILE, up()), due_in_s=60)
+    store.record(of(CI, changed()), due_in_s=60)
+
+    with pytest.raises(EventInvalid):
+        store.record(of(CI, down()), due_in_s=60)

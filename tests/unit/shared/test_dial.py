@@ -8,7 +8,7 @@ from shared.catalog import Endpoint
 from shared.errors import AddressForbidden, ConfigInvalid, ServerAuthRequired, ServerUnreachable
 from shared.settings import load_settings
 from shared.upstream.dial import Dialler, HttpTarget, StdioTarget, Target
-from shared.upstream.dialler import dialler_for
+from shared.upstream.dialler import dialler_for, store_addresses
 from shared.upstream.hosts import resolve
 from shared.upstream.secrets import secrets_of
 
@@ -104,8 +104,16 @@ def test_a_pattern_matches_names_below_a_domain_and_no_look_alikes() -> None:
         "169.254.170.2",
         "168.63.129.16",
         "100.100.100.200",
+        "192.0.0.192",
         "fd00:ec2::254",
+        "fd00:ec2::23",
+        "fd20:ce::254",
+        "fd00:c1::a9fe:a9fe",
+        "fd00:42::42",
+        "fd00:a9fe:a9fe::1",
+        "fd00:100::100:200",
         "fe80::1",
+        "fe80::a9fe:a9fe",
         "::ffff:169.254.169.254",
         "2002:a9fe:a9fe::1",
         "64:ff9b::a9fe:a9fe",
@@ -125,9 +133,82 @@ def test_odd_spellings_of_an_address_are_seen_through(host: str) -> None:
     assert isinstance(dial(f"http://{host}/", "127.0.0.0/8"), HttpTarget)
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.8.8.8", "::1", "0.0.0.0", "::", "::ffff:127.0.0.1"])
+@pytest.mark.parametrize("allowed", [("*",), ("*.example.org",), ("127.0.0.0/8", "0.0.0.0", "::/127"), LOOPBACK])
+def test_a_name_leads_to_loopback_only_if_it_is_listed_itself(address: str, allowed: tuple[str, ...]) -> None:
+    with pytest.raises(AddressForbidden, match=r"^srv: evil\.example\.org "):
+        dial("http://evil.example.org/", *allowed, leads_to=(address,))
+    assert isinstance(dial("http://evil.example.org/", "evil.example.org", leads_to=(address,)), HttpTarget)
+
+
+def test_of_several_addresses_of_a_name_none_is_loopback() -> None:
+    with pytest.raises(AddressForbidden, match="loopback"):
+        dial("http://evil.example.org/", "*.example.org", leads_to=("8.8.8.8", "127.0.0.1"))
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/", "http://[::1]:9/", "http://localhost:9/"])
+def test_any_host_is_any_but_loopback(url: str) -> None:
+    with pytest.raises(AddressForbidden, match="loopback"):
+        dial(url, "*")
+    assert isinstance(dial(url, "*", *LOOPBACK), HttpTarget)
+
+
+ADDRESSES = {"redis": ["10.0.0.5"], "alias.example.org": ["10.0.0.5"], "other.example.org": ["10.0.0.6"]}
+
+
+def beside_redis(url: str, *allowed: str) -> Target:
+    """Dial where `redis` is our store."""
+
+    def look_up(host: str, _port: int) -> list[str]:
+        return ADDRESSES.get(host) or [host]
+
+    return Dialler({}, frozenset(allowed), None, {}, look_up, stores=[("redis", 6379)]).target("srv", Endpoint(url=url))
+
+
+@pytest.mark.parametrize("url", ["http://redis:6379/", "http://alias.example.org:6379/", "http://10.0.0.5:6379/"])
+def test_an_event_cannot_name_a_store_by_any_name(url: str) -> None:
+    with pytest.raises(AddressForbidden, match="is a store of Toolscale"):
+        beside_redis(url, "*", "redis", "alias.example.org", "10.0.0.0/8")
+
+
+def test_another_port_of_a_stores_host_needs_an_entry_of_its_own() -> None:
+    for allowed in ("*", "*.example.org", "10.0.0.0/8"):
+        with pytest.raises(AddressForbidden, match="the host of a store, and is not listed itself"):
+            beside_redis("http://alias.example.org:9000/", allowed)
+    assert isinstance(beside_redis("http://alias.example.org:9000/", "alias.example.org"), HttpTarget)
+    assert isinstance(beside_redis("http://10.0.0.5:9000/", "10.0.0.0/8"), HttpTarget)
+    assert isinstance(beside_redis("http://other.example.org:9000/", "*.example.org"), HttpTarget)
+
+
+@pytest.mark.parametrize(
+    ("urls", "stores"),
+    [
+        ({"REDIS_URL": ""}, set[tuple[str, int]]()),
+        ({"REDIS_URL": "unix:///run/redis.sock"}, set[tuple[str, int]]()),
+        ({"REDIS_URL": "rediss://user:s3cret@cache"}, {("cache", 6379)}),
+        ({"REDIS_URL": "redis+sentinel://:s3cret@a,b:7/main"}, {("a", 26379), ("b", 7)}),
+        ({"REDIS_URL": "redis://[::1]:7", "QDRANT_URL": "https://qdrant"}, {("::1", 7), ("qdrant", 6333)}),
+    ],
+)
+def test_the_stores_of_the_settings_are_known(
+    urls: dict[str, str], stores: set[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("REDIS_URL", "QDRANT_URL"):
+        monkeypatch.setenv(name, urls.get(name, ""))
+
+    assert store_addresses(load_settings()) == stores
+
+
+def test_the_dialler_of_the_settings_does_not_lead_to_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDIS_URL", "redis://127.0.0.1:7777/0")
+
+    with pytest.raises(AddressForbidden, match="is a store of Toolscale"):
+        dialler_for(load_settings(), {}).target("srv", Endpoint(url="http://localhost:7777/mcp"))
+
+
 @pytest.mark.parametrize(("host", "wrapped"), [("[2002:7f00:1::]", "6to4"), ("[64:ff9b::7f00:1]", "NAT64")])
 def test_a_wrapped_address_needs_both_of_its_forms_allowed(host: str, wrapped: str) -> None:
-    with pytest.raises(AddressForbidden):
+    with pytest.raises(AddressForbidden, match=r"is not among|is not listed itself"):
         dial(f"http://{host}/", "2000::/3", "64:ff9b::/96")
     assert isinstance(dial(f"http://{host}/", "2000::/3", "64:ff9b::/96", "127.0.0.1"), HttpTarget)
 
@@ -232,7 +313,7 @@ def sent_to(url: str, *allowed: str, table: dict[str, frozenset[str]] | None = N
 def test_a_credential_that_may_not_be_sent_to_a_host_is_said_to_be_so() -> None:
     dialler = Dialler({}, frozenset({"*"}), None, {"TOOLSCALE_CREDENTIAL_A": "s3cret"}, inside)
 
-    with pytest.raises(ServerAuthRequired, match=r"^srv: the credential 'a' may not be sent to evil\.org$"):
+    with pytest.raises(ServerAuthRequired, match=r"^srv: the credential 'a' may not be sent to https://evil\.org:443$"):
         dialler.target("srv", Endpoint(url="https://evil.org/mcp", credential_ref="a"))
 
 
@@ -260,6 +341,60 @@ def test_without_a_table_a_credential_goes_to_hosts_that_are_named_as_allowed_bu
     assert sent_to("https://api.github.com/mcp", "*", "*.github.com")
 
 
+def test_a_credential_goes_over_http_to_loopback_only() -> None:
+    assert not sent_to("http://api.github.com/mcp", "*.github.com")
+    assert not sent_to("http://api.github.com/mcp", "*.github.com", table={"github": frozenset({"api.github.com"})})
+    assert isinstance(referring("a", TOOLSCALE_CREDENTIAL_A="s3cret"), HttpTarget)
+
+
+@pytest.mark.parametrize(
+    ("entry", "accepted", "refused"),
+    [
+        ("api.lan", ["https://api.lan", "https://api.lan:443"], ["https://api.lan:8443", "http://api.lan"]),
+        ("https://api.lan", ["https://api.lan"], ["http://api.lan"]),
+        ("api.lan:8443", ["https://api.lan:8443"], ["https://api.lan", "http://api.lan:8443"]),
+        ("api.lan:*", ["https://api.lan", "https://api.lan:1"], ["http://api.lan"]),
+        ("http://api.lan", ["http://api.lan", "https://api.lan"], ["http://api.lan:8080", "http://other.lan"]),
+        ("http://api.lan:8080", ["http://api.lan:8080"], ["http://api.lan", "http://other.lan:8080"]),
+        ("http://10.0.0.0/8:*", ["http://any.name:1", "https://any.name"], []),
+        ("[fd00::1]:8443", [], ["https://any.name:8443"]),
+        ("fd00::/8", [], ["https://any.name"]),
+    ],
+)
+def test_a_credential_is_bound_to_host_and_port(entry: str, accepted: list[str], refused: list[str]) -> None:
+    table = {"github": frozenset({entry})}
+
+    assert [url for url in accepted if not sent_to(url, "any.name", "*.lan", table=table)] == []
+    assert [url for url in refused if sent_to(url, "any.name", "*.lan", "*", table=table)] == []
+
+
+@pytest.mark.parametrize(
+    "entry", ["[::1]:9000", "[::/64]:*", "http://[::1]:9000", "127.0.0.1:9000", "127.0.0.0/8:9000"]
+)
+def test_a_loopback_entry_binds_the_port(entry: str) -> None:
+    def sent(port: int) -> bool:
+        host = "[::1]" if "::" in entry else "127.0.0.1"
+        table, environ = {"a": frozenset({entry})}, {"TOOLSCALE_CREDENTIAL_A": "s3cret"}
+        dialler = Dialler({}, LOOPBACK, None, environ, credential_hosts=table)
+        try:
+            dialler.target("srv", Endpoint(url=f"http://{host}:{port}/", credential_ref="a"))
+        except ServerAuthRequired:
+            return False
+        return True
+
+    assert sent(9000)
+    assert sent(9001) == entry.endswith("*")
+
+
+@pytest.mark.parametrize(
+    "entry", ["[::1]:9000", "::1", "fd00::/8", "http://*.lan:*", "https://a_b.lan", "10.0.0.0/8:80", "*"]
+)
+def test_every_form_of_an_entry_is_accepted_by_the_settings(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLSCALE_CREDENTIAL_HOSTS", f"github={entry}")
+
+    assert load_settings().credential_hosts == {"github": frozenset({entry})}
+
+
 def test_the_table_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLSCALE_CREDENTIAL_HOSTS", "github=*.github.com,10.0.0.0/8 jira-eu=jira.lan")
 
@@ -269,7 +404,21 @@ def test_the_table_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
-@pytest.mark.parametrize("table", ["github", "github=", "=host", "github=a=b", "a.b=host", "github=a github=b"])
+@pytest.mark.parametrize(
+    "table",
+    [
+        "github",
+        "github=",
+        "=host",
+        "github=a=b",
+        "a.b=host",
+        "github=a github=b",
+        "a=ftp://h",
+        "a=http://",
+        "a=h/mcp",
+        "a=h:x",
+    ],
+)
 def test_a_table_that_cannot_be_read_is_refused_at_the_start(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLSCALE_CREDENTIAL_HOSTS", table)
 

@@ -13,8 +13,8 @@ from pydantic_core import to_json
 
 from shared.catalog import digest
 from shared.errors import AddressForbidden, ListingTooLarge, ServerFailed
-from shared.upstream.dial import HttpTarget, StdioTarget
-from shared.upstream.secrets import secrets_of
+from shared.upstream.dial import HttpTarget, StdioTarget, Target
+from shared.upstream.secrets import credentials_of, secrets_of
 from shared.upstream.transport.http import EventMeter, GuardedHttpTransport
 from shared.upstream.transport.session_state import SessionState
 from shared.upstream.transport.stdio import LineSplitter, LineTooLong
@@ -172,6 +172,22 @@ def test_secrets_are_looked_for_in_headers_variables_and_the_url() -> None:
 )
 def test_secrets_are_looked_for_in_arguments_and_plain_words_are_none(arguments: list[str], secrets: set[str]) -> None:
     assert set(secrets_of(StdioTarget("serve", tuple(arguments)))) == secrets
+
+
+@pytest.mark.parametrize(
+    ("target", "credentials"),
+    [
+        (HttpTarget("https://h/", headers={"Authorization": "Bearer abcdefgh1"}), {"Bearer abcdefgh1", "abcdefgh1"}),
+        (HttpTarget("https://h/", headers={"X-Project": "the-project", "X-Author": "Jane Doe"}), set[str]()),
+        (HttpTarget("https://u:passw%40rd1@h/?api_key=abcdefgh2&page=12345678"), {"passw@rd1", "abcdefgh2"}),
+        (StdioTarget("s", env={"GITHUB_TOKEN": "abcdefgh3", "DB_HOST": "database.lan"}), {"abcdefgh3"}),
+        (StdioTarget("s", ("--api-key", "abcdefgh4", "--repository", "the-name")), {"abcdefgh4"}),
+        (StdioTarget("s", ("--api-key=abcdefgh5", "postgresql://me:passw0rd@db/x")), {"abcdefgh5", "passw0rd"}),
+        (StdioTarget("s", env={"URL": "redis://:passw0rd@db", "TOKENIZER": "cl100k_base"}), {"passw0rd"}),
+    ],
+)
+def test_credentials_are_values_with_the_name_of_one(target: Target, credentials: set[str]) -> None:
+    assert set(credentials_of(target)) == credentials
 
 
 def test_a_connection_goes_to_the_pinned_address_under_the_original_name() -> None:

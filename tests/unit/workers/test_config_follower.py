@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 from collections.abc import Generator
 from contextlib import closing
 from functools import partial
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from shared.errors import ConfigInvalid, IntentsUnavailable
+from shared.errors import AddressForbidden, ConfigInvalid, EventInvalid, IntentsUnavailable
 from shared.events import ServerEvent
 from shared.upstream.config_file import ConfigFile
 from shared.upstream.dial import HttpTarget, Target
@@ -126,12 +127,51 @@ def test_a_server_restored_after_it_was_dropped_from_the_file_is_taken_down(foll
     assert followed.poll() == []
 
 
-def test_a_server_that_someone_took_down_is_not_announced_again_until_the_file_changes(followed: Followed) -> None:
+def test_an_event_takes_no_server_of_the_file_down(followed: Followed) -> None:
     write(followed.path, a=at(1))
     followed.poll()
 
-    Emitter(followed.intents, lambda _: None, 1.0).emit(down("a"))
+    with pytest.raises(EventInvalid, match=r"mcp\.json names the server 'a'"):
+        Emitter(followed.intents, lambda _: None, 1.0).accept(down("a").model_dump(mode="json"))
 
+    assert followed.poll() == []
+    assert [(letter.reason[:14]) for letter in followed.intents.dead_letters(9)] == ["data.server_id"]
+
+
+def test_the_file_takes_over_a_server_that_an_event_announced_first(followed: Followed) -> None:
+    followed.intents.record(up("a", groups=["everyone"]), due_in_s=1)
+    write(followed.path, a=at(1))
+
+    assert followed.poll() == [("up", "a")]
+
+    intent = followed.intents.intent("a")
+    assert intent is not None
+    assert (intent.announcement.url, intent.announcement.groups) == (at(1)["url"], frozenset())
+
+
+def test_a_server_whose_intent_was_lost_is_announced_again_over_that_of_an_event(
+    followed: Followed, tmp_path: Path
+) -> None:
+    write(followed.path, a=at(1))
+    followed.poll()
+    with sqlite3.connect(tmp_path / "intents.sqlite3") as db:
+        db.execute("DELETE FROM intents")
+    db.close()
+    followed.intents.record(up("a", groups=["everyone"]), due_in_s=1)
+
+    assert followed.poll() == [("up", "a")]
+    assert followed.poll() == []
+
+
+def test_a_server_that_the_file_stops_naming_is_free_for_events(followed: Followed) -> None:
+    write(followed.path, a=at(1), b=at(2))
+    followed.poll()
+    write(followed.path, b=at(2))
+    followed.poll()
+
+    intent = Emitter(followed.intents, lambda _: None, 1.0).accept(up("a").model_dump(mode="json"))
+
+    assert intent.status == "running"
     assert followed.poll() == []
 
 
@@ -258,6 +298,13 @@ def test_the_next_poll_uses_the_changed_target_and_a_broken_file_leaves_the_last
 
     replace(path, "{")
     assert url(get("a")) == at(9)["url"]
+
+
+def test_a_server_whose_entry_was_never_valid_has_no_other_address(path: Path) -> None:
+    write(path, a=at(1, headers={"X": "${NOT_SET}"}))
+
+    with pytest.raises(AddressForbidden, match=r"mcp\.json names this server, but its entry is invalid"):
+        ConfigFile(path, {}).get("a")
 
 
 def test_an_unchanged_file_is_not_read_again(path: Path) -> None:
