@@ -90,6 +90,8 @@ def _problem(listing: Listing, uncounted: int) -> str | None:
     if listing.rejected:
         first, others = listing.rejected[0], ", and others" if len(listing.rejected) > 1 else ""
         parts.append(f"rejected {first.name}{others}: {first.reason}")
+    if listing.marked:
+        parts.append(f"{len(listing.marked)} tools with invisible characters")
     if uncounted:
         parts.append(f"{uncounted} tools could not be counted")
     return "; ".join(parts) or None

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 import anyio
 
 from shared.errors import ServerError
+from shared.text.display import printable
+from shared.text.invisible import mark_text
 from shared.upstream.transport.lenient_json import LastEvent
 
 SMALL_BYTES = 256 << 10
@@ -114,5 +116,5 @@ class SessionState:
         for secret in self.secrets:
             plain = plain.replace(secret, "***")
         line = " ".join(plain.split())
-        printable = "".join(sign if sign.isprintable() else "\ufffd" for sign in line)
-        return printable if len(printable) <= characters else printable[:characters] + "…"
+        shown = printable(mark_text(line))
+        return shown if len(shown) <= characters else shown[:characters] + "…"
