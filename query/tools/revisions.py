@@ -18,6 +18,7 @@ from mcp.types import (
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, is_version_at_least
 
+from shared.quoting import quoted_name
 from shared.text.invisible import marked
 
 AUDIO_SINCE = "2025-03-26"
@@ -72,9 +73,9 @@ def _is_ours(key: str) -> bool:
 def _readable(block: ContentBlock, protocol_version: str) -> ContentBlock:
     match block:
         case AudioContent() if not is_version_at_least(protocol_version, AUDIO_SINCE):
-            return _text(f"[audio of type {block.mime_type}: this client's revision of MCP has no audio]")
+            return _text(f"[audio of type {quoted_name(block.mime_type)}: this client's revision of MCP has no audio]")
         case ResourceLink() if not is_version_at_least(protocol_version, RESOURCE_LINKS_SINCE):
-            return _text(f"[resource {block.name}: {block.uri}]")
+            return _text(f"[resource {quoted_name(block.name)}: {quoted_name(block.uri)}]")
         case _:
             return block
 

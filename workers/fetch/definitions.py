@@ -15,6 +15,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from shared.catalog import RejectedTool, ToolDefinition
 from shared.errors import ListingTooLarge
+from shared.quoting import quoted
 from shared.text.display import printable
 from shared.text.invisible import MARK, mark_text, marked
 from shared.upstream.transport.json_size import MAX_TOOL_NODES, holds_more_values
@@ -151,7 +152,7 @@ def _validated(raw: dict[str, Any], protocol_version: str) -> Tool:
     tool = Tool.model_validate(raw, by_name=False)
     # newer clients must reject such a tool
     if protocol_version in MODERN_PROTOCOL_VERSIONS and (fault := find_invalid_x_mcp_header(tool.input_schema)):
-        raise ValueError(f"invalid x-mcp-header: {fault}")
+        raise ValueError(f"invalid x-mcp-header: {quoted(fault)}")
     return tool
 
 

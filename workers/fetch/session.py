@@ -53,7 +53,7 @@ async def _next_page(client: Client, cursor: str | None, state: SessionState) ->
 
 
 def _listing(client: Client, builder: ListingBuilder, state: SessionState) -> Listing:
-    name = state.quote(client.server_info.name) if client.server_info else ""
+    name = state.line(client.server_info.name) if client.server_info else ""
     return Listing(
         declared_name=name[:_DECLARED_NAME_CHARACTERS],
         protocol_version=client.protocol_version,

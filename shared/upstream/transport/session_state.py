@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from shared.errors import ServerError
+from shared.quoting import quoted
 from shared.text.display import printable
 from shared.text.invisible import mark_text
 from shared.upstream.transport.lenient_json import LastEvent
@@ -111,7 +112,11 @@ class SessionState:
         return error
 
     def quote(self, text: str | bytes, characters: int = _QUOTED_CHARACTERS) -> str:
-        """Return a server's text for a message: one printable line, shortened, with credentials replaced."""
+        """Return a server's text for a message: one printable line in quotes, shortened, with credentials replaced."""
+        return quoted(self.line(text, characters))
+
+    def line(self, text: str | bytes, characters: int = _QUOTED_CHARACTERS) -> str:
+        """Return a text as `quote` does, without the quotes."""
         plain = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
         for secret in self.secrets:
             plain = plain.replace(secret, "***")
