@@ -45,15 +45,18 @@ def fitting_prefix(text: str, budget: Budget) -> int:
 
 def _likely_prefix(text: str, budget: Budget) -> int:
     """Return the prefix whose pieces the budget admits together; each piece is counted once, but for the last."""
-    start, left = 0, budget.max_tokens
+    start, left = 0, budget
     while start < len(text):
         piece = text[start : start + PIECE_CHARACTERS]
-        tokens = budget.count(piece)
-        if tokens > left:
-            rest = budget.minus(budget.max_tokens - left)
-            return start + most_that_fit(len(piece), lambda characters: rest.admits(piece[:characters]))
-        start, left = start + len(piece), left - tokens
+        tokens = left.count(piece)
+        if tokens > left.max_tokens:
+            return start + _in_piece(piece, left)
+        start, left = start + len(piece), left.minus(tokens)
     return start
+
+
+def _in_piece(piece: str, budget: Budget) -> int:
+    return most_that_fit(len(piece), lambda characters: budget.admits(piece[:characters]))
 
 
 def _exact_prefix(text: str, likely: int, budget: Budget) -> int:

@@ -191,9 +191,8 @@ def test_a_page_of_blanks_counts_each_of_them_three_times_at_most() -> None:
     page = paginate(result, READER, budget, ANSWERS)
 
     shown = len(text_of(page.content[0]))
-    assert budget.count(text_of(page.content[0])) <= 1_000
-    assert max(counted) <= EXACT_CHARACTERS
     assert shown > EXACT_CHARACTERS
+    assert max(counted) <= EXACT_CHARACTERS
     assert sum(counted) <= 3 * shown
 
 
