@@ -157,18 +157,23 @@ class Dripping:
 @pytest.mark.parametrize("kind", ["stdio", "http"])
 async def test_dripping_results_do_not_keep_the_turns_of_others(kind: Any) -> None:
     server, limits = Dripping(), CallLimits(timeout_s=60, large_at_once=2)
+    ended: list[str] = []
+
+    async def drip(client: Client) -> None:
+        ended.append(await text_of_call(client, "evil:one"))
 
     with scripted_http(server) as evil, served(kind) as good:
         targets = {"evil": HttpTarget(evil.url), "s": good}
         tools = [tool_of("evil", "one"), tool_of("s", "huge")]
         async with calling(targets, *tools, limits=limits) as client, anyio.create_task_group() as tasks:
             for _ in range(6):
-                tasks.start_soon(text_of_call, client, "evil:one")
+                tasks.start_soon(drip, client)
             await anyio.to_thread.run_sync(eventually, lambda: server.dripping == 6)
             answered = await text_of_call(client, "s:huge", size_bytes=LARGE_BYTES)
             tasks.cancel_scope.cancel()
 
     assert answered.startswith("aaa")
+    assert not ended
 
 
 @pytest.mark.slow
