@@ -21,5 +21,6 @@ def texts_in(value: Any) -> Iterator[str]:
             yield key
             yield from texts_in(inner)
     elif isinstance(value, list):
-        for inner in cast("list[Any]", value):
+        items: list[Any] = value
+        for inner in items:
             yield from texts_in(inner)

@@ -146,7 +146,7 @@ def test_invisible_characters_of_a_definition_are_marked_and_its_tool_is_named()
 
 @pytest.mark.parametrize("name", [f"t{HIDDEN}", "t\u200b", "t\u3164", "t\ufe0f"])
 def test_a_tool_whose_name_or_key_is_invisible_is_rejected(name: str) -> None:
-    keyed = tool("t") | {"inputSchema": {"type": "object", "properties": {name: {}}}}
+    keyed: dict[str, Any] = tool("t") | {"inputSchema": {"type": "object", "properties": {name: {}}}}
     harvest = ListingBuilder("srv", "2025-11-25", Limits())
 
     harvest.add([tool(name), keyed])
