@@ -21,6 +21,6 @@ def texts_in(value: Any) -> Iterator[str]:
             yield key
             yield from texts_in(inner)
     elif isinstance(value, list):
-        items: list[Any] = value
+        items = cast("list[object]", value)
         for inner in items:
             yield from texts_in(inner)
