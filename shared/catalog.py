@@ -334,7 +334,7 @@ class ServerRecord(StoredDocument):
     """The state of one server, written by the same reconciliation as its tools.
 
     `tokens` and `model_tokens` are the sums over its counted tools, in the wire and the model form; `uncounted` names
-    the others, per encoding.
+    the others, per encoding. `marked` names tools whose texts had invisible characters.
     `features_version` is the version of the features that the sums were computed from.
     `catalog_digest` is the digest of the definitions behind the sums; it is empty while the tools are being changed.
     `revision` is the number of the reconciliation that wrote the record, increasing over all servers.
@@ -355,6 +355,7 @@ class ServerRecord(StoredDocument):
     model_tokens: dict[Encoding, int] = Field(default_factory=dict[Encoding, int])
     uncounted: dict[Encoding, tuple[str, ...]] = Field(default_factory=dict[Encoding, tuple[str, ...]])
     rejected: tuple[RejectedTool, ...] = ()
+    marked: tuple[str, ...] = ()
     features_version: str = ""
     catalog_digest: str = ""
     generation: int = 0
@@ -411,9 +412,10 @@ class ToolPage:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All tools on the pages of one complete list of a server, and the rejected tools."""
+    """All tools on the pages of one complete list of a server, the rejected ones, and the names of the marked ones."""
 
     declared_name: str
     protocol_version: str
     tools: tuple[ToolDefinition, ...]
     rejected: tuple[RejectedTool, ...] = field(default=())
+    marked: tuple[str, ...] = ()

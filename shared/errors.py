@@ -44,13 +44,10 @@ Errors about one server have a `server_id`, and their messages begin with it.
 """
 
 import copy
-import json
-import re
 from enum import Enum, auto
 from typing import Self
 
-# Characters of names in MCP, after a server's id and before a digest.
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9._:@-]{1,300}")
+from shared.quoting import quoted_name
 
 
 class ToolscaleError(Exception):
@@ -168,7 +165,7 @@ class ToolNotFound(Permanent):
 
     def __str__(self) -> str:
         message = f"{self.name!r} {self.reason}"
-        return f"{message}: {', '.join(map(_quoted, self.candidates))}" if self.candidates else message
+        return f"{message}: {', '.join(map(quoted_name, self.candidates))}" if self.candidates else message
 
 
 class ResourceNotFound(Permanent):
@@ -184,7 +181,7 @@ class ServerUnknown(Permanent):
         self.candidates = candidates
 
     def __str__(self) -> str:
-        meant = f"; did you mean {' or '.join(self.candidates)}?" if self.candidates else ""
+        meant = f"; did you mean {' or '.join(map(quoted_name, self.candidates))}?" if self.candidates else ""
         return f"no server {self.server_id!r} is known{meant}"
 
 
@@ -278,8 +275,3 @@ class AssetInvalid(Permanent):
 
 class CountFailed(Permanent):
     """The tokens of a text could not be counted."""
-
-
-def _quoted(name: str) -> str:
-    """Return a name of MCP's characters, or its JSON string: a server's text must not read as a sentence of ours."""
-    return name if _PLAIN_NAME.fullmatch(name) else json.dumps(name)

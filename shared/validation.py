@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from shared.quoting import quoted_name
+
 if TYPE_CHECKING:
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
@@ -43,7 +45,7 @@ _EXPECTED_BY_TYPE = {name: text for names, text in _EXPECTED.items() for name in
 def first_problem(error: ValidationError, otherwise: str = "") -> str:
     """Return `field: reason` with the dotted path of the first invalid field; `otherwise` names the whole value."""
     path, reason = first_invalid(error)
-    return ": ".join(filter(None, (".".join(map(str, path)) or otherwise, reason)))
+    return ": ".join(filter(None, (".".join(quoted_name(str(part)) for part in path) or otherwise, reason)))
 
 
 def first_invalid_argument(error: ValidationError) -> str:

@@ -177,6 +177,8 @@ def _reconcile_running(run: Run) -> Ingested:
             request_reconcile(intent.server_id, deps.intents, SOURCE)
         raise
     ingested = ingest(listing, run)
+    if listing.marked:
+        log.warning("invisible_definitions", tools=listing.marked)
     took_ms = round((time.monotonic() - started) * 1000)
     log.info("server_indexed", took_ms=took_ms, **ingested.counts())
     return ingested

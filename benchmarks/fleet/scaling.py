@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -63,7 +63,11 @@ class Costs:
 
 def filled(document: str, results: Results, memory: QdrantMemory) -> str:
     """Return the document with its tables as the results have them; they say so where a part was not measured yet."""
-    tables = {"costs": partial(_costs, memory=memory), "needs": partial(_needs, memory=memory), "breaks": _breaks}
+    tables: dict[str, Callable[[Results], Iterator[str]]] = {
+        "costs": partial(_costs, memory=memory),
+        "needs": partial(_needs, memory=memory),
+        "breaks": _breaks,
+    }
     is_measured = results.storm and results.crowd and results.haystack and results.metrics
 
     def rendered(found: re.Match[str]) -> str:

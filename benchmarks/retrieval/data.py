@@ -59,7 +59,7 @@ def read_servers(paths: Iterable[Path]) -> list[CorpusServer]:
 def definition(line: Mapping[str, Any]) -> ToolDefinition:
     """Return a line's tool, as the write path reads it from a server."""
     declared = {key: line[key] for key in ("name", "description", "inputSchema") if line.get(key) is not None}
-    return read_definition(declared, PROTOCOL_VERSION, MAX_BYTES)
+    return read_definition(declared, PROTOCOL_VERSION, MAX_BYTES)[0]
 
 
 def write_run(path: Path, ranked: Mapping[str, Sequence[ToolKey]]) -> None:

@@ -65,7 +65,7 @@ def serving(directory: Path, tools: int, plan: Plan) -> Generator[Service]:
 
 
 def _fill(directory: Path, tools: int, plan: Plan) -> None:
-    work = read_definition(WORK.model_dump(by_alias=True, exclude_none=True), PROTOCOL_VERSION, MAX_BYTES)
+    work, _ = read_definition(WORK.model_dump(by_alias=True, exclude_none=True), PROTOCOL_VERSION, MAX_BYTES)
     with closing(open_index(embedded_settings(directory), BUNDLED_MODEL, BUNDLED_DIMENSION)) as index:
         fill(index, range(tools // plan.tools_per_server), plan.tools_per_server, plan.seed, BUNDLED_DIMENSION)
         for name in (OVER_HTTP, OVER_STDIO):

@@ -77,7 +77,7 @@ def _embedded(server: str, declared_name: str, tool: ToolDefinition, vectors: To
 
 def read_tools(server: str, tools: int, seed: int) -> list[ToolDefinition]:
     """Return a generated server's tools as the write path reads them off the wire."""
-    return [read_definition(raw, PROTOCOL_VERSION, MAX_BYTES) for raw in definitions(server, tools, seed)]
+    return [read_definition(raw, PROTOCOL_VERSION, MAX_BYTES)[0] for raw in definitions(server, tools, seed)]
 
 
 def unit_vectors(count: int, dimension: int, seed: int) -> NDArray[np.float32]:

@@ -32,6 +32,7 @@ from referencing.exceptions import Unresolvable
 from query.calling.conversion import may_be_accepted, missing
 from shared.catalog import ToolDefinition
 from shared.errors import ArgumentsInvalid
+from shared.quoting import quoted_name
 from shared.text.display import encodable
 from shared.text.forms import json_text
 
@@ -218,11 +219,11 @@ def _unless_many(keyword: Keyword) -> Keyword:
 
 def _field(error: Any) -> str:
     """Return the path of the offending or missing value below `parameters`."""
-    path = ["parameters", *map(str, error.absolute_path)]
+    path = ["parameters", *(quoted_name(str(part)) for part in error.absolute_path)]
     if error.validator == "required":
-        path += missing(error)[:1]
+        path += map(quoted_name, missing(error)[:1])
     elif error.validator == "additionalProperties":
-        path += _unknown(error)[:1]
+        path += map(quoted_name, _unknown(error)[:1])
     return _shown(".".join(path))
 
 
@@ -232,14 +233,14 @@ def _reason(error: Any) -> str:
             expected = [error.schema.get("properties", {}).get(name) for name in missing(error)][:1]
             return f"is required; its schema: {_shown(json_text(*expected))}" if any(expected) else "is required"
         case "additionalProperties":
-            known = ", ".join(error.schema.get("properties", ())) or "none"
+            known = ", ".join(map(quoted_name, error.schema.get("properties", ()))) or "none"
             return f"is no parameter of this tool; it has {_shown(known)}"
         case "type":
             return f"expected {_one_of(error.validator_value)}"
         case "enum":
             return f"expected {_one_of(error.validator_value)}"
         case _:
-            return f"does not satisfy {error.validator} of the input schema: {_shown(str(error.validator_value))}"
+            return f"does not satisfy {error.validator} of the input schema: {_shown(json_text(error.validator_value))}"
 
 
 def _unknown(error: Any) -> list[str]:
@@ -247,7 +248,8 @@ def _unknown(error: Any) -> list[str]:
 
 
 def _one_of(expected: list[Any] | str) -> str:
-    return _shown(expected if isinstance(expected, str) else " or ".join(map(str, expected)))
+    values = [expected] if isinstance(expected, str) else expected
+    return _shown(" or ".join(quoted_name(value) if isinstance(value, str) else json_text(value) for value in values))
 
 
 def _shown(text: str) -> str:

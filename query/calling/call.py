@@ -28,6 +28,7 @@ from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
 from shared.catalog import IndexedTool, Scope, ServerRecord, ToolDefinition
 from shared.errors import ResourceNotFound, ServerFailed, ServerNotRunning, ToolNotFound
+from shared.quoting import quoted_name
 
 # The code of an unknown resource until 2025-11-25; from 2026-07-28 it is INVALID_PARAMS.
 RESOURCE_NOT_FOUND = -32002
@@ -107,7 +108,7 @@ async def call_tool(
     )
     served = await upstreams.call(call, resources)
     if isinstance(served.result, InputRequiredResult):
-        reason = f"{definition.name} asks for input in mid-call, which Toolscale cannot pass on"
+        reason = f"{quoted_name(definition.name)} asks for input in mid-call, which Toolscale cannot pass on"
         raise ServerFailed(served.server_id, reason)
     return CallResult(served.result, served.server_id)
 

@@ -32,6 +32,7 @@ from shared.upstream.dial import HttpTarget, StdioTarget, Target
 from shared.upstream.secrets import credentials_of, secrets_of
 from shared.upstream.transport.errors import (
     FOREIGN_ERRORS,
+    answered,
     is_connection_lost,
     is_stand_in,
     to_answer_error,
@@ -238,8 +239,8 @@ class Connection:
         status = exchange.http_status
         if status is not None and (status in NOT_FROM_THE_TOOL or is_stand_in(error)):
             return to_answer_error(self._evidence, error, status).with_delivery(delivery_of_status(status))
-        words = self._evidence.quote(error.message, _QUOTED_CHARACTERS)
-        failed = ServerFailed(self._evidence.server_id, f"{words} ({error.code})")
+        words = answered(self._evidence, error, _QUOTED_CHARACTERS)
+        failed = ServerFailed(self._evidence.server_id, f"answers with an error: {words}")
         return failed.with_delivery(Delivery.ANSWERED)
 
     def _lost_session(self, exchange: HttpExchange) -> bool:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from shared.errors import CallsExhausted
+
+# A result of 4 MiB arrives within this time over any usual network.
+TURN_S = 2.0
+# Waiting results ask again every 50 ms.
+_WAITING_S = 0.5
 
 
 class Admission:
@@ -16,12 +22,12 @@ class Admission:
     Safe to use from several threads.
     """
 
-    def __init__(self, per_caller: int, large_at_once: int) -> None:
+    def __init__(self, per_caller: int, large_at_once: int, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._per_caller = per_caller
         self._large_at_once = large_at_once
         self._in_flight: Counter[str] = Counter()
         self._lock = threading.Lock()
-        self._large_results = threading.Semaphore(large_at_once)
+        self._turns = _Turns(large_at_once, clock_s)
 
     @contextmanager
     def admitted(self, caller: str) -> Generator[ResultSlot]:
@@ -31,16 +37,16 @@ class Admission:
             CallsExhausted: the caller has as many calls in flight as the limit allows.
         """
         self._begin(caller)
-        slot = self.slot()
+        slot = self.slot(caller)
         try:
             yield slot
         finally:
             slot.close()
             self._end(caller)
 
-    def slot(self) -> ResultSlot:
-        """Return a slot that is not acquired yet."""
-        return ResultSlot(self._large_results)
+    def slot(self, owner: str = "") -> ResultSlot:
+        """Return a slot that is not acquired yet; the slots of one owner share half of the limit while others wait."""
+        return ResultSlot(self._turns, owner)
 
     def no_slot(self) -> CallsExhausted:
         """Return the error for a call that timed out before it could acquire its slot."""
@@ -64,33 +70,90 @@ class Admission:
 
 
 class ResultSlot:
-    """Permission to keep one large result in memory. Acquired in one event loop, closed in any thread."""
+    """Permission to keep one large result in memory. Acquired in one event loop, closed in any thread.
 
-    def __init__(self, semaphore: threading.Semaphore) -> None:
+    A result that is read for longer than TURN_S loses its slot to one that waits, and acquires it again to read on.
+    """
+
+    def __init__(self, turns: _Turns, owner: str) -> None:
+        self.owner = owner
         self.is_waiting = False
-        self._semaphore = semaphore
-        self._is_held = False
+        self._turns = turns
         self._is_closed = False
         self._lock = threading.Lock()
 
     def try_acquire(self) -> bool:
         """Return whether a large result may be read; after `close`, always: its call keeps no result."""
         with self._lock:
-            if not (self._is_held or self._is_closed):
-                self._is_held = self._semaphore.acquire(blocking=False)
-            self.is_waiting = not (self._is_held or self._is_closed)
+            self.is_waiting = not (self._is_closed or self._turns.acquire(self))
             return not self.is_waiting
 
+    def hand_over(self, successor: ResultSlot) -> None:
+        """Give the permission, if it is held, to the slot of the call that has received the whole result."""
+        with successor._lock:
+            self._turns.settle(self, None if successor._is_closed else successor)
+
+    def settle(self) -> None:
+        """Keep the slot, if it is held, until it is released: the result is complete."""
+        self._turns.settle(self, self)
+
     def release(self) -> bool:
-        """Return the slot to the semaphore, and whether it was held."""
+        """Return the slot, and whether it was held."""
         with self._lock:
-            was_held, self._is_held = self._is_held, False
-            if was_held:
-                self._semaphore.release()
-            return was_held
+            return self._turns.release(self)
 
     def close(self) -> None:
         """Release the slot and never hold it again."""
         with self._lock:
             self._is_closed = True
         self.release()
+
+
+class _Turns:
+    """The slots that are held, and since when; a settled slot is not taken back. Safe to use from several threads."""
+
+    def __init__(self, most: int, clock_s: Callable[[], float]) -> None:
+        self._most = most
+        self._clock_s = clock_s
+        self._held: dict[ResultSlot, float] = {}
+        self._refused: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def acquire(self, slot: ResultSlot) -> bool:
+        """Return whether the slot is held now."""
+        with self._lock:
+            if slot in self._held:
+                return True
+            now = self._clock_s()
+            self._refused = {owner: at for owner, at in self._refused.items() if now - at < _WAITING_S}
+            if self._has_its_share(slot.owner) or not self._has_room(now):
+                self._refused[slot.owner] = now
+                return False
+            self._held[slot] = now
+            return True
+
+    def settle(self, slot: ResultSlot, successor: ResultSlot | None) -> None:
+        """Hold the successor in place of the slot, if that is held, until it is released."""
+        with self._lock:
+            if self._held.pop(slot, None) is not None and successor is not None:
+                self._held[successor] = float("inf")
+
+    def release(self, slot: ResultSlot) -> bool:
+        """Return whether the slot was held; it no longer is."""
+        with self._lock:
+            return self._held.pop(slot, None) is not None
+
+    def _has_its_share(self, owner: str) -> bool:
+        """Return whether other owners wait, and this one holds half of the slots."""
+        held = sum(slot.owner == owner for slot in self._held)
+        return held >= max(1, self._most // 2) and bool(self._refused.keys() - {owner})
+
+    def _has_room(self, now: float) -> bool:
+        """Return whether a slot is free; take back the one that is held for too long."""
+        if len(self._held) < self._most:
+            return True
+        oldest = min(self._held, key=self._held.__getitem__)
+        if now - self._held[oldest] < TURN_S:
+            return False
+        del self._held[oldest]
+        return True

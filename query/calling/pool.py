@@ -159,7 +159,9 @@ class Pool:
             await self._make_room()
 
     def _open(self, server_id: str, target: Target, protocol_version: str | None) -> Connection:
-        connection = Connection(server_id, target, self._limits, self._admission.slot(), protocol_version)
+        connection = Connection(
+            server_id, target, self._limits, self._admission.slot(f"server {server_id}"), protocol_version
+        )
         self._connections[server_id] = connection
         self._not_ended.add(connection)
         self._tasks.start_soon(self._keep, server_id, connection)

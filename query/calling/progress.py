@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
+from shared.text.invisible import mark_text
+
 ReportProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 """Receives progress, the total if it is known, and a message."""
 
@@ -25,7 +27,7 @@ class ProgressRelay:
 
     async def __call__(self, progress: float, total: float | None, message: str | None) -> None:
         """Report this, unless newer progress arrives before the caller is ready."""
-        self._latest = (progress, total, message)
+        self._latest = (progress, total, mark_text(message) if message else message)
         if self._idle is not None:
             return
         self._idle = anyio.Event()

@@ -86,12 +86,15 @@ class MessageSlots:
             self._by_request[message.message.id] = slot
 
     def on_received(self, message: object) -> None:
-        """Move a large message from the connection's own slot to that of the call it answers."""
-        # slots are acquired in this event loop only: no other call can acquire in between
-        if self.own.release() and isinstance(message, SessionMessage) and isinstance(message.message, JSONRPCResponse):
+        """Move a large message from the connection's own slot to that of the call it answers, which then keeps it."""
+        slot: ResultSlot | None = None
+        if isinstance(message, SessionMessage) and isinstance(message.message, JSONRPCResponse):
             slot = self._by_request.get(message.message.id)
-            if slot:
-                slot.try_acquire()
+        if slot is None:
+            self.own.release()
+            return
+        slot.settle()
+        self.own.hand_over(slot)
 
 
 def _slot_of_call() -> ResultSlot | None:

@@ -17,6 +17,9 @@ from shared.text.tokens import Counter, counter, estimate
 MIN_TOKENS = 200
 # No token of the encodings is longer, so a text of more characters than this for each token needs no counting.
 MAX_TOKEN_CHARACTERS = 128
+# Counting a run of blanks takes time that grows with its square, so a longer text is counted in pieces.
+EXACT_CHARACTERS = 64 << 10
+PIECE_CHARACTERS = 4 << 10
 
 _log = structlog.get_logger()
 
@@ -36,10 +39,17 @@ class PagedRequest(ToolRequest):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """At most `max_tokens` for a response, counted by `count`."""
+    """At most `max_tokens` for a response."""
 
     max_tokens: int
-    count: Counter
+    counter: Counter
+
+    def count(self, text: str) -> int:
+        """Return the tokens of a text; one above EXACT_CHARACTERS may have a token more for each of its pieces."""
+        if len(text) <= EXACT_CHARACTERS:
+            return self.counter(text)
+        pieces = range(0, len(text), PIECE_CHARACTERS)
+        return sum(self.counter(text[start : start + PIECE_CHARACTERS]) for start in pieces)
 
     def admits(self, *texts: str) -> bool:
         """Return whether these texts are within the budget; texts that are short or huge enough are not counted."""
@@ -58,7 +68,7 @@ class Budget:
 
     def minus(self, tokens: int) -> Budget:
         """Return the budget reduced by this many tokens."""
-        return Budget(max(0, self.max_tokens - tokens), self.count)
+        return Budget(max(0, self.max_tokens - tokens), self.counter)
 
 
 @functools.lru_cache

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from query.paging.budget import Budget
+from query.paging.budget import EXACT_CHARACTERS, PIECE_CHARACTERS, Budget
 
-# The first guess of a prefix; English has about four characters per token.
-_LIKELY_CHARACTERS = 4
+_STEP_CHARACTERS = 16
 
 # As long as a common cursor, in characters and tokens: stands in for it while a response is measured.
 LIKE_A_CURSOR = "q7Zk0XvB3nTfYw9LrD5sHcJ2mPgA8eUo4iKxVb1NtQyRz6WlSdFhGjMpCaEuOvIkB0nXw5T3YZ"
@@ -39,7 +38,36 @@ def fitting_prefix(text: str, budget: Budget) -> int:
 
     The text ends there at a token boundary, since a character more would be one token more.
     """
-    reach = min(len(text), 1 + budget.max_tokens * _LIKELY_CHARACTERS)
-    while reach < len(text) and budget.admits(text[:reach]):
-        reach = min(len(text), reach * 2)
-    return most_that_fit(reach, lambda characters: budget.admits(text[:characters]))
+    likely = _likely_prefix(text, budget)
+    # a longer text is counted in the same pieces
+    return likely if likely > EXACT_CHARACTERS else _exact_prefix(text, likely, budget)
+
+
+def _likely_prefix(text: str, budget: Budget) -> int:
+    """Return the prefix whose pieces the budget admits together; each piece is counted once, but for the last."""
+    start, left = 0, budget
+    while start < len(text):
+        piece = text[start : start + PIECE_CHARACTERS]
+        tokens = left.count(piece)
+        if tokens > left.max_tokens:
+            return start + _in_piece(piece, left)
+        start, left = start + len(piece), left.minus(tokens)
+    return start
+
+
+def _in_piece(piece: str, budget: Budget) -> int:
+    return most_that_fit(len(piece), lambda characters: budget.admits(piece[:characters]))
+
+
+def _exact_prefix(text: str, likely: int, budget: Budget) -> int:
+    """Return the exact prefix, a few characters from the likely one."""
+
+    def fits(characters: int) -> bool:
+        return budget.admits(text[:characters])
+
+    enough, too_many, step = likely, likely, _STEP_CHARACTERS
+    while not fits(enough):
+        enough, too_many, step = max(0, enough - step), enough, 2 * step
+    while enough == too_many or (too_many <= len(text) and fits(too_many)):
+        enough, too_many, step = too_many, too_many + step, 2 * step
+    return enough + most_that_fit(min(too_many - 1, len(text)) - enough, lambda characters: fits(enough + characters))

@@ -18,6 +18,7 @@ from query.tools.revisions import for_protocol
 from query.tools.schema import input_schema
 from query.tools.tool import ALWAYS_LOADED, CATALOGUE_UNREACHABLE, ToolCallContext, ToolHandler, error_result
 from shared.errors import ArgumentsInvalid, CallsExhausted, IndexUnavailable, ServerError, ToolNotFound
+from shared.quoting import quoted_name
 from shared.validation import first_invalid_argument
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class CallTool(ToolHandler):
             with audit:
                 return await self._result(request, context, audit)
         except ArgumentsInvalid as error:
-            return error_result(f"{audit.tool}: {error}")
+            return error_result(f"{quoted_name(audit.tool)}: {error}")
         except (ServerError, ToolNotFound, CallsExhausted, IndexUnavailable) as error:
             return error_result(CATALOGUE_UNREACHABLE if isinstance(error, IndexUnavailable) else str(error))
         finally:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mcp.types import CallToolResult, Tool
 
 from query.tools.call_tool import CALL_TOOL
+from query.tools.revisions import WARNINGS_KEY
 from query.tools.tool import ToolCallContext, ToolHandler
 from query.toolsets.budget import BudgetResult
 from query.toolsets.names import direct_tool_names
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from query.catalogue import Catalogue
     from query.replicas.sets import ReplicaSets
     from shared.catalog import IndexedTool
-
-WARNINGS_KEY = "dev.toolscale/warnings"
 
 
 @dataclass(frozen=True, slots=True)

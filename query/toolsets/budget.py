@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shared.quoting import quoted_name
 from shared.text.forms import estimate_tool
 
 if TYPE_CHECKING:
@@ -82,6 +83,6 @@ def cost(tool: IndexedTool, encoding: Encoding) -> int:
 
 
 def _named(tools: Sequence[IndexedTool], encoding: Encoding) -> str:
-    named = [f"{tool.qualified_name} ({cost(tool, encoding)})" for tool in tools[:NAMED]]
+    named = [f"{quoted_name(tool.qualified_name)} ({cost(tool, encoding)})" for tool in tools[:NAMED]]
     more = len(tools) - len(named)
     return ", ".join([*named, f"and {more} more"] if more else named)

@@ -16,6 +16,7 @@ from query.toolsets.active import with_toolset
 from query.toolsets.budget import BudgetResult, apply_budget, by_use, cost
 from query.toolsets.offered import recent_calls
 from shared.catalog import Encoding, IndexedTool, Scope
+from shared.quoting import quoted_name
 from shared.text.forms import PROFILE
 from shared.text.tokens import is_estimate
 
@@ -97,7 +98,9 @@ def _budget(caller: Caller, tools: Sequence[IndexedTool], result: BudgetResult) 
             "exceededBy": max(0, sum(cost(tool, encoding) for tool in tools) - caller.budget_tokens),
         },
         "leftOut": [_costing(tool, encoding) for tool in result.excluded],
-        "advice": [f"Without {tool.qualified_name} you save {cost(tool, encoding)} tokens." for tool in costliest],
+        "advice": [
+            f"Without {quoted_name(tool.qualified_name)} you save {cost(tool, encoding)} tokens." for tool in costliest
+        ],
     }
 
 

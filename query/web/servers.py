@@ -37,7 +37,7 @@ class ServerRow:
     def needs_attention(self) -> bool:
         """Return whether an operator should look at the server."""
         has_failed = self.state == "awaited" and self.record.stale_since is not None
-        return has_failed or self.state in ("stale", "quarantined") or bool(self.record.rejected)
+        return has_failed or self.state in ("stale", "quarantined") or bool(self.record.rejected or self.record.marked)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ LOG_EVENTS: Mapping[str, str] = {
     # reconciliation
     "server_indexed": "The index equals the server's list. `written` tools were embedded, `added` of them are new; "
     "`rejected` tools cannot be used.",
+    "invisible_definitions": "The texts of these tools had invisible characters; search and answers have marks in "
+    "place of them.",
     "server_listing_failed": "A reconciliation failed for the `failures`th time in a row; `error` is a class of "
     "[`shared/errors.py`](../shared/errors.py). The last good tools stay; `status` shows whether search finds them.",
     "stderr_not_stored": "Lines of a stdio server's stderr could not be written to the file for `toolscale logs`.",
@@ -126,6 +128,7 @@ LOG_EVENTS: Mapping[str, str] = {
     "tools_listed": "A page of `list_available_tools` was returned.",
     "tool_called": "A `call_tool` request ended. `outcome` is `ok`, `tool_error` (the tool's error), `cancelled` or "
     "the class of the error that prevented a result.",
+    "invisible_result": "A result of a server had invisible characters; the answer has marks in place of them.",
     "call_failed_over": "The replica `server` did not answer a call, and another replica is tried; `reason` is its "
     "error. `tool_called` names the server that answered.",
     "call_failed": "A built-in tool raised an unexpected error; the caller gets a general message. With a traceback "

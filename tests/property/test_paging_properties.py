@@ -19,7 +19,7 @@ from mcp.types import (
 )
 
 from query.paging.blocks import visible_texts
-from query.paging.budget import MIN_TOKENS, Budget, counting
+from query.paging.budget import EXACT_CHARACTERS, MIN_TOKENS, Budget, counting
 from query.paging.fitting import fitting_prefix
 from query.paging.policy import ResponsePolicy
 from query.paging.results import Reader, fits, next_page, paginate
@@ -176,3 +176,32 @@ def test_a_page_may_be_smaller_than_the_one_before() -> None:
     read = "".join(text_of(page.content[0]) for page in (first, second))
     assert resource.text.startswith(read)
     assert sum(len(text) for text in visible_texts(second.content[0])) > 100
+
+
+def test_a_page_of_blanks_counts_each_of_them_three_times_at_most() -> None:
+    counted: list[int] = []
+
+    def counter(text: str) -> int:
+        counted.append(len(text))
+        return counting("cl100k_base")(text)
+
+    budget = Budget(1_000, counter)
+    result = CallToolResult(content=[TextContent(text=" " * 1_000_000)])
+
+    page = paginate(result, READER, budget, ANSWERS)
+
+    shown = len(text_of(page.content[0]))
+    assert shown > EXACT_CHARACTERS
+    assert max(counted) <= EXACT_CHARACTERS
+    assert sum(counted) <= 3 * shown
+
+
+@given(st.text("a \n\u0e01", max_size=300), st.integers(1, 40_000))
+def test_a_long_text_is_cut_where_the_count_of_its_pieces_ends(piece: str, tokens: int) -> None:
+    text = (piece or " ") * (2 * EXACT_CHARACTERS // (len(piece) or 1))
+    budget = Budget(tokens, counting("heuristic"))
+
+    prefix = text[: fitting_prefix(text, budget)]
+
+    assert budget.count(prefix) <= tokens
+    assert prefix == text or not budget.admits(text[: len(prefix) + 1])

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from query.response.summary import type_name
 from shared.errors import ToolNotFound
+from shared.quoting import quoted_name
 from shared.text.display import printable
 from toolscale.client.query import Ask
 
@@ -65,9 +66,9 @@ def _lines(block: ContentBlock) -> Sequence[str]:
     if block.type == "text":
         return block.text.splitlines()
     if block.type == "resource_link":
-        return [f"[resource {block.uri}]"]
+        return [f"[resource {quoted_name(block.uri)}]"]
     if block.type == "resource":
-        return [f"[resource {block.resource.uri}]"]
+        return [f"[resource {quoted_name(block.resource.uri)}]"]
     return [f"[{block.type} {block.mime_type}, {len(block.data):,} characters of base64]"]
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from query.replicas.serving import first_server
 from shared.errors import ServiceRejected, ToolscaleError
 from shared.observability.logging import configure_logging
+from shared.quoting import quoted_name
 from shared.settings import Settings, load_settings
 from shared.text.display import printable
 from toolscale.commands.options import (
@@ -97,7 +98,7 @@ def print_tools(answer: dict[str, Any]) -> None:
     if answer["tools"]:
         out.print(table)
     if nearest := answer.get("nearest"):
-        out.print(f"No tool fits. The nearest: {printable(', '.join(nearest))}", highlight=False)
+        out.print(f"No tool fits. The nearest: {', '.join(map(quoted_name, nearest))}", highlight=False)
     for warning in answer.get("warnings", []):
         err.print(printable(warning), highlight=False, soft_wrap=True)
     metrics = answer["token_metrics"]

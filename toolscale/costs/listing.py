@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from shared.catalog import Listing
 from shared.errors import ServerError
+from shared.quoting import quoted_name
 from shared.upstream.dialler import dialler_for
 from toolscale.costs.counting import Cost, cost_of
 from workers.fetch.fetch import fetch_tools_blocking
@@ -89,7 +90,9 @@ def _problem(listing: Listing, uncounted: int) -> str | None:
     parts: list[str] = []
     if listing.rejected:
         first, others = listing.rejected[0], ", and others" if len(listing.rejected) > 1 else ""
-        parts.append(f"rejected {first.name}{others}: {first.reason}")
+        parts.append(f"rejected {quoted_name(first.name)}{others}: {first.reason}")
+    if listing.marked:
+        parts.append(f"{len(listing.marked)} tools with invisible characters")
     if uncounted:
         parts.append(f"{uncounted} tools could not be counted")
     return "; ".join(parts) or None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from mcp.shared.inbound import find_invalid_x_mcp_header
@@ -14,6 +15,9 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from shared.catalog import RejectedTool, ToolDefinition
 from shared.errors import ListingTooLarge
+from shared.quoting import quoted
+from shared.text.display import printable
+from shared.text.invisible import MARK, mark_text, marked
 from shared.upstream.transport.json_size import MAX_TOOL_NODES, holds_more_values
 from shared.validation import first_problem
 
@@ -22,20 +26,23 @@ if TYPE_CHECKING:
 
 MAX_NAME_CHARACTERS = 128
 MAX_DEPTH = 100
-MAX_REJECTED_NAMED = 100
+MAX_NAMED = 100
 _REASON_CHARACTERS = 200
+# Without these and beyond ASCII, a JSON text holds nothing invisible: it escapes the control characters.
+_CONTROLS = re.compile(r"\\(?:u00|[bf])|\x7f")
 _ENVELOPE = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 
 
 class ListingBuilder:
     """The tools of a walk so far: `tools` by name, in the order of the pages, and the `rejected` ones.
 
-    `size_bytes` is the size of their definitions.
+    `size_bytes` is the size of their definitions. `marked` names the tools whose texts had invisible characters.
     """
 
     def __init__(self, server_id: str, protocol_version: str, limits: Limits) -> None:
         self.tools: dict[str, ToolDefinition] = {}
         self.rejected: list[RejectedTool] = []
+        self.marked: list[str] = []
         self._server_id = server_id
         self._version = protocol_version
         self._limits = limits
@@ -54,32 +61,35 @@ class ListingBuilder:
 
     def _judge(self, raw: object) -> None:
         try:
-            definition = read_definition(raw, self._version, self._limits.max_tool_bytes)
+            definition, is_marked = read_definition(raw, self._version, self._limits.max_tool_bytes)
             if definition.name in self.tools:
                 raise ValueError("a second tool of this name")  # rejected like any malformed tool
         except ValueError as error:
             self.rejected.append(RejectedTool(name=_name_shown(raw), reason=_reason(error)))
         else:
-            self._keep(definition)
+            self._keep(definition, is_marked=is_marked)
 
-    def _keep(self, definition: ToolDefinition) -> None:
+    def _keep(self, definition: ToolDefinition, *, is_marked: bool) -> None:
         self.size_bytes += len(definition.wire)
         if self.size_bytes > self._limits.max_total_bytes:
             raise ListingTooLarge(self._server_id, f"more than {self._limits.max_total_bytes} bytes of tools")
         self.tools[definition.name] = definition
+        self.marked += [definition.name] if is_marked else []
 
     def rejected_summary(self) -> tuple[RejectedTool, ...]:
         """Return the first rejected tools, and one more entry with the number of the others."""
-        named, others = self.rejected[:MAX_REJECTED_NAMED], len(self.rejected) - MAX_REJECTED_NAMED
+        named, others = self.rejected[:MAX_NAMED], len(self.rejected) - MAX_NAMED
         summary = [RejectedTool(name="…", reason=f"{others} more tools were left out")] if others > 0 else []
         return (*named, *summary)
 
 
-def read_definition(raw: object, protocol_version: str, max_bytes: int) -> ToolDefinition:
+def read_definition(raw: object, protocol_version: str, max_bytes: int) -> tuple[ToolDefinition, bool]:
     """Return the definition as the server sent it, without spaces between its values, and with its keys in order.
 
+    The second value is whether its texts had invisible characters; the definition has marks in place of them.
+
     Raises:
-        ValueError: a client would reject it, its name is not printable, or it exceeds `max_bytes`.
+        ValueError: a client would reject it, its name or a key has invisible characters, or it exceeds `max_bytes`.
     """
     if not isinstance(raw, dict):
         raise ValueError("not a JSON object")  # a TypeError would be a second error type for invalid data
@@ -87,9 +97,38 @@ def read_definition(raw: object, protocol_version: str, max_bytes: int) -> ToolD
     _refuse_large(wire, max_bytes)  # validating takes many times the memory
     _refuse_deep(cast("dict[str, object]", raw))
     tool = _validated(cast("dict[str, Any]", raw), protocol_version)
-    if not tool.name or len(tool.name) > MAX_NAME_CHARACTERS or not tool.name.isprintable() or "\ufffd" in tool.name:
+    if not tool.name or len(tool.name) > MAX_NAME_CHARACTERS or not _is_printable(tool.name):
         raise ValueError(f"its name must have 1 to {MAX_NAME_CHARACTERS} printable characters")
-    return ToolDefinition.from_wire(wire.decode())
+    text = wire.decode()
+    visible = _visible(text, cast("dict[str, object]", raw), max_bytes)
+    return ToolDefinition.from_wire(visible), visible != text
+
+
+def _is_printable(name: str) -> bool:
+    return name.isprintable() and MARK not in mark_text(name)
+
+
+def _visible(wire: str, raw: dict[str, object], max_bytes: int) -> str:
+    """Return the definition with its texts marked; a key stays as the server spells it, or its tool is rejected."""
+    if wire.isascii() and not _CONTROLS.search(wire):
+        return wire
+    if any(mark_text(key) != key for key in _keys(raw)):
+        raise ValueError("a key of its definition has an invisible character")
+    shown = marked(raw)
+    if shown is raw:
+        return wire
+    visible = _as_wire(shown)
+    _refuse_large(visible, max_bytes)
+    return visible.decode()
+
+
+def _keys(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from cast("dict[str, object]", value)
+        value = list(cast("dict[str, object]", value).values())
+    if isinstance(value, list):
+        for item in cast("list[object]", value):
+            yield from _keys(item)
 
 
 def _as_wire(raw: object) -> bytes:
@@ -113,7 +152,7 @@ def _validated(raw: dict[str, Any], protocol_version: str) -> Tool:
     tool = Tool.model_validate(raw, by_name=False)
     # newer clients must reject such a tool
     if protocol_version in MODERN_PROTOCOL_VERSIONS and (fault := find_invalid_x_mcp_header(tool.input_schema)):
-        raise ValueError(f"invalid x-mcp-header: {fault}")
+        raise ValueError(f"invalid x-mcp-header: {quoted(fault)}")
     return tool
 
 
@@ -131,9 +170,9 @@ def _name_shown(raw: object) -> str:
     name: object = cast("dict[str, object]", raw).get("name") if isinstance(raw, dict) else None
     if not isinstance(name, str):
         return "?"
-    return "".join(sign if sign.isprintable() else "\ufffd" for sign in name[:MAX_NAME_CHARACTERS])
+    return printable(mark_text(name[:MAX_NAME_CHARACTERS]))
 
 
 def _reason(error: ValueError) -> str:
     reason = first_problem(error) if isinstance(error, ValidationError) else str(error)
-    return reason.removeprefix("tools.0.")[:_REASON_CHARACTERS]
+    return printable(mark_text(reason.removeprefix("tools.0.")[:_REASON_CHARACTERS]))

@@ -87,7 +87,7 @@ class RawToolInterceptor:
 
     def _note_response(self, request_id: str | int | None) -> str | None:
         method = self._methods.get(str(request_id))
-        wrong = f"answered a request that was never sent (id {self._state.quote(repr(request_id))})"
+        wrong = f"answered a request that was never sent (id {self._state.quote(str(request_id))})"
         self._state.protocol_violation = None if method else wrong
         return method
 

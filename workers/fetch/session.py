@@ -10,7 +10,7 @@ from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 from shared.catalog import Listing
 from shared.errors import ListingTooLarge, ProtocolViolation, ServerFailed
 from shared.upstream.transport.session_state import SessionState
-from workers.fetch.definitions import ListingBuilder
+from workers.fetch.definitions import MAX_NAMED, ListingBuilder
 from workers.fetch.limits import Limits
 from workers.fetch.raw_tools import RawToolInterceptor
 
@@ -53,10 +53,11 @@ async def _next_page(client: Client, cursor: str | None, state: SessionState) ->
 
 
 def _listing(client: Client, builder: ListingBuilder, state: SessionState) -> Listing:
-    name = state.quote(client.server_info.name) if client.server_info else ""
+    name = state.line(client.server_info.name) if client.server_info else ""
     return Listing(
         declared_name=name[:_DECLARED_NAME_CHARACTERS],
         protocol_version=client.protocol_version,
         tools=tuple(builder.tools.values()),
         rejected=builder.rejected_summary(),
+        marked=tuple(builder.marked[:MAX_NAMED]),
     )

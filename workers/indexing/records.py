@@ -35,6 +35,7 @@ def listed_record(
             "tool_count": len(digests),
             **sums,
             "rejected": listing.rejected,
+            "marked": listing.marked,
             "features_version": FEATURES_VERSION,
             "catalog_digest": current_digest,
             "last_listed_at": time.time(),

@@ -131,7 +131,7 @@ def _leaf_error(state: SessionState, error: BaseException) -> ServerError | None
         case (
             RuntimeError() | ValueError()
         ):  # the SDK raises these for no common version and for a stream without an endpoint
-            return ProtocolViolation(state.server_id, state.quote(str(error)))
+            return ProtocolViolation(state.server_id, f"the session failed: {state.quote(str(error))}")
         case _:
             return None
 
@@ -139,15 +139,21 @@ def _leaf_error(state: SessionState, error: BaseException) -> ServerError | None
 def to_answer_error(state: SessionState, error: MCPError, http_status: int | None) -> ServerError:
     """Return our error for the SDK's error of a request, and its HTTP status."""
     server_id = state.server_id
-    words = f"{state.quote(error.message)} ({error.code}){_stderr_tail(state)}"
+    tail = _stderr_tail(state)
     if http_status:
-        return status_error(state, http_status, "" if is_stand_in(error) else words)
+        return status_error(state, http_status, "" if is_stand_in(error) else f"{answered(state, error)}{tail}")
     if is_connection_lost(error):
         closed = ProtocolViolation(server_id, state.protocol_violation) if state.protocol_violation else None
-        return closed or ServerUnreachable(server_id, words)
+        return closed or ServerUnreachable(server_id, f"the connection closed{tail}")
+    reason = f"answers with an error: {answered(state, error)}{tail}"
     if error.code == REQUEST_TIMEOUT:
-        return ServerTimeout(server_id, words)
-    return ProtocolViolation(server_id, words) if error.code in _NOT_MCP else ServerFailed(server_id, words)
+        return ServerTimeout(server_id, reason)
+    return ProtocolViolation(server_id, reason) if error.code in _NOT_MCP else ServerFailed(server_id, reason)
+
+
+def answered(state: SessionState, error: MCPError, characters: int = 300) -> str:
+    """Return the message and the code of a server's error."""
+    return f"{state.quote(error.message, characters)} ({error.code})"
 
 
 def is_connection_lost(error: MCPError) -> bool:
@@ -162,7 +168,7 @@ def is_stand_in(error: MCPError) -> bool:
 
 
 def _http_error(state: SessionState, error: httpx2.HTTPError | httpx2.InvalidURL) -> ServerError:
-    server_id, words = state.server_id, state.quote(f"{type(error).__name__}: {error}")
+    server_id, words = state.server_id, f"{type(error).__name__}: {state.quote(str(error))}"
     match error:
         case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.ProxyError():
             return ServerUnreachable(server_id, f"no connection: {words}")

@@ -20,14 +20,16 @@ def proxy_for(target: HttpTarget) -> str | None:
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     if not proxy or is_loopback(host) or proxy_bypass(host):
         return None
-    if _is_in_networks(host, target.addresses, proxies.get("no", "")):
+    if _is_in_networks(host, target, proxies.get("no", "")):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
 
 
-def _is_in_networks(host: str, addresses: tuple[str, ...], no_proxy: str) -> bool:
+def _is_in_networks(host: str, target: HttpTarget, no_proxy: str) -> bool:
     try:
-        known = tuple(map(ipaddress.ip_address, addresses or (host,)))
+        known = tuple(map(ipaddress.ip_address, target.addresses or (host,)))
     except ValueError:  # the operator's server has a name, which the proxy resolves
         return False
-    return Hosts([entry.strip() for entry in no_proxy.split(",")]).contains(ResolvedHost(host, known))
+    parts = urlsplit(target.url)
+    resolved = ResolvedHost(host, known, parts.scheme, parts.port or 0)
+    return Hosts([entry.strip() for entry in no_proxy.split(",")]).contains(resolved)

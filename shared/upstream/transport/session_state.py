@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 import anyio
 
 from shared.errors import ServerError
+from shared.quoting import quoted
+from shared.text.display import printable
+from shared.text.invisible import mark_text
 from shared.upstream.transport.lenient_json import LastEvent
 
 SMALL_BYTES = 256 << 10
@@ -109,10 +112,14 @@ class SessionState:
         return error
 
     def quote(self, text: str | bytes, characters: int = _QUOTED_CHARACTERS) -> str:
-        """Return a server's text for a message: one printable line, shortened, with credentials replaced."""
+        """Return a server's text for a message: one printable line in quotes, shortened, with credentials replaced."""
+        return quoted(self.line(text, characters))
+
+    def line(self, text: str | bytes, characters: int = _QUOTED_CHARACTERS) -> str:
+        """Return a text as `quote` does, without the quotes."""
         plain = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
         for secret in self.secrets:
             plain = plain.replace(secret, "***")
         line = " ".join(plain.split())
-        printable = "".join(sign if sign.isprintable() else "\ufffd" for sign in line)
-        return printable if len(printable) <= characters else printable[:characters] + "…"
+        shown = printable(mark_text(line))
+        return shown if len(shown) <= characters else shown[:characters] + "…"

@@ -127,6 +127,7 @@ async def test_a_large_result_waits_while_as_many_are_in_hand_as_may_be(kind: An
         async with client_of(upstreams, *tools) as client:
             with upstreams.admission.admitted("someone") as slot:
                 assert slot.try_acquire()
+                slot.settle()
                 small = await text_of_call(client, "other:huge", size_bytes=1_000)
                 waited = await text_of_call(client, "s:huge", size_bytes=LARGE_BYTES)
             answered = [await text_of_call(client, f"{name}:huge", size_bytes=LARGE_BYTES) for name in ("s", "other")]
@@ -134,6 +135,47 @@ async def test_a_large_result_waits_while_as_many_are_in_hand_as_may_be(kind: An
     assert small.startswith("aaa")
     assert waited.startswith("1 large results are being processed, as many as the limit allows")
     assert [text[:3] for text in answered] == ["aaa", "aaa"]
+
+
+class Dripping:
+    """A server whose large results come without an end; `dripping` counts those that have begun."""
+
+    def __init__(self) -> None:
+        self.dripping = 0
+
+    def __call__(self, exchange: Exchange) -> None:
+        if exchange.method != "tools/call":
+            exchange.play(GOOD)
+            return
+        exchange.begin(200)
+        exchange.wfile.write(b'{"jsonrpc":"2.0","result":{"content":[{"type":"text","text":"' + b"a" * LARGE_BYTES)
+        self.dripping += 1
+        while not exchange.server.stopping.wait(0.05):
+            exchange.wfile.write(b"a")
+
+
+@pytest.mark.parametrize("kind", ["stdio", "http"])
+async def test_dripping_results_do_not_keep_the_turns_of_others(kind: Any) -> None:
+    server, limits = Dripping(), CallLimits(timeout_s=60, large_at_once=2)
+    ended: list[str] = []
+
+    answers: list[str] = []
+
+    async def drip(client: Client) -> None:
+        ended.append(await text_of_call(client, "evil:one"))
+
+    with scripted_http(server) as evil, served(kind) as good:
+        targets = {"evil": HttpTarget(evil.url), "s": good}
+        tools = [tool_of("evil", "one"), tool_of("s", "huge")]
+        async with calling(targets, *tools, limits=limits) as client, anyio.create_task_group() as tasks:
+            for _ in range(6):
+                tasks.start_soon(drip, client)
+            await anyio.to_thread.run_sync(eventually, lambda: server.dripping == 6)
+            answers.append(await text_of_call(client, "s:huge", size_bytes=LARGE_BYTES))
+            tasks.cancel_scope.cancel()
+
+    assert [text[:3] for text in answers] == ["aaa"]
+    assert not ended
 
 
 @pytest.mark.slow

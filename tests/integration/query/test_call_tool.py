@@ -171,7 +171,7 @@ async def test_an_error_of_the_protocol_becomes_an_error_of_the_tool_with_its_co
         result = await call(client, "raises")
 
     assert result.is_error
-    assert text_of(result) == "s: the disk is on fire (-32050)"
+    assert text_of(result) == 's: answers with an error: "the disk is on fire" (-32050)'
 
 
 @both_eras

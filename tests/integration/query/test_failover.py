@@ -258,7 +258,7 @@ async def test_a_status_with_a_jsonrpc_error_is_an_answer(era: str) -> None:
         async with calling(targets, catalogue=first(targets, READ, protocol_version=era)) as client:
             called = await call(client, READ)
 
-    assert text_of(called) == "r0: no such tool (-32601)"
+    assert text_of(called) == 'r0: answers with an error: "no such tool" (-32601)'
     assert not received
 
 
@@ -274,7 +274,7 @@ async def test_an_error_with_the_code_of_a_closed_connection_is_the_answer_of_th
         async with calling(targets, catalogue=first(targets, READ, protocol_version=era)) as client:
             called = await call(client, READ)
 
-    assert text_of(called) == "r0: the quota is used up (-32000)"
+    assert text_of(called) == 'r0: answers with an error: "the quota is used up" (-32000)'
     assert not received
 
 

@@ -110,7 +110,7 @@ HTTP: dict[str, tuple[Callable[[Exchange], None], str]] = {
     "compressed": (scripts.zip_bomb, "compressed"),
     "redirect": (scripts.redirects("http://169.254.169.254/latest"), "redirects to"),
     "error": (lambda exchange: exchange.send_json(failure(exchange.request_json, -32603, "out of cheese")), "-32603"),
-    "error after progress": (fails_after_progress, "gave up half way (-32050)"),
+    "error after progress": (fails_after_progress, 'answers with an error: "gave up half way" (-32050)'),
     "no result": (answers("nothing"), "-32700"),
     "content of no kind": (answers({"content": [{"type": "smell"}]}), "invalid result"),
     "no content": (answers({}), "invalid result"),
@@ -209,10 +209,10 @@ async def test_an_event_stream_is_read_in_utf8_whatever_it_says_it_is_in() -> No
 STDIO: dict[str, str] = {
     "silent": "no ",
     "babbles": "no ",
-    "dies_at_start": "exit code 3; its last words: panic: out of cheese",
+    "dies_at_start": 'exit code 3; its last words: "panic: out of cheese"',
     "dies_in_mid_call": "the connection broke during the call, which may have been carried out or not",
     "huge_result": "larger than 1048576 bytes",
-    "fails_to_call": "password *** rejected (-32603)",
+    "fails_to_call": 'password *** rejected" (-32603)',
 }
 
 
@@ -350,7 +350,7 @@ async def test_the_status_of_one_call_is_not_told_to_another(code: int) -> None:
 
     told = await outcomes(shared, "quick")
 
-    assert told["slow"] == "srv: out of cheese (-32603)"
+    assert told["slow"] == 'srv: answers with an error: "out of cheese" (-32603)'
     assert shared.sent.count("slow") == 1
 
 

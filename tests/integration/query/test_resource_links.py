@@ -462,7 +462,7 @@ async def test_a_resource_that_the_server_lost_is_unknown(code: int, mode: str) 
             error = await error_of(client, link)
 
     assert error.code == NOT_FOUND[mode]
-    assert error.message == f"files: no such file ({code})"
+    assert error.message == f'files: answers with an error: "no such file" ({code})'
     assert error.data == {"uri": link}
 
 
@@ -475,10 +475,10 @@ def fails(exchange: Exchange) -> None:
 
 
 FAILURES: dict[str, tuple[Act, str]] = {
-    "error": (fails, "files: the disk is on fire (-32050)"),
+    "error": (fails, 'files: answers with an error: "the disk is on fire" (-32050)'),
     "no method": (
         lambda exchange: exchange.send_json(failure(exchange.request_json, -32601, "?")),
-        "files: ? (-32601)",
+        'files: answers with an error: "?" (-32601)',
     ),
     "no contents": (answers({}), "files: answers with an invalid result: "),
     "a tool's result": (answers({"content": []}), "files: answers with an invalid result: "),

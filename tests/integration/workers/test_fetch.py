@@ -109,6 +109,7 @@ def test_a_tool_that_no_strict_parser_accepts_costs_its_siblings_nothing(over: R
 
     assert [definition.name for definition in listing.tools] == ["good_1", "control", "latin", "good_2"]
     assert [rejected.name for rejected in listing.rejected] == ["surrogate", "digits", "levels", "lat\ufffdn"]
+    assert listing.marked == ("control",)
 
 
 def test_a_definition_nested_too_deeply_to_be_sent_on_is_left_out() -> None:

@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import structlog
 
-from shared.catalog import Listing, Scope, ServerRecord
+from shared.catalog import Listing, Scope, ServerRecord, digest
 from shared.errors import (
     ListingTooLarge,
     ProtocolViolation,
@@ -115,6 +116,21 @@ def test_an_unreachable_server_keeps_its_tools_too(fleet: Fleet) -> None:
         fleet.reconcile("turning")
 
     assert fleet.found() == EVERYTHING
+
+
+def test_an_invisible_text_is_stored_with_marks_and_its_tool_is_named(fleet: Fleet) -> None:
+    hidden = tool("hiding") | {"description": "Read a file.\u202e\U000e0041\x1b[8m"}
+    fleet.servers["turning"].respond = scripts.plays(one_page(tool("first"), hidden))
+
+    with structlog.testing.capture_logs() as logs:
+        fleet.reconcile("turning")
+
+    (stored,) = fleet.deps.index.find_by_name("turning:hiding", Scope(), 2)
+    assert stored.definition.description == "Read a file.\ufffd[8m"
+    assert stored.digest == digest(stored.definition, fleet.record("turning").declared_name)
+    assert stored.token_counts["cl100k_base"] == fleet.deps.counters["cl100k_base"](stored.definition.wire)
+    assert fleet.record("turning").marked == ("hiding",)
+    assert [line["tools"] for line in logs if line["event"] == "invisible_definitions"] == [("hiding",)]
 
 
 def test_a_malformed_tool_is_left_out_and_named_and_its_siblings_are_renewed(fleet: Fleet) -> None:

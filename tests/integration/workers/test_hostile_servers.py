@@ -84,9 +84,9 @@ HTTP: dict[str, tuple[Respond, Kind, str]] = {
     "unknown version in initialize": (scripts.unknown_version, ProtocolViolation, "1999-01-01"),
     "unknown version in discover": (scripts.unknown_modern_version, ProtocolViolation, "-32022"),
     "redirect": (scripts.redirects("http://169.254.169.254/latest"), ProtocolViolation, "redirects to"),
-    "redirect on the same host": (scripts.redirects("/elsewhere"), ProtocolViolation, "redirects to /elsewhere"),
+    "redirect on the same host": (scripts.redirects("/elsewhere"), ProtocolViolation, 'redirects to "/elsewhere"'),
     "death in mid-list": (scripts.dies_in_mid_list, ServerUnreachable, "broke"),
-    "wrong id": (scripts.wrong_id, ProtocolViolation, "never sent (id 4711)"),
+    "wrong id": (scripts.wrong_id, ProtocolViolation, 'never sent (id "4711")'),
     "tools that are no list": (plays(lambda _: {"tools": "none"}), ProtocolViolation, "tools"),
 }
 
@@ -149,15 +149,15 @@ STDIO: dict[str, tuple[Kind, str]] = {
     "drips": (ServerTimeout, "no complete list of tools; stopped by Toolscale after "),
     "chatters": (ServerTimeout, "no complete list of tools; stopped by Toolscale after "),
     "babbles": (ProtocolViolation, "{this is not JSON"),
-    "wrong_id": (ProtocolViolation, "never sent (id 4711)"),
+    "wrong_id": (ProtocolViolation, 'never sent (id "4711")'),
     "unknown_version": (ProtocolViolation, "1999-01-01"),
     "circular": (ProtocolViolation, "same cursor twice"),
     "endless": (ListingTooLarge, "30 pages"),
     "crowded": (ListingTooLarge, "10000 tools"),
     "huge": (ListingTooLarge, "1048576 bytes"),
     "fails": (ServerFailed, "-32603"),
-    "dies_at_start": (ServerUnreachable, "exit code 3; its last words: panic: out of cheese"),
-    "dies_in_mid_list": (ServerUnreachable, "exit code 3; its last words: panic: out of cheese"),
+    "dies_at_start": (ServerUnreachable, 'exit code 3; its last words: "panic: out of cheese"'),
+    "dies_in_mid_list": (ServerUnreachable, 'exit code 3; its last words: "panic: out of cheese"'),
 }
 
 

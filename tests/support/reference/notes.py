@@ -97,7 +97,7 @@ $ toolscale logs notes
 --- started at 2026-01-31T12:00:00Z
 cannot open /srv/notes.db
 --- ended with exit code 1 at 2026-01-31T12:00:00Z
-failing (3): notes: Connection closed (-32000); exit code 1; its last words: cannot open /srv/notes.db
+failing (3): notes: the connection closed; exit code 1; its last words: "cannot open /srv/notes.db"
 ```
 
 The file holds at least the last 64 KB of a server, over all of its starts.

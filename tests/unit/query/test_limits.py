@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest, JSONRPCResponse
 
-from query.calling.limits import Admission, ResultSlot
+from query.calling.limits import TURN_S, Admission, ResultSlot
 from query.calling.streams import CallExchange, MessageSlots
 from shared.errors import CallsExhausted
 from shared.upstream.transport.session_state import current_exchange
@@ -82,6 +84,44 @@ def test_a_large_message_on_a_shared_stream_counts_for_the_call_it_answers(answe
         assert held(admission) == held_after
 
     assert held(admission) == 0
+
+
+def test_a_result_that_is_read_for_too_long_loses_its_turn_to_one_that_waits() -> None:
+    clock = itertools.count(0.0, TURN_S / 2)
+    admission = Admission(per_caller=9, large_at_once=1, clock_s=clock.__next__)
+    dripping, waiting = admission.slot("ann"), admission.slot("bob")
+
+    assert dripping.try_acquire()
+    assert not waiting.try_acquire()
+    assert waiting.try_acquire()
+
+    assert not dripping.try_acquire()
+    assert dripping.is_waiting
+    assert waiting.release()
+    assert not dripping.release()
+
+
+def test_a_complete_result_keeps_its_turn() -> None:
+    clock = itertools.count(0.0, TURN_S)
+    admission = Admission(per_caller=9, large_at_once=1, clock_s=clock.__next__)
+    complete, waiting = admission.slot("ann"), admission.slot("bob")
+
+    assert complete.try_acquire()
+    complete.settle()
+
+    assert not any(waiting.try_acquire() for _ in range(9))
+    assert complete.release()
+
+
+def test_one_caller_has_half_of_the_turns_while_another_waits() -> None:
+    admission = Admission(per_caller=9, large_at_once=4, clock_s=lambda: 0.0)
+    many, one = [admission.slot("ann") for _ in range(6)], admission.slot("bob")
+
+    assert [slot.try_acquire() for slot in many] == [True] * 4 + [False] * 2
+    assert not one.try_acquire()
+    many[0].close()
+    assert not many[4].try_acquire()
+    assert one.try_acquire()
 
 
 def test_the_limit_of_one_caller_does_not_count_calls_of_another() -> None:

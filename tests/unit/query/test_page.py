@@ -325,6 +325,13 @@ async def test_nothing_that_a_server_says_becomes_markup(path: str, savings: Usa
         assert "<script>alert(1)</script>" in page.text
 
 
+@pytest.mark.parametrize("path", ["/ui", "/ui/servers/s"])
+async def test_a_tool_with_marked_texts_needs_attention(path: str) -> None:
+    page = Parsed(await get(path, catalogue(make_tool("s", "hiding", "Read.\ufffd"), marked=("hiding",))))
+
+    assert "invisible characters" in page.text
+
+
 async def test_a_question_never_becomes_markup() -> None:
     page = Parsed(await get("/ui/find?q=%22%3E%3Cscript%3Ealert(1)%3C/script%3E"))
 

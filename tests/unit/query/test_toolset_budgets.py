@@ -23,7 +23,7 @@ from query.history.sqlite_store import SqliteHistory
 from query.history.store import SavingsHistory, summed
 from query.savings.ledger import Ledger
 from query.server.mcp import service_of
-from query.tools.toolset_tools import WARNINGS_KEY
+from query.tools.revisions import WARNINGS_KEY
 from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord
 from shared.service.redis import connect
 from shared.toolset import Toolset

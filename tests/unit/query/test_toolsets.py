@@ -14,7 +14,7 @@ from query.caller import Caller
 from query.catalogue import Catalogue
 from query.savings.ledger import Ledger
 from query.server.mcp import service_of
-from query.tools.toolset_tools import WARNINGS_KEY
+from query.tools.revisions import WARNINGS_KEY
 from query.toolsets.budget import apply_budget
 from query.toolsets.names import direct_tool_names
 from shared.catalog import ENCODINGS, FEATURES_VERSION, Encoding, Endpoint, IndexedTool, ServerRecord

@@ -111,7 +111,7 @@ def test_a_failing_child_leaves_its_lines_and_its_exit_code(tmp_path: Path) -> N
     script = f"echo cannot open the database with {SECRET} >&2; exit 7"
     target = StdioTarget("sh", ("-c", script), {"KEY": SECRET}, log=tmp_path / "s.log")
 
-    with pytest.raises(ServerUnreachable, match="its last words: cannot open the database"):
+    with pytest.raises(ServerUnreachable, match='its last words: "cannot open the database'):
         fetch_tools_blocking("s", target, LIMITS)
 
     _, line, end = last_lines(tmp_path, "s", 10)
