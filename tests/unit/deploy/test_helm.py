@@ -155,6 +155,19 @@ def test_a_worker_that_is_asked_to_end_has_the_time_it_takes(name: str) -> None:
     assert grace_s == float(environment(FULL[name])["TOOLSCALE_SHUTDOWN_GRACE_S"]) + 15
 
 
+def pre_stop_s(deployment: Manifest) -> int:
+    """Return the seconds that the container sleeps before SIGTERM; a program other than python is readable."""
+    *python, code = container(deployment)["lifecycle"]["preStop"]["exec"]["command"]
+    assert python == ["python", "-ISc"]
+    assert (found := re.fullmatch(r"import time; time\.sleep\((\d+)\)", code))
+    return int(found[1])
+
+
+@pytest.mark.parametrize("name", ["query", "events-api"])
+def test_a_pod_that_drains_sleeps_in_the_images_python(name: str) -> None:
+    assert pre_stop_s(FULL[name]) == 5
+
+
 CALL_TIMEOUT = "TOOLSCALE_CALL_TIMEOUT_S"
 
 
@@ -170,7 +183,7 @@ def test_the_query_service_has_the_time_of_its_longest_call(
     (query,) = [found for found in rendered(values) if found["kind"] == "Deployment" and component(found) == "query"]
     settings = Settings() if timeout_s is None else Settings(call_timeout_s=timeout_s)
     pod = query["spec"]["template"]["spec"]
-    before_s = int(container(query)["lifecycle"]["preStop"]["exec"]["command"][1])
+    before_s = pre_stop_s(query)
 
     assert pod["terminationGracePeriodSeconds"] >= before_s + grace_s_of(settings) + RESPONSE_S + 10
 
