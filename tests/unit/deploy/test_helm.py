@@ -378,6 +378,13 @@ def test_servers_are_reached_by_either_protocol_and_the_clouds_metadata_by_none(
         assert any(address in network for network in left_out)
 
 
+def test_every_pod_reaches_redis_and_its_sentinels() -> None:
+    stores = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "stores"}}}]
+    (ports,) = [[port["port"] for port in rule["ports"]] for rule in egress("all") if rule.get("to") == stores]
+
+    assert ports == [6379, 26379]
+
+
 def test_traces_leave_every_pod_that_makes_some() -> None:
     out = {rule["ports"][0]["port"]: rule["to"] for rule in egress("all") if "to" in rule}
 
@@ -495,6 +502,7 @@ KEDA = {"enabled": True, "address": "redis:6379"}
         ({"query": CALLERS | {"autoscaling": {"enabled": True}, "resources": NO_CPU}}, "requests.cpu"),
         ({"workerGroups": {"default": {"keda": KEDA | {"minReplicas": 11}}}}, "workerGroups.default.keda"),
         ({"networkPolicy": {"apiServerPorts": []}}, "/networkPolicy/apiServerPorts"),
+        ({"networkPolicy": {"redisPorts": []}}, "/networkPolicy/redisPorts"),
         ({"settings": {"TOOLSCALE_METRICS_PUBLIC": "true"}}, "invalid propertyName"),
         ({"eventsApi": {"enabled": True}}, "eventsApi.existingSecret"),
         ({"flower": {"enabled": True}}, "flower.existingSecret"),
