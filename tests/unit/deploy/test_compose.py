@@ -362,6 +362,16 @@ CHECKED_BY_HTTP = (
 )
 
 
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("variable", ["NO_PROXY", "no_proxy"])
+def test_hosts_that_are_no_hosts_of_the_proxy_are_reached_without_it(name: str, variable: str) -> None:
+    own = {"qdrant", "query", "host.docker.internal"}
+
+    for given in ({}, {"NO_PROXY": "inside.lan"}):
+        hosts = filled_in(SERVICES[name]["environment"][variable], given).split(",")
+        assert set(hosts) - {""} == own | set(given.values())
+
+
 FROM_FILE = {"REDIS_PASSWORD": "of-redis" * 8, "QDRANT_API_KEY": "of-qdrant" * 8}
 
 
