@@ -298,6 +298,8 @@ def test_who_lists_hears_and_calls_reads_the_operators_file_which_has_a_default(
     assert SERVICES[name]["extra_hosts"] == ["host.docker.internal:host-gateway"]
 
 
+# The services that connect to servers, and so keep their connections away from Qdrant.
+CONNECTED = ("worker", "notifications", "query")
 FOR_ONE = {"TOOLSCALE_EVENTS_TOKEN", "FLOWER_BASIC_AUTH", "TOOLSCALE_CURSOR_KEY"}
 
 
@@ -309,7 +311,7 @@ def test_secrets_are_given_to_the_services_that_use_them_alone() -> None:
         if name in OURS
     }
 
-    assert knows_credentials == {"worker", "notifications", "query"}
+    assert knows_credentials == set(CONNECTED)
     assert given == {
         "worker": set(),
         "beat": set(),
@@ -388,7 +390,9 @@ def test_the_services_have_the_secrets_that_the_stores_require(given: dict[str, 
 
     assert redis_command(given)[-2:] == ["--requirepass", password]
     assert {environment(name)["REDIS_URL"] for name in OURS} == {f"redis://:{password}@redis:6379/0"}
-    assert {environment(name)["QDRANT_API_KEY"] for name in OURS} == {key}
+    with_index = {name: environment(name) for name in OURS if "QDRANT_URL" in environment(name)}
+    assert {name: given["QDRANT_API_KEY"] for name, given in with_index.items()} == dict.fromkeys(CONNECTED, key)
+    assert not [name for name in OURS if name not in with_index and "QDRANT_API_KEY" in environment(name)]
     assert [password, key] == (list(FROM_FILE.values()) if given else ["toolscale"] * 2)
 
 
