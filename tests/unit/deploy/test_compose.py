@@ -121,6 +121,14 @@ def test_ci_tests_with_the_qdrant_that_is_deployed() -> None:
 
     assert job["services"]["qdrant"]["image"] == image_of("qdrant")
     assert job["env"]["QDRANT_URL"] == "http://127.0.0.1:6333"
+    (program,) = (step["run"] for step in job["steps"] if "QDRANT_BINARY=" in step.get("run", ""))
+    assert f"$(docker create {image_of('qdrant')})" in program
+
+
+def test_ci_tests_with_the_history_that_the_rollback_needs() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
+
+    assert workflow["jobs"]["test"]["steps"][0]["with"]["fetch-depth"] == 0
 
 
 def test_ci_installs_the_chart_beside_the_stores_that_are_deployed() -> None:
