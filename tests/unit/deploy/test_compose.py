@@ -29,6 +29,7 @@ from query.auth.tokens import read_tokens
 from query.server.shutdown import RESPONSE_S, grace_s_of
 from shared.settings import Settings
 from shared.upstream.mcp_json import read_config
+from shared.upstream.transport.stdio import INSTALLER_GRACE_S
 from tests.support.composed import COMPOSE, OURS, ROOT, SERVICES, filled_in, grace_period_s, path
 from toolscale.app import app
 from workers.notifications.open_files import MAX_CONNECTIONS
@@ -287,7 +288,8 @@ def test_the_query_service_has_the_time_of_its_longest_call(timeout_s: float | N
     given = {} if timeout_s is None else {"TOOLSCALE_CALL_TIMEOUT_S": str(timeout_s)}
     settings = Settings() if timeout_s is None else Settings(call_timeout_s=timeout_s)
 
-    assert grace_period_s("query", given) >= grace_s_of(settings) + RESPONSE_S + 10
+    # 3: the exit of a stdio server before SIGTERM and after SIGKILL
+    assert grace_period_s("query", given) >= grace_s_of(settings) + RESPONSE_S + INSTALLER_GRACE_S + 3
 
 
 def mounted(service: str, target: str) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from query.server.shutdown import RESPONSE_S, grace_s_of
 from query.server.toolsets_route import PATH as TOOLSETS_PATH
 from query.web.routes import PATH as UI_PATH
 from shared.settings import Settings
+from shared.upstream.transport.stdio import INSTALLER_GRACE_S
 from tests.support.chart import (
     CHART,
     PORTS,
@@ -185,7 +186,8 @@ def test_the_query_service_has_the_time_of_its_longest_call(
     pod = query["spec"]["template"]["spec"]
     before_s = pre_stop_s(query)
 
-    assert pod["terminationGracePeriodSeconds"] >= before_s + grace_s_of(settings) + RESPONSE_S + 10
+    # 3: the exit of a stdio server before SIGTERM and after SIGKILL
+    assert pod["terminationGracePeriodSeconds"] >= before_s + grace_s_of(settings) + RESPONSE_S + INSTALLER_GRACE_S + 3
 
 
 def test_the_watcher_may_list_and_watch_what_it_follows_and_nothing_else() -> None:

@@ -27,10 +27,10 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The seconds for the longest call, and 25 for `preStop`, the responses and the connections to servers. */}}
+{{/* The seconds for the longest call, and 40 for `preStop`, the responses, and a stdio server that is being installed. */}}
 {{- define "toolscale.queryGrace" -}}
 {{- $settings := merge (dict) .Values.query.settings .Values.settings -}}
-{{- add (ceil (float64 (get $settings "TOOLSCALE_CALL_TIMEOUT_S" | default 60))) 25 -}}
+{{- add (ceil (float64 (get $settings "TOOLSCALE_CALL_TIMEOUT_S" | default 60))) 40 -}}
 {{- end -}}
 
 {{/* The host names of the query service, inside and outside the cluster. */}}
