@@ -485,6 +485,7 @@ def test_secrets_are_given_to_the_components_that_use_them_alone() -> None:
 CALLERS = {"tokens": {"existingSecret": "callers"}, "cursorKey": {"existingSecret": "cursors"}}
 NO_CPU = {"requests": {"cpu": None}}
 KEDA = {"enabled": True, "address": "redis:6379"}
+LONGER_CALLS = [{"name": CALL_TIMEOUT, "value": "600"}]
 
 
 @pytest.mark.parametrize(
@@ -496,6 +497,8 @@ KEDA = {"enabled": True, "address": "redis:6379"}
         ({"quary": {}}, "invalid propertyName 'quary'"),
         ({"beat": {"replicas": 2}}, "invalid propertyName 'replicas'"),
         ({"query": {}}, "say how callers are known"),
+        ({"extraEnv": LONGER_CALLS}, "set TOOLSCALE_CALL_TIMEOUT_S in settings"),
+        ({"query": CALLERS | {"extraEnv": LONGER_CALLS}}, "set TOOLSCALE_CALL_TIMEOUT_S in settings"),
         ({"query": {"jwt": {"issuer": "https://login"}}}, "an issuer needs jwks"),
         ({"query": {"allowUnauthenticated": True, "replicas": 2}}, "cursorKey.existingSecret"),
         ({"query": {"allowUnauthenticated": True, "ingress": {"enabled": True}}}, "query.ingress"),

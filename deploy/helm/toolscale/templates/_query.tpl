@@ -16,6 +16,11 @@
 {{- if and .allowUnauthenticated (ne .service.type "ClusterIP") -}}
 {{- fail "query.service.type: ClusterIP with allowUnauthenticated, since every client outside the cluster could call any tool" -}}
 {{- end -}}
+{{- range concat $.Values.extraEnv (.extraEnv | default list) -}}
+{{- if eq .name "TOOLSCALE_CALL_TIMEOUT_S" -}}
+{{- fail "extraEnv: set TOOLSCALE_CALL_TIMEOUT_S in settings or query.settings, since the pod's grace period follows these" -}}
+{{- end -}}
+{{- end -}}
 {{- if .autoscaling.enabled -}}
 {{- if gt (int .autoscaling.minReplicas) (int .autoscaling.maxReplicas) -}}
 {{- fail "query.autoscaling: minReplicas is above maxReplicas" -}}
