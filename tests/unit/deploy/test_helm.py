@@ -139,14 +139,12 @@ def test_the_watcher_runs_a_command_that_exists() -> None:
     assert served["args"] == ["--selector", "toolscale.dev/server"]
 
 
-def test_workers_consume_the_queue_that_tasks_are_sent_to() -> None:
-    queue = build_app(Settings()).conf.task_default_queue
-    defaults = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+def test_a_group_scales_by_the_queue_that_all_workers_consume() -> None:
     (trigger,) = manifests("full", "ScaledObject")[0]["spec"]["triggers"]
 
-    assert defaults["worker"]["queues"] == [queue]
-    assert container(FULL["worker-default"])["command"][-2:] == ["--queues", queue]
-    assert trigger["metadata"]["listName"] == queue
+    assert trigger["metadata"]["listName"] == build_app(Settings()).conf.task_default_queue
+    # without this option, a worker consumes the default queue
+    assert not [name for name in ("worker-default", "worker-burst") if "--queues" in container(FULL[name])["command"]]
 
 
 @pytest.mark.parametrize("name", ["worker-default", "worker-burst"])
@@ -512,7 +510,7 @@ LONGER_CALLS = [{"name": CALL_TIMEOUT, "value": "600"}]
         ({"eventsApi": {"enabled": True}}, "eventsApi.existingSecret"),
         ({"flower": {"enabled": True}}, "flower.existingSecret"),
         ({"workerGroups": {"default": {"keda": {"enabled": True}}}}, "keda.address"),
-        ({"workerGroups": {"default": {"queues": []}}}, "/workerGroups/default/queues"),
+        ({"workerGroups": {"default": {"queues": ["toolscale"]}}}, "invalid propertyName 'queues'"),
         ({"config": {"existingSecret": "a", "existingConfigMap": "b"}}, "/config"),
     ],
     ids=lambda given: given if isinstance(given, str) else "-".join(given),
