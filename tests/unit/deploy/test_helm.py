@@ -158,7 +158,8 @@ def pre_stop_s(deployment: Manifest) -> int:
     """Return the seconds that the container sleeps before SIGTERM; a program other than python is readable."""
     *python, code = container(deployment)["lifecycle"]["preStop"]["exec"]["command"]
     assert python == ["python", "-ISc"]
-    assert (found := re.fullmatch(r"import time; time\.sleep\((\d+)\)", code))
+    found = re.fullmatch(r"import time; time\.sleep\((\d+)\)", code)
+    assert found is not None
     return int(found[1])
 
 
