@@ -51,7 +51,7 @@ def filled_in(text: str, given: Mapping[str, str]) -> str:
 
 
 def grace_period_s(name: str, given: Mapping[str, str] | None = None) -> float:
-    """Return the seconds between SIGTERM and SIGKILL; Compose adds up the parts of `60s20s`."""
+    """Return the seconds between SIGTERM and SIGKILL; Compose adds up the parts of `60s35s`."""
     period = filled_in(SERVICES[name]["stop_grace_period"], given or {})
     parts = re.fullmatch(r"(?:[\d.]+s)+", period)
     assert parts, period

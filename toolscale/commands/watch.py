@@ -42,7 +42,10 @@ def docker(scope: Scope = None) -> None:
 def kubernetes(
     scope: Scope = None,
     selector: Annotated[
-        str, typer.Option(help="Follow only the Services with these labels, as in `kubectl --selector`.")
+        str,
+        typer.Option(
+            help="Follow only the Services with these labels, as in `kubectl --selector`; MCPServers need none."
+        ),
     ] = "",
 ) -> None:
     """Follow annotated Services, and ToolHive's MCPServers, of this cluster or the kubeconfig's."""

@@ -29,6 +29,7 @@ from query.auth.tokens import read_tokens
 from query.server.shutdown import RESPONSE_S, grace_s_of
 from shared.settings import Settings
 from shared.upstream.mcp_json import read_config
+from shared.upstream.transport.stdio import INSTALLER_GRACE_S
 from tests.support.composed import COMPOSE, OURS, ROOT, SERVICES, filled_in, grace_period_s, path
 from toolscale.app import app
 from workers.notifications.open_files import MAX_CONNECTIONS
@@ -121,6 +122,14 @@ def test_ci_tests_with_the_qdrant_that_is_deployed() -> None:
 
     assert job["services"]["qdrant"]["image"] == image_of("qdrant")
     assert job["env"]["QDRANT_URL"] == "http://127.0.0.1:6333"
+    (program,) = (step["run"] for step in job["steps"] if "QDRANT_BINARY=" in step.get("run", ""))
+    assert f"$(docker create {image_of('qdrant')})" in program
+
+
+def test_ci_tests_with_the_history_that_the_rollback_needs() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
+
+    assert workflow["jobs"]["test"]["steps"][0]["with"]["fetch-depth"] == 0
 
 
 def test_ci_installs_the_chart_beside_the_stores_that_are_deployed() -> None:
@@ -150,9 +159,16 @@ def test_an_image_that_is_not_built_here_can_be_replaced(name: str) -> None:
     assert filled_in(SERVICES[name]["image"], {f"{name.upper()}_IMAGE": other}) == other
 
 
+# The registry has no image whose name has no tag, or another character than those of a name.
+DOCKER_THAT_INSPECTS = """#!/bin/sh
+[ "$1 $2 $3" = "buildx imagetools inspect" ] || exit 1
+echo "$6" | grep -qxE '[a-z0-9/._-]+:[A-Za-z0-9_][A-Za-z0-9._-]*' && echo "sha256:$6"
+"""
+
+
 def test_every_image_is_printed_by_digest_for_the_environment_file(tmp_path: Path) -> None:
     docker = tmp_path / "docker"
-    docker.write_text('#!/bin/sh\n[ "$1 $2 $3" = "buildx imagetools inspect" ] && echo "sha256:$6"\n', encoding="utf-8")
+    docker.write_text(DOCKER_THAT_INSPECTS, encoding="utf-8")
     docker.chmod(0o755)
 
     printed = subprocess.run(
@@ -166,9 +182,9 @@ def test_every_image_is_printed_by_digest_for_the_environment_file(tmp_path: Pat
     base = re.search(r"^ARG PYTHON_IMAGE=(.+)$", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)
     assert base is not None
     images = {f"{name.upper()}_IMAGE": image_of(name) for name in SERVICES.keys() - OURS} | {"PYTHON_IMAGE": base[1]}
-    assert dict(line.split("=") for line in printed.stdout.splitlines()) == {
-        name: f"{image}@sha256:{image}" for name, image in images.items()
-    }
+    assert sorted(printed.stdout.splitlines()) == sorted(
+        f"{name}={image}@sha256:{image}" for name, image in images.items()
+    )
     assert images.keys() - IMAGES == set(SERVICES["worker"]["build"]["args"])
 
 
@@ -272,7 +288,8 @@ def test_the_query_service_has_the_time_of_its_longest_call(timeout_s: float | N
     given = {} if timeout_s is None else {"TOOLSCALE_CALL_TIMEOUT_S": str(timeout_s)}
     settings = Settings() if timeout_s is None else Settings(call_timeout_s=timeout_s)
 
-    assert grace_period_s("query", given) >= grace_s_of(settings) + RESPONSE_S + 10
+    # 3: the exit of a stdio server before SIGTERM and after SIGKILL
+    assert grace_period_s("query", given) >= grace_s_of(settings) + RESPONSE_S + INSTALLER_GRACE_S + 3
 
 
 def mounted(service: str, target: str) -> dict[str, Any]:
@@ -291,6 +308,8 @@ def test_who_lists_hears_and_calls_reads_the_operators_file_which_has_a_default(
     assert SERVICES[name]["extra_hosts"] == ["host.docker.internal:host-gateway"]
 
 
+# The services that connect to servers, and so keep their connections away from Qdrant.
+CONNECTED = ("worker", "notifications", "query")
 FOR_ONE = {"TOOLSCALE_EVENTS_TOKEN", "FLOWER_BASIC_AUTH", "TOOLSCALE_CURSOR_KEY"}
 
 
@@ -302,7 +321,7 @@ def test_secrets_are_given_to_the_services_that_use_them_alone() -> None:
         if name in OURS
     }
 
-    assert knows_credentials == {"worker", "notifications", "query"}
+    assert knows_credentials == set(CONNECTED)
     assert given == {
         "worker": set(),
         "beat": set(),
@@ -355,6 +374,16 @@ CHECKED_BY_HTTP = (
 )
 
 
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("variable", ["NO_PROXY", "no_proxy"])
+def test_hosts_that_are_no_hosts_of_the_proxy_are_reached_without_it(name: str, variable: str) -> None:
+    own = {"qdrant", "query", "host.docker.internal"}
+
+    for given in ({}, {"NO_PROXY": "inside.lan"}):
+        hosts = filled_in(SERVICES[name]["environment"][variable], given).split(",")
+        assert set(hosts) - {""} == own | set(given.values())
+
+
 FROM_FILE = {"REDIS_PASSWORD": "of-redis" * 8, "QDRANT_API_KEY": "of-qdrant" * 8}
 
 
@@ -371,7 +400,9 @@ def test_the_services_have_the_secrets_that_the_stores_require(given: dict[str, 
 
     assert redis_command(given)[-2:] == ["--requirepass", password]
     assert {environment(name)["REDIS_URL"] for name in OURS} == {f"redis://:{password}@redis:6379/0"}
-    assert {environment(name)["QDRANT_API_KEY"] for name in OURS} == {key}
+    with_index = {name: environment(name) for name in OURS if "QDRANT_URL" in environment(name)}
+    assert {name: given["QDRANT_API_KEY"] for name, given in with_index.items()} == dict.fromkeys(CONNECTED, key)
+    assert not [name for name in OURS if name not in with_index and "QDRANT_API_KEY" in environment(name)]
     assert [password, key] == (list(FROM_FILE.values()) if given else ["toolscale"] * 2)
 
 

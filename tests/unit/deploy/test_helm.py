@@ -26,6 +26,7 @@ from query.server.shutdown import RESPONSE_S, grace_s_of
 from query.server.toolsets_route import PATH as TOOLSETS_PATH
 from query.web.routes import PATH as UI_PATH
 from shared.settings import Settings
+from shared.upstream.transport.stdio import INSTALLER_GRACE_S
 from tests.support.chart import (
     CHART,
     PORTS,
@@ -138,14 +139,12 @@ def test_the_watcher_runs_a_command_that_exists() -> None:
     assert served["args"] == ["--selector", "toolscale.dev/server"]
 
 
-def test_workers_consume_the_queue_that_tasks_are_sent_to() -> None:
-    queue = build_app(Settings()).conf.task_default_queue
-    defaults = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+def test_a_group_scales_by_the_queue_that_all_workers_consume() -> None:
     (trigger,) = manifests("full", "ScaledObject")[0]["spec"]["triggers"]
 
-    assert defaults["worker"]["queues"] == [queue]
-    assert container(FULL["worker-default"])["command"][-2:] == ["--queues", queue]
-    assert trigger["metadata"]["listName"] == queue
+    assert trigger["metadata"]["listName"] == build_app(Settings()).conf.task_default_queue
+    # without this option, a worker consumes the default queue
+    assert not [name for name in ("worker-default", "worker-burst") if "--queues" in container(FULL[name])["command"]]
 
 
 @pytest.mark.parametrize("name", ["worker-default", "worker-burst"])
@@ -153,6 +152,20 @@ def test_a_worker_that_is_asked_to_end_has_the_time_it_takes(name: str) -> None:
     grace_s = FULL[name]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
 
     assert grace_s == float(environment(FULL[name])["TOOLSCALE_SHUTDOWN_GRACE_S"]) + 15
+
+
+def pre_stop_s(deployment: Manifest) -> int:
+    """Return the seconds that the container sleeps before SIGTERM; a program other than python is readable."""
+    *python, code = container(deployment)["lifecycle"]["preStop"]["exec"]["command"]
+    assert python == ["python", "-ISc"]
+    found = re.fullmatch(r"import time; time\.sleep\((\d+)\)", code)
+    assert found is not None
+    return int(found[1])
+
+
+@pytest.mark.parametrize("name", ["query", "events-api"])
+def test_a_pod_that_drains_sleeps_in_the_images_python(name: str) -> None:
+    assert pre_stop_s(FULL[name]) == 5
 
 
 CALL_TIMEOUT = "TOOLSCALE_CALL_TIMEOUT_S"
@@ -170,9 +183,10 @@ def test_the_query_service_has_the_time_of_its_longest_call(
     (query,) = [found for found in rendered(values) if found["kind"] == "Deployment" and component(found) == "query"]
     settings = Settings() if timeout_s is None else Settings(call_timeout_s=timeout_s)
     pod = query["spec"]["template"]["spec"]
-    before_s = int(container(query)["lifecycle"]["preStop"]["exec"]["command"][1])
+    before_s = pre_stop_s(query)
 
-    assert pod["terminationGracePeriodSeconds"] >= before_s + grace_s_of(settings) + RESPONSE_S + 10
+    # 3: the exit of a stdio server before SIGTERM and after SIGKILL
+    assert pod["terminationGracePeriodSeconds"] >= before_s + grace_s_of(settings) + RESPONSE_S + INSTALLER_GRACE_S + 3
 
 
 def test_the_watcher_may_list_and_watch_what_it_follows_and_nothing_else() -> None:
@@ -365,6 +379,13 @@ def test_servers_are_reached_by_either_protocol_and_the_clouds_metadata_by_none(
         assert any(address in network for network in left_out)
 
 
+def test_every_pod_reaches_redis_and_its_sentinels() -> None:
+    stores = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "stores"}}}]
+    (ports,) = [[port["port"] for port in rule["ports"]] for rule in egress("all") if rule.get("to") == stores]
+
+    assert ports == [6379, 26379]
+
+
 def test_traces_leave_every_pod_that_makes_some() -> None:
     out = {rule["ports"][0]["port"]: rule["to"] for rule in egress("all") if "to" in rule}
 
@@ -463,6 +484,7 @@ def test_secrets_are_given_to_the_components_that_use_them_alone() -> None:
 CALLERS = {"tokens": {"existingSecret": "callers"}, "cursorKey": {"existingSecret": "cursors"}}
 NO_CPU = {"requests": {"cpu": None}}
 KEDA = {"enabled": True, "address": "redis:6379"}
+LONGER_CALLS = [{"name": CALL_TIMEOUT, "value": "600"}]
 
 
 @pytest.mark.parametrize(
@@ -474,6 +496,8 @@ KEDA = {"enabled": True, "address": "redis:6379"}
         ({"quary": {}}, "invalid propertyName 'quary'"),
         ({"beat": {"replicas": 2}}, "invalid propertyName 'replicas'"),
         ({"query": {}}, "say how callers are known"),
+        ({"extraEnv": LONGER_CALLS}, "set TOOLSCALE_CALL_TIMEOUT_S in settings"),
+        ({"query": CALLERS | {"extraEnv": LONGER_CALLS}}, "set TOOLSCALE_CALL_TIMEOUT_S in settings"),
         ({"query": {"jwt": {"issuer": "https://login"}}}, "an issuer needs jwks"),
         ({"query": {"allowUnauthenticated": True, "replicas": 2}}, "cursorKey.existingSecret"),
         ({"query": {"allowUnauthenticated": True, "ingress": {"enabled": True}}}, "query.ingress"),
@@ -482,11 +506,12 @@ KEDA = {"enabled": True, "address": "redis:6379"}
         ({"query": CALLERS | {"autoscaling": {"enabled": True}, "resources": NO_CPU}}, "requests.cpu"),
         ({"workerGroups": {"default": {"keda": KEDA | {"minReplicas": 11}}}}, "workerGroups.default.keda"),
         ({"networkPolicy": {"apiServerPorts": []}}, "/networkPolicy/apiServerPorts"),
+        ({"networkPolicy": {"redisPorts": []}}, "/networkPolicy/redisPorts"),
         ({"settings": {"TOOLSCALE_METRICS_PUBLIC": "true"}}, "invalid propertyName"),
         ({"eventsApi": {"enabled": True}}, "eventsApi.existingSecret"),
         ({"flower": {"enabled": True}}, "flower.existingSecret"),
         ({"workerGroups": {"default": {"keda": {"enabled": True}}}}, "keda.address"),
-        ({"workerGroups": {"default": {"queues": []}}}, "/workerGroups/default/queues"),
+        ({"workerGroups": {"default": {"queues": ["toolscale"]}}}, "invalid propertyName 'queues'"),
         ({"config": {"existingSecret": "a", "existingConfigMap": "b"}}, "/config"),
     ],
     ids=lambda given: given if isinstance(given, str) else "-".join(given),

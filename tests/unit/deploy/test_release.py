@@ -81,7 +81,17 @@ def test_only_the_steps_that_publish_may_write() -> None:
         "package": {"contents", "id-token", "attestations"},
         "images": {"packages"},
         "chart": {"packages"},
+        "publish": {"contents"},
     }
+
+
+def test_a_release_is_public_after_its_images_and_its_chart() -> None:
+    (create,) = (command for command in commands("package") if "gh release" in command)
+    (edit,) = commands("publish")
+
+    assert "--draft" in create.split()
+    assert edit.startswith('gh release edit "$GITHUB_REF_NAME" --draft=false')
+    assert set(RELEASE["publish"]["needs"]) == RELEASE.keys() - {"package", "publish"} == {"images", "chart"}
 
 
 def test_ci_tests_the_declared_versions_of_python_and_audits_the_locks() -> None:

@@ -16,6 +16,11 @@
 {{- if and .allowUnauthenticated (ne .service.type "ClusterIP") -}}
 {{- fail "query.service.type: ClusterIP with allowUnauthenticated, since every client outside the cluster could call any tool" -}}
 {{- end -}}
+{{- range concat $.Values.extraEnv (.extraEnv | default list) -}}
+{{- if eq .name "TOOLSCALE_CALL_TIMEOUT_S" -}}
+{{- fail "extraEnv: set TOOLSCALE_CALL_TIMEOUT_S in settings or query.settings, since the pod's grace period follows these" -}}
+{{- end -}}
+{{- end -}}
 {{- if .autoscaling.enabled -}}
 {{- if gt (int .autoscaling.minReplicas) (int .autoscaling.maxReplicas) -}}
 {{- fail "query.autoscaling: minReplicas is above maxReplicas" -}}
@@ -27,10 +32,10 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The seconds for the longest call, and 25 for `preStop`, the responses and the connections to servers. */}}
+{{/* The seconds for the longest call, and 40 for `preStop`, the responses, and a stdio server that is being installed. */}}
 {{- define "toolscale.queryGrace" -}}
 {{- $settings := merge (dict) .Values.query.settings .Values.settings -}}
-{{- add (ceil (float64 (get $settings "TOOLSCALE_CALL_TIMEOUT_S" | default 60))) 25 -}}
+{{- add (ceil (float64 (get $settings "TOOLSCALE_CALL_TIMEOUT_S" | default 60))) 40 -}}
 {{- end -}}
 
 {{/* The host names of the query service, inside and outside the cluster. */}}
