@@ -123,7 +123,8 @@ def _search(
     searched = Replicated.of(scope, ledger.replica_sets(scope))
     callable_tools = searched if scope == allowed else Replicated.of(allowed, ledger.replica_sets(allowed))
     excluded = excluded_definitions(request.exclude or (), allowed, callable_tools.scope, index)
-    search = DistinctSearch(steps, replace(searched.scope, seen=excluded), index, ledger.corpus())
+    searched = replace(searched, scope=replace(searched.scope, seen=excluded))
+    search = DistinctSearch(steps, searched.scope, index, ledger.corpus())
     most = max(request.limit, MATCH_CANDIDATES)
     hits = list(islice((hit for hit in search.hits() if pages.is_new(hit.tool)), most + 1))
     # the first page has decided whether any tool fits

@@ -38,6 +38,18 @@ def without_rights(event: ServerEvent) -> ServerEvent:
     return event
 
 
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """A sender of events from outside; `source` is that of its events, or None if they name their own."""
+
+    admit: Admit = without_rights
+    source: str | None = None
+
+
+ANYONE = Sender()
+"""A sender without rights of its own."""
+
+
 def message_time_s(settings: Settings) -> float:
     """Return the seconds that a message has until the sweep sends another one.
 
@@ -79,18 +91,22 @@ class Emitter:
                 self.enqueue(intent.server_id)
         return intent
 
-    def accept(self, raw: str | bytes | dict[str, Any], admit: Admit = without_rights) -> Intent:
-        """Emit an event from outside as `admit` returns it; a rejected one is stored as a dead letter.
+    def accept(self, raw: str | bytes | dict[str, Any], sender: Sender = ANYONE) -> Intent:
+        """Emit an event from outside as its sender may send it; a rejected one is stored as a dead letter.
+
+        The letter has the source of a sender with rights of its own, so no other sender can send it again.
 
         Raises:
             EventInvalid: the event violates the contract, or its sender may not send it; the message names the field.
             IntentsUnavailable: as for `emit`.
         """
         try:
-            return self.emit(self._parsed(raw, admit))
+            return self.emit(self._parsed(raw, sender.admit))
         except EventInvalid as error:
-            self.intents.add_dead_letter(str(error), _text(raw))
-            structlog.get_logger().warning("event_refused", field=error.field, reason=error.reason)
+            self.intents.add_dead_letter(str(error), _text(raw, sender.source))
+            structlog.get_logger().warning(
+                "event_refused", field=error.field, reason=error.reason, sender=sender.source
+            )
             raise
 
     def _parsed(self, raw: str | bytes | dict[str, Any], admit: Admit) -> ServerEvent:
@@ -124,7 +140,8 @@ class Emitter:
         return self.intents.record(event, due_in_s=self.due_in_s)  # a worker may have restored the server since
 
 
-def _text(raw: str | bytes | dict[str, Any]) -> str:
+def _text(raw: str | bytes | dict[str, Any], source: str | None) -> str:
     if isinstance(raw, dict):
-        return json.dumps(raw, default=str)  # can be corrected and sent again with `toolscale emit event`
+        signed = raw | {"source": source} if source else raw
+        return json.dumps(signed, default=str)  # can be corrected and sent again with `toolscale emit event`
     return raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw

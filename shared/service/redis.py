@@ -5,7 +5,7 @@
 | `redis://[user:password@]host[:port][/db]` | one server |
 | `rediss://…` | one server over TLS; its certificate is verified |
 | `unix:///path[?db=N]` | one server on this machine |
-| `redis+sentinel://[user:password@]host[:port],…/master[/db]` | the master that these Sentinels know |
+| `redis+sentinel://[user:password@]host[:port],…/master[/db]` | the master that these Sentinels know, without TLS |
 """
 
 from __future__ import annotations
@@ -82,6 +82,8 @@ def parse_redis_url(url: str) -> RedisAddress:
         return _with_sentinels(url)
     if parts.scheme not in ("redis", "rediss", "unix"):
         raise ValueError("expected redis://, rediss://, unix:// or redis+sentinel://")
+    if parts.scheme == "unix" and (parts.netloc or "password" in parse_qs(parts.query)):
+        raise ValueError("a socket has no password here, since Celery would not send it: use redis://")
     return RedisAddress(_with_verification(url) if parts.scheme == "rediss" else url)
 
 
@@ -98,6 +100,8 @@ def _with_verification(url: str) -> str:
 
 def _with_sentinels(url: str) -> RedisAddress:
     parts = urlsplit(url)
+    if parts.query:
+        raise ValueError("redis+sentinel:// takes no options: TLS, and passwords of Sentinels, are not supported")
     credentials, at, hosts = parts.netloc.rpartition("@")
     master, _, database = parts.path.strip("/").partition("/")
     if not hosts or not master or not (database or "0").isdigit():

@@ -305,6 +305,15 @@ def check(index: ToolIndex, fleet: Fleet, allowed: Scope, narrowing: Mapping[str
 
 
 REPLICAS = Fleet([Server(server_id, "web", frozenset({("read", 0), ("list", 1)})) for server_id in SERVERS])
+UNSETTLED = Fleet(
+    [
+        *(
+            Server(server_id, "files", frozenset({("list", 1)}), is_settled=server_id != "s4")
+            for server_id in SERVERS[:5]
+        ),
+        Server("s5", "files", frozenset({("list", 0)})),
+    ]
+)
 AMBIGUOUS = Fleet([*REPLICAS.servers[:5], Server("s5", "files", frozenset({("read", 1)}))])
 
 
@@ -312,6 +321,7 @@ AMBIGUOUS = Fleet([*REPLICAS.servers[:5], Server("s5", "files", frozenset({("rea
 @example(REPLICAS, Scope(), {"limit": 1, "detail": "summary"})
 @example(REPLICAS, Scope(), {"limit": 5, "detail": "full", "exclude": ["s3:read"]})
 @example(AMBIGUOUS, Scope(), {"limit": 5, "detail": "full", "exclude": ["s5:read"]})
+@example(UNSETTLED, Scope(), {"limit": 1, "detail": "auto", "exclude": ["s0:list"]})
 @example(AMBIGUOUS, Scope(within=Selection(frozenset({"s1", "s5"}), frozenset({"s2:read"}))), {"detail": "auto"})
 def test_answers_and_baselines_equal_a_count_by_hand(
     fleet: Fleet, allowed: Scope, narrowing: Mapping[str, Any]
@@ -325,6 +335,7 @@ def edge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolIndex]:
         yield index
 
 
+@pytest.mark.timeout(300)
 @settings(max_examples=examples(15))
 @given(fleet=fleets(), allowed=scopes, narrowing=narrowings)
 @example(REPLICAS, Scope(), {"limit": 1, "detail": "summary"})

@@ -93,7 +93,8 @@ def write_backup(settings: Settings, directory: Path, toolsets: Toolsets) -> Man
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(directory.iterdir()):
             raise BackupInvalid(f"{directory} is not empty; name a new directory")
-        lines = {kind: _write(directory, kind, documents) for kind, documents in _documents(settings, toolsets)}
+        documents = [(kind, list(of_kind)) for kind, of_kind in _documents(settings, toolsets)]
+        lines = {kind: _write(directory, kind, of_kind) for kind, of_kind in documents}
         manifest = Manifest(created_at=datetime.now(UTC), lines=lines)
         write_private(directory / MANIFEST, manifest.model_dump_json() + "\n")
     except OSError as error:

@@ -13,7 +13,7 @@ from shared.errors import EventInvalid
 from shared.events import parse_event
 from shared.settings import Settings
 from toolscale.client.emit import enqueue
-from workers.emit import Emitter, message_time_s
+from workers.emit import Emitter, message_time_s, without_rights
 from workers.intents import open_intents
 from workers.intents.dead_letters import DEAD_LETTER_LIMIT, DeadLetter
 from workers.intents.store import IntentStore
@@ -67,7 +67,7 @@ def _retried(letter: DeadLetter, emitter: Emitter, intents: IntentStore) -> Retr
     if letter.is_cut:
         return RetryResult(at=letter.at, outcome="incomplete", reason=INCOMPLETE)
     try:
-        emitter.emit(parse_event(letter.body))
+        emitter.emit(without_rights(parse_event(letter.body)))
     except EventInvalid as error:
         return RetryResult(at=letter.at, outcome="refused", reason=str(error))
     intents.remove_dead_letter(letter)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.table import Table
@@ -14,6 +15,9 @@ from shared.settings import Settings, load_settings
 from shared.text.display import printable
 from toolscale.commands.options import DataDirOption, JsonOption
 from toolscale.console import out, print_json
+
+if TYPE_CHECKING:
+    from toolscale.client.dead_letters import RetryResult
 
 Action = Literal["show", "retry", "clear"]
 
@@ -28,7 +32,7 @@ def dead_letters(
     """Show rejected events and messages, with the reasons; send the events again, or delete all.
 
     retry sends each event as it was sent, the oldest first, and deletes those that are accepted.
-    An event whose body was cut cannot be sent again.
+    An event whose body was cut, or of a producer with its own token, cannot be sent again. Then the exit code is 1.
     """
     settings = load_settings(data_dir=data_dir)
     if action == "show":
@@ -59,7 +63,13 @@ def _retry(settings: Settings, *, as_json: bool) -> None:
     results = list(retry(settings))
     if as_json:
         print_json([result.model_dump(mode="json") for result in results])
-        return
+    else:
+        _print_results(results)
+    if any(result.outcome != "accepted" for result in results):
+        raise typer.Exit(1)
+
+
+def _print_results(results: Sequence[RetryResult]) -> None:
     for result in results:
         if result.reason:
             out.print(f"{_time(result.at)}: {printable(result.reason)}", highlight=False, soft_wrap=True)

@@ -20,7 +20,7 @@ from shared.events import (
 )
 from shared.service.token_file import TokenFile, TokenHolder, as_toml, digest
 from shared.upstream.hosts import Hosts
-from workers.emit import Admit, without_rights
+from workers.emit import ANYONE, Sender
 
 if TYPE_CHECKING:
     from shared.settings import Settings
@@ -55,6 +55,11 @@ class Producer:
     name: str
     rights: ProducerRights
 
+    @property
+    def source(self) -> str:
+        """Return the source of this producer's events."""
+        return f"{PRODUCER_PREFIX}{self.name}"
+
     def admit(self, event: ServerEvent) -> ServerEvent:
         """Return the event with the source of this producer, which owns the servers that it announces.
 
@@ -66,7 +71,7 @@ class Producer:
             raise EventInvalid("data.server_id", f"the ids of the producer {self.name} begin with {allowed}")
         if isinstance(event, ServerUp):
             self._check(event.data)
-        return event.model_copy(update={"source": f"{PRODUCER_PREFIX}{self.name}"})
+        return event.model_copy(update={"source": self.source})
 
     def _check(self, announced: ServerAnnouncement) -> None:
         if self.rights.groups != "*" and (others := announced.groups - self.rights.groups):
@@ -85,19 +90,20 @@ class Producers:
         self._token = None if token is None else digest(token)
         self._file = file
 
-    def authenticate(self, token: str) -> Admit:
-        """Return the function that admits the events of this token's holder.
+    def authenticate(self, token: str) -> Sender:
+        """Return the holder of this token.
 
         Raises:
             AuthenticationFailed: no producer has this token, or it has expired.
         """
         # digests have one length, so the comparison does not leak the length of the token
         if self._token is not None and hmac.compare_digest(digest(token), self._token):
-            return without_rights
+            return ANYONE
         found = self._file.find(token) if self._file and token else None
         if found is None:
             raise AuthenticationFailed("expected the bearer token of a producer: TOOLSCALE_EVENTS_TOKEN, or of a file")
-        return Producer(*found).admit
+        producer = Producer(*found)
+        return Sender(producer.admit, producer.source)
 
 
 def producers_of(settings: Settings) -> Producers | None:

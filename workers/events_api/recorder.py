@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from shared.errors import EventInvalid, IntentsUnavailable
-from workers.emit import Admit, Emitter, without_rights
+from workers.emit import ANYONE, Emitter, Sender
 from workers.events_api.cloudevents import Document
 
 # Requests that are recorded at the same time; the others queue, within their own time limit.
@@ -48,7 +48,7 @@ class EventRecorder:
         self._within_s = within_s
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="toolscale events")
 
-    async def record(self, documents: Sequence[Document], admit: Admit = without_rights) -> list[RecordOutcome]:
+    async def record(self, documents: Sequence[Document], sender: Sender = ANYONE) -> list[RecordOutcome]:
         """Return the result of each event as its sender may send it, in order.
 
         An event that was unfinished at the time limit may still be recorded; sending it again is safe.
@@ -60,7 +60,7 @@ class EventRecorder:
             for number, document in enumerate(documents):
                 if time.monotonic() >= until:
                     return
-                outcomes[number] = self._outcome(document, admit)
+                outcomes[number] = self._outcome(document, sender)
 
         await self._in_time(record_all)
         return list(outcomes)
@@ -85,9 +85,9 @@ class EventRecorder:
             return False
         return True
 
-    def _outcome(self, document: Document, admit: Admit) -> RecordOutcome:
+    def _outcome(self, document: Document, sender: Sender) -> RecordOutcome:
         try:
-            intent = self._emitter.accept(document, admit)
+            intent = self._emitter.accept(document, sender)
         except EventInvalid as error:
             return RecordOutcome(status=REFUSED, id=_id(document), field=error.field, reason=error.reason)
         except IntentsUnavailable as error:

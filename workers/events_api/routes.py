@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from starlette.requests import Request
 
-    from workers.emit import Admit
+    from workers.emit import Sender
     from workers.events_api.producers import Producers
     from workers.events_api.recorder import EventRecorder
 
@@ -56,13 +56,13 @@ def events_route(
             return _error_response(error)
 
     async def record(request: Request) -> JSONResponse:
-        admit = _authenticate(request, producers)
+        sender = _authenticate(request, producers)
         sent_as = media_type(request.headers.get("content-type", ""))
         if sent_as not in MEDIA_TYPES:
             raise HTTPException(415, f"expected a content-type of {', '.join(MEDIA_TYPES)}")
         body = await _body(request, max_body_bytes)
         try:
-            outcomes = await recorder.record(documents(request.headers, body), admit)
+            outcomes = await recorder.record(documents(request.headers, body), sender)
         except BatchTooLong as error:
             raise HTTPException(413, str(error)) from error
         return _batch_response(outcomes) if sent_as == BATCH else _event_response(outcomes[0])
@@ -115,7 +115,7 @@ def _json(status: int, content: dict[str, Any]) -> JSONResponse:
     return JSONResponse(content, status, {"Retry-After": "1"} if status == NOT_RECORDED else None)
 
 
-def _authenticate(request: Request, producers: Producers) -> Admit:
+def _authenticate(request: Request, producers: Producers) -> Sender:
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     try:
         return producers.authenticate(given.strip() if scheme.lower() == "bearer" else "")

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
 from redis.exceptions import LockError, RedisError
 from redis.lock import Lock
 from typing_extensions import override
@@ -144,8 +145,7 @@ class RedisIntents(StoredIntents):
     def dead_letters(self, limit: int) -> list[DeadLetter]:
         with _redis_errors():
             rows = self._redis.lrange(DEAD_LETTERS, 0, limit - 1)
-        letters = (DeadLetter.model_validate_json(row, extra="ignore") for row in rows)
-        return [letter.model_copy(update={"key": str(row)}) for letter, row in zip(letters, rows, strict=True)]
+        return [letter for row in rows if (letter := _letter(str(row)))]
 
     @override
     def remove_dead_letter(self, letter: DeadLetter) -> None:
@@ -266,6 +266,14 @@ def _renew(lock: Lock) -> None:
 
 def _key(server_id: str) -> str:
     return f"toolscale:intent:{server_id}"
+
+
+def _letter(row: str) -> DeadLetter | None:
+    try:
+        letter = DeadLetter.model_validate_json(row, extra="ignore")
+    except ValidationError:
+        return None  # of another release; `clear` deletes it too
+    return letter.model_copy(update={"key": row})
 
 
 def _parse(server_id: str, stored: object) -> Intent | None:

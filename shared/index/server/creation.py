@@ -62,8 +62,14 @@ def deviations(client: QdrantClient, name: str, options: CollectionOptions) -> l
     return [
         f"{name}: {option} is {found[option]}, not {value}"
         for option, value in wanted.items()
-        if found.get(option, value) != value
+        if _deviates(option, found.get(option, value), value)
     ]
+
+
+def _deviates(option: str, found: object, wanted: object) -> bool:
+    if option == "replication_factor":
+        return isinstance(found, int) and isinstance(wanted, int) and found < wanted
+    return found != wanted
 
 
 def _found(client: QdrantClient, name: str) -> dict[str, object]:

@@ -533,6 +533,16 @@ def test_the_latest_dead_letters_are_kept_newest_first(store: IntentStore) -> No
     assert len(store.dead_letters(1)) == 1
 
 
+@pytest.mark.redis
+def test_a_dead_letter_that_cannot_be_read_is_left_out(redis_url: str) -> None:
+    client = connect(_emptied(redis_url))
+    with closing(RedisIntents(client, PACE)) as store:
+        store.add_dead_letter("a reason", "{}")
+        client.lpush("toolscale:dead-letters", '{"at": "of another release"}')
+
+        assert [letter.reason for letter in store.dead_letters(10)] == ["a reason"]
+
+
 def test_a_dead_letter_is_removed_alone_and_all_are_cleared(store: IntentStore) -> None:
     for number in range(3):
         store.add_dead_letter("the same reason", f"body {number}")

@@ -199,6 +199,9 @@ def test_addresses_for_people_have_no_credentials() -> None:
         ("redis+cluster://h:1", "Cluster is not supported"),
         ("rediss://h?ssl_cert_reqs=maybe", "required, optional or none"),
         ("redis+sentinel://h:1", "/master/db"),
+        ("redis+sentinel://h:1/main/0?ssl_cert_reqs=required", "takes no options"),
+        ("unix:///run/redis.sock?password=x", "a socket has no password"),
+        ("unix://:x@/run/redis.sock", "a socket has no password"),
         ("http://h", "expected redis://"),
     ],
 )

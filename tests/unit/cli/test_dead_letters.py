@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from shared.errors import EventInvalid
 from shared.settings import load_settings
-from tests.support.builders import changed, up
+from tests.support.builders import changed, down, up
 from toolscale.app import app
+from workers.emit import Emitter, Sender
+from workers.events_api.producers import Producer, ProducerRights
 from workers.intents import open_intents
 from workers.intents.store import IntentStore
 
@@ -66,6 +69,26 @@ def test_events_are_sent_again_in_their_order_and_refused_ones_stay_as_they_were
     assert outcomes() == ["accepted", "refused", "accepted"]
     assert intents.dead_letters(10) == [before[1]]
     assert "id: " in dead_letters("retry").stdout
+
+
+def test_a_retry_does_not_send_what_a_producer_may_not_send(intents: IntentStore) -> None:
+    rights = ProducerRights(sha256="0" * 64, id_prefixes=frozenset({"ci/"}), hosts=frozenset({"h"}))
+    producer = Producer("ci", rights)
+    intents.record(up("work"), due_in_s=0)
+    with pytest.raises(EventInvalid):
+        Emitter(intents, lambda _: None, 0).accept(
+            down("work").model_dump(mode="json"), Sender(producer.admit, producer.source)
+        )
+
+    result = dead_letters("retry")
+
+    assert "'toolscale/producers/ci' is reserved" in result.stdout
+    assert "0 accepted, 1 refused" in result.stdout
+    assert result.exit_code == 1
+    assert "toolscale/producers/ci" in dead_letters("show").stdout
+    intent = intents.intent("work")
+    assert intent is not None
+    assert intent.status == "running"
 
 
 def test_an_event_whose_body_was_cut_is_not_sent_again_and_the_command_states_it(intents: IntentStore) -> None:

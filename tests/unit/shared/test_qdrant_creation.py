@@ -106,6 +106,25 @@ def test_doctor_reports_the_options_that_a_collection_does_not_have() -> None:
     ]
 
 
+def test_more_replicas_than_wanted_are_no_difference() -> None:
+    usual = creating({"/collections/servers", "/collections/toolsets"})
+    replicas = [{"shard_id": 0, "state": "Active", "peer_id": peer, "points_count": 1} for peer in (1, 2)]
+    shards = {"peer_id": 1, "shard_count": 1, "local_shards": replicas[:1], "remote_shards": replicas[1:]}
+
+    def answer(method: str, path: str) -> tuple[int, object]:
+        if path == "/collections":
+            return 200, {"collections": [{"name": "servers"}]}
+        if path.endswith("/cluster"):
+            return 200, shards | {"shard_transfers": []}
+        return (200, []) if path == "/collections/servers/points" else usual(method, path)
+
+    with scripted_qdrant(answer, nodes=3) as url:
+        settings = load_settings(qdrant_url=url, qdrant_collection="replication_factor=1")
+        found = [finding.found for finding in check_index(settings) if finding.level == "warning"]
+
+    assert found == ["holds no tools yet"]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -13,7 +13,7 @@ from shared.events import PRODUCER_PREFIX, ServerAnnouncement, ServerEvent, Serv
 from shared.service.token_file import TokenFile, digest
 from tests.support.builders import changed, down, up
 from toolscale.app import app
-from workers.emit import without_rights
+from workers.emit import ANYONE, without_rights
 from workers.events_api.producers import Producer, ProducerRights, Producers
 
 CI = Producer(
@@ -102,8 +102,8 @@ def written(path: Path, **producers: Producer) -> TokenFile[ProducerRights]:
 def test_a_token_leads_to_its_producer_until_it_leaves_the_file(tmp_path: Path) -> None:
     producers = Producers("the-token-for-everything", written(tmp_path / "producers.toml", ci=CI))
 
-    assert producers.authenticate("the-token-for-everything") is without_rights
-    assert producers.authenticate("of ci")(announced()).source == f"{PRODUCER_PREFIX}ci"
+    assert producers.authenticate("the-token-for-everything") is ANYONE
+    assert producers.authenticate("of ci").admit(announced()).source == f"{PRODUCER_PREFIX}ci"
     for wrong in ("", "another"):
         with pytest.raises(AuthenticationFailed):
             producers.authenticate(wrong)
@@ -131,7 +131,7 @@ def test_the_command_prints_a_token_and_its_table(tmp_path: Path) -> None:
     token, _, table = CliRunner().invoke(app, ["token", "producer", "ci", *arguments]).stdout.partition("\n")
 
     (tmp_path / "p").write_text(table)
-    admit = Producers(None, TokenFile(tmp_path / "p", ProducerRights)).authenticate(token)
+    admit = Producers(None, TokenFile(tmp_path / "p", ProducerRights)).authenticate(token).admit
     event = announced(groups=frozenset({"ci"}), credential_ref="ci-token")
     assert admit(event).source == f"{PRODUCER_PREFIX}ci"
     assert token not in table
