@@ -20,6 +20,7 @@ from toolscale.client.instance import service_url
 if TYPE_CHECKING:
     from shared.settings import Settings
 
+_NEEDS_TOKEN = (401, 403)
 TIMEOUT_S = 10.0
 
 
@@ -89,5 +90,8 @@ def request_toolsets(method: str, path: str, url: str, token: str | None, body: 
         ) from error
     if response.is_success:
         return response.json() if response.content else None
+    if response.status_code in _NEEDS_TOKEN:
+        needed = "pass a token with the permission toolsets:write by --token or TOOLSCALE_TOKEN"
+        raise ServiceRejected(f"{base} answered {response.status_code}: {needed}")
     message = f"{base} answered {response.status_code}: {printable(response.text[:500])}"
     raise ServiceUnreachable(message) if response.is_server_error else ServiceRejected(message)

@@ -147,8 +147,9 @@ def _near_names(server: str, data_dir: Path | None) -> Generator[None]:
     try:
         yield
     except EventInvalid as error:
-        near = unknown(server, announced(load_settings(data_dir=data_dir))).candidates
-        if error.field == "data.server_id" and near:
+        known = announced(load_settings(data_dir=data_dir))
+        near = unknown(server, known).candidates
+        if error.field == "data.server_id" and near and server not in known:
             err.print(printable(f"did you mean {' or '.join(near)}?"), highlight=False)
         raise
 

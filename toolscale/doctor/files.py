@@ -11,6 +11,7 @@ from pathlib import Path
 
 from query.auth.tokens import read_tokens
 from shared.errors import ConfigInvalid, FollowedConfigUnavailable
+from shared.service.token_file import read_token_file
 from shared.setting_names import misspelt_settings
 from shared.settings import Settings
 from shared.upstream.dial import StdioTarget
@@ -19,6 +20,7 @@ from shared.upstream.mcp_json import Config, read_config
 from shared.upstream.programs import program_problem
 from toolscale.doctor.finding import Finding, ok, problem, warning
 from toolscale.importing.target import FILE_NAME
+from workers.events_api.producers import ProducerRights
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -111,6 +113,21 @@ def check_tokens(settings: Settings) -> Iterator[Finding]:
         yield ok("tokens", f"{settings.tokens_file}: {len(read_tokens(settings.tokens_file))} callers")
     except ConfigInvalid as error:
         yield problem("tokens", str(error), "correct the file; `toolscale token new` prints entries for it")
+
+
+def check_producers(settings: Settings) -> Iterator[Finding]:
+    """Check the file of producers' tokens."""
+    if settings.producers_file is None:
+        return
+    try:
+        producers = read_token_file(settings.producers_file, ProducerRights)
+    except ConfigInvalid as error:
+        yield problem("producers", str(error), "correct the file; `toolscale token producer` prints tables for it")
+        return
+    if producers:
+        yield ok("producers", f"{settings.producers_file}: {len(producers)} producers")
+    else:
+        yield warning("producers", f"{settings.producers_file} names none", "add a table of `toolscale token producer`")
 
 
 def check_permissions(settings: Settings) -> Iterator[Finding]:

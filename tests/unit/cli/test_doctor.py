@@ -214,6 +214,11 @@ def test_files_that_hold_secrets_are_not_for_everyone(tmp_path: Path, mode: int,
 def test_a_token_file_that_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
     assert levels(files.check_tokens, tokens_file=write(tmp_path / "t.toml", "[ann]\n")) == ["problem"]
     assert levels(files.check_tokens, tokens_file=write(tmp_path / "t.toml", "")) == ["ok"]
+    table = f'[ci]\nsha256 = "{"0" * 64}"\nid_prefixes = ["ci/"]\nhosts = ["h"]\n'
+    assert levels(files.check_producers, producers_file=write(tmp_path / "p.toml", "[ci]\n")) == ["problem"]
+    assert levels(files.check_producers, producers_file=tmp_path / "missing.toml") == ["problem"]
+    assert levels(files.check_producers, producers_file=write(tmp_path / "p.toml", "")) == ["warning"]
+    assert levels(files.check_producers, producers_file=write(tmp_path / "p.toml", table)) == ["ok"]
 
 
 def test_a_data_directory_that_is_a_file_is_a_problem(tmp_path: Path) -> None:
