@@ -14,6 +14,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from pydantic import ValidationError
+
 from query.history import open_history
 from query.history.periods import today
 from query.history.store import RowKey, ServerSize
@@ -21,6 +23,7 @@ from shared.documents import StoredDocument
 from shared.errors import BackupInvalid
 from shared.service.private_file import write_private
 from shared.toolset import StoredToolset, Toolset
+from shared.validation import first_problem
 from workers.intents import open_intents
 from workers.intents.store import Intent
 from workers.maintenance.restore import restored_intent
@@ -188,8 +191,10 @@ def _parsed(path: Path, parse: Callable[[Any], T]) -> list[T]:
 def _document(path: Path, number: int, line: str, parse: Callable[[Any], T]) -> T:
     try:
         return parse(json.loads(line))
+    except ValidationError as error:
+        raise BackupInvalid(f"{path}, line {number}: {first_problem(error)}") from error
     except (ValueError, RecursionError) as error:
-        raise BackupInvalid(f"{path}, line {number}: {str(error)[:300]}") from error
+        raise BackupInvalid(f"{path}, line {number}: expected JSON") from error
 
 
 def _count(added: Iterable[bool]) -> Restored:

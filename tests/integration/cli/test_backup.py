@@ -217,7 +217,12 @@ def test_an_incomplete_backup_is_refused(data_dir: Path, tmp_path: Path, name: s
 
 @pytest.mark.parametrize(
     ("line", "reason"),
-    [("not JSON", "line 2: Expecting"), ('{"version": 2}', "version"), ("{}", "server_id"), ("", "line 2")],
+    [
+        ("not JSON", "line 2: expected JSON"),
+        ('{"version": 2}', "version: expected 1"),
+        ("{}", "server_id"),
+        ("", "line 2"),
+    ],
 )
 def test_nothing_is_restored_from_a_backup_with_an_invalid_line(
     data_dir: Path, tmp_path: Path, line: str, reason: str
