@@ -10,7 +10,7 @@ import signal
 import sys
 from contextlib import suppress
 
-_FORWARDED = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2})
+_FORWARDED = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2})
 
 
 def main(service: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Generator, Mapping
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from celery import Celery
 
 from tests.support.events_api import TOKEN
 from tests.support.waiting import eventually
@@ -134,6 +136,27 @@ def test_every_process_with_secrets_is_protected(tmp_path: Path, own_redis_url: 
         eventually(is_protected, what=(tmp_path / "log").read_text())
 
         assert process.poll() is None
+
+
+@pytest.mark.redis
+def test_a_worker_that_gets_sighup_stays_on_redis(tmp_path: Path, own_redis_url: str) -> None:
+    log = tmp_path / "log"
+    arguments = ("-m", "celery", "-A", "workers.app", "worker", "--without-mingle")
+
+    with running(tmp_path, *arguments, REDIS_URL=own_redis_url) as process:
+        eventually(lambda: "ready." in log.read_text(), 60, what="a ready worker")
+        process.send_signal(signal.SIGHUP)
+
+        with Celery(broker=own_redis_url) as client:
+            assert client.control.broadcast("ping", reply=True, limit=1, timeout=30)
+        assert process.poll() is None
+    assert "Restarting" not in log.read_text()
+
+
+def test_a_worker_refuses_to_detach(tmp_path: Path) -> None:
+    with running(tmp_path, "-m", "celery", "-A", "workers.app", "worker", "--detach") as process:
+        assert process.wait(60) == 1
+    assert "without --detach" in (tmp_path / "log").read_text()
 
 
 # What a service does at its start; then it leaves an orphan to process 1, and waits for a signal.
