@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from types import FrameType
 
 from celery import bootsteps
 from typing_extensions import override
@@ -15,4 +16,8 @@ class IgnoresHangup(bootsteps.StartStopStep):
     def start(self, parent: object) -> None:
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL:
             # a handler, since child processes would inherit SIG_IGN
-            signal.signal(signal.SIGHUP, lambda *_: None)
+            signal.signal(signal.SIGHUP, _ignore)
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    pass
