@@ -224,7 +224,7 @@ def _connect_signals(
             running.enter_context(config_followed(follower))
 
     def on_init(**_: Any) -> None:
-        configure_tracing("toolscale-worker", os.environ)
+        configure_tracing("toolscale-worker", full_environment())
 
     def on_shutting_down(**_: Any) -> None:
         interrupt_fetches_after(settings.shutdown_grace_s)

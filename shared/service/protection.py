@@ -11,7 +11,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _PR_SET_DUMPABLE = 4
-_SECRETS = frozenset({"REDIS_URL", "QDRANT_API_KEY", "CURSOR_KEY", "EVENTS_TOKEN"})
+_SECRETS = frozenset(
+    {
+        "REDIS_URL",
+        "REDIS_PASSWORD",
+        "QDRANT_API_KEY",
+        "CURSOR_KEY",
+        "EVENTS_TOKEN",
+        "OTEL_EXPORTER_OTLP_HEADERS",
+        "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+    }
+)
 _PREFIX = "TOOLSCALE_"
 _CREDENTIALS = "TOOLSCALE_CREDENTIAL_"
 
