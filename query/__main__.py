@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 from collections.abc import Generator
@@ -29,6 +28,7 @@ from shared.errors import ToolscaleError
 from shared.index.open_versions import open_index_versions
 from shared.observability.logging import configure_logging
 from shared.observability.tracing import configure_tracing
+from shared.service.protection import full_environment
 from shared.settings import Settings, load_service_settings
 from shared.text.embedding import FastEmbedder
 
@@ -58,7 +58,7 @@ def serve(settings: Settings, *, stdio: bool) -> None:
         IndexUnavailable: the index cannot be opened.
     """
     configure_logging(settings.log_level)
-    configure_tracing("toolscale-query", os.environ)
+    configure_tracing("toolscale-query", full_environment())
     if stdio:
         with _catalogue(settings) as catalogue, closing(upstreams_of(settings)) as upstreams:
             serve_stdio(service_of(catalogue, upstreams, stdio_caller(settings)))

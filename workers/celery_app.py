@@ -30,6 +30,7 @@ from workers.broker.dead_letters import keep_refused_messages
 from workers.dependencies import Dependencies, open_dependencies
 from workers.emit import Emitter
 from workers.fetch.interrupt import interrupt_fetches_after
+from workers.hangup import IgnoresHangup
 from workers.intents import open_intents
 from workers.intents.store import IntentStore
 from workers.maintenance.rebuild import rebuild_if_lost
@@ -125,6 +126,7 @@ def build_app(
     tasks = Tasks(app, lazy.intents, lazy.dependencies, settings.redeliver_after_s, metrics, settings.sweep_interval_s)
     tasks.register()
     if overrides is None:
+        app.steps["worker"].add(IgnoresHangup)
         _connect_signals(app, settings, lazy, metrics, stuck_after_s)
     return app
 
@@ -222,7 +224,7 @@ def _connect_signals(
             running.enter_context(config_followed(follower))
 
     def on_init(**_: Any) -> None:
-        configure_tracing("toolscale-worker", os.environ)
+        configure_tracing("toolscale-worker", full_environment())
 
     def on_shutting_down(**_: Any) -> None:
         interrupt_fetches_after(settings.shutdown_grace_s)

@@ -29,6 +29,7 @@ INTERRUPT_GRACE_S = 5.0
 RESPONSE_S = 5
 """Seconds for the responses after the last call: the margin of the grace, and uvicorn's limit for connections."""
 CUT_OFF = "The service stopped before this request ended. A call of a tool may have been carried out or not."
+NOT_BEGUN = "The service stops. Send the request again."
 
 # A client sends its next request within this time, for example the list of tools after a call.
 _QUIET_S = 0.3
@@ -82,16 +83,17 @@ class Drain:
         """Return the result of an MCP request: a middleware of the SDK's server.
 
         Raises:
-            MCPError: the grace ended first.
+            MCPError: the grace ended first, or before the request.
         """
-        if not self._is_over:
-            scope = anyio.CancelScope()
-            self._scopes.add(scope)
-            try:
-                with scope:
-                    return await call_next(ctx)
-            finally:
-                self._scopes.discard(scope)
+        if self._is_over:
+            raise MCPError(INTERNAL_ERROR, NOT_BEGUN)
+        scope = anyio.CancelScope()
+        self._scopes.add(scope)
+        try:
+            with scope:
+                return await call_next(ctx)
+        finally:
+            self._scopes.discard(scope)
         raise MCPError(INTERNAL_ERROR, CUT_OFF)
 
     async def wait(self, server: DrainedServer) -> None:

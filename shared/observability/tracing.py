@@ -12,11 +12,13 @@ from contextlib import contextmanager
 
 from opentelemetry import context, trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.re import parse_env_headers
 
 from shared.errors import ConfigInvalid
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
+HEADERS = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
 PROTOCOL = "http/protobuf"
 
 _PARENT = "traceparent"
@@ -58,8 +60,14 @@ def configure_tracing(service: str, environment: Mapping[str, str]) -> None:
         raise ConfigInvalid(f"traces need the extra otel: pip install 'toolscale[otel]' ({error})") from error
     named = environment.get("OTEL_SERVICE_NAME") or service
     provider = TracerProvider(resource=Resource.create({"service.name": named}))
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(headers=_headers(environment))))
     trace.set_tracer_provider(provider)
+
+
+def _headers(environment: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the headers of the exporter, which cannot read them once they are withheld from `os.environ`."""
+    given = next(filter(None, map(environment.get, HEADERS)), "")
+    return parse_env_headers(given, liberal=True)
 
 
 def flush_spans() -> None:

@@ -10,18 +10,20 @@ import signal
 import sys
 from contextlib import suppress
 
-_FORWARDED = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2})
+FORWARDED = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2})
+_SI_KERNEL = 0x80
 
 
 def main(service: int) -> int:
     """Return the exit code of the service, the process with this id, when it has ended."""
-    expected = _FORWARDED | {signal.SIGCHLD}
+    expected = FORWARDED | {signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, expected)
     while (code := _exit_code(service)) is None:
-        received = signal.sigwait(expected)
-        if received in _FORWARDED:
+        received = signal.sigwaitinfo(expected)
+        # the kernel sends the signals of a terminal, such as Ctrl-C, to the service too
+        if received.si_signo in FORWARDED and received.si_code != _SI_KERNEL:
             with suppress(ProcessLookupError):
-                os.kill(service, received)
+                os.kill(service, received.si_signo)
     return code
 
 

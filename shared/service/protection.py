@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import sys
 from collections import ChainMap
 from collections.abc import Mapping
 from pathlib import Path
 
 _PR_SET_DUMPABLE = 4
-_SECRETS = frozenset({"REDIS_URL", "QDRANT_API_KEY", "CURSOR_KEY", "EVENTS_TOKEN"})
+_SECRETS = frozenset(
+    {
+        "REDIS_URL",
+        "REDIS_PASSWORD",
+        "QDRANT_API_KEY",
+        "CURSOR_KEY",
+        "EVENTS_TOKEN",
+        "OTEL_EXPORTER_OTLP_HEADERS",
+        "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+    }
+)
 _PREFIX = "TOOLSCALE_"
 _CREDENTIALS = "TOOLSCALE_CREDENTIAL_"
 
@@ -33,8 +44,18 @@ def protect_memory() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "the memory of this process cannot be protected")
-    if os.getpid() == 1 and (service := os.fork()):
+    if os.getpid() == 1:
+        _continue_in_child()
+
+
+def _continue_in_child() -> None:
+    from shared.service.init import FORWARDED  # noqa: PLC0415  # Windows has not all of these signals
+
+    # blocked signals wait, also during `execve`, until process 1 forwards them
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
+    if service := os.fork():
         os.execve(sys.executable, [sys.executable, "-I", "-S", str(_INIT), str(service)], {})  # noqa: S606  # a shell would have nothing to add
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def withhold_secrets() -> None:

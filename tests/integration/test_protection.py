@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Generator, Mapping
@@ -13,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from celery import Celery
 
 from tests.support.events_api import TOKEN
 from tests.support.waiting import eventually
@@ -136,18 +139,55 @@ def test_every_process_with_secrets_is_protected(tmp_path: Path, own_redis_url: 
         assert process.poll() is None
 
 
+@pytest.mark.redis
+def test_a_worker_that_gets_sighup_stays_on_redis(tmp_path: Path, own_redis_url: str) -> None:
+    log = tmp_path / "log"
+    arguments = ("-m", "celery", "-A", "workers.app", "worker", "--without-mingle")
+
+    with running(tmp_path, *arguments, REDIS_URL=own_redis_url) as process:
+        eventually(lambda: "ready." in log.read_text(), 60, what="a ready worker")
+        process.send_signal(signal.SIGHUP)
+
+        with Celery(broker=own_redis_url) as client:
+            assert client.control.broadcast("ping", reply=True, limit=1, timeout=30)
+        assert process.poll() is None
+    assert "Restarting" not in log.read_text()
+
+
+def test_a_worker_refuses_to_detach(tmp_path: Path) -> None:
+    with running(tmp_path, "-m", "celery", "-A", "workers.app", "worker", "--detach") as process:
+        assert process.wait(60) == 1
+    assert "without --detach" in (tmp_path / "log").read_text()
+
+
 # What a service does at its start; then it leaves an orphan to process 1, and waits for a signal.
 FIRST_PROCESS = """
-import signal, subprocess, sys
+import signal, subprocess, sys, time
 from shared.service.protection import protect_memory
 protect_memory()
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+signal.signal(signal.SIGINT, lambda *_: print("SIGINT", flush=True))
+signal.signal(signal.SIGUSR1, lambda *_: print("SIGUSR1", flush=True))
 subprocess.run(["sh", "-c", "sleep 0.01 & exit 0"])
 print("ready", flush=True)
 while True:
-    signal.pause()
+    time.sleep(0.01)  # `signal.pause` misses a signal just before it
 """
-IN_A_NAMESPACE = ("unshare", "--fork", "--pid", "--mount-proc", *(() if os.geteuid() == 0 else ("--map-root-user",)))
+# Process 1 gets a signal before it executes `shared.service.init`.
+EARLY_SIGNAL = """
+import os, signal, sys, time
+from shared.service.protection import protect_memory
+execve = os.execve
+os.execve = lambda *arguments: (os.kill(1, signal.SIGTERM), execve(*arguments))
+signal.signal(signal.SIGTERM, lambda *_: os.getpid() == 1 or sys.exit(7))
+protect_memory()
+assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
+while True:
+    time.sleep(0.01)  # `signal.pause` misses a signal just before it
+"""
+needs_unshare = pytest.mark.skipif(not shutil.which("unshare"), reason="unshare is not installed")
+AS_ROOT = () if os.geteuid() == 0 else ("--map-root-user",)
+IN_A_NAMESPACE = ("unshare", "--fork", "--kill-child", "--pid", "--mount-proc", *AS_ROOT)
 
 
 @pytest.fixture
@@ -170,7 +210,7 @@ def first_process() -> Generator[psutil.Process]:
                 process.kill()
 
 
-@pytest.mark.skipif(not shutil.which("unshare"), reason="unshare is not installed")
+@needs_unshare
 def test_process_1_of_a_container_has_no_secret_reaps_orphans_and_passes_signals_on(
     first_process: psutil.Process,
 ) -> None:
@@ -184,3 +224,41 @@ def test_process_1_of_a_container_has_no_secret_reaps_orphans_and_passes_signals
     outside = first_process.parent()
     assert outside is not None
     assert outside.wait(30) == 7
+
+
+def in_a_namespace(program: str) -> list[str]:
+    """Return the command that runs a program as process 1; skip the test where the kernel refuses a namespace."""
+    if subprocess.run([*IN_A_NAMESPACE, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no new namespace")
+    return [*IN_A_NAMESPACE, sys.executable, "-c", program]
+
+
+@needs_unshare
+def test_process_1_of_a_container_keeps_a_signal_of_its_start() -> None:
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+
+    ran = subprocess.run(
+        in_a_namespace(EARLY_SIGNAL), cwd=ROOT, env=environment, capture_output=True, timeout=30, check=False
+    )
+
+    assert ran.returncode == 7, ran.stderr
+
+
+@needs_unshare
+def test_one_ctrl_c_in_a_terminal_is_one_sigint() -> None:
+    command = in_a_namespace(FIRST_PROCESS)
+    pid, terminal = pty.fork()
+    if not pid:
+        os.execvpe(command[0], command, {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)})
+    with os.fdopen(terminal, "r+b", buffering=0) as screen:
+        lines = iter(screen.readline, b"")
+        assert next(lines) == b"ready\r\n"
+        (first,) = psutil.Process(pid).children()
+
+        screen.write(b"\x03")
+        assert next(lines) == b"^CSIGINT\r\n"
+        first.send_signal(signal.SIGUSR1)  # process 1 forwards it after all signals with lower numbers
+        assert next(lines) == b"SIGUSR1\r\n"
+
+        first.terminate()
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7

@@ -29,6 +29,7 @@ class Collector:
 
     url: str = ""
     spans: list[Span] = field(default_factory=list[Span])
+    authorizations: set[str | None] = field(default_factory=set[str | None])
 
     def names(self, trace: str) -> set[tuple[str, str]]:
         """Return service and name of the spans of a trace."""
@@ -63,6 +64,7 @@ def collecting() -> Generator[Collector]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
+            collector.authorizations.add(self.headers["authorization"])
             collector.add(gzip.decompress(body) if self.headers.get("content-encoding") == "gzip" else body)
             self.send_response(200)
             self.send_header("content-length", "0")

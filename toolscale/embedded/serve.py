@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import gc
-import os
 import signal
 from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 from query.auth.authentication import authentication_of
 from query.server.listener import open_listener
 from shared.observability.tracing import configure_tracing
-from shared.service.protection import withhold_secrets
+from shared.service.protection import full_environment, withhold_secrets
 from toolscale.console import err
 from toolscale.embedded.holder import hold
 from toolscale.embedded.starting import Startup, answering
@@ -36,7 +35,7 @@ def serve_embedded(settings: Settings, *, stdio: bool) -> None:
     withhold_secrets()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: closes every resource
     atexit.register(gc.freeze)  # else the interpreter's last collection takes half a second
-    configure_tracing("toolscale", os.environ)
+    configure_tracing("toolscale", full_environment())
     settings = with_config_file(settings)
     with suppress(KeyboardInterrupt):  # also one that arrives before the service is ready
         if stdio:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Generator
 from contextlib import closing, contextmanager
@@ -16,6 +15,7 @@ from starlette.routing import Route
 
 from shared.observability.logging import configure_logging
 from shared.observability.tracing import configure_tracing
+from shared.service.protection import full_environment
 from shared.service.routes import liveness_route
 from shared.service.sockets import bind
 from workers.emit import Emitter, message_time_s
@@ -46,7 +46,7 @@ def serve(settings: Settings) -> None:
         IntentsUnavailable: the intents cannot be opened.
     """
     configure_logging(settings.log_level)
-    configure_tracing("toolscale-events-api", os.environ)
+    configure_tracing("toolscale-events-api", full_environment())
     producers, metrics = required_producers(settings), WorkerMetrics()
     warn_if_index_unreachable(settings)
     with (

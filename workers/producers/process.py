@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Generator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shared.observability.tracing import configure_tracing
+from shared.service.protection import full_environment
 from workers.emit import Emitter, message_time_s
 from workers.intents import open_intents
 from workers.metrics import WorkerMetrics
@@ -64,7 +64,7 @@ def source_process(settings: Settings, parts: Collection[str], within_s: float) 
     Raises:
         IntentsUnavailable: the intents cannot be opened.
     """
-    configure_tracing("toolscale-source", os.environ)
+    configure_tracing("toolscale-source", full_environment())
     metrics = WorkerMetrics()
     deadlines = {part: Deadline(within_s) for part in parts}
     checks = {part: deadline.problem for part, deadline in deadlines.items()}

@@ -29,6 +29,7 @@ from tests.support.warm import run
 from workers.tasks import ACCEPT_EVENT
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+TOKEN = "of-the-collector"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
 IN_TRACE = cast("RequestParamsMeta", {"traceparent": PARENT})
 
@@ -41,6 +42,7 @@ RECONCILE_SPANS = {
 def collector() -> Generator[Collector]:
     with collecting() as running:
         yield running
+        assert running.authorizations == {TOKEN}
 
 
 @pytest.fixture
@@ -58,7 +60,11 @@ def server() -> Generator[ScriptedServer]:
 
 def traced(collector: Collector) -> dict[str, str]:
     """Return the environment of a process that is traced."""
-    return {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "100"}
+    return {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+        "OTEL_EXPORTER_OTLP_HEADERS": f"authorization={TOKEN}",
+        "OTEL_BSP_SCHEDULE_DELAY": "100",
+    }
 
 
 def asked_for_tools_in(server: ScriptedServer) -> list[str]:

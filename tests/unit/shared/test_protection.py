@@ -12,6 +12,9 @@ from shared.settings import load_settings
 
 SECRETS = {
     "REDIS_URL": "redis://:password@redis:6379/0",
+    "REDIS_PASSWORD": "password",
+    "OTEL_EXPORTER_OTLP_HEADERS": "authorization=a-token",
+    "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "authorization=another-token",
     "TOOLSCALE_QDRANT_API_KEY": "a-key",
     "TOOLSCALE_CURSOR_KEY": "x" * 32,
     "toolscale_events_token": "t" * 16,
