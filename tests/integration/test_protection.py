@@ -162,12 +162,13 @@ def test_a_worker_refuses_to_detach(tmp_path: Path) -> None:
 
 # What a service does at its start; then it leaves an orphan to process 1, and waits for a signal.
 FIRST_PROCESS = """
-import signal, subprocess, sys, time
+import os, signal, subprocess, sys, time
 from shared.service.protection import protect_memory
 protect_memory()
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
-signal.signal(signal.SIGINT, lambda *_: print("SIGINT", flush=True))
-signal.signal(signal.SIGUSR1, lambda *_: print("SIGUSR1", flush=True))
+# `print` in a handler raises RuntimeError while the program prints
+signal.signal(signal.SIGINT, lambda *_: os.write(1, b"SIGINT\\n"))
+signal.signal(signal.SIGUSR1, lambda *_: os.write(1, b"SIGUSR1\\n"))
 subprocess.run(["sh", "-c", "sleep 0.01 & exit 0"])
 print("ready", flush=True)
 while True:
