@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from shared.service.qdrant_addresses import addresses
 from shared.upstream.config_file import ConfigFile
 from shared.upstream.dial import Dialler, OperatorServers
 from shared.upstream.stderr_log import log_directory
 
 if TYPE_CHECKING:
     from shared.settings import Settings
-
-QDRANT_PORT = 6333
 
 
 def dialler_for(
@@ -43,13 +42,12 @@ def dialler_for(
 
 
 def store_addresses(settings: Settings) -> frozenset[tuple[str, int]]:
-    """Return the hosts and ports of Redis, of its Sentinels, and of Qdrant, as in their URLs."""
-    addresses: list[tuple[str, int]] = []
+    """Return the hosts and ports of Redis, of its Sentinels, and of the nodes of Qdrant, as in their URLs."""
+    stores: list[tuple[str, int]] = []
     if settings.redis_url:
         from shared.service.redis import parse_redis_url  # noqa: PLC0415  # loads the client
 
-        addresses += parse_redis_url(settings.redis_url).addresses
-    if settings.qdrant_url:
-        qdrant = urlsplit(settings.qdrant_url)
-        addresses.append((qdrant.hostname or "", qdrant.port or QDRANT_PORT))
-    return frozenset(addresses)
+        stores += parse_redis_url(settings.redis_url).addresses
+    nodes = map(urlsplit, addresses(settings.qdrant_url or ""))
+    stores += ((node.hostname or "", node.port or 0) for node in nodes)
+    return frozenset(stores)

@@ -31,10 +31,10 @@ from shared.index.points import (
     Scores,
     VectorSchema,
 )
-from shared.index.server.addresses import addresses
 from shared.index.server.creation import deviations, parameters, with_replicas
 from shared.index.server.failover import Failover
 from shared.index.server.points import batches, filter_of, point_from, struct, struct_vector
+from shared.service.qdrant_addresses import addresses
 
 TIMEOUT_S = 30
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx2
 
-from shared.index.server.addresses import addresses
+from shared.service.qdrant_addresses import addresses
 
 TIMEOUT_S = 5.0
 

@@ -188,6 +188,7 @@ def test_another_port_of_a_stores_host_needs_an_entry_of_its_own() -> None:
         ({"REDIS_URL": "rediss://user:s3cret@cache"}, {("cache", 6379)}),
         ({"REDIS_URL": "redis+sentinel://:s3cret@a,b:7/main"}, {("a", 26379), ("b", 7)}),
         ({"REDIS_URL": "redis://[::1]:7", "QDRANT_URL": "https://qdrant"}, {("::1", 7), ("qdrant", 6333)}),
+        ({"QDRANT_URL": "https://q-0:6333,https://q-1"}, {("q-0", 6333), ("q-1", 6333)}),
     ],
 )
 def test_the_stores_of_the_settings_are_known(

@@ -7,9 +7,9 @@ import itertools
 import pytest
 
 from shared.errors import ConfigInvalid, IndexUnavailable
-from shared.index.server.addresses import addresses
 from shared.index.server.engine import ServerEngine, connect
 from shared.index.server.probe import unreachable_reason
+from shared.service.qdrant_addresses import addresses
 from shared.settings import load_settings
 from tests.support.redis_server import free_port
 from tests.support.scripted_qdrant import creating, scripted_qdrant
