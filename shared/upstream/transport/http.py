@@ -17,7 +17,7 @@ from mcp.client.streamable_http import DEFAULT_MAX_SSE_EVENT_SIZE, MCP_SESSION_I
 from shared.errors import AddressForbidden, ProtocolViolation
 from shared.upstream.dial import HttpTarget
 from shared.upstream.transport.errors import message_too_dense, message_too_large, status_error
-from shared.upstream.transport.json_size import MAX_MESSAGE_NODES, NodeMeter
+from shared.upstream.transport.json_size import MAX_MESSAGE_NODES, BodyMeter, EventMeter
 from shared.upstream.transport.lenient_json import LastEvent
 from shared.upstream.transport.proxy import proxy_for
 from shared.upstream.transport.session_state import HttpExchange, SessionState, current_exchange
@@ -197,7 +197,7 @@ class _CappedBody(httpx2.AsyncByteStream):
         self._max_bytes = max_bytes
         self._state = state
         self._kept = kept
-        self._meter = EventMeter() if is_event_stream else _BodyMeter()
+        self._meter = EventMeter() if is_event_stream else BodyMeter()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self._body:
@@ -232,55 +232,6 @@ class _OwnStream(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._body.aclose()
-
-
-class _BodyMeter:
-    """Counts the bytes and the JSON values of a body."""
-
-    def __init__(self) -> None:
-        self._values = NodeMeter()
-        self._size_bytes = 0
-
-    @property
-    def nodes(self) -> int:
-        """Return the number of values so far."""
-        return self._values.nodes
-
-    def add(self, chunk: bytes) -> int:
-        """Return the total bytes, including this chunk."""
-        self._values.add(chunk)
-        self._size_bytes += len(chunk)
-        return self._size_bytes
-
-
-class EventMeter:
-    """Counts the bytes of the current event of an event stream, and in `nodes` its values or the last event's."""
-
-    _ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
-
-    def __init__(self) -> None:
-        self.nodes = 0
-        self._values = NodeMeter()
-        self._size_bytes = 0
-        self._tail = b""
-
-    def add(self, chunk: bytes) -> int:
-        """Return the bytes since the last blank line, which may lie across two chunks."""
-        seen = self._tail + chunk
-        end = max(seen.rfind(mark) + len(mark) if mark in seen else -1 for mark in self._ENDS)
-        self._size_bytes = self._size_bytes + len(chunk) if end < 0 else len(seen) - end
-        self._count(chunk if end < 0 else seen[len(self._tail) : end], None if end < 0 else seen[end:])
-        self._tail = seen[max(end, len(seen) - 3, 0) :]
-        return self._size_bytes
-
-    def _count(self, continued: bytes, begun: bytes | None) -> None:
-        """Count the values of the current event's part and of the next event's part."""
-        self._values.add(continued)
-        self.nodes = self._values.nodes
-        if begun is not None:
-            self._values = NodeMeter()
-            self._values.add(begun)
-            self.nodes = max(self.nodes, self._values.nodes)
 
 
 def _awaits_an_answer(request: httpx2.Request) -> bool:

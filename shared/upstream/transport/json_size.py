@@ -1,4 +1,4 @@
-"""The number of values in a JSON text, counted before parsing.
+"""The size of a JSON text and the number of its values, counted before parsing.
 
 Nested containers need a hundred times their bytes when parsed, so a limit on bytes does not bound the memory.
 """
@@ -49,6 +49,55 @@ class NodeMeter:
         text = self._begun + piece
         self.nodes += count_nodes(text)
         self._begun = _begun_string(text)
+
+
+class BodyMeter:
+    """Counts the bytes and the JSON values of a body."""
+
+    def __init__(self) -> None:
+        self._values = NodeMeter()
+        self._size_bytes = 0
+
+    @property
+    def nodes(self) -> int:
+        """Return the number of values so far."""
+        return self._values.nodes
+
+    def add(self, chunk: bytes) -> int:
+        """Return the total bytes, including this chunk."""
+        self._values.add(chunk)
+        self._size_bytes += len(chunk)
+        return self._size_bytes
+
+
+class EventMeter:
+    """Counts the bytes of the current event of an event stream, and in `nodes` its values or the last event's."""
+
+    _ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
+
+    def __init__(self) -> None:
+        self.nodes = 0
+        self._values = NodeMeter()
+        self._size_bytes = 0
+        self._tail = b""
+
+    def add(self, chunk: bytes) -> int:
+        """Return the bytes since the last blank line, which may lie across two chunks."""
+        seen = self._tail + chunk
+        end = max(seen.rfind(mark) + len(mark) if mark in seen else -1 for mark in self._ENDS)
+        self._size_bytes = self._size_bytes + len(chunk) if end < 0 else len(seen) - end
+        self._count(chunk if end < 0 else seen[len(self._tail) : end], None if end < 0 else seen[end:])
+        self._tail = seen[max(end, len(seen) - 3, 0) :]
+        return self._size_bytes
+
+    def _count(self, continued: bytes, begun: bytes | None) -> None:
+        """Count the values of the current event's part and of the next event's part."""
+        self._values.add(continued)
+        self.nodes = self._values.nodes
+        if begun is not None:
+            self._values = NodeMeter()
+            self._values.add(begun)
+            self.nodes = max(self.nodes, self._values.nodes)
 
 
 def _marks(text: bytes) -> int:

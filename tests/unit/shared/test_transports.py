@@ -16,7 +16,8 @@ from shared.errors import AddressForbidden, ListingTooLarge, ServerFailed
 from shared.text.invisible import mark_text, marked
 from shared.upstream.dial import HttpTarget, StdioTarget, Target
 from shared.upstream.secrets import credentials_of, secrets_of
-from shared.upstream.transport.http import EventMeter, GuardedHttpTransport
+from shared.upstream.transport.http import GuardedHttpTransport
+from shared.upstream.transport.json_size import EventMeter
 from shared.upstream.transport.session_state import SessionState
 from shared.upstream.transport.stdio import LineSplitter, LineTooLong
 from tests.support.hostile.messages import tool
