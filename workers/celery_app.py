@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -218,10 +219,7 @@ def _connect_signals(
             warn_of_uncounted_reconciles(sender.pool, os.environ)
         if settings.mcp_config:
             emitter = Emitter(lazy.intents(), partial(send_reconcile, app), settings.redeliver_after_s, metrics)
-            store = running.enter_context(closing(followed_config_store(settings)))
-            file = ConfigFile(settings.mcp_config, full_environment())
-            follower = ConfigFollower(file, lazy.intents(), emitter.emit, store, sources)
-            running.enter_context(config_followed(follower))
+            follower = running.enter_context(_config_followed(settings.mcp_config, settings, emitter, sources))
 
     def on_init(**_: Any) -> None:
         configure_tracing("toolscale-worker", full_environment())
@@ -248,6 +246,17 @@ def _connect_signals(
     signals.task_prerun.connect(record_wait(metrics), weak=False)
     signals.before_task_publish.connect(stamp, weak=False)
     keep_refused_messages(lazy.intents)
+
+
+@contextmanager
+def _config_followed(
+    path: Path, settings: Settings, emitter: Emitter, sources: SourceMetrics
+) -> Generator[ConfigFollower]:
+    with closing(followed_config_store(settings)) as store:
+        file = ConfigFile(path, full_environment())
+        follower = ConfigFollower(file, emitter.intents, emitter.emit, store, sources)
+        with config_followed(follower):
+            yield follower
 
 
 def _index_check(settings: Settings) -> Callable[..., None]:
