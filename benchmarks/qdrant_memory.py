@@ -6,7 +6,6 @@ vector does not change memory.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import time
@@ -22,6 +21,7 @@ import psutil
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from benchmarks.command import DATA, command, run_benchmark
 from benchmarks.retrieval.data import read_servers
 from benchmarks.search.catalogue import PreparedServer, enough, fill, prepare
 from benchmarks.throughput.machine import Conditions, Machine, Watch, this_machine
@@ -30,12 +30,8 @@ from shared.index.contract import IndexVersion
 from shared.index.engine import tools_spec
 from shared.index.server.engine import ServerEngine, connect
 from shared.index.versions import IndexStore
-from shared.observability.logging import configure_logging
 from shared.settings import load_settings
 
-ROOT = Path(__file__).parents[1]
-DATA = ROOT.parent / "shared" / "retrieval"
-RESULTS = ROOT / "benchmarks" / "results"
 SIZES = (20_000, 80_000)
 CORPUS_TOOLS = 5_000
 DIMENSION = 384
@@ -190,21 +186,18 @@ def _memory(size: Size) -> tuple[int, int]:
 
 def main() -> None:
     """Run the benchmark, or only render what is kept."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.qdrant_memory")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything still runs")
-    parser.add_argument("--render", action="store_true", help="measure nothing, render the kept JSON again")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="directory of the JSON and the Markdown")
+    parser = command("qdrant_memory")
     parser.add_argument("--data", type=Path, default=DATA, help="directory of corpora")
     arguments = parser.parse_args()
-    configure_logging("WARNING")
-    kept: Path = arguments.output / "qdrant_memory.json"
-    if not arguments.render:
-        url = load_settings().qdrant_url
-        if url is None:
-            raise SystemExit("QDRANT_URL is not set; this benchmark needs an empty Qdrant server")
-        results = run(url, (200, 400) if arguments.quick else SIZES, arguments.data)
-        kept.write_text(results.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    kept.with_suffix(".md").write_text(render(read(arguments.output)), encoding="utf-8")
+    sizes = (200, 400) if arguments.quick else SIZES
+    run_benchmark("qdrant_memory", arguments, lambda: run(_empty_server(), sizes, arguments.data), Results, render)
+
+
+def _empty_server() -> str:
+    url = load_settings().qdrant_url
+    if url is None:
+        raise SystemExit("QDRANT_URL is not set; this benchmark needs an empty Qdrant server")
+    return url
 
 
 if __name__ == "__main__":

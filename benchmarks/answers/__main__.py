@@ -5,7 +5,6 @@ It stores the JSON and renders the Markdown next to it. `--corpora haystack` emb
 
 from __future__ import annotations
 
-import argparse
 import statistics
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from typing import get_args
 
 from pydantic import BaseModel, ConfigDict
 
+from benchmarks.command import DATA, command, run_benchmark
 from benchmarks.retrieval.data import Query, read_queries, read_servers
 from benchmarks.retrieval.system import ingested
 from benchmarks.throughput.machine import Machine, this_machine
@@ -27,13 +27,9 @@ from query.savings.ledger import Ledger
 from query.search.no_match import NO_THRESHOLD
 from query.search.request import FindRequest
 from shared.catalog import Scope
-from shared.observability.logging import configure_logging
 from shared.settings import ResponseMode
 from shared.text.forms import json_text
 
-ROOT = Path(__file__).parents[2]
-DATA = ROOT.parent / "shared" / "retrieval"
-RESULTS = ROOT / "benchmarks" / "results"
 LIMIT = 8
 NEVER = NO_THRESHOLD  # each question is answered with eight tools, whether they fit or not
 
@@ -128,15 +124,14 @@ def render(results: Results) -> str:
 
 
 def main() -> None:
-    """Do what the arguments ask for."""
-    arguments = _arguments()
-    configure_logging("ERROR")
-    kept, rendered = arguments.output / "answers.json", arguments.output / "answers.md"
-    if not arguments.render:
-        results = measure(arguments.data, arguments.corpora, arguments.queries)
-        kept.write_text(results.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    rendered.write_text(render(Results.model_validate_json(kept.read_text(encoding="utf-8"))), encoding="utf-8")
-    print(f"Wrote {rendered}")
+    """Measure, unless only the stored JSON is rendered again."""
+    parser = command("answers", has_quick=False)
+    parser.add_argument("--data", type=Path, default=DATA, help="directory of corpora and queries")
+    parser.add_argument("--corpora", nargs="+", default=["livemcp"], help="names of corpora; several are one catalogue")
+    parser.add_argument("--queries", default="livemcp_agent", help="name of a set of queries")
+    arguments = parser.parse_args()
+    data, corpora, queries = arguments.data, arguments.corpora, arguments.queries
+    run_benchmark("answers", arguments, lambda: measure(data, corpora, queries), Results, render)
 
 
 def _ask(catalogue: Catalogue, questions: Sequence[Query], mode: ResponseMode) -> list[Answer]:
@@ -162,16 +157,6 @@ def _result(form: str, answered: Sequence[Answer]) -> FormResult:
         fit_p50_ms=round(statistics.median(fit_ms), 2),
         fit_p95_ms=round(statistics.quantiles(fit_ms, n=20)[-1], 2),
     )
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.answers")
-    parser.add_argument("--data", type=Path, default=DATA, help="directory of corpora and queries")
-    parser.add_argument("--corpora", nargs="+", default=["livemcp"], help="names of corpora; several are one catalogue")
-    parser.add_argument("--queries", default="livemcp_agent", help="name of a set of queries")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="directory of answers.json and answers.md")
-    parser.add_argument("--render", action="store_true", help="measure nothing, render the kept JSON again")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

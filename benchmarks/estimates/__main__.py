@@ -5,13 +5,12 @@ It stores the JSON and renders the Markdown next to it.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict, RootModel
 
-from benchmarks.answers.__main__ import DATA, RESULTS
+from benchmarks.command import DATA, command, run_benchmark
 from benchmarks.retrieval.data import CorpusServer, read_servers
 from benchmarks.throughput.report import table
 from shared.text.forms import estimate_tool, model_text
@@ -40,7 +39,8 @@ class Corpus(BaseModel):
         return self.name, *sums, f"{100 * (self.estimated / self.counted - 1):+.1f}", self.median_error, self.p95_error
 
 
-Results = TypeAdapter(tuple[Corpus, ...])
+class Results(RootModel[tuple[Corpus, ...]]):
+    """The corpora."""
 
 
 def measure(name: str, servers: list[CorpusServer]) -> Corpus:
@@ -55,25 +55,23 @@ def measure(name: str, servers: list[CorpusServer]) -> Corpus:
     return Corpus(name=name, **sums, median_error=round(median, 1), p95_error=round(p95, 1))
 
 
-def render(corpora: tuple[Corpus, ...]) -> str:
+def render(results: Results) -> str:
     """Return the report."""
     head = "A run of `python -m benchmarks.estimates`: the heuristic against cl100k_base, in the model form."
     lines = ("# Estimates", "", head, "Rendered from `estimates.json`.", "")
-    return "\n".join((*lines, *table(HEADINGS, (found.row for found in corpora)))) + "\n"
+    return "\n".join((*lines, *table(HEADINGS, (found.row for found in results.root)))) + "\n"
 
 
 def main() -> None:
-    """Measure, unless only the kept JSON is rendered again."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.estimates")
+    """Measure, unless only the stored JSON is rendered again."""
+    parser = command("estimates", has_quick=False)
     parser.add_argument("--data", type=Path, default=DATA, help="directory of corpora")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="directory of estimates.json and estimates.md")
-    parser.add_argument("--render", action="store_true", help="measure nothing, render the kept JSON again")
     arguments = parser.parse_args()
-    kept: Path = arguments.output / "estimates.json"
-    if not arguments.render:
-        found = tuple(measure(name, read_servers([arguments.data / "corpora" / f"{name}.jsonl"])) for name in CORPORA)
-        kept.write_bytes(Results.dump_json(found, indent=2) + b"\n")
-    kept.with_suffix(".md").write_text(render(Results.validate_json(kept.read_bytes())), encoding="utf-8")
+    run_benchmark("estimates", arguments, lambda: Results(_corpora(arguments.data)), Results, render)
+
+
+def _corpora(data: Path) -> tuple[Corpus, ...]:
+    return tuple(measure(name, read_servers([data / "corpora" / f"{name}.jsonl"])) for name in CORPORA)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from benchmarks import qdrant_memory
+from benchmarks.command import RESULTS, ROOT, command
 from benchmarks.fleet.crowd import measure_crowd
 from benchmarks.fleet.findable import measure_findable
 from benchmarks.fleet.haystack import measure_haystack
@@ -23,8 +24,6 @@ from benchmarks.throughput.machine import Watch, this_machine
 from shared.observability.logging import configure_logging
 from tests.support.qdrant_server import qdrant_url
 
-ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "benchmarks" / "results"
 SCALING = ROOT / "docs" / "scaling.md"
 # Outside the repository, which has no copy.
 HAYSTACK = ROOT.parent / "shared" / "retrieval" / "corpora" / "haystack.jsonl"
@@ -97,14 +96,11 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.fleet")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything still runs")
-    parser.add_argument("--render", action="store_true", help="measure nothing, render the kept JSON again")
+    parser = command("fleet")
     parser.add_argument(
         "--only", nargs="+", choices=PARTS, default=list(PARTS), help="measure these parts, and keep the others"
     )
     parser.add_argument("--haystack", type=Path, default=HAYSTACK, help="a corpus: one tool as JSON a line")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="directory of fleet.json and fleet.md")
     arguments = parser.parse_args()
     if "haystack" in arguments.only and not arguments.render and not arguments.haystack.exists():
         parser.error(f"no corpus at {arguments.haystack}: give one with --haystack, or other parts with --only")

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from benchmarks.command import DATA, command
 from benchmarks.peers.candidates import CANDIDATES, Candidate
 from benchmarks.peers.latency import ALL_ANSWERS_S, READY_S, Limits, measure_latency
 from benchmarks.peers.launching import Launcher
@@ -16,7 +17,6 @@ from benchmarks.peers.process import ROOT
 from benchmarks.peers.recall import measure_recall
 from benchmarks.peers.report import render
 from benchmarks.peers.results import Compared, LatencyPart, RecallPart, Results
-from benchmarks.retrieval.__main__ import DATA, RESULTS
 from benchmarks.retrieval.data import read_queries
 from benchmarks.retrieval.sets import SETS
 from benchmarks.throughput.machine import Conditions, Watch, this_machine
@@ -93,7 +93,7 @@ def _made(conditions: Sequence[Conditions]) -> dict[str, Any]:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers")
+    parser = command("peers", has_quick=False)
     add = parser.add_argument
     add("--only", nargs="+", choices=PARTS, default=PARTS, help="measure these; the other part stays as it was kept")
     add("--data", type=Path, default=DATA, help="directory of corpora, queries and evaluate.py")
@@ -112,8 +112,6 @@ def _arguments() -> argparse.Namespace:
     add("--all-answers-s", type=float, default=ALL_ANSWERS_S, help="seconds a system has for a size's queries")
     add("--environments", type=Path, default=ROOT / ".peers", help="directory of the peers' environments")
     add("--vectors", type=Path, help="directory to keep vectors of tools in; without it, they are embedded anew")
-    add("--output", type=Path, default=RESULTS, help="directory of peers.json and peers.md")
-    add("--render", action="store_true", help="measure nothing, render the kept JSON again")
     arguments = parser.parse_args()
     arguments.limits = Limits(ready_s=arguments.ready_s, all_answers_s=arguments.all_answers_s)
     return arguments

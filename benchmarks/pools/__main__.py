@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
+from benchmarks.command import command, run_benchmark
 from benchmarks.pools.batching import measure_batching
 from benchmarks.pools.crowd import measure_crowds
 from benchmarks.pools.load import Found, Servers, measure
@@ -20,39 +19,29 @@ from benchmarks.pools.report import render
 from benchmarks.pools.results import Arrangement, Batch, Crowd, Results, Waiting
 from benchmarks.pools.waiting import measure_waiting
 from benchmarks.throughput.fleet import FleetServer, fleet
-from benchmarks.throughput.machine import Conditions, Watch, this_machine
+from benchmarks.throughput.machine import Watches, this_machine
 from benchmarks.throughput.results import percentile
-from shared.observability.logging import configure_logging
 
 LARGE_AT_ONCE = 2  # the default of the setting
-RESULTS = Path(__file__).parents[1] / "results"
 
 T = TypeVar("T")
 
 
 def run(plan: Plan) -> Results:
     """Measure everything the plan asks for."""
-    conditions: list[Conditions] = []
-
-    def watched(subject: str, measured: Callable[[], T]) -> T:
-        watch = Watch(subject)
-        found = measured()
-        conditions.append(watch.conditions())
-        print(f"{subject}: measured in {conditions[-1].seconds:.0f} s", flush=True)
-        return found
-
-    arrangements = tuple(watched(pool.name, partial(_arrangement, pool, plan)) for pool in plan.pools)
+    watches = Watches()
+    arrangements = tuple(watches.measure(pool.name, partial(_arrangement, pool, plan)) for pool in plan.pools)
     with silent_servers(plan.waiting) as silent:
-        waiting = watched("waiting", lambda: Waiting(**asdict(measure_waiting(silent))))
-    crowds = watched(
+        waiting = watches.measure("waiting", lambda: Waiting(**asdict(measure_waiting(silent))))
+    crowds = watches.measure(
         "crowds", lambda: tuple(Crowd(**asdict(crowd)) for crowd in measure_crowds(plan.crowd, LARGE_AT_ONCE))
     )
-    batches = watched("batches", lambda: tuple(Batch(**asdict(batch)) for batch in measure_batching(plan)))
+    batches = watches.measure("batches", lambda: tuple(Batch(**asdict(batch)) for batch in measure_batching(plan)))
     return Results(
         made_at=f"{datetime.now(UTC):%Y-%m-%d}",
         plan=plan,
         machine=this_machine(),
-        conditions=tuple(conditions),
+        conditions=tuple(watches.conditions),
         arrangements=arrangements,
         waiting=waiting,
         crowds=crowds,
@@ -90,30 +79,10 @@ def _summary(pool: Pool, found: Found) -> Arrangement:
     )
 
 
-def write(results: Results, directory: Path) -> None:
-    """Keep the results as JSON, and the report rendered from that JSON."""
-    (directory / "pools.json").write_text(results.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    report(directory)
-
-
-def report(directory: Path) -> None:
-    """Render the report from the JSON in this directory."""
-    kept = Results.model_validate_json((directory / "pools.json").read_text(encoding="utf-8"))
-    (directory / "pools.md").write_text(render(kept), encoding="utf-8")
-
-
 def main() -> None:
     """Run the benchmark, or only render what is kept."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.pools")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything still runs")
-    parser.add_argument("--render", action="store_true", help="measure nothing, render the kept JSON again")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="directory of pools.json and pools.md")
-    arguments = parser.parse_args()
-    configure_logging("WARNING")
-    if not arguments.render:
-        write(run(QUICK if arguments.quick else FULL), arguments.output)
-    else:
-        report(arguments.output)
+    arguments = command("pools").parse_args()
+    run_benchmark("pools", arguments, lambda: run(QUICK if arguments.quick else FULL), Results, render)
 
 
 if __name__ == "__main__":

@@ -5,17 +5,14 @@ It stores the JSON and renders the Markdown next to it. The exit code is 1 if a 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
+from benchmarks.command import ROOT, command, run_benchmark
 from benchmarks.recount.measuring import LAST_REPORT, record, recounted
 from benchmarks.recount.report import render
 from benchmarks.recount.results import Results, results_of
 from benchmarks.recount.session import demo_plan
-
-ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "benchmarks" / "results"
 
 
 def measure(demo: Path) -> Results:
@@ -32,24 +29,13 @@ def measure(demo: Path) -> Results:
 
 
 def main() -> None:
-    """Do what the arguments ask for."""
-    arguments = _arguments()
-    kept, rendered = arguments.output / "recount.json", arguments.output / "recount.md"
-    if not arguments.render:
-        results = measure(arguments.demo)
-        kept.write_text(results.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    results = Results.model_validate_json(kept.read_text(encoding="utf-8"))
-    rendered.write_text(render(results), encoding="utf-8")
-    print(f"{results.compared:,} numbers, {len(results.differences):,} differ. Wrote {rendered}")
-    sys.exit(1 if results.differences else 0)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.recount")
+    """Measure, unless only the stored JSON is rendered again."""
+    parser = command("recount", has_quick=False)
     parser.add_argument("--demo", type=Path, default=ROOT / ".demo", help="directory of the demo's servers")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="directory of recount.json and recount.md")
-    parser.add_argument("--render", action="store_true", help="play no session, render the kept JSON again")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    results = run_benchmark("recount", arguments, lambda: measure(arguments.demo), Results, render)
+    print(f"{results.compared:,} numbers, {len(results.differences):,} differ.")
+    sys.exit(1 if results.differences else 0)
 
 
 if __name__ == "__main__":

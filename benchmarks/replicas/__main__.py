@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks.command import DATA, command, run_benchmark
 from benchmarks.replicas.catalogues import opened
 from benchmarks.replicas.measuring import measure
 from benchmarks.replicas.report import render
@@ -14,12 +14,8 @@ from benchmarks.retrieval.data import read_queries, read_servers
 from benchmarks.retrieval.scoring import Evaluation
 from benchmarks.search.vectors import KeptEmbedder
 from benchmarks.throughput.machine import Watch, this_machine
-from shared.observability.logging import configure_logging
 from shared.text.embedding import FastEmbedder
 
-ROOT = Path(__file__).parents[2]
-DATA = ROOT.parent / "shared" / "retrieval"
-RESULTS = ROOT / "benchmarks" / "results"
 CORPUS, QUERY_SETS = "livemcp", ("livemcp_tasks", "livemcp_agent")
 # a server that many of the queries need
 REPLICATED = "desktop-commander"
@@ -50,19 +46,10 @@ def run(data: Path, *, quick: bool) -> Results:
 
 def main() -> None:
     """Run the benchmark, or only render the kept JSON."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.replicas")
-    parser.add_argument("--quick", action="store_true", help="few replicas and queries, to see that it still runs")
-    parser.add_argument("--render", action="store_true", help="measure nothing, render the kept JSON again")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="directory of replicas.json and replicas.md")
+    parser = command("replicas")
     parser.add_argument("--data", type=Path, default=DATA, help="directory of corpora and queries")
     arguments = parser.parse_args()
-    configure_logging("ERROR")
-    kept, rendered = arguments.output / "replicas.json", arguments.output / "replicas.md"
-    if not arguments.render:
-        results = run(arguments.data, quick=arguments.quick)
-        kept.write_text(results.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    rendered.write_text(render(Results.model_validate_json(kept.read_text(encoding="utf-8"))), encoding="utf-8")
-    print(f"Wrote {rendered}")
+    run_benchmark("replicas", arguments, lambda: run(arguments.data, quick=arguments.quick), Results, render)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import anyio
 
+from benchmarks.command import DATA, RESULTS, command
 from benchmarks.retrieval.abstention import (
     MAX_TOOLS_ELSEWHERE,
     Judged,
@@ -38,9 +39,6 @@ from benchmarks.retrieval.system import System, ask, ingested
 from benchmarks.throughput.machine import this_machine
 from shared.observability.logging import configure_logging
 
-ROOT = Path(__file__).parents[2]
-DATA = ROOT.parent / "shared" / "retrieval"
-RESULTS = ROOT / "benchmarks" / "results"
 K = 10
 JUDGED = tuple(query_set for query_set in SETS if len(query_set.corpora) == 1 and not query_set.in_steps)
 
@@ -178,7 +176,7 @@ def _today() -> str:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.retrieval")
+    parser = command("retrieval", has_quick=False)
     one = parser.add_argument_group("one set")
     one.add_argument("--corpus", type=Path, nargs="+", action="extend", help="files of tools; several are one corpus")
     one.add_argument("--queries", type=Path, help="file of queries")
@@ -187,9 +185,7 @@ def _arguments() -> argparse.Namespace:
     one.add_argument("--k", type=int, default=K, help="tools to return, at most 50")
     every = parser.add_argument_group("all sets")
     every.add_argument("--data", type=Path, default=DATA, help="directory of corpora, queries and evaluate.py")
-    every.add_argument("--output", type=Path, default=RESULTS, help="directory of retrieval.json and retrieval.md")
     every.add_argument("--abstention", action="store_true", help="measure only `no_match`, the rest stays as kept")
-    every.add_argument("--render", action="store_true", help="measure nothing, render the kept JSON again")
     arguments = parser.parse_args()
     if bool(arguments.queries) != bool(arguments.corpus and arguments.out):
         parser.error("--corpus, --queries and --out belong together")

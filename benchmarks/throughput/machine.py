@@ -7,7 +7,9 @@ import os
 import platform
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 from pydantic import BaseModel, ConfigDict
@@ -22,6 +24,9 @@ PACKAGES = (
     "tiktoken",
     "toolscale",
 )
+
+
+T = TypeVar("T")
 
 
 class Machine(BaseModel):
@@ -81,6 +86,21 @@ class Watch:
             load_1m=round(os.getloadavg()[0], 2),
             others_percent=round(max(others_percent, 0.0), 1),
         )
+
+
+class Watches:
+    """The conditions of subjects that are measured one after the other."""
+
+    def __init__(self) -> None:
+        self.conditions: list[Conditions] = []
+
+    def measure(self, subject: str, measure: Callable[[], T]) -> T:
+        """Return the result of `measure`; keep and print the conditions."""
+        watch = Watch(subject)
+        found = measure()
+        self.conditions.append(watch.conditions())
+        print(f"{subject}: measured in {self.conditions[-1].seconds:.0f} s", flush=True)
+        return found
 
 
 def _others_s() -> float:

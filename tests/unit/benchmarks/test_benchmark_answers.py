@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from benchmarks.answers.__main__ import RESULTS, Results, render
+from benchmarks.answers.__main__ import Results, render
+from benchmarks.command import RESULTS
 
 
 def test_the_kept_report_is_rendered_from_the_kept_results() -> None:

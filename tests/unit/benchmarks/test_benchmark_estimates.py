@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from benchmarks.answers.__main__ import RESULTS
+from benchmarks.command import RESULTS
 from benchmarks.estimates.__main__ import Results, measure, render
 from benchmarks.retrieval.data import CorpusServer
 from shared.catalog import Listing, ToolDefinition
@@ -10,7 +10,7 @@ from shared.text.forms import estimate_tool, model_text
 from shared.text.tokens import counter
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "tools.md"
-KEPT = Results.validate_json((RESULTS / "estimates.json").read_bytes())
+KEPT = Results.model_validate_json((RESULTS / "estimates.json").read_bytes())
 
 
 def test_the_kept_report_is_rendered_from_the_kept_results() -> None:
@@ -30,7 +30,7 @@ def test_an_error_is_a_part_of_the_exact_count() -> None:
 
 
 def test_the_document_states_the_errors_of_livemcp() -> None:
-    (livemcp,) = (corpus for corpus in KEPT if corpus.name == "livemcp")
+    (livemcp,) = (corpus for corpus in KEPT.root if corpus.name == "livemcp")
     error = abs(livemcp.estimated / livemcp.counted - 1)
 
     of_a_tool = f"a tool by {livemcp.median_error} % (median) or {livemcp.p95_error} % (95th percentile)"

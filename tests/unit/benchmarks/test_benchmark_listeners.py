@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.listeners.__main__ import RESULTS
+from benchmarks.command import RESULTS
 from benchmarks.listeners.report import IDLE, render
 from benchmarks.listeners.results import Results
 

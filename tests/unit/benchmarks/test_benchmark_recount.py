@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.recount.__main__ import RESULTS
+from benchmarks.command import RESULTS
 from benchmarks.recount.agent import session
 from benchmarks.recount.counting import tokens_of
 from benchmarks.recount.measuring import Plan, Recording, record, recounted

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.replicas.__main__ import RESULTS
+from benchmarks.command import RESULTS
 from benchmarks.replicas.catalogues import ALONE, opened, with_replicas, with_unrelated
 from benchmarks.replicas.measuring import Run, measure
 from benchmarks.replicas.report import render

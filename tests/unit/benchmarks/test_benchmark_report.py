@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.throughput.__main__ import RESULTS
+from benchmarks.command import RESULTS
 from benchmarks.throughput.corpus import definitions, queries
 from benchmarks.throughput.machine import Conditions, Machine
 from benchmarks.throughput.plan import FULL

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.serving.__main__ import RESULTS
+from benchmarks.command import RESULTS
 from benchmarks.serving.plan import QUICK
 from benchmarks.serving.report import render
 from benchmarks.serving.results import Results
