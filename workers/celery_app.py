@@ -28,10 +28,10 @@ from shared.settings import Settings
 from shared.upstream.config_file import ConfigFile
 from shared.upstream.followed_config import followed_config_store
 from workers.broker.dead_letters import keep_refused_messages
+from workers.broker.hangup import IgnoresHangup
 from workers.dependencies import Dependencies, open_dependencies
 from workers.emit import Emitter
 from workers.fetch.interrupt import interrupt_fetches_after
-from workers.hangup import IgnoresHangup
 from workers.intents import open_intents
 from workers.intents.store import IntentStore
 from workers.maintenance.rebuild import rebuild_if_lost

@@ -13,11 +13,11 @@ from shared.index.contract import IndexVersion, ToolIndex
 from shared.index.open_versions import IndexVersions, OpenVersion, active_index, open_index_versions
 from shared.service.protection import full_environment
 from shared.settings import Settings
-from shared.slots import LargePayloadSlots
 from shared.text.embedding import Embedder, FastEmbedder, known_models
 from shared.text.tokens import Counter, counters
 from shared.upstream.dial import StdioTarget, Target
 from workers.fetch.limits import Limits
+from workers.fetch.slots import LargePayloadSlots
 from workers.fetch.starts import StartTurns, starts_at_once
 from workers.indexing.failures import FailurePolicy
 from workers.intents.store import Intent, IntentStore

@@ -16,8 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 from typing_extensions import override
 
 from shared.errors import ConfigInvalid, KeysUnavailable
+from shared.service.watched_file import WatchedFile
 from shared.upstream.hosts import is_loopback
-from shared.watched_file import WatchedFile
 
 # A withdrawn key is refused after this time.
 REFRESH_AFTER_S = 300.0

@@ -20,8 +20,8 @@ from typing import Annotated, Generic, TypeVar
 from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints, TypeAdapter, ValidationError
 
 from shared.errors import AuthenticationFailed, ConfigInvalid
+from shared.service.watched_file import WatchedFile
 from shared.validation import first_problem
-from shared.watched_file import WatchedFile
 
 # Identifies our tokens, for readers and for scanners of leaked secrets.
 PREFIX = "toolscale_"

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shared.errors import AddressForbidden, ConfigInvalid
+from shared.service.watched_file import FileSignature, file_signature
 from shared.upstream.dial import Target
 from shared.upstream.mcp_json import Config, read_config
-from shared.watched_file import FileSignature, file_signature
 
 
 class ConfigFile:

@@ -15,7 +15,7 @@ import httpx2
 from anyio.from_thread import start_blocking_portal
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
-from mcp.types import TextContent
+from mcp.types import INTERNAL_ERROR, TextContent
 
 from query.calling.upstreams import upstreams_of
 from query.catalogue import catalogue_of
@@ -152,5 +152,6 @@ def _explained(error: Exception, where: str, statuses: list[int]) -> ToolscaleEr
         return ServiceRejected(f"{where} answered {statuses[-1]}: pass a token with --token or TOOLSCALE_TOKEN")
     refused = next((leaf for leaf in found if isinstance(leaf, MCPError)), None)
     if refused and statuses and statuses[-1] < 300:  # noqa: PLR2004  # the error is MCP's, not HTTP's
-        return ServiceRejected(f"{where}: {refused.message}")
+        is_internal = refused.code == INTERNAL_ERROR  # such as a call that a stopping service cut off
+        return (ServiceUnreachable if is_internal else ServiceRejected)(f"{where}: {refused.message}")
     return ServiceUnreachable(f"{where} does not answer as an MCP server: {type(found[0]).__name__}: {found[0]}")

@@ -12,13 +12,13 @@ from pathlib import Path
 from query.auth.tokens import read_tokens
 from shared.errors import ConfigInvalid, FollowedConfigUnavailable
 from shared.service.token_file import read_token_file
-from shared.setting_names import misspelt_settings
 from shared.settings import Settings
 from shared.upstream.dial import StdioTarget
 from shared.upstream.followed_config import FollowedConfig, read_followed_config
 from shared.upstream.mcp_json import Config, read_config
 from shared.upstream.programs import program_problem
 from toolscale.doctor.finding import Finding, ok, problem, warning
+from toolscale.doctor.setting_names import misspelt_settings
 from toolscale.importing.target import FILE_NAME
 from workers.events_api.producers import ProducerRights
 

@@ -17,7 +17,6 @@ from shared.catalog import Listing
 from shared.errors import ServerTimeout
 from shared.events import ServerAnnouncement
 from shared.settings import Settings, load_settings
-from shared.slots import LargePayloadSlots
 from shared.upstream.transport import stdio
 from tests.support.calling import calling, tool_of
 from tests.support.hostile.processes import installed_stdio
@@ -26,6 +25,7 @@ from workers.dependencies import lister
 from workers.fetch.fetch import fetch_tools_blocking
 from workers.fetch.interrupt import FetchInterrupted, interrupt_fetches
 from workers.fetch.limits import Limits
+from workers.fetch.slots import LargePayloadSlots
 from workers.fetch.starts import StartTurns
 from workers.intents.store import Intent
 

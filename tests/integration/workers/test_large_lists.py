@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from shared.catalog import Encoding, Listing
-from shared.slots import LargePayloadSlots
 from shared.text.tokens import Counter
 from shared.upstream.dial import HttpTarget, Target
 from tests.support.builders import up, write_path
@@ -25,6 +24,7 @@ from tests.support.waiting import eventually
 from workers.fetch.fetch import fetch_tools_blocking
 from workers.fetch.interrupt import FetchInterrupted
 from workers.fetch.limits import Limits
+from workers.fetch.slots import LargePayloadSlots
 from workers.ingest import Ingested, reconcile
 from workers.intents.store import Intent
 

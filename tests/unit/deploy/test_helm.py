@@ -521,6 +521,22 @@ def test_values_that_cannot_be_used_are_refused_by_name(given: dict[str, Any], s
         rendered(values_of("minimal") | given)
 
 
+@pytest.mark.parametrize(
+    ("given", "variable"),
+    [
+        ({"existingSecret": "token"}, "TOOLSCALE_EVENTS_TOKEN"),
+        ({"producers": {"existingSecret": "producers"}}, "TOOLSCALE_PRODUCERS_FILE"),
+    ],
+)
+def test_the_events_api_has_a_shared_token_or_producers_of_its_own(given: dict[str, Any], variable: str) -> None:
+    made = rendered(values_of("minimal") | {"eventsApi": {"enabled": True, **given}})
+    (api,) = (it for it in made if it["kind"] == "Deployment" and component(it) == "events-api")
+
+    assert {"TOOLSCALE_EVENTS_TOKEN", "TOOLSCALE_PRODUCERS_FILE"} & environment(api).keys() == {variable}
+    mounts = {mount["mountPath"] for mount in container(api)["volumeMounts"]}
+    assert ("/etc/toolscale/producers" in mounts) == ("producers" in given)
+
+
 def test_the_chart_can_be_a_part_of_another_one(tmp_path: Path) -> None:
     shutil.copytree(CHART, tmp_path / "charts" / "toolscale")
     (tmp_path / "Chart.yaml").write_text("{apiVersion: v2, name: platform, version: 0.1.0}", encoding="utf-8")
