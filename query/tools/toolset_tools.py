@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from query.tools.call_tool import CALL_TOOL
 from query.tools.revisions import WARNINGS_KEY
 from query.tools.tool import ToolCallContext, ToolHandler
 from query.toolsets.budget import BudgetResult
-from query.toolsets.names import direct_tool_names
+from query.toolsets.names import direct_name
 from query.toolsets.offered import direct_definition, has_offered_tools, offered_tools, recent_calls
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 class DirectTools:
     """The tools of a toolset by the names that `tools/list` shows, and the budget's verdict on them.
 
-    `callable_by_name` also has the tools that the budget excludes: an earlier `tools/list` may have shown them.
+    `callable_by_name` also has the tools that the budget excludes, and every replica's names: an earlier `tools/list`
+    may have shown them.
     """
 
     handlers: Sequence[ToolHandler]
@@ -49,14 +50,10 @@ NO_DIRECT_TOOLS = DirectTools((), {}, BudgetResult((), (), "cl100k_base", None),
 
 @dataclass(frozen=True, slots=True)
 class Toolsets:
-    """The toolsets of a catalogue; without `call_tool`, no tool of them is listed.
-
-    `reserved` are the names of the built-in tools.
-    """
+    """The toolsets of a catalogue; without `call_tool`, no tool of them is listed."""
 
     catalogue: Catalogue
     call_tool: ToolHandler | None
-    reserved: frozenset[str]
 
     def direct(self, caller: Caller) -> DirectTools:
         """Return the toolset's tools for a caller with a toolset scope. Reads the index: call it in a thread.
@@ -69,15 +66,27 @@ class Toolsets:
         self.catalogue.ledger.refresh()
         sets = self.catalogue.ledger.replica_sets(caller.scope)
         budget = offered_tools(caller, self.catalogue, recent_calls(caller, self.catalogue))
-        kept = {tool.qualified_name for tool in budget.kept}
-        names = direct_tool_names([*budget.kept, *budget.excluded], self.reserved)
-        by_name = {name: tool for name, tool in names.items() if tool.qualified_name in kept}
-        handlers = {
-            name: _DirectTool(definition, tool, self.call_tool, has_replicas=_has_replicas(tool, sets))
-            for name, tool in names.items()
-            if (definition := direct_definition(name, tool))
+        callable_by_name = {
+            name: handler
+            for tool in (*budget.kept, *budget.excluded)
+            for name, handler in _handlers(tool, sets, self.call_tool)
         }
-        return DirectTools([handlers[name] for name in by_name if name in handlers], by_name, budget, handlers)
+        by_name = {_name_of(tool): tool for tool in budget.kept}
+        handlers = [callable_by_name[name] for name in by_name if name in callable_by_name]
+        return DirectTools(handlers, by_name, budget, callable_by_name)
+
+
+def _name_of(tool: IndexedTool) -> str:
+    return direct_name(tool.server_id, tool.definition.name)
+
+
+def _handlers(tool: IndexedTool, sets: ReplicaSets, call_tool: ToolHandler) -> Iterator[tuple[str, ToolHandler]]:
+    """Yield the tool by its name and, with replicas, by their names; nothing where the SDK rejects the definition."""
+    has_replicas = _has_replicas(tool, sets)
+    for server_id in sets.replicas(tool.server_id) if has_replicas else (tool.server_id,):
+        name = direct_name(server_id, tool.definition.name)
+        if definition := direct_definition(name, tool):
+            yield name, _DirectTool(definition, tool, call_tool, has_replicas=has_replicas)
 
 
 def _has_replicas(tool: IndexedTool, sets: ReplicaSets) -> bool:
@@ -104,6 +113,6 @@ class _DirectTool(ToolHandler):
 
 
 def toolsets_of(catalogue: Catalogue, handlers: Collection[ToolHandler]) -> Toolsets:
-    """Return the toolsets of this catalogue, which avoid the names of these built-in tools."""
+    """Return the toolsets of this catalogue; their tools are called as the `call_tool` of these handlers calls them."""
     call_tool = next((handler for handler in handlers if handler.tool is CALL_TOOL), None)
-    return Toolsets(catalogue, call_tool, frozenset(handler.tool.name for handler in handlers))
+    return Toolsets(catalogue, call_tool)

@@ -1,42 +1,32 @@
-"""Distinct names for the tools of a toolset in `tools/list`."""
+"""The names of a toolset's tools in `tools/list`: each belongs to one tool of one server, whatever else is listed."""
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections import Counter
-from collections.abc import Collection, Sequence
-
-from shared.catalog import IndexedTool, point_id
 
 # The longest function name that every client's model interface accepts.
 MAX_CHARACTERS = 64
-_REFUSED = re.compile(r"[^A-Za-z0-9_-]")
-_HASH = 8
+SEPARATOR = "__"
+_ACCEPTED = re.compile(r"[A-Za-z0-9_-]+")
+_REFUSED = re.compile(r"[^A-Za-z0-9-]+")
+# 64 bits, so that a server cannot search for a name with the hash of another tool's.
+_HASH = 16
 
 
-def direct_tool_names(tools: Sequence[IndexedTool], reserved: Collection[str]) -> dict[str, IndexedTool]:
-    """Return the tools by distinct names of at most 64 letters, digits, `_` and `-`, none of them reserved.
+def direct_name(server_id: str, tool_name: str) -> str:
+    """Return `server__tool`, or `server_tool_hash` where this is too long, ambiguous or has other characters.
 
-    A tool keeps its own name if no other tool has it. Otherwise its server's name goes in front, and, if that clashes
-    too, a part of a hash behind. The names do not depend on the order of the tools.
+    The name has at most 64 letters, digits, `_` and `-`. It depends on this tool alone, and no other tool has it.
     """
-    names = {tool.qualified_name: _valid(tool.definition.name) for tool in tools}
-    taken = Counter(names.values())
-    clashing = [tool for tool in tools if taken[own := names[tool.qualified_name]] > 1 or own in reserved]
-    prefixed = {tool.qualified_name: _valid(f"{tool.server_id}_{tool.definition.name}") for tool in clashing}
-    names |= prefixed
-    taken = Counter(names.values())
-    for tool in clashing:
-        if taken[names[tool.qualified_name]] > 1 or names[tool.qualified_name] in reserved:
-            names[tool.qualified_name] = _hashed(tool)
-    return {names[tool.qualified_name]: tool for tool in tools}
+    joined = f"{server_id}{SEPARATOR}{tool_name}"
+    fits = len(joined) <= MAX_CHARACTERS and _ACCEPTED.fullmatch(joined)
+    # the first separator ends the server, so a server with a separator of its own has the other form
+    return joined if fits and joined.index(SEPARATOR) == len(server_id) else _hashed(server_id, tool_name)
 
 
-def _valid(name: str) -> str:
-    return _REFUSED.sub("_", name)[:MAX_CHARACTERS] or "_"
-
-
-def _hashed(tool: IndexedTool) -> str:
-    name = _valid(f"{tool.server_id}_{tool.definition.name}")
-    mark = point_id(tool.server_id, tool.definition.name)[:_HASH]
-    return f"{name[: MAX_CHARACTERS - _HASH - 1]}_{mark}"
+def _hashed(server_id: str, tool_name: str) -> str:
+    """Return a name without a separator, which the other form always has."""
+    digest = hashlib.sha256(f"{server_id}:{tool_name}".encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
+    readable = _REFUSED.sub("_", f"{server_id}_{tool_name}")
+    return f"{readable[: MAX_CHARACTERS - _HASH - 1].strip('_')}_{digest}"

@@ -67,10 +67,10 @@ async def test_a_tool_of_a_toolset_is_called_directly_by_the_path_of_call_tool(t
         created = await anyio.to_thread.run_sync(toolset, "create", "dev", "s:echo", "--url", address)
         async with Client(f"{address}/mcp/dev", mode=mode) as client:
             names = {tool.name for tool in (await client.list_tools()).tools}
-            result = await client.call_tool("echo", {"words": "hello"})
+            result = await client.call_tool("s__echo", {"words": "hello"})
 
     assert created.returncode == 0, created.stderr
-    assert "echo" in names
+    assert "s__echo" in names
     assert "hello" in text_of(result)
     assert [(line["server"], line["tool"], line["outcome"]) for line in logs if line["event"] == "tool_called"] == [
         ("s", "echo", "ok")

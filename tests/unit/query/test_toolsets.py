@@ -16,7 +16,6 @@ from query.savings.ledger import Ledger
 from query.server.mcp import service_of
 from query.tools.revisions import WARNINGS_KEY
 from query.toolsets.budget import apply_budget
-from query.toolsets.names import direct_tool_names
 from shared.catalog import ENCODINGS, FEATURES_VERSION, Encoding, Endpoint, IndexedTool, ServerRecord
 from shared.text.forms import estimate_tool
 from shared.toolset import Toolset
@@ -100,7 +99,7 @@ async def test_the_visible_tools_of_a_toolset_are_listed_beside_ours_under_disti
     async with client_of(ANN, DEV, mode=mode) as client:
         listed = {tool.name for tool in (await client.list_tools()).tools}
 
-    assert listed - OURS == {"log", "git_now", "time_now"}
+    assert listed - OURS == {"git__log", "git__now", "time__now"}
 
 
 async def test_a_toolset_bounds_what_is_found_listed_described_and_counted() -> None:
@@ -232,7 +231,7 @@ async def test_an_enforced_budget_leaves_out_what_exceeds_it_and_says_what_and_i
         found = await answer(client, "find_tool", tool_description="now")
 
     said = "Left out for the budget of 35 tokens: time:now (40); together 40 tokens."
-    assert {tool.name for tool in listed.tools} - OURS == {"log", "git_now"}
+    assert {tool.name for tool in listed.tools} - OURS == {"git__log", "git__now"}
     assert listed.meta is not None
     assert listed.meta[WARNINGS_KEY] == [said]
     assert shown["leftOut"] == [{"name": "time:now", "tokens": 40}]
@@ -246,7 +245,7 @@ async def test_a_budget_admits_the_same_tools_in_every_encoding_of_an_answer() -
         shown = [await answer(client, "get_active_toolset", encoding=encoding) for encoding in ENCODINGS]
         found = [await answer(client, "find_tool", tool_description="now", encoding=encoding) for encoding in ENCODINGS]
 
-    assert {tool.name for tool in listed.tools} - OURS == {"log", "git_now"}
+    assert {tool.name for tool in listed.tools} - OURS == {"git__log", "git__now"}
     assert [(toolset["leftOut"], toolset["budget"]["used"]) for toolset in shown] == [
         ([{"name": "time:now", "tokens": 40}], 30)
     ] * len(ENCODINGS)
@@ -281,24 +280,6 @@ def test_an_uncounted_tool_takes_its_estimate_from_a_budget() -> None:
 
     assert (fitting.tokens, list(fitting.excluded)) == (estimated + 7, [])
     assert list(exceeding.kept) == [odd]
-
-
-def test_clashing_and_invalid_names_are_resolved_the_same_way_in_any_order() -> None:
-    tools = [
-        make_tool("a", "get"),
-        make_tool("b", "get"),
-        make_tool("c", "find_tool"),
-        make_tool("d", "über/all" + "x" * 90),
-        make_tool("a.b", "c"),
-        make_tool("a_b", "c"),
-    ]
-
-    names = direct_tool_names(tools, {"find_tool"})
-
-    assert names == direct_tool_names(tools[::-1], {"find_tool"})
-    assert len(names) == len(tools)
-    assert {"a_get", "b_get", "c_find_tool"} < set(names)
-    assert all(len(name) <= 64 and name.isascii() for name in names)
 
 
 @both_eras
