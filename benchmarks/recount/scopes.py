@@ -63,10 +63,10 @@ class Visible:
 
     @property
     def offered(self) -> frozenset[Key]:
-        """Return the tools of the toolset in `tools/list`: under their own name, or with the server's in front."""
+        """Return the tools of the toolset in `tools/list`."""
         if self.toolset is None:
             return frozenset()
-        return frozenset(key for key in self.scope if not self.listed.isdisjoint((key[1], f"{key[0]}_{key[1]}")))
+        return frozenset(key for key in self.scope if "__".join(key) in self.listed)
 
 
 def visible(caller: CallerPlan, path: str, toolsets: Mapping[str, Iterable[str]], upstream: Upstream) -> Visible:

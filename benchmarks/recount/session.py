@@ -82,7 +82,7 @@ async def _use_toolset(agent: Agent) -> None:
     await agent.call("find_tool", tool_description="write a file", detail="summary", encoding="o200k_base")
     await agent.call("get_active_toolset")
     await agent.call("get_active_toolset", encoding="heuristic")
-    await agent.call("list_allowed_directories")
+    await agent.call("filesystem__list_allowed_directories")
     await _report(agent)
 
 

@@ -44,7 +44,7 @@ async def play(url: str) -> None:
         await agent.list_tools()
         await agent.call("find_tool", tool_description="echo")
         await agent.call("get_active_toolset")
-        await agent.call("echo", words="hello")
+        await agent.call("callable__echo", words="hello")
 
 
 PLAN = Plan(

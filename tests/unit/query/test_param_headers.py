@@ -51,8 +51,8 @@ def posted(arguments: dict[str, Any], **headers: str) -> httpx2.Request:
         CLIENT_CAPABILITIES_META_KEY: {},
         CLIENT_INFO_META_KEY: {"name": "test", "version": "1"},
     }
-    params = {"name": "echo", "arguments": arguments, "_meta": meta}
-    named = {"mcp-protocol-version": REVISION, "mcp-method": "tools/call", "mcp-name": "echo"}
+    params = {"name": "s__echo", "arguments": arguments, "_meta": meta}
+    named = {"mcp-protocol-version": REVISION, "mcp-method": "tools/call", "mcp-name": "s__echo"}
     accept = {"accept": "application/json, text/event-stream"}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     return httpx2.Request("POST", f"{URL}/dev", json=body, headers={**accept, **named, **headers})
