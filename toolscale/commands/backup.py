@@ -15,6 +15,7 @@ from toolscale.console import err, out, print_json
 BackupArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the backup.", show_default=False)]
 
 UNITS = {
+    "definitions": "servers' definitions",
     "servers": "servers",
     "toolsets": "toolsets",
     "savings": "rows of savings",

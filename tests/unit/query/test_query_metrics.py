@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 
 from query.auth.authentication import Authentication
 from query.catalogue import Catalogue
-from query.metrics import STALEST, CatalogueGauges
+from query.metrics import NAMED, CatalogueGauges
 from query.paging.policy import ResponsePolicy
 from query.savings.ledger import Ledger
 from query.server.mcp import service_of
@@ -105,7 +105,7 @@ async def test_an_answer_that_was_cut_is_counted() -> None:
 
 
 def test_the_catalogues_state_is_shown_and_as_few_servers_are_named_as_are_promised() -> None:
-    many = [record(f"s{number}", ago_s=100.0 * number) for number in range(STALEST + 5)]
+    many = [record(f"s{number}", ago_s=100.0 * number) for number in range(NAMED + 5)]
     catalogue = catalogue_of(
         *many,
         record("hidden", "quarantined", stale_since=1.0),
