@@ -124,7 +124,7 @@ def ingest(listing: Listing, run: Run) -> Ingested:
     intent, index, groups = run.intent, run.index, run.intent.announcement.groups
     before, states = index.server(intent.server_id), index.tool_states(intent.server_id)
     listed = {tool.name: digest(tool, listing.declared_name) for tool in listing.tools}
-    reviewed = review(listing, listed, states, intent, index, run.deps)
+    reviewed = review(listing, listed, states, intent, index, run.deps.intents, run.deps.definition_changes)
     listing, wanted = reviewed.listing, {tool.name: listed[tool.name] for tool in reviewed.listing.tools}
     indexed = {name: (state.digest, state.changed_since) for name, state in states.items()}
     changed = [

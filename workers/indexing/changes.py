@@ -6,9 +6,11 @@ digest is unaccepted. The digest ignores the order of keys, `title`, `icons` and
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import structlog
@@ -19,10 +21,9 @@ from workers.indexing.accepted import Indexed, newly_changed, reviewed
 
 if TYPE_CHECKING:
     from shared.index.contract import ToolState
-    from workers.dependencies import Dependencies
     from workers.indexing.fenced import FencedIndex
-    from workers.intents.definitions import Definitions
-    from workers.intents.store import Intent
+    from workers.intents.definitions import Definitions, DefinitionsChange
+    from workers.intents.store import Intent, IntentStore
 
 NAMED_IN_LOG = 50
 
@@ -53,7 +54,8 @@ def review(
     states: Mapping[str, ToolState],
     intent: Intent,
     index: FencedIndex,
-    deps: Dependencies,
+    intents: IntentStore,
+    setting: DefinitionPolicy,
 ) -> Review:
     """Store the changes of a listing, log new ones, and return the tools to serve; safe to repeat and to interrupt.
 
@@ -63,14 +65,15 @@ def review(
     Raises:
         LeaseHeld: the lease was lost; nothing is stored.
     """
-    server_id, intents, policy = intent.server_id, deps.intents, policy_of(intent, deps.definition_changes)
+    server_id, policy = intent.server_id, policy_of(intent, setting)
     unchanged = frozenset(name for name in states if states[name].digest == digests.get(name))
-    found = _with_others(Indexed(states.keys(), unchanged), listing, server_id, index, intents.definitions(server_id))
-    now = intents.now()
+    known = intents.definitions(server_id)
+    indexed = _with_others(Indexed(states.keys(), unchanged), listing, server_id, index, known)
     index.assert_held()
-    before, after = intents.update_definitions(
-        server_id, lambda known: reviewed(known, server_id, listing.tools, found, policy, now)
+    change = partial(
+        reviewed, server_id=server_id, tools=listing.tools, indexed=indexed, policy=policy, now=time.time()
     )
+    before, after = _update(server_id, known, change, intents)
     if changed := newly_changed(before, after):
         structlog.get_logger().warning(
             "definitions_changed", server=server_id, policy=policy, changed=len(changed), tools=changed[:NAMED_IN_LOG]
@@ -80,6 +83,19 @@ def review(
         return Review(listing, {name: _date(change.since) for name, change in after.changed.items()}, unaccepted)
     served = tuple(tool for tool in listing.tools if tool.name not in after.changed)
     return Review(replace(listing, tools=served), {}, unaccepted, unaccepted)
+
+
+def _update(
+    server_id: str, known: Definitions | None, change: DefinitionsChange, intents: IntentStore
+) -> tuple[Definitions | None, Definitions]:
+    """Store the changed document, and return it before and after.
+
+    It is computed outside of the store's transaction, and again only if an operator accepted a change meanwhile.
+    """
+    expected = change(known)
+    if known == expected:
+        return known, expected
+    return intents.update_definitions(server_id, lambda last: expected if last == known else change(last))
 
 
 def _with_others(

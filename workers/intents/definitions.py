@@ -11,8 +11,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shared.documents import StoredDocument
 from shared.observability.unreadable import count_unreadable
+from shared.text.display import encodable
+from shared.text.forms import json_text
 
-MAX_TEXT_BYTES = 128 << 10
+MAX_TEXT_BYTES = 64 << 10
 """Of the definitions in the changes of a server; of further changes, only digests are stored."""
 
 
@@ -67,8 +69,8 @@ class Definitions(StoredDocument):
         return self.model_copy(update={"changed": changed})
 
     def as_json(self) -> str:
-        """Return the stored text; lone surrogates of a definition are escaped."""
-        return json.dumps(self.model_dump(mode="python"), separators=(",", ":"))
+        """Return the stored text."""
+        return encodable(json_text(self.model_dump(mode="python")))
 
 
 DefinitionsChange = Callable[[Definitions | None], Definitions]

@@ -818,7 +818,7 @@ def test_a_changed_event_does_not_change_the_owner(store: IntentStore) -> None:
 
 # --- accepted and changed definitions ---
 
-CHANGE = ChangedDefinition(digest="d" * 32, since=1.5, accepted='{"name":"a"}', current='{"name":"a","x":"\ud800"}')
+CHANGE = ChangedDefinition(digest="d" * 32, since=1.5, accepted='{"name":"a"}', current='{"name":"a","x":"é"}')
 
 
 def test_definitions_are_there_for_the_next_process(reopen: Callable[[], IntentStore]) -> None:
