@@ -80,8 +80,9 @@ def counts_from(payload: Payload, form: Form) -> dict[Encoding, int]:
 
 def state_from(payload: Payload) -> ToolState:
     """Return the state of a tool's payload, or of its `STATE_KEYS`."""
-    groups, counts = frozenset(payload["groups"]), (counts_from(payload, form) for form in FORMS)
-    return ToolState(payload["digest"], payload["status"], groups, *counts, payload.get("changed_since"))
+    wire, model = (counts_from(payload, form) for form in FORMS)
+    groups, changed_since = frozenset(payload["groups"]), payload.get("changed_since")
+    return ToolState(payload["digest"], payload["status"], groups, wire, model, changed_since)
 
 
 def tool_from(payload: Payload) -> IndexedTool:

@@ -32,8 +32,8 @@ LOG_EVENTS: Mapping[str, str] = {
     "invisible_definitions": "The texts of these tools had invisible characters; search and answers have marks in "
     "place of them.",
     "definitions_changed": "A server changed `changed` definitions, or added tools, after its first list; `tools` "
-    "names 50 of them. By the `policy`, they are accepted (`open`), served with `changed_since` (`notify`), or held until "
-    "`toolscale approve` (`approve`).",
+    "names 50 of them. By the `policy`, they are accepted (`open`), served with `changed_since` (`notify`), or held "
+    "until `toolscale approve` (`approve`).",
     "server_listing_failed": "A reconciliation failed for the `failures`th time in a row; `error` is a class of "
     "[`shared/errors.py`](../shared/errors.py). The last good tools stay; `status` shows whether search finds them.",
     "stderr_not_stored": "Lines of a stdio server's stderr could not be written to the file for `toolscale logs`.",
