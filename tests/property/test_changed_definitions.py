@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,20 +45,25 @@ def digest_of(tool: dict[str, Any]) -> str:
     return definition_digest(ToolDefinition.from_wire(json.dumps(tool)))
 
 
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return an object or a list with its values changed, and any other value as it is."""
+    if isinstance(value, dict):
+        return {key: change(item) for key, item in cast("dict[str, Any]", value).items()}
+    return [change(item) for item in cast("list[object]", value)] if isinstance(value, list) else value
+
+
 def reordered(value: Any, data: st.DataObject) -> Any:
     if isinstance(value, dict):
-        keys = data.draw(st.permutations(list(value)))
-        return {key: reordered(value[key], data) for key in keys}
-    return [reordered(item, data) for item in value] if isinstance(value, list) else value
+        known = cast("dict[str, Any]", value)
+        value = {key: known[key] for key in data.draw(st.permutations(list(known)))}
+    return mapped(value, lambda item: reordered(item, data))
 
 
 def respaced(value: Any, blank: str) -> Any:
     """Return the value with `blank` at both ends of each text, and for each run of whitespace in it."""
-    if isinstance(value, dict):
-        return {key: respaced(item, blank) for key, item in value.items()}
-    if isinstance(value, list):
-        return [respaced(item, blank) for item in value]
-    return blank + blank.join(value.split()) + blank if isinstance(value, str) else value
+    if isinstance(value, str):
+        return blank + blank.join(value.split()) + blank
+    return mapped(value, lambda item: respaced(item, blank))
 
 
 @settings(max_examples=examples(200))
@@ -72,10 +77,8 @@ def test_reordered_keys_titles_icons_and_whitespace_never_count(
 
 
 def plain(value: Any) -> Any:
-    """Return the value as it counts: with single spaces, and 1, 1.0 and true apart."""
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, list) else repr(respaced(value, " "))
+    """Return the value as it counts: with single spaces, and with 1 and true apart."""
+    return mapped(value, plain) if isinstance(value, dict | list) else repr(respaced(value, " "))
 
 
 @settings(max_examples=examples(200))

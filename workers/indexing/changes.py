@@ -44,8 +44,9 @@ class Review:
 def policy_of(intent: Intent, setting: DefinitionPolicy) -> DefinitionPolicy:
     """Return the policy of a server: its label in the operator's file, else the stricter of label and setting."""
     label = cast("DefinitionPolicy", intent.announcement.labels.get(DEFINITION_CHANGES, setting))
-    is_operators = owner_of(intent.source) == OPERATOR_SOURCE
-    return label if is_operators else max(label, setting, key=POLICIES.index)
+    if owner_of(intent.source) == OPERATOR_SOURCE:
+        return label
+    return POLICIES[max(POLICIES.index(label), POLICIES.index(setting))]
 
 
 def review(

@@ -115,14 +115,19 @@ async def asking(path: WritePath, server: Server) -> AsyncGenerator[Client]:
         yield client
 
 
+async def answer_of(client: Client, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    answer: dict[str, Any] | None = (await client.call_tool(tool, arguments)).structured_content
+    assert answer is not None
+    return answer
+
+
 async def described(client: Client, detail: str = "full") -> dict[str, Any]:
     """Return the definition of each tool that is described, by name."""
     found: dict[str, Any] = {}
     for start in range(0, TOOLS, 50):
         names = [f"files:{name}" for name in NAMES[start : start + 50]]
-        answer = await client.call_tool("describe_tool", {"names": names, "detail": detail})
-        assert answer.structured_content
-        found |= {tool["name"]: tool for tool in answer.structured_content["tools"]}
+        answer = await answer_of(client, "describe_tool", {"names": names, "detail": detail})
+        found |= {tool["name"]: tool for tool in answer["tools"]}
     return found
 
 
@@ -131,8 +136,7 @@ async def listed(client: Client) -> tuple[int, int]:
     names: list[str] = []
     cursor: dict[str, Any] = {}
     while True:
-        answer = await client.call_tool("list_available_tools", cursor)
-        content = answer.structured_content or {}
+        content = await answer_of(client, "list_available_tools", cursor)
         names += [name for group in content["toolsByServer"] for name in group["names"].split()]
         if "nextCursor" not in content:
             return len(names), content["meta"]["context"]["tokens"]
@@ -143,15 +147,14 @@ async def found(client: Client) -> list[str]:
     """Return the tools of a search by the words of a tool, its changes, and its name."""
     names: list[str] = []
     for question in ("reads the file number", "also sends it to host", "tool_7", "files"):
-        answer = await client.call_tool("find_tool", {"tool_description": question, "limit": 20})
-        content = answer.structured_content or {}
+        content = await answer_of(client, "find_tool", {"tool_description": question, "limit": 20})
         names += [tool["name"] for tool in content["tools"]] + content.get("nearest", [])
     return names
 
 
 async def baseline(client: Client) -> int:
-    answer = await client.call_tool("find_tool", {"tool_description": "files"})
-    return int((answer.structured_content or {})["token_metrics"]["baseline_tokens"])
+    answer = await answer_of(client, "find_tool", {"tool_description": "files"})
+    return int(answer["token_metrics"]["baseline_tokens"])
 
 
 async def call_all(client: Client) -> None:
@@ -208,9 +211,10 @@ async def test_a_changed_tool_is_served_with_its_date_by_default(path: WritePath
 
     async with asking(path, server) as client:
         shown = await described(client, "detailed")
-        answer = await client.call_tool("find_tool", {"tool_description": "tool_7", "limit": 20, "detail": "summary"})
+        question = {"tool_description": "tool_7", "limit": 20, "detail": "summary"}
+        answer = await answer_of(client, "find_tool", question)
     dated = {name for name, tool in shown.items() if tool.get("changed_since")}
-    searched = {tool["name"]: tool.get("changed_since") for tool in (answer.structured_content or {})["tools"]}
+    searched = {tool["name"]: tool.get("changed_since") for tool in answer["tools"]}
     assert dated == {"files:tool_7"}
     assert len(shown["files:tool_7"]["changed_since"]) == len("2026-11-23")
     assert searched.pop("files:tool_7") == shown["files:tool_7"]["changed_since"]
