@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from typing import TYPE_CHECKING, get_args
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     Family = GaugeMetricFamily | GaugeHistogramMetricFamily
 
-# The servers with the oldest lists get a time series each.
-STALEST = 10
+# Of the servers with the oldest lists, or the most changes, so many get a time series each.
+NAMED = 10
 
 STATUSES = ("running", "quarantined", "stopped")
 STATES = get_args(ServerState)
@@ -115,6 +115,13 @@ TOOLS = Metric(
 TOOLS_REJECTED = Metric(
     "toolscale_tools_rejected", "gauge", "tools", "Tools that servers offer and that cannot be used."
 )
+TOOLS_CHANGED = Metric(
+    "toolscale_tools_changed",
+    "gauge",
+    "tools",
+    f"Tools with changed definitions that no operator has accepted, of the {NAMED} servers with the most.",
+    ("server",),
+)
 CATALOGUE_TOKENS = Metric(
     "toolscale_catalogue_tokens", "gauge", "tokens", "Tokens of all tools of running servers.", ("encoding",)
 )
@@ -129,7 +136,7 @@ STALEST_AGE = Metric(
     "toolscale_stalest_server_seconds",
     "gauge",
     "seconds",
-    f"Age of the last list of the {STALEST} running servers with the oldest lists.",
+    f"Age of the last list of the {NAMED} running servers with the oldest lists.",
     ("server",),
 )
 
@@ -147,7 +154,7 @@ METRICS = (
         CALLS_FAILED_OVER,
         RESPONSES_TRUNCATED,
     ),
-    *(INDEX_UP, SERVERS, TOOLS, TOOLS_REJECTED, CATALOGUE_TOKENS, LIST_AGE, STALEST_AGE),
+    *(INDEX_UP, SERVERS, TOOLS, TOOLS_REJECTED, TOOLS_CHANGED, CATALOGUE_TOKENS, LIST_AGE, STALEST_AGE),
 )
 
 
@@ -218,6 +225,7 @@ class CatalogueGauges:
         yield gauge(SERVERS, dict.fromkeys(STATES, 0.0) | _states(records))
         yield gauge(TOOLS, dict.fromkeys(STATUSES, 0.0) | _tools(records))
         yield gauge(TOOLS_REJECTED, sum(len(record.rejected) for record in records))
+        yield gauge(TOOLS_CHANGED, _most({each.server_id: each.unaccepted for each in records if each.unaccepted}))
         running = [record for record in records if record.status == "running" and record.is_listed]
         yield gauge(CATALOGUE_TOKENS, _tokens(running))
         yield from _ages(running)
@@ -245,4 +253,9 @@ def _ages(records: Sequence[ServerRecord]) -> Iterator[Family]:
     now = time.time()
     ages = {record.server_id: max(0.0, now - (record.last_listed_at or now)) for record in records}
     yield histogram_of(LIST_AGE, ages.values())
-    yield gauge(STALEST_AGE, {server: ages[server] for server in nlargest(STALEST, ages, key=ages.__getitem__)})
+    yield gauge(STALEST_AGE, _most(ages))
+
+
+def _most(by_server: Mapping[str, float]) -> dict[str, float]:
+    """Return the servers with the largest values: each is a value of a label, so they are few."""
+    return {server: by_server[server] for server in nlargest(NAMED, by_server, key=by_server.__getitem__)}

@@ -34,15 +34,23 @@ Status = Literal["running", "stopped", "quarantined"]
 ServerState = Literal["running", "stale", "awaited", "stopped", "quarantined"]
 Transport = Literal["streamable-http", "sse", "stdio"]
 
+DefinitionPolicy = Literal["open", "notify", "approve"]
+"""A tool with a changed definition is accepted at once, served with a mark, or held until an operator accepts it."""
+POLICIES: tuple[DefinitionPolicy, ...] = ("open", "notify", "approve")
+"""From the least strict to the strictest."""
+
 NAMESPACE = uuid.UUID("5f0a2b1e-7d0c-5f6e-9a53-0c1f6f2f7a11")
 
 # Part of every digest: raise it when counting or embedding of the same definition changes.
 FEATURES_VERSION = "3"
 
-# The fields of a definition that reach a model; titles, annotations and output schemas do not.
 # The label that joins servers, or separates them, as replicas.
 REPLICA_SET = "replica_set"
 
+# The label with a server's own policy for changed definitions.
+DEFINITION_CHANGES = "definition_changes"
+
+# The fields of a definition that reach a model; titles, annotations and output schemas do not.
 MODEL_FIELDS = ("name", "description", "inputSchema")
 
 
@@ -123,6 +131,7 @@ class IndexedTool:
 
     `token_counts` counts the wire form, `model_counts` the model form. Both lack an encoding whose count failed.
     The heuristic has one estimate for both forms.
+    `changed_since` is the ISO date of a change that no operator has accepted yet.
     """
 
     server_id: str
@@ -132,6 +141,7 @@ class IndexedTool:
     groups: frozenset[str] = frozenset()
     status: Status = "running"
     model_counts: Mapping[Encoding, int] = field(default_factory=dict["Encoding", int])
+    changed_since: str | None = None
 
     def counts(self, form: Form) -> Mapping[Encoding, int]:
         """Return the counts of this form."""
@@ -334,7 +344,8 @@ class ServerRecord(StoredDocument):
     """The state of one server, written by the same reconciliation as its tools.
 
     `tokens` and `model_tokens` are the sums over its counted tools, in the wire and the model form; `uncounted` names
-    the others, per encoding. `marked` names tools whose texts had invisible characters.
+    the others, per encoding. `marked` names tools whose texts had invisible characters. `unaccepted` counts the tools
+    with a changed definition that no operator has accepted, and `held` those of them that are not served.
     `features_version` is the version of the features that the sums were computed from.
     `catalog_digest` is the digest of the definitions behind the sums; it is empty while the tools are being changed.
     `revision` is the number of the reconciliation that wrote the record, increasing over all servers.
@@ -356,6 +367,8 @@ class ServerRecord(StoredDocument):
     uncounted: dict[Encoding, tuple[str, ...]] = Field(default_factory=dict[Encoding, tuple[str, ...]])
     rejected: tuple[RejectedTool, ...] = ()
     marked: tuple[str, ...] = ()
+    unaccepted: int = 0
+    held: int = 0
     features_version: str = ""
     catalog_digest: str = ""
     generation: int = 0

@@ -28,7 +28,7 @@ from pydantic import (
     model_validator,
 )
 
-from shared.catalog import Endpoint
+from shared.catalog import DEFINITION_CHANGES, POLICIES, Endpoint
 from shared.errors import EventInvalid
 from shared.validation import first_invalid
 
@@ -62,6 +62,13 @@ def _small_labels(labels: dict[str, str]) -> dict[str, str]:
     return labels
 
 
+def _with_known_policy(labels: dict[str, str]) -> dict[str, str]:
+    policy = labels.get(DEFINITION_CHANGES)
+    if policy is not None and policy not in POLICIES:
+        raise ValueError(f"expected {', '.join(POLICIES)} under {DEFINITION_CHANGES!r}, got {policy!r}")
+    return labels
+
+
 class _Strict(BaseModel):
     """A frozen model that rejects unknown fields, so that a misspelt field is an error."""
 
@@ -80,7 +87,12 @@ class ServerAnnouncement(ServerRef):
     transport: Literal["streamable-http", "sse", "stdio"] = "streamable-http"
     url: Annotated[str, StringConstraints(max_length=2000, pattern=r"^https?://")] | None = None
     groups: Annotated[frozenset[Group], Field(max_length=MAX_GROUPS)] = frozenset()
-    labels: Annotated[dict[Label, Label], Field(max_length=MAX_LABELS), AfterValidator(_small_labels)] = {}
+    labels: Annotated[
+        dict[Label, Label],
+        Field(max_length=MAX_LABELS),
+        AfterValidator(_small_labels),
+        AfterValidator(_with_known_policy),
+    ] = {}
     credential_ref: CredentialRef | None = None
 
     @model_validator(mode="after")

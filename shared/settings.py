@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import AliasChoices, Field, StringConstraints, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from shared.catalog import Encoding
+from shared.catalog import DefinitionPolicy, Encoding
 from shared.collection_options import CollectionOptions
 from shared.errors import ConfigInvalid
 from shared.text import BUNDLED_MODEL
@@ -107,6 +107,8 @@ class Settings(BaseSettings):
     """Seconds for all pages of a server's list, including the connection."""
     stdio_start_timeout_s: Annotated[float, Field(gt=0, le=3_600)] = 300.0
     """Seconds until a stdio server's first message, unless its last start succeeded: it may install packages."""
+    definition_changes: DefinitionPolicy = "notify"
+    """A tool that a server changes is: open: accepted; notify: served and marked; approve: held until accepted."""
     listing_max_large: Annotated[int, Field(ge=1, le=256)] = 2
     """Large lists (256 KiB or 10,000 values in a response) that one worker holds at a time; others wait."""
 

@@ -16,6 +16,7 @@ from toolscale.commands.config import ADD_EXAMPLES, add, remove
 from toolscale.commands.connecting import connect
 from toolscale.commands.costs import costs
 from toolscale.commands.dead_letters import dead_letters
+from toolscale.commands.definitions import approve, diff
 from toolscale.commands.doctor import doctor
 from toolscale.commands.emit import emit_app, resync
 from toolscale.commands.help import command, group
@@ -53,6 +54,8 @@ command(app, "show", "toolscale show time", panel=INSPECT)(show)
 command(app, "describe", "toolscale describe time:get_current_time", panel=INSPECT)(describe)
 command(app, "call", "toolscale call time:get_current_time timezone=Asia/Tokyo", panel=INSPECT)(call)
 command(app, "logs", "toolscale logs time", "toolscale logs time --lines 200", panel=INSPECT)(logs)
+command(app, "diff", "toolscale diff time", panel=INSPECT)(diff)
+command(app, "approve", "toolscale approve time", "toolscale approve time get_time@5e884898", panel=INSPECT)(approve)
 command(app, "status", "toolscale status", panel=INSPECT)(status)
 command(app, "resync", "toolscale resync time --wait", panel=ANNOUNCE)(resync)
 command(app, "doctor", "toolscale doctor", panel=RUN)(doctor)

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from shared.catalog import Encoding, Listing
+from shared.catalog import DefinitionPolicy, Encoding, Listing
 from shared.index.contract import IndexVersion, ToolIndex
 from shared.index.open_versions import IndexVersions, OpenVersion, active_index, open_index_versions
 from shared.service.protection import full_environment
@@ -31,7 +31,7 @@ class Dependencies:
 
     `index` reads the active index version. `embedding_slots` is held while a reconciliation counts and embeds, so
     that listings get the processor in between. `slots` are for large listings, from the first page to the last write.
-    `starts` are the turns of stdio servers to start.
+    `starts` are the turns of stdio servers to start. `definition_changes` is the policy of a server without a label.
     """
 
     intents: IntentStore
@@ -46,6 +46,7 @@ class Dependencies:
     starts: StartTurns = field(default_factory=lambda: StartTurns(1))
     embedding_slots: AbstractContextManager[object] = field(default_factory=nullcontext)
     metrics: WorkerMetrics = field(default_factory=WorkerMetrics)
+    definition_changes: DefinitionPolicy = "notify"
 
     def active(self) -> OpenVersion:
         """Return the active index version; without `versions`, the one of `index` and `embedder`.
@@ -101,6 +102,7 @@ def open_dependencies(settings: Settings, intents: IntentStore, metrics: WorkerM
         failure_policy=FailurePolicy(settings.quarantine_after),
         embedding_slots=threading.BoundedSemaphore(settings.embedding_concurrency),
         metrics=metrics or WorkerMetrics(),
+        definition_changes=settings.definition_changes,
     )
 
 

@@ -1,6 +1,6 @@
 """The main write path: make the index equal to the tools that one server offers now.
 
-    event ─▶ intent ─▶ reconcile ─▶ list every page ─▶ compare digests ─▶ look up, or count and embed ─▶ write
+    event ─▶ intent ─▶ reconcile ─▶ list every page ─▶ hold ─▶ compare digests ─▶ look up, or count and embed ─▶ write
 
 An event only requests a reconciliation. The listing is compared with the index, and the work grows with the
 difference: an unchanged server costs one listing, without counting, embedding or writing a tool.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import structlog
 
@@ -20,6 +20,7 @@ from shared.errors import ServerError, ServerTimeout
 from shared.observability.tracing import SpanKind, span
 from shared.text.forms import indexed_tool
 from workers.dependencies import Dependencies
+from workers.indexing.changes import review
 from workers.indexing.failures import park, record_failure
 from workers.indexing.features import FeatureDependencies, compute_features
 from workers.indexing.fenced import FencedIndex
@@ -48,8 +49,8 @@ class Ingested:
     """Numbers of tools in one reconciliation.
 
     `offered` tools are usable, and `rejected` ones invalid. `written` tools are new or changed; `added` counts the new
-    ones among them. `removed` tools are no longer in the listing. `catalogue_id` is that of the record, None if no
-    listing was read.
+    ones among them. `removed` tools are no longer in the listing, or held. `unaccepted` ones have a changed definition,
+    and `held` ones of them are not served. `catalogue_id` is that of the record, None if no listing was read.
     """
 
     offered: int = 0
@@ -57,6 +58,8 @@ class Ingested:
     written: int = 0
     removed: int = 0
     rejected: int = 0
+    unaccepted: int = 0
+    held: int = 0
     catalogue_id: str | None = None
 
     def counts(self) -> dict[str, int]:
@@ -66,7 +69,7 @@ class Ingested:
     @property
     def outcome(self) -> str:
         """Return the numbers as Flower shows them; of the differences only those that exist."""
-        numbers = {"written": self.written, "removed": self.removed, "rejected": self.rejected}
+        numbers = {"written": self.written, "removed": self.removed, "rejected": self.rejected, "held": self.held}
         tools = f"{self.offered} {'tool' if self.offered == 1 else 'tools'}"
         return ", ".join((tools, *(f"{number} {name}" for name, number in numbers.items() if number)))
 
@@ -120,9 +123,15 @@ def ingest(listing: Listing, run: Run) -> Ingested:
     """Make the index hold exactly these tools of the server; a second run with the same listing writes no tool."""
     intent, index, groups = run.intent, run.index, run.intent.announcement.groups
     before, states = index.server(intent.server_id), index.tool_states(intent.server_id)
-    wanted = {tool.name: digest(tool, listing.declared_name) for tool in listing.tools}
-    digests = {name: state.digest for name, state in states.items()}
-    changed = [tool for tool in listing.tools if digests.get(tool.name) != wanted[tool.name]]
+    listed = {tool.name: digest(tool, listing.declared_name) for tool in listing.tools}
+    reviewed = review(listing, listed, states, intent, index, run.deps.intents, run.deps.definition_changes)
+    listing, wanted = reviewed.listing, {tool.name: listed[tool.name] for tool in reviewed.listing.tools}
+    indexed = {name: (state.digest, state.changed_since) for name, state in states.items()}
+    changed = [
+        tool
+        for tool in listing.tools
+        if indexed.get(tool.name) != (wanted[tool.name], reviewed.changed_since.get(tool.name))
+    ]
     gone = states.keys() - wanted.keys()
     # the record alone is not enough: a run that lost its lease may have written tools after it
     unchanged = is_current(before, groups, listing.declared_name) and all(
@@ -131,14 +140,16 @@ def ingest(listing: Listing, run: Run) -> Ingested:
     if changed or gone or not unchanged:
         invalidate_record(before, index, listing.declared_name)
     for start in range(0, len(changed), BATCH):
-        _write_batch({wanted[tool.name]: tool for tool in changed[start : start + BATCH]}, listing.declared_name, run)
+        batch = {wanted[tool.name]: tool for tool in changed[start : start + BATCH]}
+        _write_batch(batch, listing.declared_name, reviewed.changed_since, run)
     index.delete(intent.server_id, gone)
     if not unchanged:
         index.set_status_and_groups(intent.server_id, status="running", groups=groups)
-    record = listed_record(listing, wanted, intent, before, index, run.deps.intents.next_revision)
+    record = listed_record(reviewed, wanted, intent, before, index, run.deps.intents.next_revision)
     index.put_server(record)
-    added = len(wanted.keys() - states.keys())
-    return Ingested(len(wanted), added, len(changed), len(gone), len(listing.rejected), record.catalogue_id)
+    added, rejected = len(wanted.keys() - states.keys()), len(listing.rejected)
+    numbers = (len(wanted), added, len(changed), len(gone), rejected, reviewed.unaccepted, reviewed.held)
+    return Ingested(*numbers, record.catalogue_id)
 
 
 def _reconcile_intent(intent: Intent, lease: Lease, deps: Dependencies) -> Ingested | None:
@@ -158,7 +169,8 @@ def _reconcile_intent(intent: Intent, lease: Lease, deps: Dependencies) -> Inges
     ingested = _reconcile_stopped(run) if intent.status == "stopped" else _reconcile_running(run)
     if not deps.is_active(active.version):
         request_reconcile(intent.server_id, deps.intents, MIGRATION_SOURCE)  # the tools went to the previous version
-    deps.intents.commit(intent.server_id, intent.desired, ingested.catalogue_id)
+    unaccepted = None if ingested.catalogue_id is None else ingested.unaccepted
+    deps.intents.commit(intent.server_id, intent.desired, ingested.catalogue_id, unaccepted)
     return ingested
 
 
@@ -202,18 +214,26 @@ def _reconcile_stopped(run: Run) -> Ingested:
     return Hidden()
 
 
-def _write_batch(definitions: Mapping[str, ToolDefinition], declared_name: str, run: Run) -> None:
+def _write_batch(
+    definitions: Mapping[str, ToolDefinition], declared_name: str, changed_since: Mapping[str, str], run: Run
+) -> None:
     """Write the tools of these digests, in parts as their features become available."""
     with closing(compute_features(definitions, declared_name, run.features)) as parts:  # a failed write frees claims
         for features in parts:
             tools = [
-                _tool(definitions[tool_digest], tool_digest, tool_features, run.intent)
+                _tool(definitions[tool_digest], tool_digest, tool_features, changed_since, run.intent)
                 for tool_digest, tool_features in features.items()
             ]
             with run.deps.metrics.stage("upsert"):
                 run.index.upsert(tools)
 
 
-def _tool(definition: ToolDefinition, tool_digest: str, features: ToolFeatures, intent: Intent) -> EmbeddedTool:
+def _tool(
+    definition: ToolDefinition,
+    tool_digest: str,
+    features: ToolFeatures,
+    changed_since: Mapping[str, str],
+    intent: Intent,
+) -> EmbeddedTool:
     tool = indexed_tool(intent.server_id, definition, tool_digest, features, intent.announcement.groups)
-    return EmbeddedTool(tool, features.vectors)
+    return EmbeddedTool(replace(tool, changed_since=changed_since.get(definition.name)), features.vectors)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -57,6 +57,8 @@ class FoundTool(BaseModel):
     """Not with detailed: tokens of the whole definition, if they could be counted."""
     stale_since: datetime | None = None
     """Present: the server's tools could not be listed since then, so this one may have changed."""
+    changed_since: date | None = None
+    """Present: the server changed the tool then, and no operator has accepted it yet."""
     summary: str | None = None
     """What it must be given, and what it does."""
     description: str | None = None
@@ -109,6 +111,7 @@ def to_found_tool(
         also_on=first_servers(serving.also_on) if serving.also_on else None,
         versions=serving.versions if serving.versions > 1 else None,
         stale_since=None if stale_since is None else datetime.fromtimestamp(int(stale_since), UTC),
+        changed_since=date.fromisoformat(tool.changed_since) if tool.changed_since else None,
     )
     shown = shown_definition(tool.definition, detail)
     if detail == "detailed" and shown:

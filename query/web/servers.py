@@ -36,8 +36,9 @@ class ServerRow:
     @property
     def needs_attention(self) -> bool:
         """Return whether an operator should look at the server."""
-        has_failed = self.state == "awaited" and self.record.stale_since is not None
-        return has_failed or self.state in ("stale", "quarantined") or bool(self.record.rejected or self.record.marked)
+        record, has_failed = self.record, self.state == "awaited" and self.record.stale_since is not None
+        has_unusual_tools = bool(record.rejected or record.marked or record.unaccepted)
+        return has_failed or self.state in ("stale", "quarantined") or has_unusual_tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,11 @@ class SetRow:
     def tools(self) -> int | None:
         """Return the number of tools of one server; None if none of them can be found."""
         return max((row.tools for row in self.rows if row.tools is not None), default=None)
+
+    @property
+    def with_changes(self) -> Sequence[ServerRow]:
+        """Return the servers with changed definitions that no operator has accepted."""
+        return [row for row in self.rows if row.record.unaccepted]
 
     @property
     def tokens(self) -> int | None:

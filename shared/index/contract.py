@@ -57,13 +57,17 @@ class IndexVersion:
 
 @dataclass(frozen=True, slots=True)
 class ToolState:
-    """The state of a tool that index versions must have in common; both counts lack an encoding whose count failed."""
+    """The state of a tool that index versions must have in common; both counts lack an encoding whose count failed.
+
+    `changed_since` is the date of a change that no operator has accepted yet.
+    """
 
     digest: str
     status: Status
     groups: frozenset[str]
     token_counts: Mapping[Encoding, int] = field(default_factory=dict["Encoding", int])
     model_counts: Mapping[Encoding, int] = field(default_factory=dict["Encoding", int])
+    changed_since: str | None = None
 
 
 def is_ours(name: str) -> bool:

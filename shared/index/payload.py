@@ -27,7 +27,7 @@ COUNT_KEYS: Mapping[Form, Mapping[Encoding, str]] = {
 }
 # All keys of counts; both forms share the estimate.
 TOOL_COUNT_KEYS = tuple(dict.fromkeys(key for keys in COUNT_KEYS.values() for key in keys.values()))
-STATE_KEYS = ("tool_name", "digest", "status", "groups", *TOOL_COUNT_KEYS)
+STATE_KEYS = ("tool_name", "digest", "status", "groups", "changed_since", *TOOL_COUNT_KEYS)
 
 NAME_VECTOR = "dense_name"
 TEXT_VECTOR = "dense_text"
@@ -57,7 +57,7 @@ def tool_vector_schema(dimension: int) -> VectorSchema:
 
 
 def tool_payload(tool: IndexedTool) -> Payload:
-    """Return the payload of a tool, without keys for failed counts."""
+    """Return the payload of a tool, without keys for failed counts or for an accepted definition."""
     counts = {COUNT_KEYS[form][encoding]: count for form in FORMS for encoding, count in tool.counts(form).items()}
     return {
         "server_id": tool.server_id,
@@ -68,6 +68,7 @@ def tool_payload(tool: IndexedTool) -> Payload:
         "read_only": "yes" if tool.definition.read_only else "no",  # Qdrant Edge cannot match a bool
         "digest": tool.digest,
         "definition": _escape_surrogates(tool.definition.wire),
+        **({"changed_since": tool.changed_since} if tool.changed_since else {}),
         **counts,
     }
 
@@ -79,8 +80,9 @@ def counts_from(payload: Payload, form: Form) -> dict[Encoding, int]:
 
 def state_from(payload: Payload) -> ToolState:
     """Return the state of a tool's payload, or of its `STATE_KEYS`."""
-    groups, counts = frozenset(payload["groups"]), (counts_from(payload, form) for form in FORMS)
-    return ToolState(payload["digest"], payload["status"], groups, *counts)
+    wire, model = (counts_from(payload, form) for form in FORMS)
+    groups, changed_since = frozenset(payload["groups"]), payload.get("changed_since")
+    return ToolState(payload["digest"], payload["status"], groups, wire, model, changed_since)
 
 
 def tool_from(payload: Payload) -> IndexedTool:
@@ -93,6 +95,7 @@ def tool_from(payload: Payload) -> IndexedTool:
         model_counts=counts_from(payload, "model"),
         groups=frozenset(payload["groups"]),
         status=payload["status"],
+        changed_since=payload.get("changed_since"),
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 # Fields of calls that pass a mapping, so that the code does not name them.
 FURTHER_FIELDS: Mapping[str, tuple[str, ...]] = {
-    "server_indexed": ("offered", "added", "written", "removed", "rejected"),
+    "server_indexed": ("offered", "added", "written", "removed", "rejected", "unaccepted", "held"),
 }
 
 LOG_EVENTS: Mapping[str, str] = {
@@ -27,9 +27,13 @@ LOG_EVENTS: Mapping[str, str] = {
     "events_api_failed": "The events API could not start; `kind` is the class of the error.",
     # reconciliation
     "server_indexed": "The index equals the server's list. `written` tools were embedded, `added` of them are new; "
-    "`rejected` tools cannot be used.",
+    "`rejected` tools cannot be used. `unaccepted` ones have changed definitions, and the `held` ones of them are not "
+    "served.",
     "invisible_definitions": "The texts of these tools had invisible characters; search and answers have marks in "
     "place of them.",
+    "definitions_changed": "A server changed `changed` definitions, or added tools, after its first list; `tools` "
+    "names 50 of them. By the `policy`, they are accepted (`open`), served with `changed_since` (`notify`), or held "
+    "until `toolscale approve` (`approve`).",
     "server_listing_failed": "A reconciliation failed for the `failures`th time in a row; `error` is a class of "
     "[`shared/errors.py`](../shared/errors.py). The last good tools stay; `status` shows whether search finds them.",
     "stderr_not_stored": "Lines of a stdio server's stderr could not be written to the file for `toolscale logs`.",
@@ -39,8 +43,8 @@ LOG_EVENTS: Mapping[str, str] = {
     "parked_server_retried": "A worker retries a parked server. A worker whose log ends here was killed by it.",
     "lease_lost": "A run paused for so long that its lease expired. It stops, and one more reconciliation follows, "
     "since its last write may be late.",
-    "record_unreadable": "A stored server record or toolset that is invalid or of another version is left out; a "
-    "reconciliation replaces a record.",
+    "record_unreadable": "A stored server record, toolset or document of definitions that is invalid or of another "
+    "version is left out; a reconciliation replaces a record.",
     "intent_unreadable": "An intent cannot be read. The server counts as never announced, and its next event "
     "replaces the intent.",
     # sweep and restore

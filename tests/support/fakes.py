@@ -87,7 +87,7 @@ def _counts(tokens: int | Mapping[Encoding, int]) -> Mapping[Encoding, int]:
 
 def state_of(tool: IndexedTool) -> ToolState:
     """Return the state of a tool as an index returns it."""
-    return ToolState(tool.digest, tool.status, tool.groups, tool.token_counts, tool.model_counts)
+    return ToolState(tool.digest, tool.status, tool.groups, tool.token_counts, tool.model_counts, tool.changed_since)
 
 
 def embedded(tool: IndexedTool, seed: int = 0, vector: NDArray[np.float32] | None = None) -> EmbeddedTool:

@@ -1,4 +1,4 @@
-"""`toolscale backup` and `restore`: servers, toolsets and savings as lines of JSON in a directory.
+"""`toolscale backup` and `restore`: servers, accepted definitions, toolsets and savings as lines of JSON.
 
 The tools are not in a backup: the servers offer them, and workers list them again.
 """
@@ -25,7 +25,8 @@ from shared.service.private_file import write_private
 from shared.toolset import StoredToolset, Toolset
 from shared.validation import first_problem
 from workers.intents import open_intents
-from workers.intents.store import Intent
+from workers.intents.definitions import Definitions
+from workers.intents.store import Intent, IntentStore
 from workers.maintenance.restore import restored_intent
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Restored(NamedTuple):
 class Content(NamedTuple):
     """The documents of a backup."""
 
+    definitions: list[Definitions]
     servers: list[Intent]
     toolsets: list[Toolset]
     savings: list[SavingsLine]
@@ -115,14 +117,18 @@ def read_backup(directory: Path) -> Content:
     if len(manifest) != 1:
         raise BackupInvalid(f"{directory / MANIFEST}: expected one line")
     content = Content(
+        # the first builds of 0.2.0 wrote none
+        _parsed(_file(directory, "definitions"), Definitions.model_validate)
+        if "definitions" in manifest[0].lines
+        else [],
         _parsed(_file(directory, "servers"), lambda line: Intent.model_validate(line, extra="ignore")),
         _parsed(_file(directory, "toolsets"), lambda line: StoredToolset.model_validate(line).toolset),
         _parsed(_file(directory, "savings"), SavingsLine.model_validate),
         _parsed(_file(directory, "sizes"), SizeLine.model_validate),
     )
     for kind, documents in content._asdict().items():
-        if len(documents) != manifest[0].lines.get(kind):
-            raise BackupInvalid(f"{_file(directory, kind)}: expected {manifest[0].lines.get(kind)} lines")
+        if len(documents) != manifest[0].lines.get(kind, 0):
+            raise BackupInvalid(f"{_file(directory, kind)}: expected {manifest[0].lines.get(kind, 0)} lines")
     return content
 
 
@@ -136,6 +142,8 @@ def restore_backup(settings: Settings, content: Content, toolsets: Toolsets) -> 
     """
     with closing(open_intents(settings)) as intents:
         now = intents.now()
+        # before the servers, whose reconciliations read them
+        yield "definitions", _count(_is_added(each, intents) for each in content.definitions)
         yield "servers", _count(intents.insert_if_absent(restored_intent(each, now)) for each in content.servers)
     yield "toolsets", _restore_toolsets(content.toolsets, toolsets)
     with closing(open_history(settings)) as history:
@@ -145,7 +153,10 @@ def restore_backup(settings: Settings, content: Content, toolsets: Toolsets) -> 
 
 def _documents(settings: Settings, toolsets: Toolsets) -> Iterator[tuple[str, Iterable[StoredDocument]]]:
     with closing(open_intents(settings)) as intents:
-        yield "servers", intents.intents()
+        servers = list(intents.intents())
+        stored = (intents.definitions(intent.server_id) for intent in servers)
+        yield "definitions", (document for document in stored if document)
+        yield "servers", servers
     yield "toolsets", map(StoredToolset.of, toolsets.toolsets())
     first = today() - timedelta(days=settings.savings_keep_days - 1)
     days = [first + timedelta(days=offset) for offset in range(settings.savings_keep_days)]
@@ -200,6 +211,11 @@ def _document(path: Path, number: int, line: str, parse: Callable[[Any], T]) -> 
 def _count(added: Iterable[bool]) -> Restored:
     results = list(added)
     return Restored(results.count(True), results.count(False))
+
+
+def _is_added(document: Definitions, intents: IntentStore) -> bool:
+    before, _ = intents.update_definitions(document.server_id, lambda present: present or document)
+    return before is None
 
 
 def _restore_toolsets(wanted: Iterable[Toolset], toolsets: Toolsets) -> Restored:

@@ -35,6 +35,7 @@ _SHOWN: dict[str, Any] = {
     "failures": True,
     "listed_at": True,
     "catalogue_id": True,
+    "unaccepted": True,
     "last_error": True,
     "due_at": True,
 }

@@ -151,6 +151,7 @@ def _announced(intent: Intent | None) -> dict[str, Any]:
         "url": intent.announcement.url,
         "groups": sorted(intent.announcement.groups),
         "source": intent.source,
+        "unaccepted": intent.unaccepted,
         "listed_at": _iso(intent.listed_at),
         "next_reconcile_at": _iso(intent.due_at),
         "last_error": intent.last_error,

@@ -9,12 +9,16 @@ from contextlib import closing
 from pydantic import BaseModel, ConfigDict
 
 from shared.settings import Settings
+from shared.text.display import printable
 from toolscale.client.servers import state
 from workers.intents import open_intents
 
 
 class Status(BaseModel):
-    """The number of known servers, in total and by state, and the backlog; `overdue_s` is in seconds."""
+    """The number of known servers, in total and by state, and the backlog; `overdue_s` is in seconds.
+
+    `changed` has the number of changed definitions that no operator has accepted, by server.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -23,6 +27,7 @@ class Status(BaseModel):
     due: int
     overdue_s: float
     dead_letters: int
+    changed: dict[str, int] = {}
 
 
 def status(settings: Settings) -> Status:
@@ -32,14 +37,16 @@ def status(settings: Settings) -> Status:
         IntentsUnavailable: the store does not answer.
     """
     with closing(open_intents(settings)) as intents:
-        states = Counter(state(intent).partition(" (")[0] for intent in intents.intents())
+        known = list(intents.intents())
         backlog = intents.backlog()
+    states = Counter(state(intent).partition(" (")[0] for intent in known)
     return Status(
         servers=states.total(),
         states=dict(sorted(states.items())),
         due=backlog.due,
         overdue_s=round(backlog.overdue_s, 1),
         dead_letters=backlog.dead_letters,
+        changed={intent.server_id: intent.unaccepted for intent in known if intent.unaccepted},
     )
 
 
@@ -50,3 +57,7 @@ def view(status: Status) -> Iterator[str]:
     yield f"servers          {status.servers:,}" + (f": {states}" if states else "")
     yield f"reconciles due   {status.due:,}{late}"
     yield f"dead letters     {status.dead_letters:,}"
+    if status.changed:
+        servers = f"{len(status.changed):,} {'server' if len(status.changed) == 1 else 'servers'}"
+        first = printable(next(iter(status.changed)))
+        yield f"changed tools    {sum(status.changed.values()):,} on {servers}: `toolscale diff {first}`"

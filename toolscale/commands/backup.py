@@ -15,6 +15,7 @@ from toolscale.console import err, out, print_json
 BackupArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the backup.", show_default=False)]
 
 UNITS = {
+    "definitions": "servers' definitions",
     "servers": "servers",
     "toolsets": "toolsets",
     "savings": "rows of savings",
@@ -29,7 +30,7 @@ def backup(
     token: TokenOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Write the servers, the toolsets and the savings into a new directory, as lines of JSON."""
+    """Write servers, accepted definitions, toolsets and savings into a new directory, as lines of JSON."""
     from toolscale.client.backup import write_backup  # noqa: PLC0415  # loads both sides
     from toolscale.client.toolsets import open_toolsets  # noqa: PLC0415
 

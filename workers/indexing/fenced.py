@@ -25,6 +25,7 @@ class FencedIndex:
         self.features_by_digest = index.features_by_digest
         self.tool_states = index.tool_states
         self.server = index.server
+        self.get = index.get
         self.token_sum = index.token_sum
 
     def upsert(self, tools: Sequence[EmbeddedTool]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from shared.catalog import ENCODINGS, FEATURES_VERSION, Listing, ServerRecord, catalog_digest
+from shared.catalog import ENCODINGS, FEATURES_VERSION, ServerRecord, catalog_digest
+from workers.indexing.changes import Review
 from workers.indexing.fenced import FencedIndex
 from workers.intents.store import Intent
 
@@ -13,7 +14,7 @@ NextRevision = Callable[[], int]
 
 
 def listed_record(
-    listing: Listing,
+    reviewed: Review,
     digests: Mapping[str, str],
     intent: Intent,
     before: ServerRecord | None,
@@ -25,7 +26,7 @@ def listed_record(
     The token sums come from the previous record if it has the same catalog digest, otherwise from the index. A run
     that was killed between its tools and its record therefore leaves no wrong sum.
     """
-    current_digest = catalog_digest(digests)
+    listing, current_digest = reviewed.listing, catalog_digest(digests)
     known = before if before and before.is_listed and before.catalog_digest == current_digest else None
     sums = _sums_of(known) if known else _sums(index, intent.server_id)
     record = unlisted_record(intent, known.revision if known else 0).model_copy(
@@ -36,6 +37,8 @@ def listed_record(
             **sums,
             "rejected": listing.rejected,
             "marked": listing.marked,
+            "unaccepted": reviewed.unaccepted,
+            "held": reviewed.held,
             "features_version": FEATURES_VERSION,
             "catalog_digest": current_digest,
             "last_listed_at": time.time(),

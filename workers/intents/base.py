@@ -54,8 +54,11 @@ class StoredIntents(IntentStore, ABC):
         return after if after.attempts > before.attempts else None
 
     @override
-    def commit(self, server_id: str, generation: int, catalogue_id: str | None = None) -> Intent:
-        change = partial(transitions.committed, generation=generation, catalogue_id=catalogue_id, policy=self._policy)
+    def commit(
+        self, server_id: str, generation: int, catalogue_id: str | None = None, unaccepted: int | None = None
+    ) -> Intent:
+        listed = {"catalogue_id": catalogue_id, "unaccepted": unaccepted}
+        change = partial(transitions.committed, generation=generation, listed=listed, policy=self._policy)
         return self._change(server_id, lambda intent, now: change(intent, now=now))[1]
 
     @override

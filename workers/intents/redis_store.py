@@ -19,7 +19,9 @@ from shared.service.redis import redis_errors
 from shared.service.repeated import repeated
 from workers.intents.base import Change, StoredIntents, readable
 from workers.intents.dead_letters import DEAD_LETTER_LIMIT, DeadLetter
+from workers.intents.definitions import Definitions, DefinitionsChange
 from workers.intents.redis_claims import RedisClaims
+from workers.intents.redis_definitions import RedisDefinitions
 from workers.intents.store import Backlog, Intent, Lease
 from workers.intents.transitions import RetryPolicy
 
@@ -81,6 +83,7 @@ class RedisIntents(StoredIntents):
         self._next_revision = client.register_script(_NEXT_REVISION)
         self._read = client.register_script(_READ)
         self._replace = client.register_script(_REPLACE)
+        self._definitions = RedisDefinitions(client)
         self._updating = tuple(threading.Lock() for _ in range(_LOCKS))
 
     @override
@@ -171,6 +174,14 @@ class RedisIntents(StoredIntents):
                 pipe.llen(DEAD_LETTERS)
                 servers, due, first, letters = pipe.execute()
         return Backlog(servers, due, max(0.0, now - first[0][1]) if first else 0.0, letters)
+
+    @override
+    def definitions(self, server_id: str) -> Definitions | None:
+        return self._definitions.read(server_id)
+
+    @override
+    def update_definitions(self, server_id: str, change: DefinitionsChange) -> tuple[Definitions | None, Definitions]:
+        return self._definitions.update(server_id, change)
 
     @override
     def close(self) -> None:

@@ -15,6 +15,7 @@ from shared.errors import IntentsUnavailable, LeaseHeld
 from shared.service.private_file import make_private_directory
 from workers.intents.base import Change, StoredIntents, readable
 from workers.intents.dead_letters import DEAD_LETTER_LIMIT, DeadLetter
+from workers.intents.definitions import Definitions, DefinitionsChange, readable_definitions
 from workers.intents.store import Backlog, Intent, Lease
 from workers.intents.transitions import RetryPolicy
 
@@ -28,6 +29,7 @@ CREATE TABLE IF NOT EXISTS complete (only INTEGER PRIMARY KEY CHECK (only = 0), 
 CREATE TABLE IF NOT EXISTS migration (only INTEGER PRIMARY KEY CHECK (only = 0), note TEXT) STRICT;
 CREATE TABLE IF NOT EXISTS revision (only INTEGER PRIMARY KEY CHECK (only = 0), latest INTEGER NOT NULL) STRICT;
 INSERT OR IGNORE INTO revision VALUES (0, 0);
+CREATE TABLE IF NOT EXISTS definitions (server_id TEXT PRIMARY KEY, document TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS changes (position INTEGER PRIMARY KEY AUTOINCREMENT, server_id TEXT UNIQUE NOT NULL) STRICT;
 CREATE TRIGGER IF NOT EXISTS changed AFTER INSERT ON intents
     BEGIN INSERT OR REPLACE INTO changes (server_id) VALUES (NEW.server_id); END;
@@ -154,6 +156,20 @@ class SqliteIntents(StoredIntents):
         return Backlog(servers, due, max(0.0, now - first) if first else 0.0, letters)
 
     @override
+    def definitions(self, server_id: str) -> Definitions | None:
+        with self._transaction() as db:
+            return _read_definitions(db, server_id)
+
+    @override
+    def update_definitions(self, server_id: str, change: DefinitionsChange) -> tuple[Definitions | None, Definitions]:
+        with self._transaction() as db:
+            before = _read_definitions(db, server_id)
+            after = change(before)
+            if after != before:
+                db.execute("INSERT OR REPLACE INTO definitions VALUES (?, ?)", (server_id, after.as_json()))
+            return before, after
+
+    @override
     def close(self) -> None:
         with self._lock:
             self._db.close()
@@ -221,3 +237,8 @@ class _HeldByProcess:
 def _read(db: sqlite3.Connection, server_id: str) -> Intent | None:
     row = db.execute("SELECT intent FROM intents WHERE server_id = ?", (server_id,)).fetchone()
     return readable(server_id, row[0]) if row else None
+
+
+def _read_definitions(db: sqlite3.Connection, server_id: str) -> Definitions | None:
+    row = db.execute("SELECT document FROM definitions WHERE server_id = ?", (server_id,)).fetchone()
+    return readable_definitions(server_id, row[0] if row else None)

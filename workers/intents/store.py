@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from shared.documents import StoredDocument
 from shared.events import ServerAnnouncement, ServerEvent
 from workers.intents.dead_letters import DeadLetter
+from workers.intents.definitions import DefinitionStore
 
 # One death proves little: a worker reconciles several servers at the same time, and at most one is the cause.
 SUSPECTED_AFTER = 2
@@ -35,6 +36,7 @@ class Intent(StoredDocument):
     `last_error` is the reason why the last listing failed; None after a successful listing.
     `announced_at` is the time of the last announcement, from which a server has time to start.
     `listed_at` is the time of the last successful listing; None before the first. `catalogue_id` identifies its tools.
+    `unaccepted` is the number of changed definitions of the last listing that no operator has accepted.
     `due_at` is the time at which the sweep requests the next reconciliation.
     `not_before` is the time at which the next reconciliation may begin; a new announcement resets it.
     `traceparent` continues the trace of the event that requested the next reconciliation.
@@ -55,6 +57,7 @@ class Intent(StoredDocument):
     announced_at: float = 0.0
     listed_at: float | None = None
     catalogue_id: str = ""
+    unaccepted: int = 0
     last_error: str | None = None
     due_at: float | None = None
     not_before: float = 0.0
@@ -142,9 +145,10 @@ class Lease(Protocol):
         ...
 
 
-class IntentStore(Protocol):
-    """Intents, leases, claims, revisions and dead letters. Safe to call from several threads and processes.
+class IntentStore(DefinitionStore, Protocol):
+    """Intents, definitions, leases, claims, revisions and dead letters.
 
+    Safe to call from several threads and processes.
     Every method raises IntentsUnavailable when the store does not answer.
     """
 
@@ -182,10 +186,12 @@ class IntentStore(Protocol):
         """
         ...
 
-    def commit(self, server_id: str, generation: int, catalogue_id: str | None = None) -> Intent:
+    def commit(
+        self, server_id: str, generation: int, catalogue_id: str | None = None, unaccepted: int | None = None
+    ) -> Intent:
         """Raise the committed generation to this one; never lowers it. Returns the intent after that.
 
-        Replaces the `catalogue_id` unless it is None.
+        Replaces `catalogue_id` and `unaccepted` unless they are None.
         """
         ...
 

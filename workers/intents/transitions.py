@@ -11,6 +11,7 @@ random times, so that an innocent server is soon reconciled without the guilty o
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shared.catalog import Transport
@@ -131,11 +132,14 @@ def begun(before: Intent, now: float, policy: RetryPolicy) -> Intent:
     )
 
 
-def committed(before: Intent, generation: int, catalogue_id: str | None, now: float, policy: RetryPolicy) -> Intent:
-    """Return the intent after a successful reconciliation; an older one never lowers the generation."""
+def committed(before: Intent, generation: int, listed: Mapping[str, object], now: float, policy: RetryPolicy) -> Intent:
+    """Return the intent after a successful reconciliation; an older one never lowers the generation.
+
+    `listed` has the fields that follow from its listing; those with None stay.
+    """
     clean: dict[str, object] = {"failures": 0, "internal_failures": 0, "last_error": None}
     clean |= {"listed_at": now} if before.status == "running" else {}
-    clean |= {} if catalogue_id is None else {"catalogue_id": catalogue_id}
+    clean |= {name: value for name, value in listed.items() if value is not None}
     after = _commit(before, generation).model_copy(update=clean)
     if after.is_lagging:
         return _retry_soon(after, now, policy)
@@ -219,6 +223,7 @@ def _on_announcement(before: Intent | None, event: ServerUp, now: float) -> Inte
         announced_at=now,
         listed_at=before.listed_at if before else None,
         catalogue_id=before.catalogue_id if before else "",
+        unaccepted=before.unaccepted if before else 0,
         not_before=before.not_before if before and repeats else 0.0,
         traceparent=event.traceparent,
     )

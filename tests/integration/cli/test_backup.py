@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from shared.service.redis import connect
 from shared.settings import load_settings
 from shared.toolset import Toolset
 from tests.e2e.test_serve import ask, serving
-from tests.support.builders import down, up
+from tests.support.builders import World, definition, down, listing, up, write_path
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import scripted_http
 from tests.support.processes import Composition
@@ -33,12 +34,13 @@ from tests.support.qdrant_server import delete_collections, emptied_qdrant, own_
 from tests.support.waiting import eventually
 from toolscale.app import app
 from toolscale.client.toolsets import open_toolsets
+from workers.ingest import reconcile
 from workers.intents import open_intents
 
 QDRANT_URL = own_qdrant_url()  # other tests do not see it
 DEV = {"name": "dev", "tools": ["files"], "description": "", "budget_tokens": 900, "enforce": True}
 USED = {"answers": 3, "calls": 2, "bytes": 70}
-KINDS = ("servers", "toolsets", "savings", "sizes")
+KINDS = ("definitions", "servers", "toolsets", "savings", "sizes")
 
 
 @pytest.fixture
@@ -107,11 +109,11 @@ def test_a_wiped_data_directory_is_restored_while_no_process_runs_and_beside_one
         second = results(toolscale("restore", backup))
 
     lines = manifest["lines"]
-    assert (lines["servers"], lines["toolsets"], lines["sizes"]) == (1, 1, 1)
+    assert (lines["definitions"], lines["servers"], lines["toolsets"], lines["sizes"]) == (1, 1, 1, 1)
     assert first == {kind: (lines[kind], 0) for kind in KINDS}
-    assert {kind: second[kind] for kind in ("servers", "toolsets", "sizes")} == dict.fromkeys(
-        ("servers", "toolsets", "sizes"), (0, 1)
-    )
+    assert {kind: second[kind] for kind in KINDS if kind != "savings"} == {
+        kind: (0, 1) for kind in KINDS if kind != "savings"
+    }
     assert used()[0] == USED
 
 
@@ -160,7 +162,7 @@ def test_a_wiped_redis_and_a_wiped_index_are_restored(
         with open_toolsets(load_settings()) as toolsets:
             kept = toolsets.toolsets()
 
-    assert manifest["lines"] == {"servers": 2, "toolsets": 1, "savings": 1, "sizes": 1}
+    assert manifest["lines"] == {"definitions": 1, "servers": 2, "toolsets": 1, "savings": 1, "sizes": 1}
     assert first == {kind: (manifest["lines"][kind], 0) for kind in KINDS}
     assert again == {kind: (0, manifest["lines"][kind]) for kind in KINDS}
     assert stopped is not None
@@ -168,6 +170,35 @@ def test_a_wiped_redis_and_a_wiped_index_are_restored(
     assert {each["name"] for each in found["tools"]} == {"files:read_text", "files:write_text"}
     assert kept == [Toolset.model_validate(DEV)]
     assert used() == (USED, ServerSize(2, 300))
+
+
+def test_a_restored_catalogue_holds_the_changes_of_the_meantime(data_dir: Path, tmp_path: Path) -> None:
+    backup, deps = str(tmp_path / "backup"), write_path(data_dir).deps
+    world = World({"s": listing(definition("a"), definition("b"))})
+    deps = replace(deps, list_server=world.list_server, definition_changes="notify")
+    deps.intents.record(up("s"), due_in_s=0)
+    reconcile("s", deps)
+    toolscale("backup", backup)
+    shutil.rmtree(data_dir)
+    data_dir.mkdir()
+
+    toolscale("restore", backup)
+    after = write_path(data_dir)
+    world.servers["s"] = listing(definition("a", "sends it away"), definition("b"))
+    reconcile("s", replace(after.deps, list_server=world.list_server, definition_changes="approve"))
+
+    assert after.tool_names() == {"b"}
+
+
+def test_a_backup_of_an_earlier_release_has_no_definitions(data_dir: Path, tmp_path: Path) -> None:
+    backup = tmp_path / "backup"
+    toolscale("backup", str(backup))
+    (backup / "definitions.jsonl").unlink()
+    manifest = json.loads((backup / "backup.json").read_text())
+    del manifest["lines"]["definitions"]
+    (backup / "backup.json").write_text(json.dumps(manifest) + "\n")
+
+    assert results(toolscale("restore", str(backup))) == dict.fromkeys(KINDS, (0, 0))
 
 
 def test_present_data_stays_and_missing_counts_are_added(data_dir: Path, tmp_path: Path) -> None:
@@ -186,7 +217,13 @@ def test_present_data_stays_and_missing_counts_are_added(data_dir: Path, tmp_pat
 
     restored = results(toolscale("restore", str(tmp_path / "backup")))
 
-    assert restored == {"servers": (0, 1), "toolsets": (0, 1), "savings": (1, 0), "sizes": (1, 0)}
+    assert restored == {
+        "definitions": (0, 0),
+        "servers": (0, 1),
+        "toolsets": (0, 1),
+        "savings": (1, 0),
+        "sizes": (1, 0),
+    }
     with closing(open_intents(load_settings())) as intents, open_toolsets(load_settings()) as toolsets:
         intent = intents.intent("files")
         assert toolsets.toolsets() == [newer]

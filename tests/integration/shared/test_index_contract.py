@@ -81,6 +81,20 @@ def test_index_versions_are_equal_if_the_states_of_their_tools_are_equal(index: 
     assert index.tool_states("nobody") == {}
 
 
+def test_the_date_of_a_change_comes_back_and_goes_with_the_next_write(index: ToolIndex) -> None:
+    tool = make_tool("git", "log")
+    dated = replace(tool, changed_since="2026-11-23")
+
+    _write(index, [dated])
+    found, state = _everything(index), index.tool_states("git")["log"]
+    _write(index, [tool])
+
+    assert found == [dated]
+    assert state.changed_since == "2026-11-23"
+    assert _everything(index) == [tool]
+    assert index.tool_states("git")["log"].changed_since is None
+
+
 def test_owners_are_all_servers_with_tools_whatever_their_status(index: ToolIndex) -> None:
     _write(index, [make_tool("git", "log"), make_tool("git", "diff"), make_tool("gone", "t", status="stopped")])
 

@@ -23,6 +23,7 @@ from tests.support.builders import changed, down, up, up_stdio
 from tests.support.fake_redis import FakeRedisServer
 from tests.support.waiting import eventually
 from workers.intents.dead_letters import LETTER_BYTES
+from workers.intents.definitions import ChangedDefinition, Definitions
 from workers.intents.redis_store import RedisIntents
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.store import Backlog, Intent, IntentStore, MigrationProgress
@@ -813,3 +814,65 @@ def test_a_changed_event_does_not_change_the_owner(store: IntentStore) -> None:
 
     with pytest.raises(EventInvalid):
         store.record(of(CI, down()), due_in_s=60)
+
+
+# --- accepted and changed definitions ---
+
+CHANGE = ChangedDefinition(digest="d" * 32, since=1.5, accepted='{"name":"a"}', current='{"name":"a","x":"é"}')
+
+
+def test_definitions_are_there_for_the_next_process(reopen: Callable[[], IntentStore]) -> None:
+    document = Definitions(server_id="s", accepted={"a": "1", "b\U0001f600": "2"}, changed={"a": CHANGE}, held=True)
+
+    result = reopen().update_definitions("s", lambda before: before or document)
+
+    assert result == (None, document)
+    assert reopen().definitions("s") == document
+    assert reopen().definitions("other") is None
+
+
+def test_changes_of_definitions_at_the_same_time_are_all_kept(reopen: Callable[[], IntentStore]) -> None:
+    stores = [reopen() for _ in range(4)]
+
+    def accept(number: int) -> None:
+        def accepted(before: Definitions | None) -> Definitions:
+            known = before or Definitions(server_id="s")
+            return known.model_copy(update={"accepted": {**known.accepted, str(number): "x"}})
+
+        stores[number % 4].update_definitions("s", accepted)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(accept, range(40)))
+
+    found = stores[0].definitions("s")
+    assert found is not None
+    assert found.accepted.keys() == {str(number) for number in range(40)}
+
+
+def test_definitions_that_cannot_be_read_are_replaced(
+    request: pytest.FixtureRequest, store: IntentStore, tmp_path: Path
+) -> None:
+    store.update_definitions("s", lambda _: Definitions(server_id="s"))
+    if "redis" in request.node.name:
+        with _looking(request) as client:
+            client.set("toolscale:definitions:s", "{")
+    else:
+        with sqlite3.connect(tmp_path / "intents.sqlite3") as db:
+            db.execute("UPDATE definitions SET document = '{'")
+        db.close()
+    newer = Definitions(server_id="s", accepted={"a": "1"})
+
+    assert store.definitions("s") is None
+    assert store.update_definitions("s", lambda before: before or newer) == (None, newer)
+    assert store.definitions("s") == newer
+
+
+def test_the_number_of_changes_is_kept_until_a_listing_replaces_it(store: IntentStore) -> None:
+    store.record(up(), due_in_s=0)
+    store.commit("s", 1, "catalogue", 3)
+    store.record(changed(), due_in_s=0)
+    stopped = store.commit("s", 2)
+    store.record(up(), due_in_s=0)
+
+    assert stopped.unaccepted == 3
+    assert store.commit("s", 3, "catalogue", 0).unaccepted == 0

@@ -201,6 +201,24 @@ def test_another_model_takes_over_with_everything_as_it_was_and_no_server_is_ask
     assert shop.world.listed == listed
 
 
+def test_marks_are_carried_over_and_held_tools_stay_held(shop: Catalogue) -> None:
+    worker = shop.worker(OLD)
+    shop.world.servers["files"] = listing(definition("read_file", "sends it away"), definition("write_file"))
+    shop.world.servers["clock"] = listing(definition("get_time", "sends it away"), definition("set_alarm"))
+    for server, policy in (("files", "notify"), ("clock", "approve")):
+        shop.intents.record(changed(server), due_in_s=0)
+        reconcile(server, replace(worker, definition_changes=policy))
+
+    deps = wanting(shop)
+    finish(deps)
+    shop.intents.record(changed("clock"), due_in_s=0)
+    reconcile("clock", replace(deps, definition_changes="approve"))
+
+    assert states(deps)["files"]["read_file"].changed_since
+    assert not states(deps)["files"]["write_file"].changed_since
+    assert set(states(deps)["clock"]) == {"set_alarm"}
+
+
 def test_a_server_that_was_down_is_carried_over_and_comes_back_without_embedding(shop: Catalogue) -> None:
     deps = wanting(shop)
     finish(deps)

@@ -24,7 +24,9 @@ from tests.support.reference import redis_bounds as bounds
 from workers.broker import transport
 from workers.celery_app import build_app
 from workers.emit import Emitter
+from workers.fetch.definitions import MAX_NAME_CHARACTERS
 from workers.intents.dead_letters import DEAD_LETTER_LIMIT
+from workers.intents.definitions import MAX_TEXT_BYTES, ChangedDefinition, Definitions
 from workers.intents.redis_store import DEAD_LETTERS, DUE, SERVERS, RedisIntents
 from workers.intents.transitions import RetryPolicy
 from workers.tasks import send_reconcile
@@ -103,6 +105,26 @@ def test_the_largest_intent_and_its_places_in_the_indexes_have_their_bounds(
     assert 0.8 * bounds.INTENT_BYTES < stored <= bounds.INTENT_BYTES
     for index in (SERVERS, DUE):
         assert bytes_of(client, index) <= 1_030 * bounds.INDEX_BYTES
+
+
+@pytest.mark.parametrize(("tools", "text_characters"), [(1, 100_000), (1_000, 100), (10_000, 100_000)])
+def test_the_largest_definitions_of_a_server_have_their_bound(
+    client: redis.Redis, intents: RedisIntents, tools: int, text_characters: int
+) -> None:
+    names = [f"{number:08d}" + "\U0001f600" * (MAX_NAME_CHARACTERS - 8) for number in range(tools)]
+    texts = {"accepted": "x" * text_characters, "current": "x" * text_characters}
+    change = ChangedDefinition(digest="d" * 32, since=1763869555.123456, **texts)
+    document = Definitions(
+        server_id=longest_id(0),
+        accepted=dict.fromkeys(names, "d" * 32),
+        changed=dict.fromkeys(names, change),
+        held=True,
+    )
+    intents.update_definitions(longest_id(0), lambda _: document.within_limit())
+
+    stored = bytes_of(client, f"toolscale:definitions:{longest_id(0)}")
+
+    assert stored <= MAX_TEXT_BYTES * bounds.ALLOCATED + tools * bounds.DEFINITION_BYTES + bounds.INDEX_BYTES
 
 
 def test_a_day_of_savings_has_its_bound_whatever_the_names(client: redis.Redis) -> None:

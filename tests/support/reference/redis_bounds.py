@@ -13,8 +13,9 @@ from shared.upstream.followed_config import STATE_BYTES
 from workers.broker.transport import QUEUE_LIMIT
 from workers.ingest import BATCH
 from workers.intents.dead_letters import DEAD_LETTER_LIMIT
+from workers.intents.definitions import MAX_TEXT_BYTES
 
-SERVERS, WORKERS = 1_000, 10
+SERVERS, TOOLS, WORKERS = 1_000, 20_000, 10
 """The fleet of the table."""
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -25,6 +26,8 @@ INTENT_BYTES, INDEX_BYTES, SIZE_BYTES, MESSAGE_BYTES, LETTER_BYTES, CLAIM_BYTES 
     *(81 * KIB, 400, 320),
     *(2 * KIB, 16 * KIB + 64, 300),
 )
+# Of a tool with the longest name and an unaccepted change, without its definitions.
+DEFINITION_BYTES = 1_600
 INDEXES = ("servers", "due", "changes")
 _TABLE = re.compile(r"(<!-- bounds: make docs -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -46,6 +49,12 @@ def bounds() -> list[Bound]:
     return [
         Bound("`toolscale:intent:…`", f"{INTENT_BYTES // KIB} KiB a server; 2 KiB as a rule", SERVERS * INTENT_BYTES),
         Bound(index_keys, f"{INDEX_BYTES} bytes a server, each", len(INDEXES) * SERVERS * INDEX_BYTES),
+        Bound(
+            "`toolscale:definitions:…`",
+            f"{MAX_TEXT_BYTES // KIB} KiB a server, and {DEFINITION_BYTES:,} bytes for each of {TOOLS:,} tools; "
+            "60 bytes a tool as a rule",
+            SERVERS * MAX_TEXT_BYTES * ALLOCATED + TOOLS * DEFINITION_BYTES,
+        ),
         Bound("`toolscale:cursors…`", "64 MiB, allocated with a quarter more; they expire", KEPT_BYTES * ALLOCATED),
         Bound(
             "`toolscale:savings:…`",

@@ -332,6 +332,16 @@ async def test_a_tool_with_marked_texts_needs_attention(path: str) -> None:
     assert "invisible characters" in page.text
 
 
+@pytest.mark.parametrize("path", ["/ui", "/ui/servers", "/ui/servers/s"])
+@pytest.mark.parametrize(("held", "state"), [(0, "not accepted"), (2, "held")])
+async def test_changed_definitions_need_attention(path: str, held: int, state: str) -> None:
+    text = Parsed(await get(path, catalogue(make_tool("s", "t"), unaccepted=2, held=held))).text
+
+    assert "2 changed definitions" in text or "2 of its tools have changed definitions" in text
+    assert path == "/ui" or (state in text and "toolscale diff" in text)
+    assert "changed definition" not in Parsed(await get(path, catalogue(make_tool("s", "t")))).text
+
+
 async def test_a_question_never_becomes_markup() -> None:
     page = Parsed(await get("/ui/find?q=%22%3E%3Cscript%3Ealert(1)%3C/script%3E"))
 

@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 
 from query.auth.authentication import Authentication
 from query.catalogue import Catalogue
-from query.metrics import STALEST, CatalogueGauges
+from query.metrics import NAMED, CatalogueGauges
 from query.paging.policy import ResponsePolicy
 from query.savings.ledger import Ledger
 from query.server.mcp import service_of
@@ -104,8 +104,18 @@ async def test_an_answer_that_was_cut_is_counted() -> None:
     )
 
 
+def test_the_servers_with_the_most_changed_tools_are_named() -> None:
+    changed = [record(f"s{number}", unaccepted=number) for number in range(NAMED + 3)]
+    catalogue = catalogue_of(*changed)
+    catalogue.metrics.registry.register(CatalogueGauges(lambda: catalogue.ledger.known(Scope())))
+
+    found = {name: value for name, value in shown(catalogue.metrics.registry).items() if "tools_changed" in name}
+
+    assert found == {f'toolscale_tools_changed{{server="s{number}"}}': number for number in range(3, NAMED + 3)}
+
+
 def test_the_catalogues_state_is_shown_and_as_few_servers_are_named_as_are_promised() -> None:
-    many = [record(f"s{number}", ago_s=100.0 * number) for number in range(STALEST + 5)]
+    many = [record(f"s{number}", ago_s=100.0 * number) for number in range(NAMED + 5)]
     catalogue = catalogue_of(
         *many,
         record("hidden", "quarantined", stale_since=1.0),

@@ -144,3 +144,11 @@ def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, text: str, reason: 
 def test_a_missing_file_says_so(tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid, match="No such file"):
         read_config(tmp_path / "mcp.json", {})
+
+
+def test_an_entry_with_an_unknown_policy_for_changed_definitions_is_a_problem(tmp_path: Path) -> None:
+    entry = {"url": "http://127.0.0.1:1/x", "labels": {"definition_changes": "aprove"}}
+
+    (problem,) = read(tmp_path, {"mcpServers": {"s": entry}}).problems
+
+    assert "expected open, notify, approve" in problem.reason

@@ -1,0 +1,102 @@
+"""The accepted definitions of a server's tools, and its changes that no operator has accepted yet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import structlog
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from shared.documents import StoredDocument
+from shared.observability.unreadable import count_unreadable
+from shared.text.display import encodable
+from shared.text.forms import json_text
+
+MAX_TEXT_BYTES = 64 << 10
+"""Of the definitions in the changes of a server; of further changes, only digests are stored."""
+
+
+class ChangedDefinition(BaseModel):
+    """A definition that differs from the accepted one, or that is new, `since` this time in epoch seconds.
+
+    `accepted` and `current` are the definitions as JSON. `accepted` is None for a new tool; both are None if they are
+    not stored.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    digest: str
+    since: float
+    accepted: str | None = None
+    current: str | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of both definitions."""
+        return sum(len(text.encode(errors="replace")) for text in (self.accepted, self.current) if text)
+
+
+class Definitions(StoredDocument):
+    """The digests of a server's accepted definitions by tool, and its unaccepted changes by tool.
+
+    Tools that the server no longer lists stay accepted. `held`: the tools of the changes are not served.
+    """
+
+    server_id: str
+    accepted: Mapping[str, str] = {}
+    changed: Mapping[str, ChangedDefinition] = {}
+    held: bool = False
+
+    def digests(self) -> dict[str, str]:
+        """Return the last known digest of each tool, accepted or not."""
+        return {**self.accepted, **{name: change.digest for name, change in self.changed.items()}}
+
+    def accepting(self, names: frozenset[str]) -> Definitions:
+        """Return the document with these changes accepted."""
+        accepted = {name: change.digest for name, change in self.changed.items() if name in names}
+        changed = {name: change for name, change in self.changed.items() if name not in names}
+        return self.model_copy(update={"accepted": {**self.accepted, **accepted}, "changed": changed})
+
+    def within_limit(self) -> Definitions:
+        """Return the document with the first definitions that fit into `MAX_TEXT_BYTES`, in the order of the names."""
+        left, changed = MAX_TEXT_BYTES, dict[str, ChangedDefinition]()
+        for name, change in sorted(self.changed.items()):
+            fits = change.size_bytes <= left
+            left -= change.size_bytes if fits else 0
+            changed[name] = change if fits else change.model_copy(update={"accepted": None, "current": None})
+        return self.model_copy(update={"changed": changed})
+
+    def as_json(self) -> str:
+        """Return the stored text."""
+        return encodable(json_text(self.model_dump(mode="python")))
+
+
+DefinitionsChange = Callable[[Definitions | None], Definitions]
+"""Returns the changed document of a server; the argument is None where there is none."""
+
+
+class DefinitionStore(Protocol):
+    """The part of an IntentStore for definitions, in a document for each server."""
+
+    def definitions(self, server_id: str) -> Definitions | None:
+        """Return the accepted and the changed definitions of a server, or None when there is no valid document."""
+        ...
+
+    def update_definitions(self, server_id: str, change: DefinitionsChange) -> tuple[Definitions | None, Definitions]:
+        """Replace the document atomically by the result of `change`; return it before and after.
+
+        A store may call `change` more than once, and writes nothing if the document is equal.
+        """
+        ...
+
+
+def readable_definitions(server_id: str, stored: str | None) -> Definitions | None:
+    """Return the document in this JSON without a newer release's fields; log an invalid one and return None."""
+    try:
+        return None if stored is None else Definitions.model_validate(json.loads(stored))
+    except (ValueError, ValidationError) as error:
+        count_unreadable("definitions")
+        structlog.get_logger().error("record_unreadable", kind="definitions", server=server_id, reason=str(error))
+        return None
