@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 class DirectTools:
     """The tools of a toolset by the names that `tools/list` shows, and the budget's verdict on them.
 
-    `callable_by_name` also has the tools that the budget excludes: an earlier `tools/list` may have shown them.
+    `callable_by_name` also has the tools that the budget excludes or the policy denies: an earlier `tools/list` may
+    have shown them, so no other tool gets their names.
     """
 
     handlers: Sequence[ToolHandler]
@@ -68,9 +69,10 @@ class Toolsets:
             return NO_DIRECT_TOOLS
         self.catalogue.ledger.refresh()
         sets = self.catalogue.ledger.replica_sets(caller.scope)
-        budget = offered_tools(caller, self.catalogue, recent_calls(caller, self.catalogue))
+        calls, rules = recent_calls(caller, self.catalogue), self.catalogue.read_policy().of(caller)
+        budget = offered_tools(caller, self.catalogue, calls, rules)
         kept = {tool.qualified_name for tool in budget.kept}
-        names = direct_tool_names([*budget.kept, *budget.excluded], self.reserved)
+        names = direct_tool_names([*budget.kept, *budget.excluded, *budget.denied], self.reserved)
         by_name = {name: tool for name, tool in names.items() if tool.qualified_name in kept}
         handlers = {
             name: _DirectTool(definition, tool, self.call_tool, has_replicas=_has_replicas(tool, sets))
