@@ -29,7 +29,7 @@ def policy(rules: str) -> Policy:
 
 @dataclass
 class RecordingServers:
-    """Real servers whose every tool returns `text` and a link to NOTES.
+    """Real servers whose every tool returns a link to NOTES and `text`.
 
     `received` has the server and the tool of each call, and the server and `resources/read` of each read.
     """
@@ -59,7 +59,7 @@ class RecordingServers:
 
     def _answer(self, exchange: Exchange) -> None:
         link = {"type": "resource_link", "name": "notes", "uri": NOTES}
-        content = [{"type": "text", "text": self.text}, link]
+        content = [link, {"type": "text", "text": self.text}]
         exchange.send_json(result(exchange.request_json, {"content": content}))
 
 

@@ -391,6 +391,17 @@ async def test_a_state_is_accepted_once_and_for_its_call_only(servers: Recording
     assert all("the confirmation of" in reason(result) for result in refused)
 
 
+async def test_the_state_of_one_replica_is_refused_for_another(servers: RecordingServers) -> None:
+    known = replicated(["db1", "db2"], make_tool("", "drop"), protocol_version=HANDSHAKE)
+    async with client_of(replace(known, read_policy=lambda: policy(ASK)), servers, user=User()) as client:
+        state = await asked(client, "db1:drop")
+        assert "for another call" in reason(await repeat(client, state, "db2:drop"))
+        assert "for another call" in reason(await repeat(client, state, "drop"))
+        assert not (await repeat(client, state, "db1:drop")).is_error
+
+    assert servers.received == [("db1", "drop")]
+
+
 async def test_another_name_of_the_same_call_needs_no_second_question(servers: RecordingServers) -> None:
     async with client_of(catalogue_with(ASK), servers, user=User()) as client:
         assert not (await repeat(client, await asked(client, "db__drop", a=1, b=2), "drop", b=2, a=1)).is_error
