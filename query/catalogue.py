@@ -11,6 +11,7 @@ import structlog
 
 from query.metrics import QueryMetrics
 from query.paging.policy import ResponsePolicy, response_policy
+from query.policy.rules import ReadPolicy, no_policy, policy_reader
 from query.savings.ledger import Ledger
 from query.search.no_match import NO_MATCH_THRESHOLD
 from shared.errors import FollowedConfigUnavailable
@@ -43,6 +44,7 @@ class Catalogue:
     metrics: QueryMetrics = field(default_factory=QueryMetrics)
     followed_config: Callable[[], FollowedConfig | None] = lambda: None
     """Returns the state of the followed `mcp.json`, None if no process follows one."""
+    read_policy: ReadPolicy = no_policy
 
     def pinned(self) -> Catalogue:
         """Return the catalogue for one request: its index and embedder belong to one index version until the end."""
@@ -58,7 +60,7 @@ def catalogue_of(
     """Return the catalogue of this index with these settings and metrics.
 
     Raises:
-        ConfigInvalid: the key of the cursors cannot be read or written.
+        ConfigInvalid: the key of the cursors cannot be read or written, or the policy file is invalid.
     """
     metrics = metrics or QueryMetrics()
     return Catalogue(
@@ -70,6 +72,7 @@ def catalogue_of(
         index_is_embedded=settings.qdrant_url is None,
         response_policy=response_policy(settings, metrics.count_truncated),
         metrics=metrics,
+        read_policy=policy_reader(settings),
     )
 
 

@@ -81,7 +81,8 @@ CALLS = Metric(
     "counter",
     "calls",
     "Calls of servers' tools, and reads of their resources: `ok`, `tool_error` (the tool's error), `cancelled`, or the "
-    "class of the error, such as `ArgumentsInvalid` and `ToolNotFound`, which are of the request.",
+    "class of the error, such as `ArgumentsInvalid` and `ToolNotFound`, which are of the request, and `CallDenied`, "
+    "of the policy.",
     ("outcome",),
 )
 CALL_SECONDS = Metric("toolscale_call_seconds", "histogram", "seconds", "Duration of these calls, connecting included.")

@@ -7,6 +7,7 @@
     │   ├── ServerFailed          the server answered with an error (5xx, 429, -32603)
     │   ├── ReplicasFailed        no replica of a tool's server answered a call
     │   ├── ServerNotRunning      the server is stopped or quarantined, so it is not called
+    │   ├── ConfirmationRequired  the client has to ask its user before the call
     │   ├── CallsExhausted        a limit on calls, connections or large results is reached
     │   ├── IndexUnavailable      Qdrant did not answer
     │   ├── IndexLost             an IndexUnavailable: Qdrant has lost a collection
@@ -26,6 +27,8 @@
         ├── ListingTooLarge       a limit on bytes, pages or tools was exceeded
         ├── AddressForbidden      the operator does not allow the endpoint
         ├── ToolNotFound          the caller's scope has no tool of that name, or several
+        ├── CallDenied            the operator's policy denies the call
+        ├── CallNotConfirmed      the user did not confirm the call, or the client cannot ask
         ├── ResourceNotFound      the caller has no such link, or the server no such resource
         ├── ArgumentsInvalid      the tool's input schema rejects the arguments; names the field
         ├── AuthenticationFailed  a caller's token is unknown, expired, or for another service
@@ -121,6 +124,33 @@ class ServerFailed(ServerError, Retryable):
 
 class ServerNotRunning(ServerError, Retryable):
     """The server is stopped or quarantined, so it is not called."""
+
+
+class CallDenied(ServerError, Permanent):
+    """The operator's policy denies the call of `tool`."""
+
+    delivery = Delivery.NOT_SENT
+
+    def __init__(self, server_id: str, tool: str) -> None:
+        reason = f"the operator's policy denies you calls of {quoted_name(tool)}"
+        super().__init__(server_id, reason)
+        self.args = (server_id, tool)
+        self.tool = tool
+
+
+class CallNotConfirmed(ServerError, Permanent):
+    """The policy requires a confirmation that the user did not give, or that the client cannot ask for."""
+
+    delivery = Delivery.NOT_SENT
+
+
+class ConfirmationRequired(Retryable):
+    """The client has to ask its user the `question`, and repeat the call with the answer and this `state`."""
+
+    def __init__(self, question: str, state: str) -> None:
+        super().__init__(question, state)
+        self.question = question
+        self.state = state
 
 
 class ReplicasFailed(ServerError, Retryable):

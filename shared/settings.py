@@ -163,6 +163,8 @@ class Settings(BaseSettings):
     """Accepted signatures, separated by commas: RS, PS or ES with 256, 384 or 512, and EdDSA."""
     jwt_admin_group: str | None = None
     """Members of this group see all tools, also those without a group; unset: no such group."""
+    policy_file: Path | None = None
+    """A TOML file of rules that allow or deny calls of tools, or ask the user first; docs/security.md."""
 
     # --- Calls ---
     call_timeout_s: Annotated[float, Field(gt=0, le=3_600)] = 60.0
@@ -234,7 +236,7 @@ class Settings(BaseSettings):
             parse_redis_url(value)
         return value
 
-    @field_validator("data_dir", "mcp_config", "credentials_dir", "tokens_file", "producers_file")
+    @field_validator("data_dir", "mcp_config", "credentials_dir", "tokens_file", "producers_file", "policy_file")
     @classmethod
     def _expand(cls, value: Path | None) -> Path | None:
         return value.expanduser() if value else None

@@ -1,15 +1,15 @@
 """Call a tool on the server that owns it: the main path of `call_tool`. A read of its resources is the same.
 
-request ─▶ the tool in the caller's scope ─▶ its running replicas ─▶ arguments ─▶ choice ─▶ connection ─▶ result
+request ─▶ the tool in the caller's scope ─▶ its running replicas ─▶ policy ─▶ arguments ─▶ confirmation
+        ─▶ choice of a replica ─▶ connection ─▶ result
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
-import anyio
 from mcp import MCPError
 from mcp_types import (
     INVALID_PARAMS,
@@ -19,6 +19,7 @@ from mcp_types import (
     RequestParamsMeta,
 )
 
+from query.caller import Caller
 from query.calling.failover import ReplicatedCall
 from query.calling.pool import CallResources
 from query.calling.request import CallRequest
@@ -26,20 +27,28 @@ from query.calling.tool_lookup import resolve_tool_name
 from query.calling.upstream_request import ResourceRead
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
+from query.policy.rules import Action, CallerRules
 from shared.catalog import IndexedTool, Scope, ServerRecord, ToolDefinition
-from shared.errors import ResourceNotFound, ServerFailed, ServerNotRunning, ToolNotFound
+from shared.errors import CallDenied, ResourceNotFound, ServerFailed, ServerNotRunning, ToolNotFound
 from shared.quoting import quoted_name
 
 # The code of an unknown resource until 2025-11-25; from 2026-07-28 it is INVALID_PARAMS.
 RESOURCE_NOT_FOUND = -32002
 
+# A replica that needs no confirmation has precedence.
+_PERMITTING: tuple[Action, ...] = ("allow", "ask")
+
 
 @dataclass(frozen=True, slots=True)
 class ResolvedTool:
-    """The tool of a request, and the records of the servers that may serve it: one, or the tool's replicas."""
+    """The tool of a request, and the records of the servers that may serve it: one, or the tool's replicas.
+
+    The policy has this action for a call of each of them; it denies none.
+    """
 
     tool: IndexedTool
     replicas: tuple[ServerRecord, ...]
+    action: Action = "allow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +59,32 @@ class CallResult:
     server_id: str
 
 
-def resolve_tool(request: CallRequest, allowed: Scope, catalogue: Catalogue) -> ResolvedTool:
+def resolve_tool(request: CallRequest, caller: Caller, catalogue: Catalogue) -> ResolvedTool:
     """Return the tool to call and its replicas; their servers may have failed their last listings.
 
+    The replicas are those whose calls the policy allows; if there are none, those that it asks about.
+
     Raises:
-        ToolNotFound: the scope has no tool of this name, or several.
+        ToolNotFound: the caller's scope has no tool of this name, or several.
         ServerNotRunning: its server is stopped or quarantined.
+        CallDenied: the policy denies the call on each server that offers the tool.
         IndexUnavailable: the index did not answer.
     """
-    catalogue = catalogue.pinned()
+    return _permitted(_resolve(request, caller.scope, catalogue.pinned()), catalogue.read_policy().of(caller))
+
+
+def _permitted(resolved: ResolvedTool, rules: CallerRules) -> ResolvedTool:
+    # replicas have equal definitions, and rules may distinguish their servers
+    definition = resolved.tool.definition
+    actions = {record.server_id: rules.action(record.server_id, definition) for record in resolved.replicas}
+    for action in _PERMITTING:
+        replicas = tuple(record for record in resolved.replicas if actions[record.server_id] == action)
+        if replicas:
+            return replace(resolved, replicas=replicas, action=action)
+    raise CallDenied(resolved.tool.server_id, definition.name)
+
+
+def _resolve(request: CallRequest, allowed: Scope, catalogue: Catalogue) -> ResolvedTool:
     resolved = resolve_tool_name(request.name, allowed, catalogue, request.server_name)
     if len(resolved.server_ids) > 1:
         # reading each record from the index would take a request per replica
@@ -79,6 +105,17 @@ def _without_server(request: CallRequest) -> ToolNotFound:
     return ToolNotFound(request.name, "is no tool of a known server any more", ())
 
 
+def check_parameters(request: CallRequest, resolved: ResolvedTool) -> None:
+    """Return if the tool's server may accept the parameters.
+
+    Raises:
+        ArgumentsInvalid: the tool's input schema forbids them.
+    """
+    from query.calling.arguments import check_arguments  # noqa: PLC0415  # jsonschema, which `tools/list` does not need
+
+    check_arguments(resolved.tool.definition, request.parameters)
+
+
 async def call_tool(
     request: CallRequest,
     resolved: ResolvedTool,
@@ -90,13 +127,9 @@ async def call_tool(
     """Return the tool's own result, which may be an error; `meta` is forwarded without the keys of our connection.
 
     Raises:
-        ArgumentsInvalid: the tool's input schema forbids the arguments; nothing was sent.
         ServerError, CallsExhausted: from `Upstreams.call`.
     """
-    from query.calling.arguments import check_arguments  # noqa: PLC0415  # jsonschema, which `tools/list` does not need
-
     definition = resolved.tool.definition
-    await anyio.to_thread.run_sync(check_arguments, definition, request.parameters)
     call = ReplicatedCall(
         tool=definition.name,
         arguments=request.parameters,

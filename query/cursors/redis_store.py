@@ -54,6 +54,16 @@ end
 return kept
 """
 
+_TAKE = """
+local kept = redis.call('GET', KEYS[1] .. ':' .. ARGV[1])
+if kept then
+    local size = #kept + ARGV[2]
+    redis.call('DEL', KEYS[1] .. ':' .. ARGV[1])
+    if redis.call('ZREM', KEYS[1], ARGV[1] .. ':' .. size) == 1 then redis.call('DECRBY', KEYS[2], size) end
+end
+return kept
+"""
+
 
 class RedisStore(CursorStore):
     """A CursorStore shared by any number of replicas."""
@@ -65,6 +75,7 @@ class RedisStore(CursorStore):
         self._overhead_bytes = overhead_bytes
         self._put = client.register_script(_PUT)
         self._get = client.register_script(_GET)
+        self._take = client.register_script(_TAKE)
 
     @override
     def put(self, kept: bytes) -> bytes:
@@ -78,6 +89,16 @@ class RedisStore(CursorStore):
     def get(self, key: bytes) -> bytes:
         with redis_errors(CursorsUnavailable):
             kept = self._get(keys=[INDEX], args=[key.hex(), self._ttl_ms, self._overhead_bytes])
-        if not isinstance(kept, bytes):
-            raise CursorInvalid(EXPIRED)
-        return kept
+        return _found(kept)
+
+    @override
+    def take(self, key: bytes) -> bytes:
+        with redis_errors(CursorsUnavailable):
+            kept = self._take(keys=[INDEX, SIZE], args=[key.hex(), self._overhead_bytes])
+        return _found(kept)
+
+
+def _found(kept: object) -> bytes:
+    if not isinstance(kept, bytes):
+        raise CursorInvalid(EXPIRED)
+    return kept

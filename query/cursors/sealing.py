@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 import struct
 import time
 from collections.abc import Callable, Sequence
@@ -33,9 +34,12 @@ class Sealer:
         self._ttl_s = ttl_s
         self._clock_s = clock_s
 
-    def seal(self, state: bytes, *bound_to: str) -> str:
-        """Return a cursor of letters, digits, `-` and `_`; unsealing requires the same `bound_to`."""
-        expiry = _EXPIRY.pack(int(self._clock_s() + self._ttl_s))
+    def seal(self, state: bytes, *bound_to: str, at_most_s: float = math.inf) -> str:
+        """Return a cursor of letters, digits, `-` and `_`; unsealing requires the same `bound_to`.
+
+        It expires with the others, or `at_most_s` seconds from now.
+        """
+        expiry = _EXPIRY.pack(int(self._clock_s() + min(self._ttl_s, at_most_s)))
         return _text(self._ciphers[0].encrypt(expiry + state, _encoded(bound_to)))
 
     def unseal(self, cursor: str, *bound_to: str) -> bytes:

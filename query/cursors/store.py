@@ -41,6 +41,15 @@ class CursorStore(Protocol):
         """
         ...
 
+    def take(self, key: bytes) -> bytes:
+        """Remove a key, and return its bytes. Of several calls with the same key, one succeeds.
+
+        Raises:
+            CursorInvalid: the entry has expired, or was taken.
+            CursorsUnavailable: the store does not answer.
+        """
+        ...
+
 
 class MemoryStore(CursorStore):
     """A CursorStore in this process, for a composition without Redis."""
@@ -66,13 +75,21 @@ class MemoryStore(CursorStore):
     @override
     def get(self, key: bytes) -> bytes:
         with self._lock:
-            while self._first_is_expired():
-                self._drop(next(iter(self._kept)))
-            if key not in self._kept:
-                raise CursorInvalid(EXPIRED)
-            kept = self._drop(key)
+            kept = self._taken(key)
             self._keep(key, kept)
             return kept
+
+    @override
+    def take(self, key: bytes) -> bytes:
+        with self._lock:
+            return self._taken(key)
+
+    def _taken(self, key: bytes) -> bytes:
+        while self._first_is_expired():
+            self._drop(next(iter(self._kept)))
+        if key not in self._kept:
+            raise CursorInvalid(EXPIRED)
+        return self._drop(key)
 
     def _first_is_expired(self) -> bool:
         first = next(iter(self._kept.values()), None)

@@ -20,6 +20,7 @@ from mcp.types import (
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
+    InputRequiredResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
     ListToolsResult,
@@ -37,12 +38,20 @@ from query.paging.results import own_texts
 from query.server.paging import contents_of, page_of_result
 from query.server.tools_list import page_of_tools
 from query.server.usage import record_answer, record_list
+from query.tools.confirm import question_of
 from query.tools.read_resource import READ_RESOURCE, ReadResource
 from query.tools.registry import builtin_tools
 from query.tools.tool import CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE, ToolCallContext, ToolHandler, error_result
 from query.tools.toolset_tools import NO_DIRECT_TOOLS, DirectTools, Toolsets, toolsets_of
 from query.toolsets.active import with_path_toolset, with_toolset_scope
-from shared.errors import BudgetTooSmall, CursorInvalid, CursorsUnavailable, HistoryUnavailable, IndexUnavailable
+from shared.errors import (
+    BudgetTooSmall,
+    ConfirmationRequired,
+    CursorInvalid,
+    CursorsUnavailable,
+    HistoryUnavailable,
+    IndexUnavailable,
+)
 
 if TYPE_CHECKING:
     from mcp.types import Tool
@@ -155,8 +164,13 @@ class _Tools:
         record_list(self._catalogue, caller, page, context.protocol_version, is_first=is_first)
         return page.model_copy(update={"meta": direct.meta})
 
-    async def call(self, context: RequestContext, params: CallToolRequestParams) -> CallToolResult:
-        """Return the result of the named tool, or an error result where the caller lacks the permission."""
+    async def call(
+        self, context: RequestContext, params: CallToolRequestParams
+    ) -> CallToolResult | InputRequiredResult:
+        """Return the result of the named tool, a question to the client's user, or an error result.
+
+        A caller without the permission gets an error result.
+        """
         caller, arguments = await self._caller(context), params.arguments or {}
         handler = self._by_name.get(params.name) or (await self._direct(caller)).handler_named(params.name)
         if handler is None:
@@ -164,8 +178,13 @@ class _Tools:
             raise MCPError(code=INVALID_PARAMS, message=f"expected the tool {expected}, got {params.name!r}")
         label = params.name if params.name in self._by_name else DIRECT
         with ExitStack() as exit_stack, structlog.contextvars.bound_contextvars(caller=caller.name):
-            call = ToolCallContext(caller, arguments, context, exit_stack)
-            result = await self._permitted(handler, call, label)
+            call = ToolCallContext(
+                caller, arguments, context, exit_stack, {}, params.request_state, params.input_responses
+            )
+            try:
+                result = await self._permitted(handler, call, label)
+            except ConfirmationRequired as required:
+                return question_of(required)
         record_answer(self._catalogue, label, call, result)
         return result
 
@@ -193,6 +212,9 @@ class _Tools:
             result = await self._result(handler, context)
             outcome = "refused" if result.is_error else "ok"
             return result
+        except ConfirmationRequired:
+            outcome = "ok"
+            raise
         except MCPError as error:
             outcome = "refused" if error.code == INVALID_PARAMS else "error"
             raise
@@ -216,7 +238,7 @@ class _Tools:
         except CursorsUnavailable as error:
             _log.warning("cursor_store_unavailable", reason=str(error))
             return error_result(CURSOR_STORE_UNAVAILABLE)
-        except MCPError:
+        except (MCPError, ConfirmationRequired):
             raise
         except Exception:  # noqa: BLE001  # the SDK sends the exception's text to callers of older revisions
             _log.exception("call_failed", tool=handler.tool.name)

@@ -12,22 +12,35 @@ from mcp.types import CallToolResult, ReadResourceResult
 
 from query.history.events import call_rows
 from query.history.periods import today
-from shared.errors import ArgumentsInvalid, CallsExhausted, ServerError, ToolscaleError
+from shared.errors import (
+    ArgumentsInvalid,
+    CallDenied,
+    CallNotConfirmed,
+    CallsExhausted,
+    ConfirmationRequired,
+    ServerError,
+    ToolscaleError,
+)
 
 if TYPE_CHECKING:
     from query.calling.call import ResolvedTool
     from query.history.store import Row
     from query.metrics import QueryMetrics
+    from query.policy.rules import Action
 
 # The outcomes of calls that Toolscale ended itself.
-_ENDED_HERE = frozenset({ArgumentsInvalid.__name__, CallsExhausted.__name__})
+_ENDED_HERE = frozenset(
+    error.__name__ for error in (ArgumentsInvalid, CallsExhausted, CallDenied, CallNotConfirmed, ConfirmationRequired)
+)
 
 _log = structlog.get_logger()
 
 
 @dataclass(slots=True)
 class CallAudit:
-    """The log line and metrics of one call or read: caller, tool and outcome, never arguments, URIs or content.
+    """The log line and metrics of one call or read: caller, tool, the policy's action and outcome.
+
+    Neither has arguments, URIs or content.
 
     An error of Toolscale that leaves the block is the outcome; the server is then the replica that it is about.
     """
@@ -36,6 +49,7 @@ class CallAudit:
     tool: str
     metrics: QueryMetrics
     server: str | None = None
+    policy: Action = "allow"
     outcome: str = "cancelled"
     result_bytes: int = 0
     _started_s: float = field(default_factory=time.perf_counter)
@@ -46,6 +60,8 @@ class CallAudit:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if isinstance(error, ToolscaleError):
             self.outcome = type(error).__name__
+        if isinstance(error, CallDenied):
+            self.server, self.tool, self.policy = error.server_id, error.tool, "deny"
         if self.server and isinstance(error, ServerError):
             self.server = error.server_id
         took_s = time.perf_counter() - self._started_s
@@ -55,14 +71,16 @@ class CallAudit:
             caller=self.caller,
             server=self.server,
             tool=self.tool,
+            policy=self.policy,
             outcome=self.outcome,
             took_ms=round(took_s * 1e3, 2),
             result_bytes=self.result_bytes,
         )
 
     def set_tool(self, resolved: ResolvedTool) -> None:
-        """Record the tool that the request names."""
-        self.server, self.tool = resolved.tool.server_id, resolved.tool.definition.name
+        """Record the tool that the request names, and the policy's action."""
+        self.server, self.tool = resolved.replicas[0].server_id, resolved.tool.definition.name
+        self.policy = resolved.action
 
     def on_failover(self, error: ServerError) -> None:
         """Log and count that another replica is tried after this error. Safe to call from any thread."""

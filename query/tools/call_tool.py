@@ -8,16 +8,25 @@ import anyio
 from mcp.types import CallToolResult, ResourceLink, Tool, ToolAnnotations
 from pydantic import ValidationError
 
-from query.calling.call import CallResult, call_tool, resolve_tool
+from query.calling.call import CallResult, ResolvedTool, call_tool, check_parameters, resolve_tool
 from query.calling.pool import CallResources
 from query.calling.progress import ProgressRelay
 from query.calling.request import CallRequest
 from query.paging.links import Links
+from query.policy.confirmation import CallToConfirm, Confirmations
 from query.tools.audit import CallAudit
+from query.tools.confirm import confirm
 from query.tools.revisions import for_protocol
 from query.tools.schema import input_schema
 from query.tools.tool import ALWAYS_LOADED, CATALOGUE_UNREACHABLE, ToolCallContext, ToolHandler, error_result
-from shared.errors import ArgumentsInvalid, CallsExhausted, IndexUnavailable, ServerError, ToolNotFound
+from shared.errors import (
+    ArgumentsInvalid,
+    CallNotConfirmed,
+    CallsExhausted,
+    IndexUnavailable,
+    ServerError,
+    ToolNotFound,
+)
 from shared.quoting import quoted_name
 from shared.validation import first_invalid_argument
 
@@ -34,6 +43,8 @@ CALL_TOOL = Tool(
     _meta=ALWAYS_LOADED,
 )
 
+CHANGED = "the tool or its servers changed while the user was asked, so the call was not sent; call it again"
+
 
 class CallTool(ToolHandler):
     """Calls the tools of a catalogue on their servers."""
@@ -46,7 +57,11 @@ class CallTool(ToolHandler):
         self._upstreams = upstreams
 
     async def call(self, context: ToolCallContext) -> CallToolResult:
-        """Return the called tool's result; log, count and record the call."""
+        """Return the called tool's result; log, count and record the call.
+
+        Raises:
+            ConfirmationRequired: the policy requires that the client asks its user first.
+        """
         try:
             request = CallRequest.model_validate(context.arguments)
         except ValidationError as error:
@@ -65,13 +80,31 @@ class CallTool(ToolHandler):
 
     async def _result(self, request: CallRequest, context: ToolCallContext, audit: CallAudit) -> CallToolResult:
         caller, mcp_context = context.caller, context.mcp_context
-        resolved = await anyio.to_thread.run_sync(resolve_tool, request, caller.scope, self._catalogue)
+        resolved = await anyio.to_thread.run_sync(resolve_tool, request, caller, self._catalogue)
         audit.set_tool(resolved)
+        await anyio.to_thread.run_sync(check_parameters, request, resolved)
+        if resolved.action == "ask":
+            resolved = await self._confirmed(request, resolved, context)
         resources = call_resources(context, self._upstreams, audit)
         called = await call_tool(request, resolved, self._upstreams, resources, caller.name, mcp_context.meta)
         audit.set_result(called.result, called.server_id)
         sealed = await self._sealed(called, audit.tool, caller.name)
         return for_protocol(sealed, mcp_context.protocol_version, called.server_id)
+
+    async def _confirmed(self, request: CallRequest, asked: ResolvedTool, context: ToolCallContext) -> ResolvedTool:
+        """Return the tool as it is after the user's confirmation.
+
+        Raises:
+            ConfirmationRequired, CallNotConfirmed: from `confirm`.
+            CallDenied: the policy denies the call by now.
+        """
+        call, caller = _to_confirm(request, asked, context), context.caller
+        await confirm(call, context, Confirmations(self._catalogue.response_policy.cursors))
+        # the user may take minutes, in which the tool or the policy changes
+        resolved = await anyio.to_thread.run_sync(resolve_tool, request, caller, self._catalogue)
+        if resolved.action == "ask" and _to_confirm(request, resolved, context).binding != call.binding:
+            raise CallNotConfirmed(call.server_ids[0], CHANGED)
+        return resolved
 
     async def _sealed(self, called: CallResult, tool: str, caller: str) -> CallToolResult:
         """Return the result with links to the server that returned it, in place of that server's URIs."""
@@ -80,6 +113,11 @@ class CallTool(ToolHandler):
         links = Links(caller, self._catalogue.response_policy.cursors)
         # a result of 4 MiB can have so many links that sealing them takes a second
         return await anyio.to_thread.run_sync(links.seal_all, called.result, f"{called.server_id}:{tool}")
+
+
+def _to_confirm(request: CallRequest, resolved: ResolvedTool, context: ToolCallContext) -> CallToConfirm:
+    server_ids = [record.server_id for record in resolved.replicas]
+    return CallToConfirm(context.caller.name, resolved.tool, server_ids, request.parameters)
 
 
 def call_resources(context: ToolCallContext, upstreams: Upstreams, audit: CallAudit) -> CallResources:

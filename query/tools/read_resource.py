@@ -30,9 +30,9 @@ from shared.errors import CallsExhausted, IndexUnavailable, ResourceNotFound, Se
 if TYPE_CHECKING:
     from mcp.types import ReadResourceResult
 
+    from query.caller import Caller
     from query.calling.upstreams import Upstreams
     from query.catalogue import Catalogue
-    from shared.catalog import Scope
 
 READ_RESOURCE = "resources/read"
 
@@ -71,8 +71,8 @@ class ReadResource(ToolHandler):
     async def _result(self, uri: str, context: ToolCallContext, audit: CallAudit) -> CallToolResult:
         caller, mcp_context = context.caller, context.mcp_context
         links = Links(caller.name, self._catalogue.response_policy.cursors)
-        link, resolved = await anyio.to_thread.run_sync(self._resolve, uri, links, caller.scope)
-        audit.server = resolved.tool.server_id
+        link, resolved = await anyio.to_thread.run_sync(self._resolve, uri, links, caller)
+        audit.server, audit.policy = resolved.tool.server_id, resolved.action
         resources = call_resources(context, self._upstreams, audit)
         read = await read_resource(link.uri, resolved, self._upstreams, resources, mcp_context.meta)
         audit.set_result(read, resolved.tool.server_id)
@@ -83,11 +83,14 @@ class ReadResource(ToolHandler):
         result = await anyio.to_thread.run_sync(_as_result, read, link, uri, links)
         return for_protocol(result, mcp_context.protocol_version, resolved.tool.server_id)
 
-    def _resolve(self, uri: str, links: Links, scope: Scope) -> tuple[Link, ResolvedTool]:
-        """Return the link of a URI, and the tool that returned it, if the scope has it now.
+    def _resolve(self, uri: str, links: Links, caller: Caller) -> tuple[Link, ResolvedTool]:
+        """Return the link of a URI, and the tool that returned it, if the caller may call it now.
+
+        A tool that needs a confirmation needs none for its links: they are part of a result.
 
         Raises:
-            ResourceNotFound: this caller has no such link, or the scope no such tool any more.
+            ResourceNotFound: this caller has no such link, or its scope no such tool any more.
+            CallDenied: the policy denies calls of the tool.
             ServerNotRunning: the tool's server is stopped or quarantined.
             IndexUnavailable: the index did not answer.
         """
@@ -95,7 +98,7 @@ class ReadResource(ToolHandler):
         # without validation: a qualified name may be longer than those that callers write
         request = CallRequest.model_construct(tool_name=link.tool, server_name=link.tool.partition(":")[0])
         try:
-            return link, resolve_tool(request, scope, self._catalogue)
+            return link, resolve_tool(request, caller, self._catalogue)
         except ToolNotFound as error:
             raise ResourceNotFound(UNKNOWN) from error
 

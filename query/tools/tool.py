@@ -9,6 +9,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from mcp.server.context import ServerRequestContext
 from mcp.types import CallToolResult, Tool
+from mcp_types import InputResponses
 from pydantic import ValidationError
 
 from query.caller import Caller, Permission
@@ -38,7 +39,7 @@ class ToolCallContext:
     """One call of a tool: its caller, its arguments and the request that carried it.
 
     The server closes `exit_stack` after it has cut the result into pages. `response` is the JSON object that
-    a CatalogueTool returned.
+    a CatalogueTool returned. `request_state` and `input_responses` answer an earlier question to the client.
     """
 
     caller: Caller
@@ -46,6 +47,8 @@ class ToolCallContext:
     mcp_context: ServerRequestContext[Any]
     exit_stack: ExitStack
     response: dict[str, Any] = field(default_factory=dict[str, Any])
+    request_state: str | None = None
+    input_responses: InputResponses | None = None
 
 
 class ToolHandler(ABC):

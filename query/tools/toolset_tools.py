@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class DirectTools:
     """The tools of a toolset by the names that `tools/list` shows, and the budget's verdict on them.
 
-    `callable_by_name` also has the tools that the budget excludes, and every replica's names: an earlier `tools/list`
-    may have shown them.
+    `callable_by_name` also has the tools that the budget excludes or the policy denies, and every replica's names: an
+    earlier `tools/list` may have shown them.
     """
 
     handlers: Sequence[ToolHandler]
@@ -65,10 +65,11 @@ class Toolsets:
             return NO_DIRECT_TOOLS
         self.catalogue.ledger.refresh()
         sets = self.catalogue.ledger.replica_sets(caller.scope)
-        budget = offered_tools(caller, self.catalogue, recent_calls(caller, self.catalogue))
+        calls, rules = recent_calls(caller, self.catalogue), self.catalogue.read_policy().of(caller)
+        budget = offered_tools(caller, self.catalogue, calls, rules)
         callable_by_name = {
             name: handler
-            for tool in (*budget.kept, *budget.excluded)
+            for tool in (*budget.kept, *budget.excluded, *budget.denied)
             for name, handler in _handlers(tool, sets, self.call_tool)
         }
         by_name = {_name_of(tool): tool for tool in budget.kept}

@@ -19,12 +19,13 @@ NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class BudgetResult:
-    """The tools that the budget admits, in their order, and the excluded ones."""
+    """The tools that the budget admits, in their order, and the excluded ones; `denied` are those of the policy."""
 
     kept: Sequence[IndexedTool]
     excluded: Sequence[IndexedTool]
     encoding: Encoding
     budget_tokens: int | None
+    denied: Sequence[IndexedTool] = ()
 
     @property
     def tokens(self) -> int:

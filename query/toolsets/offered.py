@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from query.toolsets.budget import BudgetResult, apply_budget, by_use
 if TYPE_CHECKING:
     from query.caller import Caller
     from query.catalogue import Catalogue
+    from query.policy.rules import CallerRules
     from query.replicas.sets import ReplicaSets
     from shared.catalog import Encoding, IndexedTool
 
@@ -37,11 +38,11 @@ def nothing_offered(_caller: Caller, _encoding: Encoding) -> Baseline:
     return NOTHING
 
 
-def offered_tools(caller: Caller, catalogue: Catalogue, calls: CallCounts) -> BudgetResult:
+def offered_tools(caller: Caller, catalogue: Catalogue, calls: CallCounts, rules: CallerRules) -> BudgetResult:
     """Return the tools of the caller's toolset that its `tools/list` shows, within its budget.
 
-    Of replicas, as of the ledger's last baseline, the tools of one server are shown. An enforced budget keeps the tools
-    with the most of these calls, then the cheapest.
+    The rules, which are those for the caller, deny none of them. Of replicas, as of the ledger's last baseline, the
+    tools of one server are shown. An enforced budget keeps the tools with the most of these calls, then the cheapest.
 
     Raises:
         IndexUnavailable: the index did not answer.
@@ -49,8 +50,20 @@ def offered_tools(caller: Caller, catalogue: Catalogue, calls: CallCounts) -> Bu
     sets = catalogue.ledger.replica_sets(caller.scope)
     page = catalogue.pinned().index.tools(sets.without_copies(caller.scope), limit=MAX_DIRECT)
     usable = [tool for tool in page.tools if direct_definition(tool.definition.name, tool)]
-    ordered = by_use(usable, _of_sets(calls, sets), catalogue.encoding)
-    return apply_budget(ordered, caller, catalogue.encoding)
+    permitted = without_denied(usable, rules, sets)
+    names = {tool.qualified_name for tool in permitted}
+    ordered = by_use(permitted, _of_sets(calls, sets), catalogue.encoding)
+    denied = [tool for tool in usable if tool.qualified_name not in names]
+    return replace(apply_budget(ordered, caller, catalogue.encoding), denied=denied)
+
+
+def without_denied(tools: Iterable[IndexedTool], rules: CallerRules, sets: ReplicaSets) -> list[IndexedTool]:
+    """Return the tools that these rules permit, perhaps after a confirmation, on one of their replicas."""
+    return [
+        tool
+        for tool in tools
+        if any(rules.action(server_id, tool.definition) != "deny" for server_id in sets.replicas(tool.server_id))
+    ]
 
 
 def _of_sets(calls: CallCounts, sets: ReplicaSets) -> CallCounts:
@@ -80,7 +93,7 @@ def has_offered_tools(caller: Caller) -> bool:
 class CachedOfferedCost:
     """The cost of the tools that a caller has in its `tools/list`.
 
-    It is read again when a server of the caller's scope changes, or the calls that decide on the tools.
+    It is read again when a server of the caller's scope changes, the caller's rules, or the calls that decide.
     """
 
     def __init__(self, catalogue: Catalogue) -> None:
@@ -96,12 +109,13 @@ class CachedOfferedCost:
         if not has_offered_tools(caller):
             return NOTHING
         revisions = self._catalogue.ledger.revisions(caller.scope)
-        return self._read(replace(caller, name=""), encoding, revisions, recent_calls(caller, self._catalogue))
+        rules = self._catalogue.read_policy().of(caller)
+        return self._read(replace(caller, name=""), encoding, revisions, recent_calls(caller, self._catalogue), rules)
 
     def _read_cost(
-        self, caller: Caller, encoding: Encoding, _revisions: tuple[int, ...], calls: CallCounts
+        self, caller: Caller, encoding: Encoding, _revisions: tuple[int, ...], calls: CallCounts, rules: CallerRules
     ) -> Baseline:
-        kept = offered_tools(caller, self._catalogue, calls).kept
+        kept = offered_tools(caller, self._catalogue, calls, rules).kept
         sets = self._catalogue.ledger.replica_sets(caller.scope)
         tools = [tool for tool in kept for _ in sets.replicas(tool.server_id)]  # the baseline counts the copies too
         return Baseline(

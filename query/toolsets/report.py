@@ -14,7 +14,7 @@ from query.savings.context import context_meta
 from query.search.request import ToolName
 from query.toolsets.active import with_toolset
 from query.toolsets.budget import BudgetResult, apply_budget, by_use, cost
-from query.toolsets.offered import recent_calls
+from query.toolsets.offered import recent_calls, without_denied
 from shared.catalog import Encoding, IndexedTool, Scope
 from shared.quoting import quoted_name
 from shared.text.forms import PROFILE
@@ -61,7 +61,9 @@ def toolset_report(request: ToolsetRequest, caller: Caller, catalogue: Catalogue
 def _report(toolset: Toolset, caller: Caller, catalogue: Catalogue, encoding: Encoding) -> dict[str, Any]:
     possible = catalogue.ledger.baseline(replace(caller.scope, within=None), encoding).model_tokens
     tools = sorted(_tools(caller.scope, catalogue.index), key=lambda tool: tool.qualified_name)
-    ordered = by_use(tools, recent_calls(caller, catalogue), catalogue.encoding)  # as `tools/list` does
+    rules, sets = catalogue.read_policy().of(caller), catalogue.ledger.replica_sets(caller.scope)
+    permitted = without_denied(tools, rules, sets)  # here and below, as `tools/list` does
+    ordered = by_use(permitted, recent_calls(caller, catalogue), catalogue.encoding)
     budget = apply_budget(ordered, caller, catalogue.encoding)
     total = sum(tool.model_counts.get(encoding, 0) for tool in tools)
     missing = _missing(toolset, tools)

@@ -119,8 +119,8 @@ LOG_EVENTS: Mapping[str, str] = {
     "authentication_failed": "A request from `client` had an invalid token and got 401. At most ten lines a minute; "
     "`left_out` counts refusals without a line.",
     "keys_fetch_failed": "The issuer's keys could not be fetched; known keys are used for an hour, then JWTs get 503.",
-    "auth_file_not_read": "A file of tokens or keys was edited and cannot be used; its last good content stays "
-    "valid, removed tokens included. Logged once for each edit.",
+    "auth_file_not_read": "A file of tokens, keys or rules was edited and cannot be used; its last good content "
+    "stays valid, removed tokens included. Logged once for each edit.",
     "page_served": "A page of `/ui` was returned; the line holds no query.",
     "page_failed": "A page could not be rendered, since the index did not answer.",
     "cursor_key_missing": "Redis is set, but `TOOLSCALE_CURSOR_KEY` is not: cursors only work in this process.",
@@ -131,7 +131,8 @@ LOG_EVENTS: Mapping[str, str] = {
     "tools_described": "A `describe_tool` request was answered.",
     "tools_listed": "A page of `list_available_tools` was returned.",
     "tool_called": "A `call_tool` request ended. `outcome` is `ok`, `tool_error` (the tool's error), `cancelled` or "
-    "the class of the error that prevented a result.",
+    "the class of the error that prevented a result. `policy` is the action of the operator's rules: `CallDenied`, "
+    "`ConfirmationRequired` (the client asks its user) and `CallNotConfirmed` are outcomes of `deny` and `ask`.",
     "invisible_result": "A result of a server had invisible characters; the answer has marks in place of them.",
     "call_failed_over": "The replica `server` did not answer a call, and another replica is tried; `reason` is its "
     "error. `tool_called` names the server that answered.",

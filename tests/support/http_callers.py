@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx2
 from mcp import Client
+from mcp.client.session import ElicitationFnT
 from mcp.client.streamable_http import streamable_http_client
 from starlette.applications import Starlette
 
@@ -81,7 +82,10 @@ async def http_client(app: Starlette, token: str | None = None) -> AsyncGenerato
 
 
 @asynccontextmanager
-async def mcp_client(http: httpx2.AsyncClient, mode: str = "auto", url: str = URL) -> AsyncGenerator[Client]:
-    """Yield an MCP client over this HTTP client."""
-    async with Client(streamable_http_client(url, http_client=http), mode=mode) as client:
+async def mcp_client(
+    http: httpx2.AsyncClient, mode: str = "auto", url: str = URL, user: ElicitationFnT | None = None
+) -> AsyncGenerator[Client]:
+    """Yield an MCP client over this HTTP client, which asks this user."""
+    transport = streamable_http_client(url, http_client=http)
+    async with Client(transport, mode=mode, elicitation_callback=user) as client:
         yield client

@@ -54,7 +54,7 @@ def _findings(data_dir: Path | None, *, audit: bool) -> list[Finding]:
         return [*found, problem("settings", str(error), "correct it; .env.example lists the valid values")]
     checks = (
         files.check_settings, files.check_data_dir, files.check_config, files.check_tokens, files.check_producers,
-        files.check_permissions,
+        files.check_policy, files.check_permissions,
         stores.check_redis, stores.check_workers, stores.check_intents, stores.check_index, stores.check_service,
         assets.check_model, assets.check_vocabularies, *([counts.check_counts] if audit else []),
     )  # fmt: skip

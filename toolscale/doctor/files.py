@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from query.auth.tokens import read_tokens
+from query.policy.rules import read_policy
 from shared.errors import ConfigInvalid, FollowedConfigUnavailable
 from shared.service.token_file import read_token_file
 from shared.settings import Settings
@@ -130,24 +131,37 @@ def check_producers(settings: Settings) -> Iterator[Finding]:
         yield warning("producers", f"{settings.producers_file} names none", "add a table of `toolscale token producer`")
 
 
+def check_policy(settings: Settings) -> Iterator[Finding]:
+    """Check the policy on calls of tools."""
+    if settings.policy_file is None:
+        return
+    try:
+        rules = read_policy(settings.policy_file).rules
+    except ConfigInvalid as error:
+        yield problem("policy", str(error), "correct the file; docs/security.md describes its rules")
+        return
+    if rules:
+        yield ok("policy", f"{settings.policy_file}: {len(rules)} rules")
+    else:
+        yield warning("policy", f"{settings.policy_file} has no rule, so it allows every call", "add a rule")
+
+
 def check_permissions(settings: Settings) -> Iterator[Finding]:
-    """Check the permissions of files with commands, tokens and credentials."""
-    for path in _secret_files(settings):
+    """Check the permissions of files with commands, tokens, credentials and rules."""
+    for path in (*_secret_files(settings), *_existing(settings.policy_file)):
         mode = path.stat().st_mode
         if mode & _OTHERS_WRITE:
             yield problem("permissions", f"other users may write {path}", f"chmod go-w {path}")
-        elif mode & stat.S_IROTH:
+        elif mode & stat.S_IROTH and path != settings.policy_file:
             yield warning("permissions", f"everyone may read {path}", f"chmod o-r {path}")
 
 
 def _secret_files(settings: Settings) -> Iterator[Path]:
     directory = settings.credentials_dir
     inside = sorted(directory.iterdir()) if directory and directory.is_dir() else []
-    for path in (
-        settings.mcp_config or settings.data_dir / FILE_NAME,
-        settings.tokens_file,
-        settings.producers_file,
-        *inside,
-    ):
-        if path and path.is_file():
-            yield path
+    config = settings.mcp_config or settings.data_dir / FILE_NAME
+    yield from _existing(config, settings.tokens_file, settings.producers_file, *inside)
+
+
+def _existing(*paths: Path | None) -> Iterator[Path]:
+    yield from (path for path in paths if path and path.is_file())

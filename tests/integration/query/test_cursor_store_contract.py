@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator
+from contextlib import suppress
 
 import pytest
 import redis
@@ -62,6 +63,25 @@ def test_a_key_that_was_never_given_out_is_refused(store: CursorStore) -> None:
 
     with pytest.raises(CursorInvalid):
         store.get(bytes(KEY_BYTES))
+
+
+def test_of_many_threads_one_takes_a_key_and_its_room_is_free(store: CursorStore) -> None:
+    key, taken = store.put(b"x" * MAX_BYTES), list[bytes]()
+
+    def take() -> None:
+        with suppress(CursorInvalid):
+            taken.append(store.take(key))
+
+    threads = [threading.Thread(target=take) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert taken == [b"x" * MAX_BYTES]
+    assert not is_kept(store, key)
+    keys = [store.put(b"x" * (MAX_BYTES // 2)) for _ in range(2)]
+    assert [is_kept(store, key) for key in keys] == [True, True]
 
 
 def test_the_oldest_make_room_and_the_bound_holds(store: CursorStore) -> None:
@@ -130,7 +150,9 @@ def test_in_redis_another_replica_reads_what_one_has_kept_and_the_sizes_add_up(o
         sizes = [int(str(member).split(":")[1]) for member in looking.zrange(INDEX, 0, -1)]
         assert sizes == [300, 400, 250]
         assert int(str(looking.get(SIZE))) == sum(sizes)
-        assert all(looking.pttl(f"{INDEX}:{key.hex()}") > 0 for key in keys[1:])
+        second.take(keys[2])
+        assert int(str(looking.get(SIZE))) == sum(sizes) - 400
+        assert all(looking.pttl(f"{INDEX}:{key.hex()}") > 0 for key in (keys[1], keys[3]))
 
 
 def test_a_redis_that_is_not_there_is_an_error_that_says_so() -> None:

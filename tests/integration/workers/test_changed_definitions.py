@@ -16,7 +16,7 @@ from query.calling.connection import CallLimits
 from query.catalogue import Catalogue
 from query.savings.ledger import Ledger
 from shared.settings import Settings
-from shared.slots import LargePayloadSlots
+from workers.fetch.slots import LargePayloadSlots
 from shared.upstream.dial import HttpTarget
 from tests.support.builders import WritePath, changed, up, write_path
 from tests.support.calling import calling

@@ -221,6 +221,18 @@ def test_a_token_file_that_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
     assert levels(files.check_producers, producers_file=write(tmp_path / "p.toml", table)) == ["ok"]
 
 
+def test_a_policy_file_that_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
+    rule = '[[rules]]\naction = "deny"\n'
+    assert levels(files.check_policy) == []
+    assert levels(files.check_policy, policy_file=tmp_path / "missing.toml") == ["problem"]
+    assert levels(files.check_policy, policy_file=write(tmp_path / "p.toml", "[[rule]]\n")) == ["problem"]
+    assert levels(files.check_policy, policy_file=write(tmp_path / "p.toml", "")) == ["warning"]
+    assert levels(files.check_policy, policy_file=write(tmp_path / "p.toml", rule)) == ["ok"]
+    # it has no secret
+    assert levels(files.check_permissions, policy_file=write(tmp_path / "p.toml", rule, 0o644)) == []
+    assert levels(files.check_permissions, policy_file=write(tmp_path / "p.toml", rule, 0o666)) == ["problem"]
+
+
 def test_a_data_directory_that_is_a_file_is_a_problem(tmp_path: Path) -> None:
     assert levels(files.check_data_dir, data_dir=write(tmp_path / "file", "") / "below") == ["problem"]
     assert levels(files.check_data_dir, data_dir=tmp_path / "new") == ["ok"]

@@ -354,7 +354,7 @@ def test_the_query_service_reads_callers_from_a_directory_and_asks_for_tokens_wh
 
     assert read_tokens(callers / "tokens.toml") == {}
     # the value of `.env`, without a default
-    assert settings.isdisjoint({"TOOLSCALE_TOKENS_FILE", "TOOLSCALE_JWT_JWKS"})
+    assert settings.isdisjoint({"TOOLSCALE_TOKENS_FILE", "TOOLSCALE_POLICY_FILE", "TOOLSCALE_JWT_JWKS"})
     assert {"path": ".env", "required": False} in SERVICES["query"]["env_file"]
 
 

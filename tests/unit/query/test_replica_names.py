@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from query.caller import ANYONE
 from query.calling.call import resolve_tool
 from query.calling.request import CallRequest
 from query.calling.tool_lookup import ResolvedName, resolve_tool_name
@@ -55,7 +56,7 @@ def _resolved(catalogue: Catalogue, name: str, scope: Scope | None = None) -> Re
 
 def _called(catalogue: Catalogue, name: str, server_name: str | None = None) -> list[str]:
     request = CallRequest(tool_name=name, server_name=server_name)
-    return _ids(resolve_tool(request, Scope(), catalogue).replicas)
+    return _ids(resolve_tool(request, ANYONE, catalogue).replicas)
 
 
 def _ids(records: Iterable[ServerRecord]) -> list[str]:

@@ -55,6 +55,10 @@
 - name: TOOLSCALE_TOKENS_FILE
   value: /etc/toolscale/tokens/tokens.toml
 {{- end }}
+{{- if .policy.existingSecret }}
+- name: TOOLSCALE_POLICY_FILE
+  value: /etc/toolscale/policy/policy.toml
+{{- end }}
 {{- if .jwt.issuer }}
 - name: TOOLSCALE_JWT_ISSUER
   value: {{ .jwt.issuer | quote }}
@@ -91,4 +95,5 @@
 {{- define "toolscale.queryVolumes" -}}
 {{ include "toolscale.serversVolumes" . }}
 {{ include "toolscale.fileVolume" (dict "name" "tokens" "file" "tokens.toml" "from" .Values.query.tokens) }}
+{{ include "toolscale.fileVolume" (dict "name" "policy" "file" "policy.toml" "from" .Values.query.policy) }}
 {{- end -}}

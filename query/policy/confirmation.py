@@ -1,0 +1,84 @@
+"""Confirmations of calls by the client's user, which the action `ask` of a rule requires.
+
+In the newest revision of MCP, a server sends no requests: the result of the first call is a question with a state, and
+the client repeats the call with the answer. The state is sealed, bound to the call, and accepted once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from shared.errors import CursorInvalid
+from shared.quoting import quoted_name
+from shared.text.display import encodable
+from shared.text.invisible import mark_text
+
+if TYPE_CHECKING:
+    from query.cursors import Cursors
+    from shared.catalog import IndexedTool
+
+CONFIRM_S = 300
+"""Seconds that a user has for an answer."""
+
+_PURPOSE = "confirmation"
+_SHOWN_CHARACTERS = 2_000
+# The store limits the sum of these, and so the number of its entries.
+_ENTRY = bytes(256)
+
+
+@dataclass(frozen=True, slots=True)
+class CallToConfirm:
+    """One call: its caller, tool and arguments, and the servers that may receive it."""
+
+    caller: str
+    tool: IndexedTool
+    server_ids: Sequence[str]
+    arguments: Mapping[str, Any]
+
+    @property
+    def question(self) -> str:
+        """Return the question for the user; it quotes all texts of the server and of the model."""
+        servers = " or ".join(map(quoted_name, self.server_ids))
+        arguments = encodable(mark_text(json.dumps(self.arguments, ensure_ascii=False)))
+        cut = f"… ({len(arguments)} characters)" if len(arguments) > _SHOWN_CHARACTERS else ""
+        return (
+            f"Call the tool {quoted_name(self.tool.definition.name)} of the server {servers} "
+            f"with these arguments? {arguments[:_SHOWN_CHARACTERS]}{cut}"
+        )
+
+    @property
+    def binding(self) -> tuple[str, ...]:
+        """Return texts that no other call has; equal definitions have equal digests."""
+        tool = json.dumps([list(self.server_ids), self.tool.definition.name, self.tool.definition_id])
+        return self.caller, _PURPOSE, tool, json.dumps(self.arguments, sort_keys=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmations:
+    """The states of confirmations: each expires, and is accepted once, by any replica of the query service."""
+
+    cursors: Cursors
+
+    def seal(self, call: CallToConfirm) -> str:
+        """Return a state for the answer to the question of this call.
+
+        Raises:
+            CursorsUnavailable: the store does not answer.
+        """
+        key = self.cursors.store.put(_ENTRY)
+        return self.cursors.sealer.seal(key, *call.binding, at_most_s=CONFIRM_S)
+
+    def accepts(self, state: str, call: CallToConfirm) -> bool:
+        """Return whether this state is of this call, has not expired and is used for the first time.
+
+        Raises:
+            CursorsUnavailable: the store does not answer.
+        """
+        try:
+            self.cursors.store.take(self.cursors.sealer.unseal(state, *call.binding))
+        except CursorInvalid:
+            return False
+        return True
