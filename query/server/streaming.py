@@ -40,8 +40,7 @@ class CallsStreamed:
             await self._plain(scope, receive, send)
             return
         messages = await _messages(receive)
-        body = b"".join(message.get("body", b"") for message in messages)
-        await self._app(body, Headers(scope=scope))(scope, _replayed(messages, receive), send)
+        await self._app(messages[0]["body"], Headers(scope=scope))(scope, _replayed(messages, receive), send)
 
     def _app(self, body: bytes, headers: Headers) -> ASGIApp:
         if len(body) > MAX_BODY_BYTES:
@@ -78,13 +77,17 @@ def _takes_streams(headers: Headers) -> bool:
 
 
 async def _messages(receive: Receive) -> list[Message]:
-    """Return the messages of the body, or the first of them if it is too large."""
+    """Return the body as one message, or its begin if it is too large; a second one if the client has left."""
     messages = [await receive()]
     size_bytes = len(messages[0].get("body", b""))
     while size_bytes <= MAX_BODY_BYTES and messages[-1].get("more_body"):
         messages.append(await receive())
         size_bytes += len(messages[-1].get("body", b""))
-    return messages
+    last = messages[-1]
+    has_left = last["type"] == "http.disconnect"
+    body = b"".join(message.get("body", b"") for message in messages)
+    whole = {"type": "http.request", "body": body, "more_body": has_left or last.get("more_body", False)}
+    return [whole, *([last] if has_left else [])]
 
 
 def _replayed(messages: list[Message], receive: Receive) -> Receive:
