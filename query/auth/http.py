@@ -113,7 +113,7 @@ class AuthFailureLog:
     """Logs refusals within a limit of lines; the next line counts those left out."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
-        self._lines = LineLimit(clock_s)
+        self._lines = LineLimit(clock_s=clock_s)
 
     def log(self, reason: str, client: str | None) -> None:
         """Log the refusal of a caller at this address, or count it."""

@@ -11,9 +11,10 @@ PER_S = 60.0
 
 
 class LineLimit:
-    """Admits at most MAX_LINES in PER_S seconds, and counts the others."""
+    """Admits at most `max_lines` in PER_S seconds, and counts the others."""
 
-    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, max_lines: int = MAX_LINES, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._max_lines = max_lines
         self._clock_s = clock_s
         self._began_at_s = -math.inf
         self._written = self._left_out = 0
@@ -23,7 +24,7 @@ class LineLimit:
         now_s = self._clock_s()
         if now_s - self._began_at_s >= PER_S:
             self._began_at_s, self._written = now_s, 0
-        if self._written >= MAX_LINES:
+        if self._written >= self._max_lines:
             self._left_out += 1
             return None
         self._written += 1

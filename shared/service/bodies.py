@@ -21,7 +21,7 @@ SMALL_BYTES = 64 << 10
 """A body of this size does not count: the limit on connections bounds their sum."""
 BODY_WITHIN_S = 10.0
 """Seconds to the end of a body, and one more for each BYTES_PER_S."""
-BYTES_PER_S = 64 << 10
+BYTES_PER_S = 256 << 10
 
 _RETRY_AFTER_S = 1
 _OVER_BUDGET = "too many large requests are in progress; send this one again"

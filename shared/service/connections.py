@@ -40,7 +40,7 @@ class Connections:
         self.limit = limit
         self._addresses: dict[Connection, str] = {}
         self._by_address: dict[str, dict[Connection, None]] = {}
-        self._lines = LineLimit()
+        self._lines = LineLimit(max_lines=1)
 
     def __len__(self) -> int:
         return len(self._addresses)

@@ -29,7 +29,7 @@ class Listener(socket.socket):
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self._lines = LineLimit()
+        self._lines = LineLimit(max_lines=1)
         self._spare = _spare_file()
 
     @override
