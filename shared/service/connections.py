@@ -1,12 +1,12 @@
 """The connections of callers: a limit in all, and the rule that chooses which connection to close for a new one.
 
-Only addresses with as many connections as the new one's address lose one, so an address cannot keep others out.
+The address with the most connections loses one, so an address cannot keep others out.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Protocol
 
 import structlog
@@ -54,7 +54,7 @@ class Connections:
         self._addresses[connection] = address
         self._by_address.setdefault(address, {})[connection] = None
         if len(self) > self.limit:
-            self._close_one(connection, address)
+            self._close_one(connection)
 
     def renew(self, connection: Connection) -> None:
         """Make this connection the last of its address to be closed: it has just ended a request."""
@@ -78,8 +78,8 @@ class Connections:
         self.remove(connection)
         connection.abort()
 
-    def _close_one(self, new: Connection, address: str) -> None:
-        closed = next(self._closable(len(self._by_address[address])), new)
+    def _close_one(self, new: Connection) -> None:
+        closed = next(filter(None, map(_closable_of, self._crowds())), new)
         left_out = self._lines.admit()
         if left_out is not None:
             _log.warning(
@@ -87,13 +87,9 @@ class Connections:
             )
         self.close(closed)
 
-    def _closable(self, least: int) -> Iterator[Connection]:
-        """Yield a connection of each address with at least this number, the addresses with the most first."""
-        crowds = [connections for connections in self._by_address.values() if len(connections) >= least]
-        for connections in sorted(crowds, key=len, reverse=True):
-            closable = _closable_of(connections)
-            if closable:
-                yield closable
+    def _crowds(self) -> list[dict[Connection, None]]:
+        """Return the connections of each address, the address with the most first."""
+        return sorted(self._by_address.values(), key=len, reverse=True)
 
 
 def address_of(host: str | None) -> str:

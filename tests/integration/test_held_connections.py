@@ -19,8 +19,8 @@ from tests.support.http_limits import (
     FRIEND,
     Address,
     connected,
+    drips,
     held_open,
-    is_closed,
     read_status,
     request,
     status_of,
@@ -174,13 +174,7 @@ def test_a_real_service_cuts_off_a_head_and_a_body_that_drip(tmp_path: Path) -> 
         head.sendall(b"GET /healthz HTTP/1.1\r\nx-drips: ")
         body.sendall(request("/mcp", b"{", *MCP_HEADERS, size=1_000))
 
-        def drips() -> bool:
-            if is_closed(head):
-                return True
-            head.send(b"x")
-            return False
-
-        eventually(drips, REQUEST_WITHIN_S + 60, what="the end of the head")
+        eventually(lambda: drips(head), REQUEST_WITHIN_S + 60, what="the end of the head")
         body.settimeout(BODY_WITHIN_S + 60)
         assert read_status(body) == 408
 

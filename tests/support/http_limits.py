@@ -81,6 +81,15 @@ def is_closed(connection: socket.socket) -> bool:
     return True
 
 
+def drips(connection: socket.socket) -> bool:
+    """Send a byte, which resets uvicorn's own limit on silence; return whether the other side has closed it."""
+    if is_closed(connection):
+        return True
+    with suppress(ConnectionError):
+        connection.send(b"x")
+    return False
+
+
 @contextmanager
 def held_open(address: Address, number: int, sent: bytes = b"", source: str = "127.0.0.1") -> Generator[None]:
     """Hold this many connections, each of which sent these bytes; open again those that are closed, until the end."""

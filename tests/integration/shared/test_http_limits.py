@@ -24,6 +24,7 @@ from tests.support.http_limits import (
     FRIEND,
     Address,
     connected,
+    drips,
     held_open,
     is_closed,
     limited_server,
@@ -102,16 +103,9 @@ def test_a_head_that_drips_is_cut_off(impatient: Address, requests: int) -> None
         for _ in range(requests):
             slow.sendall(request())
             assert read_status(slow) == 200
-        slow.setblocking(True)
         slow.sendall(b"GET /healthz HTTP/1.1\r\nx-drips: ")
 
-        def is_cut_off() -> bool:
-            if is_closed(slow):
-                return True
-            slow.send(b"x")  # a byte resets uvicorn's own limit on silence
-            return False
-
-        eventually(is_cut_off, what="the end of a head without an end")
+        eventually(lambda: drips(slow), what="the end of a head without an end")
 
 
 def test_a_body_that_drips_gets_408_and_its_connection_ends(impatient: Address, app: App) -> None:
@@ -129,7 +123,7 @@ def test_the_rest_of_a_rejected_body_keeps_no_connection_open(impatient: Address
         slow.sendall(request("/nowhere", b"begun", size=1_000))
         assert read_status(slow) == 404
 
-        eventually(lambda: is_closed(slow), what="the end of the connection")
+        eventually(lambda: drips(slow), what="the end of the connection")
 
 
 def test_a_response_that_its_client_does_not_read_is_cut_off(impatient: Address, app: App) -> None:
