@@ -284,14 +284,18 @@ def load_settings(**overrides: object) -> Settings:
 def load_service_settings() -> Settings:
     """Return the settings of a process that runs until a signal, and protect its secrets from its child processes.
 
+    It may then open as many files as the hard limit allows.
+
     Raises:
         ConfigInvalid: from `load_settings`.
     """
+    from shared.service.open_files import raise_open_files  # noqa: PLC0415  # only services need it
     from shared.service.protection import protect_memory, withhold_secrets  # noqa: PLC0415  # only services need it
 
     protect_memory()
     settings = load_settings()
     withhold_secrets()
+    raise_open_files()
     return settings
 
 

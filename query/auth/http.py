@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ from starlette.responses import JSONResponse
 
 from query.caller import USING, Caller, Permission
 from shared.errors import AuthenticationFailed, KeysUnavailable
+from shared.observability.line_limit import LineLimit
 
 if TYPE_CHECKING:
     from typing import Any
@@ -106,28 +106,17 @@ def _token_of(caller: Caller) -> CallerToken:
     return CallerToken(token="", client_id=caller.name, scopes=sorted(caller.permissions), caller=caller)
 
 
-MAX_LINES = 10
-PER_S = 60.0
-
 _log = structlog.get_logger()
 
 
 class AuthFailureLog:
-    """Logs at most MAX_LINES in PER_S seconds; the next line counts those left out."""
+    """Logs refusals within a limit of lines; the next line counts those left out."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
-        self._clock_s = clock_s
-        self._began_at_s = -math.inf
-        self._written = self._suppressed = 0
+        self._lines = LineLimit(clock_s=clock_s)
 
     def log(self, reason: str, client: str | None) -> None:
         """Log the refusal of a caller at this address, or count it."""
-        now_s = self._clock_s()
-        if now_s - self._began_at_s >= PER_S:
-            self._began_at_s, self._written = now_s, 0
-        if self._written >= MAX_LINES:
-            self._suppressed += 1
-            return
-        _log.warning("authentication_failed", reason=reason, client=client, left_out=self._suppressed)
-        self._written += 1
-        self._suppressed = 0
+        left_out = self._lines.admit()
+        if left_out is not None:
+            _log.warning("authentication_failed", reason=reason, client=client, left_out=left_out)

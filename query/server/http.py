@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import structlog
-import uvicorn
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
@@ -22,6 +21,7 @@ from query.server.shutdown import INTERRUPT_GRACE_S, RESPONSE_S, Drain, DrainedS
 from query.server.streaming import CallsStreamed
 from query.server.toolsets_route import ExistingToolsets, toolset_routes
 from shared.errors import IndexUnavailable
+from shared.service.http_server import HttpConfig
 from shared.service.routes import liveness_route
 
 if TYPE_CHECKING:
@@ -137,9 +137,7 @@ class HttpServer:
             instance_id=instance_id,
             drain=drain,
         )
-        # logging is configured by the process; each request has its own line already
-        config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=RESPONSE_S)
-        self._uvicorn = DrainedServer(config, drain, grace_s)
+        self._uvicorn = DrainedServer(HttpConfig(app, grace_s=RESPONSE_S), drain, grace_s)
 
     @property
     def url(self) -> str:

@@ -39,9 +39,9 @@ class CallsStreamed:
         if scope["type"] != "http" or scope["method"] != "POST":
             await self._plain(scope, receive, send)
             return
-        messages = await _messages(receive)
-        body = b"".join(message.get("body", b"") for message in messages)
-        await self._app(body, Headers(scope=scope))(scope, _replayed(messages, receive), send)
+        message = await _body_message(receive)
+        if message["type"] == "http.request":  # else the client has left
+            await self._app(message["body"], Headers(scope=scope))(scope, _replayed(message, receive), send)
 
     def _app(self, body: bytes, headers: Headers) -> ASGIApp:
         if len(body) > MAX_BODY_BYTES:
@@ -77,21 +77,24 @@ def _takes_streams(headers: Headers) -> bool:
     return "text/event-stream" in accepted and "application/json" in accepted
 
 
-async def _messages(receive: Receive) -> list[Message]:
-    """Return the messages of the body, or the first of them if it is too large."""
-    messages = [await receive()]
-    size_bytes = len(messages[0].get("body", b""))
-    while size_bytes <= MAX_BODY_BYTES and messages[-1].get("more_body"):
-        messages.append(await receive())
-        size_bytes += len(messages[-1].get("body", b""))
-    return messages
+async def _body_message(receive: Receive) -> Message:
+    """Return the body as one message, or its beginning if it is too large; or the message of a disconnect."""
+    body = bytearray()
+    more_body = True
+    while more_body and len(body) <= MAX_BODY_BYTES:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return message
+        body += message.get("body", b"")
+        more_body = message.get("more_body", False)
+    return {"type": "http.request", "body": bytes(body), "more_body": more_body}
 
 
-def _replayed(messages: list[Message], receive: Receive) -> Receive:
-    """Return a `receive` that yields these messages first, then later ones."""
-    left = iter(messages)
+def _replayed(message: Message, receive: Receive) -> Receive:
+    """Return a `receive` that yields this message first, then later ones."""
+    first: list[Message] = [message]
 
     async def replay() -> Message:
-        return next(left, None) or await receive()
+        return first.pop() if first else await receive()
 
     return replay

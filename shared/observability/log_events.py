@@ -109,6 +109,11 @@ LOG_EVENTS: Mapping[str, str] = {
     "unless the variable `needed` is set.",
     "ingestion_not_ready": "`/readyz` of `toolscale serve` returned 503; `checks` names the failed checks.",
     "index_not_ready": "`/readyz` returned 503, since the index does not answer.",
+    # connections of callers
+    "connection_limit_reached": "A listener has `limit` connections; that of `client`, an address with the most, was "
+    "closed for a new one. One line a minute; `left_out` counts the others.",
+    "files_exhausted": "No file was left for a new connection, which was closed. One line a minute; `left_out` counts "
+    "the others.",
     # the query service
     "service_joined": "`toolscale serve --stdio` found a process that holds its data directory, and forwards to it.",
     "stdio_session_failed": "The session of a client over stdio ended with an error; the others go on.",

@@ -13,7 +13,8 @@ from typing import Any
 
 import uvicorn
 
-from tests.support.redis_server import free_port
+from shared.service.http_server import HttpConfig
+from shared.service.sockets import bind
 from tests.support.waiting import eventually
 from workers.events_api.app import events_api_app
 from workers.events_api.cloudevents import STRUCTURED
@@ -68,14 +69,14 @@ def open_events_api(
     recorder: EventRecorder, metrics: WorkerMetrics | None = None, producers: Producers | None = None
 ) -> Generator[Producer]:
     """Serve the events API until the block ends, with these metrics and producers."""
-    port = free_port()
     app = events_api_app(recorder, producers or Producers(TOKEN), metrics or WorkerMetrics(), max_body_bytes=LIMIT)
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None, access_log=False))
-    thread = threading.Thread(target=server.run)
+    listener = bind("127.0.0.1", 0, "of the test")
+    server = uvicorn.Server(HttpConfig(app))
+    thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:
         eventually(lambda: server.started)
-        yield Producer(f"http://127.0.0.1:{port}")
+        yield Producer(f"http://127.0.0.1:{listener.getsockname()[1]}")
     finally:
         server.should_exit = True
         thread.join(60)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from query.auth.authentication import authentication_of
 from query.server.listener import open_listener
 from shared.observability.tracing import configure_tracing
+from shared.service.open_files import raise_open_files
 from shared.service.protection import full_environment, withhold_secrets
 from toolscale.console import err
 from toolscale.embedded.holder import hold
@@ -33,6 +34,7 @@ def serve_embedded(settings: Settings, *, stdio: bool) -> None:
             process uses the data directory or the address.
     """
     withhold_secrets()
+    raise_open_files()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: closes every resource
     atexit.register(gc.freeze)  # else the interpreter's last collection takes half a second
     configure_tracing("toolscale", full_environment())

@@ -15,7 +15,9 @@ import structlog
 from anyio.abc import SocketListener, SocketStream
 from mcp.shared.message import SessionMessage
 
-from toolscale.embedded.streams import Hello, MessageStream, Welcome
+from shared.service.connections import Connections
+from shared.service.open_files import caller_connections
+from toolscale.embedded.streams import MAX_HELLO_BYTES, Hello, MessageStream, Welcome
 
 if TYPE_CHECKING:
     from anyio.abc import ByteStream, TaskGroup
@@ -28,7 +30,18 @@ ServerFor = Callable[[Hello], "Server[Any]"]
 Refusal = Callable[[Hello], str | None]
 """Returns the reason why a client is refused, or None."""
 
-_ENDED = (anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)
+CONNECTIONS = 256
+"""Clients of other processes at a time; each is a process of this user."""
+HELLO_WITHIN_S = 10.0
+"""Seconds to the first line of a client."""
+
+_ENDED = (
+    anyio.IncompleteRead,
+    anyio.DelimiterNotFound,
+    anyio.BrokenResourceError,
+    anyio.ClosedResourceError,
+    OSError,
+)
 
 _log = structlog.get_logger()
 
@@ -39,6 +52,7 @@ class Sessions:
     def __init__(self, server_for: ServerFor, refusal: Refusal) -> None:
         self._server_for = server_for
         self._refusal = refusal
+        self._connections = Connections(min(CONNECTIONS, caller_connections()))
         self._is_running = threading.Event()
         self._token: EventLoopToken
         self._tasks: TaskGroup
@@ -73,20 +87,46 @@ class Sessions:
         self._tasks.start_soon(self._serve, await SocketStream.from_socket(connection))
 
     async def _serve(self, stream: ByteStream) -> None:
+        session = _Session()
+        self._connections.add(session, None)
         try:
-            async with stream:
-                await self._welcome(MessageStream(stream))
+            with session.scope:
+                async with stream:
+                    await self._welcome(MessageStream(stream), session)
         except _ENDED:
             return  # the client has left
         except Exception:  # noqa: BLE001  # other sessions go on
             _log.exception("stdio_session_failed")
+        finally:
+            self._connections.remove(session)
 
-    async def _welcome(self, connection: MessageStream) -> None:
-        hello = Hello.model_validate_json(await connection.line())
+    async def _welcome(self, connection: MessageStream, session: _Session) -> None:
+        with anyio.fail_after(HELLO_WITHIN_S):
+            hello = Hello.model_validate_json(await connection.line(MAX_HELLO_BYTES))
+        session.has_begun = True
         refusal = self._refusal(hello)
         await connection.send_line(Welcome(refusal=refusal).model_dump_json())
         if refusal is None:
             await _run(self._server_for(hello), connection)
+
+
+class _Session:
+    """A connection of a client; it is idle until the client sends its first line."""
+
+    def __init__(self) -> None:
+        self.scope = anyio.CancelScope()
+        self.has_begun = False
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.has_begun
+
+    @property
+    def awaits_client(self) -> bool:
+        return self.is_idle
+
+    def abort(self) -> None:
+        self.scope.cancel()
 
 
 @contextmanager

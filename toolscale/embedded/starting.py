@@ -12,6 +12,7 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from shared.service.http_server import HttpConfig
 from shared.service.routes import liveness_route
 
 if TYPE_CHECKING:
@@ -39,8 +40,7 @@ class Startup:
 @contextmanager
 def answering(listener: HttpListener, startup: Startup) -> Generator[None]:
     """Answer 503 with the present step on the listener until the block ends, and `/healthz` as ever."""
-    config = uvicorn.Config(starting_app(startup), log_config=None, access_log=False, timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(HttpConfig(starting_app(startup), grace_s=1))
     # uvicorn closes the socket that it gets; connections after its end wait for the service
     sockets = [listener.server_socket.dup()]
     thread = threading.Thread(target=server.run, args=(sockets,), name="toolscale starting", daemon=True)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # Both ends are processes of one user; the limit only bounds a line without an end.
 MAX_LINE_BYTES = 1 << 30
+MAX_HELLO_BYTES = 1 << 16
 
 
 class Hello(BaseModel):
@@ -41,13 +42,14 @@ class MessageStream:
         self._stream = stream
         self._received = BufferedByteReceiveStream(stream)
 
-    async def line(self) -> bytes:
+    async def line(self, limit: int = MAX_LINE_BYTES) -> bytes:
         """Return the next line.
 
         Raises:
             anyio.IncompleteRead: the connection has ended.
+            anyio.DelimiterNotFound: the line has more than `limit` bytes.
         """
-        return await self._received.receive_until(b"\n", MAX_LINE_BYTES)
+        return await self._received.receive_until(b"\n", limit)
 
     async def send_line(self, line: str) -> None:
         """Send a line."""

@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from shared.observability.logging import configure_logging
 from shared.observability.tracing import configure_tracing
+from shared.service.http_server import HttpConfig
 from shared.service.protection import full_environment
 from shared.service.routes import liveness_route
 from shared.service.sockets import bind
@@ -53,15 +54,10 @@ def serve(settings: Settings) -> None:
         bind(settings.events_host, settings.events_port, "events_host and events_port") as listener,
         recording(settings, metrics) as recorder,
     ):
-        config = uvicorn.Config(
-            events_api_app(recorder, producers, metrics, metrics_public=settings.metrics_public),
-            log_config=None,
-            access_log=False,
-            timeout_graceful_shutdown=GRACE_S,
-        )
+        app = events_api_app(recorder, producers, metrics, metrics_public=settings.metrics_public)
         _log.info("events_api_started", url=_url(listener))
         try:
-            uvicorn.Server(config).run(sockets=[listener])
+            uvicorn.Server(HttpConfig(app, grace_s=GRACE_S)).run(sockets=[listener])
         finally:
             _log.info("events_api_stopped")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import anyio
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 EVENTS_PATH = "/events"
 # More would delay the events of other producers.
 MAX_BODY_BYTES = 1 << 20
-# The time limit for a request body.
-BODY_WITHIN_S = 10.0
 
 MIXED = 207
 
@@ -127,13 +124,10 @@ async def _body(request: Request, limit: int) -> bytes:
     """Return the whole body; read at most the limit."""
     body = bytearray()
     try:
-        with anyio.fail_after(BODY_WITHIN_S):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > limit:
-                    raise HTTPException(413, f"expected at most {limit} bytes")
-    except TimeoutError as error:
-        raise HTTPException(408, f"expected the whole body within {BODY_WITHIN_S:g} s") from error
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > limit:
+                raise HTTPException(413, f"expected at most {limit} bytes")
     except ClientDisconnect as error:
         raise HTTPException(400, "the request ended before its body did") from error
     return bytes(body)

@@ -12,6 +12,8 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from shared.service.http_server import HttpConfig, HttpLimits
+from shared.service.open_files import caller_connections
 from shared.service.routes import liveness_route, metrics_response
 
 if TYPE_CHECKING:
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
     from shared.upstream.followed_config import FollowedConfig
     from workers.monitoring.checks import HealthCheck
+
+CONNECTIONS = 64
+"""Connections to the port; its process needs its files for other work."""
 
 _END_WITHIN_S = 5.0
 
@@ -59,7 +64,7 @@ def _followed(state: FollowedConfig | None) -> dict[str, object]:
 @contextmanager
 def served(app: Starlette, listener: socket.socket) -> Generator[None]:
     """Serve an application on this socket, in a thread, until the block ends."""
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
+    server = uvicorn.Server(HttpConfig(app, HttpLimits(min(CONNECTIONS, caller_connections())), has_lifespan=False))
     thread = threading.Thread(target=server.run, args=([listener],), name="toolscale metrics", daemon=True)
     thread.start()
     try:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shared.observability.tracing import configure_tracing
+from shared.service.open_files import raise_open_files
 from shared.service.protection import full_environment
 from workers.emit import Emitter, message_time_s
 from workers.intents import open_intents
@@ -64,6 +65,7 @@ def source_process(settings: Settings, parts: Collection[str], within_s: float) 
     Raises:
         IntentsUnavailable: the intents cannot be opened.
     """
+    raise_open_files()
     configure_tracing("toolscale-source", full_environment())
     metrics = WorkerMetrics()
     deadlines = {part: Deadline(within_s) for part in parts}

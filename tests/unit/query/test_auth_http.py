@@ -9,9 +9,10 @@ import pytest
 import structlog
 
 from query.auth.authentication import Authentication, Resource
-from query.auth.http import MAX_LINES, PER_S, AuthFailureLog
+from query.auth.http import AuthFailureLog
 from query.caller import Caller
 from shared.errors import KeysUnavailable
+from shared.observability.line_limit import MAX_LINES, PER_S
 from shared.upstream.followed_config import FollowedConfig
 from shared.upstream.mcp_json import EntryProblem
 from tests.support.fakes import FakeIndex

@@ -1,4 +1,4 @@
-"""The limit on connections for notifications follows from the limit of open files."""
+"""The limits on connections follow from the limit of open files."""
 
 from __future__ import annotations
 
@@ -6,19 +6,31 @@ import sys
 
 import pytest
 
+from shared.service.open_files import MAX_FILES
 from tests.support.warm import run
 from workers.notifications.open_files import FILES_PER_CONNECTION, OTHER_FILES
 
 PROGRAM = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))
+from shared.service import open_files
+open_files.MAX_FILES = int(sys.argv[3])
 from workers.notifications.open_files import connection_limit
-print(connection_limit(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+print(open_files.caller_connections(), connection_limit(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
 
 
 @pytest.mark.parametrize(("soft", "hard", "raised"), [(1024, 1024, 1024), (1024, 4096, 4096), (100, 100, 100)])
 def test_the_soft_limit_is_raised_to_the_hard_one(soft: int, hard: int, raised: int) -> None:
-    printed = run([sys.executable, "-c", PROGRAM, str(soft), str(hard)]).stdout
+    printed = run([sys.executable, "-c", PROGRAM, str(soft), str(hard), str(MAX_FILES)]).stdout
 
-    assert [int(word) for word in printed.split()] == [max(1, (raised - OTHER_FILES) // FILES_PER_CONNECTION), raised]
+    callers, subscriptions, now = (int(word) for word in printed.split())
+    assert now == raised
+    assert callers == raised // 4
+    assert subscriptions == max(1, (raised - OTHER_FILES - callers) // FILES_PER_CONNECTION)
+
+
+def test_the_soft_limit_is_raised_no_further_than_any_process_needs() -> None:
+    printed = run([sys.executable, "-c", PROGRAM, "512", "4096", "2048"]).stdout
+
+    assert printed.split()[-1] == "2048"

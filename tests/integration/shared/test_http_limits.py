@@ -1,0 +1,207 @@
+"""Silent, slow and many connections to a real HTTP server, with limits short enough for a test."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import AsyncGenerator, Generator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import anyio
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, StreamingResponse
+from starlette.routing import Route
+
+from shared.service.bodies import SMALL_BYTES
+from shared.service.http_server import HttpLimits
+from shared.service.routes import liveness_route
+from tests.support.http_limits import (
+    FRIEND,
+    Address,
+    connected,
+    drips,
+    held_open,
+    is_closed,
+    limited_server,
+    read_status,
+    request,
+    status_of,
+)
+from tests.support.processes import Composition
+from tests.support.waiting import eventually
+
+MIB: Final = 1 << 20
+IMPATIENT = HttpLimits(connections=20, request_within_s=1.0, read_within_s=1.0, body_within_s=1.0)
+# No request ends by itself while a test looks at the limits on connections and bodies.
+PATIENT = HttpLimits(
+    connections=20, request_within_s=300.0, read_within_s=300.0, body_within_s=300.0, bodies_bytes=4 * MIB
+)
+
+
+@dataclass
+class App:
+    """Reads a body and answers, with `?waits` once `go` is set; its answer at `/much` exceeds a client's buffers."""
+
+    go: threading.Event = field(default_factory=threading.Event)
+    bodies: list[int] = field(default_factory=list)
+    ended_streams: int = 0
+
+    async def body(self, request: Request) -> PlainTextResponse:
+        size_bytes = len(await request.body())
+        self.bodies.append(size_bytes)
+        if "waits" in request.query_params:
+            await anyio.to_thread.run_sync(self.go.wait)
+        return PlainTextResponse(str(size_bytes))
+
+    async def much(self, _: Request) -> StreamingResponse:
+        return StreamingResponse(self._chunks())
+
+    async def _chunks(self) -> AsyncGenerator[bytes]:
+        try:
+            for _ in range(256):
+                yield b"x" * MIB
+        finally:
+            self.ended_streams += 1
+
+    @property
+    def asgi(self) -> Starlette:
+        routes = [liveness_route(), Route("/body", self.body, methods=["POST"]), Route("/much", self.much)]
+        return Starlette(routes=routes)
+
+
+@pytest.fixture
+def app() -> App:
+    return App()
+
+
+@pytest.fixture
+def impatient(app: App) -> Generator[Address]:
+    with limited_server(app.asgi, IMPATIENT) as address:
+        yield address
+
+
+@pytest.fixture
+def patient(app: App) -> Generator[Address]:
+    with limited_server(app.asgi, PATIENT) as address:
+        yield address
+        app.go.set()
+
+
+def test_a_connection_without_a_request_is_closed(impatient: Address) -> None:
+    with closing(connected(impatient)) as silent:
+        eventually(lambda: is_closed(silent), what="the end of a silent connection")
+
+
+@pytest.mark.parametrize("requests", [0, 1])
+def test_a_head_that_drips_is_cut_off(impatient: Address, requests: int) -> None:
+    with closing(connected(impatient)) as slow:
+        for _ in range(requests):
+            slow.sendall(request())
+            assert read_status(slow) == 200
+        slow.sendall(b"GET /healthz HTTP/1.1\r\nx-drips: ")
+
+        eventually(lambda: drips(slow), what="the end of a head without an end")
+
+
+def test_a_body_that_drips_gets_408_and_its_connection_ends(impatient: Address, app: App) -> None:
+    with closing(connected(impatient)) as slow:
+        slow.sendall(request("/body", b"begun", size=1_000))
+
+        assert read_status(slow) == 408
+        eventually(lambda: is_closed(slow), what="the end of the connection")
+
+    assert app.bodies == []
+
+
+def test_the_rest_of_a_rejected_body_keeps_no_connection_open(impatient: Address) -> None:
+    with closing(connected(impatient)) as slow:
+        slow.sendall(request("/nowhere", b"begun", size=1_000))
+        assert read_status(slow) == 404
+
+        eventually(lambda: drips(slow), what="the end of the connection")
+
+
+def test_a_response_that_its_client_does_not_read_is_cut_off(impatient: Address, app: App) -> None:
+    with closing(connected(impatient)) as deaf:
+        deaf.sendall(request("/much"))
+
+        eventually(lambda: app.ended_streams, what="the end of an unread response")
+
+
+def test_silent_connections_keep_neither_their_address_nor_another_out(patient: Address) -> None:
+    with held_open(patient, 100):
+        for source in (FRIEND, "127.0.0.1") * 5:
+            assert status_of(patient, request(), source) == 200
+
+
+def test_unfinished_requests_keep_no_other_address_out(patient: Address) -> None:
+    with held_open(patient, 100, request("/body", b"begun", size=1_000)):
+        for _ in range(5):
+            assert status_of(patient, request(), FRIEND) == 200
+
+
+def test_a_request_in_flight_is_answered_while_others_open_connections(patient: Address, app: App) -> None:
+    with closing(connected(patient)) as busy:
+        busy.sendall(request("/body?waits", b"whole"))
+        eventually(lambda: app.bodies, what="the request")
+        with held_open(patient, 100):
+            assert status_of(patient, request(), FRIEND) == 200
+            app.go.set()
+
+            assert read_status(busy) == 200
+
+
+def test_one_address_has_half_of_the_budget_for_large_bodies(patient: Address, app: App) -> None:
+    large = request("/body", b"x" * MIB)
+    with closing(connected(patient)) as busy:
+        busy.sendall(request("/body?waits", b"x" * (MIB + MIB // 2)))
+        eventually(lambda: app.bodies, what="the request")
+
+        assert status_of(patient, large) == 503
+        assert status_of(patient, large, FRIEND) == 200
+        assert status_of(patient, request("/body", b"x" * SMALL_BYTES)) == 200
+
+        app.go.set()
+        assert read_status(busy) == 200
+        assert status_of(patient, large) == 200
+
+
+def test_large_bodies_in_all_have_one_budget_and_small_ones_pass(patient: Address, app: App) -> None:
+    with closing(connected(patient)) as one, closing(connected(patient, FRIEND)) as other:
+        for number, busy in enumerate((one, other), 1):
+            busy.sendall(request("/body?waits", b"x" * (MIB + MIB // 2)))
+            eventually(lambda: len(app.bodies) == number, what="the request")  # noqa: B023  # called at once
+
+        refused = connected(patient, "127.0.0.3")
+        with closing(refused):
+            refused.sendall(request("/body", b"x" * (MIB + MIB // 2), "connection: close"))
+            response = b"".join(iter(lambda: refused.recv(1 << 16), b"")).decode()
+
+        assert response.startswith("HTTP/1.1 503")
+        assert "retry-after: 1" in response
+        assert status_of(patient, request("/body", b"x" * SMALL_BYTES), "127.0.0.3") == 200
+
+
+def test_a_process_without_files_logs_little_and_answers_again_once_it_has_some(tmp_path: Path) -> None:
+    with Composition("", tmp_path, {}).run("hungry", "-m", "tests.support.hungry_server") as running:
+        running.wait_for("listens")
+        found = re.search(r"port\D+(\d+)", running.output())
+        assert found, running.output()
+        address = ("127.0.0.1", int(found[1]))
+        with closing(connected(address)) as held:
+            held.sendall(request("/eat"))
+            assert read_status(held) == 200
+
+            assert [status_of(address, request()) for _ in range(100)] == [0] * 100
+
+            lines = running.output().splitlines()
+            held.sendall(request("/free"))
+            eventually(lambda: status_of(address, request()) == 200, what="an answer")
+
+    assert sum("files_exhausted" in line for line in lines) == 1
+    assert len(lines) < 10
