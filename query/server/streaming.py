@@ -1,4 +1,4 @@
-"""Event streams for calls, so that a client gets progress and the server notices a closed connection.
+"""Event streams for calls, so that a client gets progress; every request ends when its client disconnects.
 
 All other requests get plain JSON, which has no size limit and needs no second reader.
 The event loop parses requests, so a request with very many values is rejected: parsing it would delay all others.
@@ -10,6 +10,7 @@ import json
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+import anyio
 from mcp_types import INVALID_REQUEST
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
@@ -17,6 +18,7 @@ from starlette.responses import JSONResponse
 from shared.upstream.transport.json_size import holds_more_values
 
 if TYPE_CHECKING:
+    from anyio import CancelScope
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 # Larger bodies are refused by either app.
@@ -41,7 +43,14 @@ class CallsStreamed:
             return
         messages = await _messages(receive)
         body = b"".join(message.get("body", b"") for message in messages)
-        await self._app(body, Headers(scope=scope))(scope, _replayed(messages, receive), send)
+        app = self._app(body, Headers(scope=scope))
+        if app is not self._plain:
+            await app(scope, _replayed(messages, receive), send)  # ends with its connection itself
+            return
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_cancel_at_disconnect, receive, tasks.cancel_scope)
+            await app(scope, _replayed(messages, receive), send)
+            tasks.cancel_scope.cancel()
 
     def _app(self, body: bytes, headers: Headers) -> ASGIApp:
         if len(body) > MAX_BODY_BYTES:
@@ -85,6 +94,13 @@ async def _messages(receive: Receive) -> list[Message]:
         messages.append(await receive())
         size_bytes += len(messages[-1].get("body", b""))
     return messages
+
+
+async def _cancel_at_disconnect(receive: Receive, request: CancelScope) -> None:
+    """Cancel a request whose client has closed the connection; the body was received before."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    request.cancel()
 
 
 def _replayed(messages: list[Message], receive: Receive) -> Receive:
