@@ -67,24 +67,23 @@ def _over_mcp(directory: Path, batches: Sequence[Sequence[str]]) -> list[TwiceMs
     on_free_port = {"TOOLSCALE_PORT": "0", "TOOLSCALE_HOST": "", "QDRANT_URL": "", "TOOLSCALE_LOG_LEVEL": ""}
     with Composition("", directory, on_free_port).run("query", "-m", "query") as service:
         service.wait_for("query_service_started")
-        return anyio.run(_ask_all, _url(service), batches)
+        return anyio.run(_ask_all, url_of(service), batches)
 
 
-def _url(service: Running) -> str:
+def url_of(service: Running) -> str:
     lines = (json.loads(line) for line in service.output().splitlines())
     return next(str(line["url"]) for line in lines if line["event"] == "query_service_started")
 
 
 async def _ask_all(url: str, batches: Sequence[Sequence[str]]) -> list[TwiceMs]:
     async with Client(url) as client:
-        await _call_ms(client, "ready")
+        await call_ms(client, "ready")
         return [
-            ([await _call_ms(client, q) for q in batch], [await _call_ms(client, q) for q in batch])
-            for batch in batches
+            ([await call_ms(client, q) for q in batch], [await call_ms(client, q) for q in batch]) for batch in batches
         ]
 
 
-async def _call_ms(client: Client, query: str) -> float:
+async def call_ms(client: Client, query: str) -> float:
     started = time.perf_counter()
     result = await client.call_tool("find_tool", {"tool_description": query})
     elapsed_ms = (time.perf_counter() - started) * 1000

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from shared.errors import ConfigInvalid
-from shared.validation import first_problem
 from shared.service.watched_file import WatchedFile
+from shared.validation import first_problem
 
 if TYPE_CHECKING:
     from query.caller import Caller

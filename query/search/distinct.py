@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from query.search.search import Hit, StepResult, hits, merged, search
 from query.search.steps import Step
+from query.turns import give_way
 from shared.catalog import Corpus, Scope
 from shared.index.contract import ToolIndex
 
@@ -44,6 +45,7 @@ class DistinctSearch:
             yield from self._distinct(points, results)
             if len(self._seen) - before == len(points) or not any(_is_cut_off(result) for result in results):
                 return
+            give_way()
             results = self._search()
 
     def _search(self) -> list[StepResult]:

@@ -1,4 +1,4 @@
-"""Search the index for all steps of a request in one round trip, and rank what each step found."""
+"""Search the index for the steps of a request, five in one round trip, and rank what each step found."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from itertools import islice
 
 from query.search.ranking import DEPTH, rank, round_robin
 from query.search.steps import Step
+from query.turns import give_way
 from shared.catalog import Candidates, Corpus, IndexedTool, Scope, point_id
 from shared.index.contract import ToolIndex
 
 # Longer texts, or texts of several words, are never a tool's name.
 MAX_NAME_CHARACTERS = 200
+# One round trip to the index; the embedded engine stops the whole process during a search.
+STEPS_AT_A_TIME = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +42,11 @@ def search(steps: Sequence[Step], scope: Scope, index: ToolIndex, corpus: Corpus
     Raises:
         IndexUnavailable: the index did not answer.
     """
-    candidates = iter(index.search([query for step in steps for query in step.queries], scope, DEPTH, corpus))
     results: list[StepResult] = []
-    for step in steps:
-        whole, *clauses = islice(candidates, len(step.queries))
-        named = _points_named(step.text, scope, index)
-        results.append(StepResult(step, whole, named, rank(whole, clauses)))
+    for start in range(0, len(steps), STEPS_AT_A_TIME):
+        if start:
+            give_way()
+        results += _search(steps[start : start + STEPS_AT_A_TIME], scope, index, corpus)
     return results
 
 
@@ -75,6 +77,16 @@ def best(results: Sequence[StepResult], limit: int, index: ToolIndex) -> list[Hi
         IndexUnavailable: the index did not answer.
     """
     return hits(merged(results)[:limit], results, index)
+
+
+def _search(steps: Sequence[Step], scope: Scope, index: ToolIndex, corpus: Corpus | None) -> list[StepResult]:
+    candidates = iter(index.search([query for step in steps for query in step.queries], scope, DEPTH, corpus))
+    results: list[StepResult] = []
+    for step in steps:
+        whole, *clauses = islice(candidates, len(step.queries))
+        named = _points_named(step.text, scope, index)
+        results.append(StepResult(step, whole, named, rank(whole, clauses)))
+    return results
 
 
 def _points_named(text: str, scope: Scope, index: ToolIndex) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import anyio
 from mcp.types import (
     BlobResourceContents,
     CallToolResult,
@@ -21,6 +20,7 @@ from query.paging.budget import Budget, PagedRequest
 from query.paging.policy import ResponsePolicy
 from query.paging.results import Reader, next_page, paginate, surely_fits
 from query.tools.tool import PAGING_ARGUMENTS, ToolCallContext, ToolHandler, error_result
+from query.turns import run_in_thread
 from shared.validation import first_invalid_argument
 
 CALL_TOOL = "call_tool"
@@ -68,7 +68,7 @@ async def _stored_page(handler: ToolHandler, context: ToolCallContext, policy: R
         return error_result(first_invalid_argument(error))
     reader, budget = Reader(context.caller.name, handler.tool.name), policy.budget(request.max_tokens)
     if request.cursor is not None:
-        return await anyio.to_thread.run_sync(next_page, request.cursor, reader, budget, policy)
+        return await run_in_thread(reader.caller, next_page, request.cursor, reader, budget, policy)
     return await _paginated(await handler.call(replace(context, arguments=tool_arguments)), reader, budget, policy)
 
 
@@ -76,4 +76,4 @@ async def _paginated(result: CallToolResult, reader: Reader, budget: Budget, pol
     if surely_fits(result, budget):
         return result
     # counting a long text takes milliseconds, and storing its rest calls Redis
-    return await anyio.to_thread.run_sync(paginate, result, reader, budget, policy)
+    return await run_in_thread(reader.caller, paginate, result, reader, budget, policy)

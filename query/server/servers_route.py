@@ -17,14 +17,15 @@ from starlette.routing import Route
 from query.auth.http import caller_of, guarded
 from query.caller import ANYONE
 from query.server.http import security_of
-from query.tools.threads import run_in_thread
 from query.tools.tool import CATALOGUE_UNREACHABLE
 from query.toolsets.active import with_toolset_scope
+from query.turns import run_in_thread
 from shared.errors import IndexUnavailable, IntentsUnavailable
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
+    from query.caller import Caller
     from query.catalogue import Catalogue
     from query.server.listener import HttpListener
     from shared.catalog import Scope as Catalogued
@@ -56,12 +57,13 @@ class _Servers:
         await response(scope, receive, send)
 
     async def _response(self, request: Request) -> Response:
-        return await run_in_thread(self._read, request)
+        caller = caller_of(request.scope) or ANYONE
+        return await run_in_thread(caller.name, self._read, caller)
 
-    def _read(self, request: Request) -> Response:
+    def _read(self, caller: Caller) -> Response:
         try:
-            caller = with_toolset_scope(caller_of(request.scope) or ANYONE, self._catalogue.index)
-            return JSONResponse(self._records(caller.scope), headers={"Cache-Control": "no-store"})
+            scope = with_toolset_scope(caller, self._catalogue.index).scope
+            return JSONResponse(self._records(scope), headers={"Cache-Control": "no-store"})
         except (IndexUnavailable, IntentsUnavailable) as error:
             _log.warning("servers_read_failed", reason=str(error))
             return JSONResponse({"error": CATALOGUE_UNREACHABLE}, 503)

@@ -1,4 +1,4 @@
-"""Event streams for calls, so that a client gets progress and the server notices a closed connection.
+"""Event streams for calls, so that a client gets progress; every request ends when its client disconnects.
 
 All other requests get plain JSON, which has no size limit and needs no second reader.
 The event loop parses requests, so a request with very many values is rejected: parsing it would delay all others.
@@ -10,6 +10,7 @@ import json
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+import anyio
 from mcp_types import INVALID_REQUEST
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
@@ -17,6 +18,7 @@ from starlette.responses import JSONResponse
 from shared.upstream.transport.json_size import holds_more_values
 
 if TYPE_CHECKING:
+    from anyio import CancelScope
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 # Larger bodies are refused by either app.
@@ -40,8 +42,16 @@ class CallsStreamed:
             await self._plain(scope, receive, send)
             return
         message = await _body_message(receive)
-        if message["type"] == "http.request":  # else the client has left
-            await self._app(message["body"], Headers(scope=scope))(scope, _replayed(message, receive), send)
+        if message["type"] != "http.request":  # the client has left
+            return
+        app, replayed = self._app(message["body"], Headers(scope=scope)), _replayed(message, receive)
+        if app is not self._plain or message["more_body"]:
+            await app(scope, replayed, send)  # a stream ends with its connection itself, and a rejection at once
+            return
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_cancel_at_disconnect, receive, tasks.cancel_scope)
+            await app(scope, replayed, send)
+            tasks.cancel_scope.cancel()
 
     def _app(self, body: bytes, headers: Headers) -> ASGIApp:
         if len(body) > MAX_BODY_BYTES:
@@ -88,6 +98,13 @@ async def _body_message(receive: Receive) -> Message:
         body += message.get("body", b"")
         more_body = message.get("more_body", False)
     return {"type": "http.request", "body": bytes(body), "more_body": more_body}
+
+
+async def _cancel_at_disconnect(receive: Receive, request: CancelScope) -> None:
+    """Cancel a request whose client has closed the connection; the body was received before."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    request.cancel()
 
 
 def _replayed(message: Message, receive: Receive) -> Receive:

@@ -17,7 +17,7 @@ from query.paging.blocks import OwnText
 from query.paging.budget import PagedRequest
 from query.paging.request import ToolRequest
 from query.tools.schema import input_schema
-from query.tools.threads import run_in_thread
+from query.turns import run_in_thread
 from shared.text.forms import json_text
 from shared.validation import first_invalid_argument
 
@@ -84,7 +84,7 @@ class CatalogueTool(ToolHandler, Generic[RequestT]):
             request = self.request_model.model_validate(context.arguments)
         except ValidationError as error:
             return error_result(first_invalid_argument(error))
-        response = await run_in_thread(self.respond, request, context.caller)
+        response = await run_in_thread(context.caller.name, self.respond, request, context.caller)
         context.response.update(response)
         # clients that do not read structured content get the same as text
         return CallToolResult(content=[OwnText(text=json_text(response))], structured_content=response)

@@ -14,8 +14,8 @@ from starlette.routing import Route
 
 from query.auth.http import AuthFailureLog
 from query.server.http import security_of
-from query.tools.threads import run_in_thread
 from query.toolsets.active import with_toolset_scope
+from query.turns import run_in_thread
 from query.web import views
 from query.web.page import Page, PageRequest, View, message_page
 from query.web.rendering import HEADERS, render
@@ -77,7 +77,7 @@ class _PageEndpoint:
         caller = await self._sign_in.caller(request)
         if isinstance(caller, Page):
             return render(caller, page_name="", caller=None)
-        response = await run_in_thread(self._render, request, caller)
+        response = await run_in_thread(caller.name, self._render, request, caller)
         took_ms = round((time.perf_counter() - started_s) * 1e3, 2)
         _log.info("page_served", page=self._name, caller=caller.name, status=response.status_code, took_ms=took_ms)
         return response

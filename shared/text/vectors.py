@@ -30,13 +30,13 @@ def tool_vectors(tools: Sequence[ToolDefinition], declared_name: str, embedder: 
     ]
 
 
-def query_vectors(text: str, embedder: Embedder) -> QueryVectors:
-    """Return a query's vectors.
+def query_vectors(text: str, embedder: Embedder, characters: int | None = None) -> QueryVectors:
+    """Return a query's vectors; the model reads at most so many of its first characters, BM25 all.
 
     Raises:
         ModelUnavailable: the model cannot be loaded; `keyword_vectors` needs no model.
     """
-    return QueryVectors(embedder.query(text), query_terms(text))
+    return QueryVectors(embedder.query(text[:characters]), query_terms(text))
 
 
 def keyword_vectors(text: str) -> QueryVectors:

@@ -16,7 +16,6 @@ from query.calling.connection import CallLimits
 from query.catalogue import Catalogue
 from query.savings.ledger import Ledger
 from shared.settings import Settings
-from workers.fetch.slots import LargePayloadSlots
 from shared.upstream.dial import HttpTarget
 from tests.support.builders import WritePath, changed, up, write_path
 from tests.support.calling import calling
@@ -25,6 +24,7 @@ from tests.support.hostile.messages import Message, result
 from tests.support.hostile.scripted_http import Exchange, scripted_http
 from tests.support.indexes import open_edge
 from workers.dependencies import lister
+from workers.fetch.slots import LargePayloadSlots
 from workers.fetch.starts import StartTurns
 from workers.ingest import reconcile
 from workers.intents.definitions import Definitions

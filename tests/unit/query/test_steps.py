@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from query.search.steps import MAX_CLAUSES, clauses, embed_steps
+from query.search.steps import MAX_CHARACTERS, MAX_CLAUSES, clauses, embed_steps
 from shared.text.bm25 import query_terms
 from tests.support.fakes import FakeEmbedder, WithoutModel
 
@@ -26,8 +26,22 @@ def test_a_short_text_or_one_of_a_single_clause_has_none(text: str) -> None:
     assert clauses(text) == []
 
 
-def test_no_text_costs_more_than_so_many_queries() -> None:
-    assert len(clauses("Do this thing first. " * 50)) == MAX_CLAUSES
+@pytest.mark.parametrize(("long_steps", "clauses_each"), [(1, 8), (2, 4), (3, 2), (4, 2), (5, 0), (20, 0)])
+def test_the_long_steps_of_a_request_share_its_clauses(long_steps: int, clauses_each: int) -> None:
+    texts = [f"Do this thing {number} first. " * 13 for number in range(long_steps)]
+
+    steps = embed_steps([*texts, "read a file"], FakeEmbedder())
+
+    assert [len(step.clauses) for step in steps] == [*[clauses_each] * long_steps, 0]
+    assert long_steps * clauses_each <= MAX_CLAUSES
+
+
+def test_the_model_reads_a_bounded_number_of_characters_of_a_request() -> None:
+    embedder = FakeEmbedder()
+
+    embed_steps([f"{number} " + "word " * 800 for number in range(20)], embedder)
+
+    assert sum(map(len, embedder.queries)) <= MAX_CHARACTERS
 
 
 def test_a_step_is_searched_whole_and_by_its_clauses() -> None:

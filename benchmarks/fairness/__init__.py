@@ -1,0 +1,1 @@
+"""How long one caller waits for `find_tool` while another one loads the service."""

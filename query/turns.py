@@ -1,0 +1,122 @@
+"""Turns of the threads that read the catalogue: a few at a time, shared by the callers that wait.
+
+A request of many parts calls `give_way` between them, so that it delays others by one part at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import TypeVar, TypeVarTuple
+
+import anyio.from_thread
+import anyio.to_thread
+from anyio import CapacityLimiter
+
+# One for each core, and a spare one. More threads compete for the interpreter: with 40, 50 clients waited longer and
+# got fewer responses a second.
+MOST = min((os.cpu_count() or 1) + 1, 8)
+# Threads that wait between two parts of a request, over all callers.
+MOST_PAUSED = 64
+
+T = TypeVar("T")
+Arguments = TypeVarTuple("Arguments")
+
+
+class Turns:
+    """At most `most` turns at a time; waiting callers get them in rotation. Safe to use from several threads.
+
+    The last free turn is for a caller that has none. Between two turns of one caller, each other caller that waits
+    and has none gets one.
+    """
+
+    def __init__(self, most: int = MOST) -> None:
+        self._free = most
+        self._taken: Counter[str] = Counter()
+        self._waiting: dict[str, deque[Future[None]]] = {}
+        self._paused = 0
+        self._lock = threading.Lock()
+
+    @asynccontextmanager
+    async def turn(self, caller: str) -> AsyncGenerator[None]:
+        """Wait for a turn of this caller, after its earlier requests, and keep it for the block."""
+        granted = Future[None]()
+        with self._lock:
+            self._waiting.setdefault(caller, deque()).append(granted)
+            self._grant()
+        try:
+            await asyncio.wrap_future(granted)
+            yield
+        finally:
+            if not granted.cancel():
+                self._release(caller)
+
+    def give_way(self, caller: str) -> None:
+        """Pass the turn of this caller to the next one that waits, and block until it has a turn again."""
+        granted = Future[None]()
+        with self._lock:
+            if self._paused >= MOST_PAUSED:
+                return
+            self._paused += 1
+            # begun requests first: they hold memory and a thread
+            self._waiting.setdefault(caller, deque()).appendleft(granted)
+        self._release(caller)
+        granted.result()
+        with self._lock:
+            self._paused -= 1
+
+    def _release(self, caller: str) -> None:
+        with self._lock:
+            self._free += 1
+            self._taken[caller] -= 1
+            if not self._taken[caller]:
+                del self._taken[caller]
+            self._grant()
+
+    def _grant(self) -> None:
+        """Grant the free turns; each caller that gets one moves to the end of the rotation."""
+        while (caller := next(filter(self._may_take, self._waiting), None)) is not None:
+            requests = self._waiting.pop(caller)
+            while requests:
+                granted = requests.popleft()
+                if granted.set_running_or_notify_cancel():  # else its request was cancelled
+                    self._free -= 1
+                    self._taken[caller] += 1
+                    granted.set_result(None)
+                    break
+            if requests:
+                self._waiting[caller] = requests
+
+    def _may_take(self, caller: str) -> bool:
+        return self._free > 1 or (self._free == 1 and not self._taken[caller])
+
+
+_turns = Turns()
+_caller: ContextVar[str | None] = ContextVar("caller of the thread's turn", default=None)
+
+
+async def run_in_thread(caller: str, read: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
+    """Return the result of `read`, called in a thread in a turn of this caller; cancellation ends it at `give_way`."""
+    async with _turns.turn(caller):
+        token = _caller.set(caller)
+        try:
+            # the turns limit the threads
+            return await anyio.to_thread.run_sync(read, *arguments, limiter=CapacityLimiter(1))
+        finally:
+            _caller.reset(token)
+
+
+def give_way() -> None:
+    """Let other callers take this thread's turn, between two parts of a request; nothing without a turn.
+
+    Raises the event loop's cancellation if the request was cancelled.
+    """
+    if (caller := _caller.get()) is not None:
+        anyio.from_thread.check_cancelled()
+        _turns.give_way(caller)

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import threading
+
+import anyio
+import pytest
+
+from query.turns import MOST, Turns, give_way, run_in_thread
+
+pytestmark = pytest.mark.anyio
+
+# the last turn is for another caller
+OF_ONE = MOST - 1
+
+
+class Slow:
+    """Answers when told to, and remembers in which order it was asked and how many were asked at the same time."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.full = threading.Semaphore(0)
+        self.go = threading.Event()
+        self._lock = threading.Lock()
+        self._at_once = self.most_at_once = 0
+
+    def answer(self, number: int) -> int:
+        with self._lock:
+            self.asked.append(number)
+            self._at_once += 1
+            self.most_at_once = max(self.most_at_once, self._at_once)
+        self.full.release()
+        assert self.go.wait(60)
+        with self._lock:
+            self._at_once -= 1
+        return number
+
+
+async def begun(slow: Slow, count: int) -> None:
+    for _ in range(count):
+        assert await anyio.to_thread.run_sync(slow.full.acquire, True, 10)
+
+
+async def test_the_requests_of_a_caller_are_answered_a_few_at_a_time_in_their_order() -> None:
+    slow, answers, asked_at_once = Slow(), list[int](), 0
+
+    async def ask(number: int) -> None:
+        answers.append(await run_in_thread("ann", slow.answer, number))
+
+    async with anyio.create_task_group() as callers:
+        for number in range(5 * OF_ONE):
+            callers.start_soon(ask, number)
+            await anyio.lowlevel.checkpoint()
+        await begun(slow, OF_ONE)
+        asked_at_once = len(slow.asked)
+        slow.go.set()
+
+    assert asked_at_once == OF_ONE
+    assert slow.most_at_once <= OF_ONE
+    assert sorted(answers) == list(range(5 * OF_ONE))
+    assert set(slow.asked[:OF_ONE]) == set(range(OF_ONE))
+
+
+async def test_another_caller_gets_the_last_turn_at_once() -> None:
+    slow = Slow()
+    async with anyio.create_task_group() as callers:
+        for number in range(5 * OF_ONE):
+            callers.start_soon(run_in_thread, "ann", slow.answer, number)
+            await anyio.lowlevel.checkpoint()
+        await begun(slow, OF_ONE)
+        answered = await run_in_thread("bob", str, 7)
+        slow.go.set()
+
+    assert answered == "7"
+
+
+async def test_a_cancelled_wait_takes_no_turn() -> None:
+    slow, waiting = Slow(), anyio.CancelScope()
+    async with anyio.create_task_group() as callers:
+        for number in range(OF_ONE):
+            callers.start_soon(run_in_thread, "ann", slow.answer, number)
+            await anyio.lowlevel.checkpoint()
+        with waiting:
+            callers.start_soon(_cancel, waiting)
+            await run_in_thread("ann", slow.answer, 99)
+        slow.go.set()
+
+    assert waiting.cancelled_caught
+    assert 99 not in slow.asked
+    assert await run_in_thread("ann", slow.answer, 100) == 100
+
+
+async def _cancel(scope: anyio.CancelScope) -> None:
+    scope.cancel()
+
+
+async def test_a_cancelled_request_ends_between_two_of_its_parts() -> None:
+    slow, parts, scope = Slow(), list[int](), anyio.CancelScope()
+
+    def in_parts() -> None:
+        slow.answer(0)
+        parts.append(1)
+        give_way()
+        parts.append(2)
+
+    async with anyio.create_task_group() as callers:
+        callers.start_soon(_run_in_scope, scope, in_parts)
+        await begun(slow, 1)
+        scope.cancel()
+        slow.go.set()
+
+    assert scope.cancelled_caught
+    assert parts == [1]
+    assert await run_in_thread("ann", str, 1) == "1"
+
+
+async def _run_in_scope(scope: anyio.CancelScope, read: object) -> None:
+    assert callable(read)
+    with scope:
+        await run_in_thread("ann", read)
+
+
+async def test_a_long_request_gives_way_to_the_callers_that_wait_and_then_goes_on() -> None:
+    turns, order, waits, waiting = Turns(1), list[str](), anyio.Event(), anyio.Event()
+
+    async def light() -> None:
+        await waits.wait()
+        async with turns.turn("light"):
+            order.append("light")
+
+    def heavy() -> None:
+        order.append("first part")
+        turns.give_way("heavy")
+        order.append("second part")
+
+    async with anyio.create_task_group() as callers:
+        callers.start_soon(light)
+        async with turns.turn("heavy"):
+            waits.set()
+            callers.start_soon(waiting.wait)
+            await anyio.wait_all_tasks_blocked()
+            await anyio.to_thread.run_sync(heavy)
+        waiting.set()
+
+    assert order == ["first part", "light", "second part"]
+
+
+async def test_outside_a_turn_nothing_is_given() -> None:
+    give_way()
