@@ -8,7 +8,7 @@ from itertools import islice
 
 from query.search.ranking import DEPTH, rank, round_robin
 from query.search.steps import Step
-from shared.catalog import Candidates, Corpus, IndexedTool, Scope, point_id
+from shared.catalog import Candidates, IndexedTool, Scope, point_id
 from shared.index.contract import ToolIndex
 
 # Longer texts, or texts of several words, are never a tool's name.
@@ -33,8 +33,8 @@ class Hit:
     score: float | None
 
 
-def search(steps: Sequence[Step], scope: Scope, index: ToolIndex, corpus: Corpus | None = None) -> list[StepResult]:
-    """Return the result of each step within the scope; the statistics of BM25 count the tools of `corpus`, or all.
+def search(steps: Sequence[Step], scope: Scope, index: ToolIndex, corpus: Scope | None = None) -> list[StepResult]:
+    """Return the result of each step within the scope; the statistics of BM25 count those of `corpus`, or of the scope.
 
     Raises:
         IndexUnavailable: the index did not answer.
