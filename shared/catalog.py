@@ -287,27 +287,6 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class Corpus:
-    """The servers whose tools count in the statistics of BM25, in any status: those in `servers`, but not in `hidden`.
-
-    `None` means no restriction.
-    """
-
-    servers: frozenset[str] | None = None
-    hidden: frozenset[str] = frozenset()
-
-    @classmethod
-    def without(cls, copies: frozenset[str], known: frozenset[str]) -> Corpus:
-        """Return the corpus of the known servers without the copies, by the smaller of the two sets."""
-        kept = known - copies
-        return cls(servers=kept) if len(kept) < len(copies) else cls(hidden=copies)
-
-    def admits(self, server_id: str) -> bool:
-        """Return whether the tools of this server count."""
-        return (self.servers is None or server_id in self.servers) and server_id not in self.hidden
-
-
-@dataclass(frozen=True, slots=True)
 class TokenSum:
     """The tokens of all counted tools in a scope, and how many tools could not be counted."""
 

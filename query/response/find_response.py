@@ -24,6 +24,8 @@ NOTHING_FITS = "No tool seems to fit. Say what it should do in other words, or a
 KEYWORDS_ONLY = "Tools were searched by keywords alone: the embedding model cannot be loaded."
 
 SERVERS_SHOWN = 3
+# Digits after the point; a score orders the tools of one answer.
+SCORE_DIGITS = 2
 
 DetailLevel = Literal["full", "detailed", "summary", "name"]
 """How a tool is shown: with its whole definition, with what a model needs of it, as one line, or by name only."""
@@ -52,7 +54,7 @@ class FoundTool(BaseModel):
     versions: int | None = None
     """Present: so many definitions of it exist, on servers of the same kind."""
     score: float | None = None
-    """Not with detailed: how far it stands out, comparable within one step."""
+    """With full: how far it stands out, comparable within one step."""
     token_count: int | None = None
     """Not with detailed: tokens of the whole definition, if they could be counted."""
     stale_since: datetime | None = None
@@ -119,7 +121,7 @@ def to_found_tool(
         return found.model_copy(update=fields)
     return found.model_copy(
         update={
-            "score": None if score is None else round(score, 4),
+            "score": None if score is None or detail != "full" else round(score, SCORE_DIGITS),
             "token_count": tool.token_counts.get(encoding),
             "summary": encodable(summary(tool.definition)) if detail == "summary" else None,
             "definition": shown,

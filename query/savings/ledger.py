@@ -18,7 +18,7 @@ from functools import lru_cache
 from query.replicas.sets import ReplicaSets
 from query.savings.records import Records, summed
 from query.savings.savings import UNCOUNTED_SHOWN, Baseline
-from shared.catalog import Corpus, Encoding, Scope, ServerRecord
+from shared.catalog import Encoding, Scope, ServerRecord
 from shared.index.contract import ToolIndex
 
 # A revision is assigned before its record is written, so a lower one may become visible after a higher one.
@@ -139,10 +139,6 @@ class Ledger:
         """
         is_current = until is None or max(self.revisions(scope), default=0) <= until
         return self._records.replica_sets_of(scope, None if is_current else until)
-
-    def corpus(self) -> Corpus:
-        """Return the servers for the statistics of BM25: one of each replica set, as of the last refresh."""
-        return self._records.corpus
 
     def stale_since(self, server_id: str) -> float | None:
         """Return since when a server's list could not be renewed, in seconds since the epoch; None: it is fresh.

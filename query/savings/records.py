@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from itertools import islice
 
 from query.replicas.sets import ReplicaSets, replica_sets
 from query.savings.savings import UNCOUNTED_SHOWN, Baseline
-from shared.catalog import Corpus, Encoding, Scope, ServerRecord
+from shared.catalog import Encoding, Scope, ServerRecord
 
 # Callers share a few scopes; a caller with many private scopes only evicts others from the cache.
 CACHED_SCOPES = 256
@@ -40,20 +40,6 @@ class Records:
         alone = (self.by_id[server] for server in sets.representatives - sets.related)
         related = frozenset((server, self.by_id[server].revision) for server in sets.related)
         return summed(alone, encoding).tokens, related
-
-    @cached_property
-    def corpus(self) -> Corpus:
-        """Return the servers for the statistics of BM25: one of each replica set, in any status."""
-        first: dict[str, str] = {}
-        for server_id, record in self.by_id.items():
-            if record.is_listed and record.catalog_digest:
-                first[record.catalog_digest] = min(server_id, first.get(record.catalog_digest, server_id))
-        copies = frozenset(
-            server_id
-            for server_id, record in self.by_id.items()
-            if first.get(record.catalog_digest, server_id) != server_id
-        )
-        return Corpus.without(copies, frozenset(self.by_id))
 
     def updated(self, records: Iterable[ServerRecord], gone: Collection[str] = ()) -> Records:
         """Return these records with `records` replaced and `gone` removed; itself, if nothing differs."""

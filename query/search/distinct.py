@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from query.search.search import Hit, StepResult, hits, merged, search
 from query.search.steps import Step
 from query.turns import give_way
-from shared.catalog import Corpus, Scope
+from shared.catalog import Scope
 from shared.index.contract import ToolIndex
 
 # Each round removes at least the definition that filled the candidates of the round before.
@@ -19,12 +19,12 @@ CHUNK = 9
 
 @dataclass
 class DistinctSearch:
-    """A search within `scope`; the statistics of BM25 count the tools of `corpus`, or all."""
+    """A search within `scope`; the statistics of BM25 count the tools of `corpus`, or of `scope`."""
 
     steps: Sequence[Step]
     scope: Scope
     index: ToolIndex
-    corpus: Corpus | None = None
+    corpus: Scope | None = None
     _seen: set[str] = field(init=False)
 
     def __post_init__(self) -> None:

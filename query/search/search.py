@@ -9,7 +9,7 @@ from itertools import islice
 from query.search.ranking import DEPTH, rank, round_robin
 from query.search.steps import Step
 from query.turns import give_way
-from shared.catalog import Candidates, Corpus, IndexedTool, Scope, point_id
+from shared.catalog import Candidates, IndexedTool, Scope, point_id
 from shared.index.contract import ToolIndex
 
 # Longer texts, or texts of several words, are never a tool's name.
@@ -36,8 +36,8 @@ class Hit:
     score: float | None
 
 
-def search(steps: Sequence[Step], scope: Scope, index: ToolIndex, corpus: Corpus | None = None) -> list[StepResult]:
-    """Return the result of each step within the scope; the statistics of BM25 count the tools of `corpus`, or all.
+def search(steps: Sequence[Step], scope: Scope, index: ToolIndex, corpus: Scope | None = None) -> list[StepResult]:
+    """Return the result of each step within the scope; the statistics of BM25 count those of `corpus`, or of the scope.
 
     Raises:
         IndexUnavailable: the index did not answer.
@@ -79,7 +79,7 @@ def best(results: Sequence[StepResult], limit: int, index: ToolIndex) -> list[Hi
     return hits(merged(results)[:limit], results, index)
 
 
-def _search(steps: Sequence[Step], scope: Scope, index: ToolIndex, corpus: Corpus | None) -> list[StepResult]:
+def _search(steps: Sequence[Step], scope: Scope, index: ToolIndex, corpus: Scope | None) -> list[StepResult]:
     candidates = iter(index.search([query for step in steps for query in step.queries], scope, DEPTH, corpus))
     results: list[StepResult] = []
     for step in steps:

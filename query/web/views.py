@@ -77,7 +77,7 @@ def server(request: PageRequest) -> Page:
 
 
 def find(request: PageRequest) -> Page:
-    """Return the answer of `find_tool` with scores and metrics; the search is not recorded."""
+    """Return the answer of `find_tool` with its metrics; the search is not recorded."""
     question = request.query.get("q", "").strip()
     values: dict[str, Any] = {"question": question, "answer": None, "problem": None}
     if not question:

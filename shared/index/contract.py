@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from shared.catalog import (
         Candidates,
-        Corpus,
         EmbeddedTool,
         Encoding,
         Form,
@@ -129,12 +128,12 @@ class ToolIndex(Protocol):
         ...
 
     def search(
-        self, queries: Sequence[QueryVectors], scope: Scope, depth: int, corpus: Corpus | None = None
+        self, queries: Sequence[QueryVectors], scope: Scope, depth: int, corpus: Scope | None = None
     ) -> list[Candidates]:
         """Return the candidates of each query, at most `depth` in each of their lists, in one round trip.
 
         The search itself applies the scope, so a small scope still fills the lists. The statistics of BM25 count the
-        tools of `corpus`, by default all.
+        tools of `corpus`, by default those of the scope.
         """
         ...
 

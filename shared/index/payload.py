@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 import structlog
 
-from shared.catalog import FORMS, Corpus, IndexedTool, Scope, ServerRecord, ToolDefinition, point_id
+from shared.catalog import FORMS, IndexedTool, Scope, ServerRecord, ToolDefinition, point_id
 from shared.index.contract import ToolState
 from shared.index.points import AnyOf, Condition, HasIdOrAny, Indexes, NoneOf, Payload, VectorSchema
 from shared.observability.unreadable import count_unreadable
@@ -153,16 +153,6 @@ def scope_conditions(scope: Scope) -> list[Condition]:
         conditions.append(NoneOf("digest", sorted(scope.seen)))
     if scope.within is not None:
         conditions.append(_among(scope.within))
-    return conditions
-
-
-def corpus_conditions(corpus: Corpus) -> list[Condition]:
-    """Return the conditions for a tool in the corpus; none for a corpus of every server."""
-    conditions: list[Condition] = []
-    if corpus.servers is not None:
-        conditions.append(AnyOf("server_id", sorted(corpus.servers)))
-    if corpus.hidden:
-        conditions.append(NoneOf("server_id", sorted(corpus.hidden)))
     return conditions
 
 

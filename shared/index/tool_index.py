@@ -31,7 +31,6 @@ from shared.index.payload import (
     TERMS_VECTOR,
     TEXT_VECTOR,
     TOOL_COUNT_KEYS,
-    corpus_conditions,
     counts_from,
     matches_nothing,
     named,
@@ -59,7 +58,6 @@ from shared.index.server_ids import ServerIdsOfPoints
 
 if TYPE_CHECKING:
     from shared.catalog import (
-        Corpus,
         EmbeddedTool,
         Encoding,
         Form,
@@ -132,14 +130,13 @@ class QdrantIndex(ToolIndex):
 
     @override
     def search(
-        self, queries: Sequence[QueryVectors], scope: Scope, depth: int, corpus: Corpus | None = None
+        self, queries: Sequence[QueryVectors], scope: Scope, depth: int, corpus: Scope | None = None
     ) -> list[Candidates]:
         by_query = [_query_vectors(query) for query in queries]
         vectors = [question for vectors in by_query for question in vectors]
         if depth < 1 or not vectors or matches_nothing(scope):
             return [_candidates(depth, {}, {}) for _ in queries]
-        counted = corpus_conditions(corpus) if corpus else ()
-        answers = iter(self._tools.query(vectors, scope_conditions(scope), depth, counted))
+        answers = iter(self._tools.query(vectors, scope_conditions(scope), depth, scope_conditions(corpus or scope)))
         lists_by_query = [{question.name: next(answers) for question in vectors} for vectors in by_query]
         servers = self._server_ids.of(
             point for lists in lists_by_query for scores in lists.values() for point in scores

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import anyio
 import pytest
@@ -28,7 +28,7 @@ from shared.catalog import IndexedTool
 from shared.toolset import Toolset
 from tests.support.calling import upstreams_to
 from tests.support.fakes import FakeEmbedder, FakeIndex, make_tool
-from tests.support.policies import RecordingServers, policy, recording_servers, rule
+from tests.support.policies import RecordingServers, always, policy, recording_servers, rule
 from tests.support.profiles import examples
 from tests.support.replicated import put_server
 
@@ -97,15 +97,18 @@ def _fits(name: str, head: str, *tails: str) -> bool:
 # --- the ways to name a tool ---
 
 
+Answer = Literal["accept", "decline", "cancel"]
+
+
 @dataclass(frozen=True)
 class Attempt:
-    """A request, and its user's answer to a question; empty: the client cannot ask."""
+    """A request, and its user's answer to a question; None: the client cannot ask."""
 
     method: str
     arguments: dict[str, Any]
     caller: Caller
     mode: str
-    answer: str
+    answer: Answer | None
 
 
 def _forms(server: str, tool: str, digest: str) -> list[str]:
@@ -169,7 +172,7 @@ class Site:
 
     async def _collect(self) -> None:
         for caller in CALLERS[1:]:
-            async with Client(service_of(self.catalogue, self.upstreams, lambda _, caller=caller: caller)) as client:
+            async with Client(service_of(self.catalogue, self.upstreams, always(caller))) as client:
                 self.direct = await direct_names(client)
                 for server, tool in PLACES:
                     request = {"tool_name": f"{server}:{tool}", "server_name": server}
@@ -190,8 +193,8 @@ class Site:
         return list(self.servers.received)
 
     async def _attempt(self, attempt: Attempt) -> None:
-        async def answer(_context: Any, _params: Any) -> ElicitResult | ErrorData:
-            assert attempt.answer in ("accept", "decline", "cancel")
+        async def answer(context: Any, params: Any) -> ElicitResult | ErrorData:
+            assert attempt.answer is not None
             return ElicitResult(action=attempt.answer, content={})
 
         service = service_of(self.catalogue, self.upstreams, lambda _: attempt.caller)
@@ -243,10 +246,10 @@ def _written(rules: Rules) -> str:
     ),
     caller=st.integers(0, len(CALLERS) - 1),
     mode=st.sampled_from(["auto", "legacy"]),
-    answer=st.sampled_from(["", "accept", "decline", "cancel"]),
+    answer=st.sampled_from([None, *get_args(Answer)]),
 )
 def test_a_server_receives_only_calls_that_the_rules_permit(
-    site: Site, rules: Rules, request: tuple[str, dict[str, Any], int], caller: int, mode: str, answer: str
+    site: Site, rules: Rules, request: tuple[str, dict[str, Any], int], caller: int, mode: str, answer: Answer | None
 ) -> None:
     kind, call, number = request
     who = CALLERS[caller]

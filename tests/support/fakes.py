@@ -17,7 +17,6 @@ from shared.catalog import (
     ENCODINGS,
     FORMS,
     Candidates,
-    Corpus,
     EmbeddedTool,
     Encoding,
     Form,
@@ -225,10 +224,10 @@ class FakeIndex:
                     self._tools[key] = replace(stored, tool=replace(stored.tool, digest=""))
 
     def search(
-        self, queries: Sequence[QueryVectors], scope: Scope, depth: int, corpus: Corpus | None = None
+        self, queries: Sequence[QueryVectors], scope: Scope, depth: int, corpus: Scope | None = None
     ) -> list[Candidates]:
         within = {_id(stored.tool): stored for stored in self._within(scope)}
-        counted = [stored for stored in self._tools.values() if not corpus or corpus.admits(stored.tool.server_id)]
+        counted = self._within(corpus or scope)
         return [self._candidates(query, within, max(depth, 0), counted) for query in queries]
 
     def find_by_name(self, name: str, scope: Scope, limit: int) -> list[IndexedTool]:
@@ -331,7 +330,7 @@ def _bm25(query: SparseVector, tool: SparseVector, corpus: Sequence[EmbeddedTool
 
 
 def _idf(term: int, corpus: Sequence[EmbeddedTool]) -> float:
-    """Return Qdrant's inverse document frequency, which counts all points of the corpus in every scope."""
+    """Return Qdrant's inverse document frequency, over all points of the corpus."""
     holding = sum(term in stored.vectors.terms.indices for stored in corpus)
     return math.log((len(corpus) - holding + 0.5) / (holding + 0.5) + 1)
 

@@ -7,7 +7,9 @@ import tomllib
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
+from query.caller import Caller
 from query.policy.rules import Policy
 from shared.upstream.dial import HttpTarget, Target
 from tests.support.hostile.messages import failure, initialized, result
@@ -25,6 +27,11 @@ def rule(action: str = "deny", **conditions: Iterable[str]) -> str:
 def policy(rules: str) -> Policy:
     """Return the policy of a file with this content."""
     return Policy.model_validate(tomllib.loads(rules))
+
+
+def always(caller: Caller) -> Callable[[object], Caller]:
+    """Return the authentication of a service with one caller."""
+    return lambda _: caller
 
 
 @dataclass
@@ -69,8 +76,6 @@ def recording_servers(server_ids: Iterable[str], text: str = "done") -> Generato
     servers = RecordingServers(text)
     with ExitStack() as stack:
         for server_id in server_ids:
-            running = stack.enter_context(
-                scripted_http(lambda exchange, server_id=server_id: servers.respond(server_id, exchange))
-            )
+            running = stack.enter_context(scripted_http(partial(servers.respond, server_id)))
             servers.targets[server_id] = HttpTarget(running.url)
         yield servers

@@ -16,7 +16,7 @@ from mcp import Client
 from mcp.client.context import ClientRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult, ElicitResult, InputRequiredResult, ReadResourceResult, ResourceLink, TextContent
-from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ErrorData
+from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ErrorData, InputResponses
 
 from query.auth.authentication import Authentication
 from query.caller import Caller
@@ -38,7 +38,7 @@ from tests.support.fakes import FakeEmbedder, ingested, make_tool
 from tests.support.hostile.scripted_http import Exchange
 from tests.support.http_callers import entry, http_client, mcp_client, static
 from tests.support.metrics import shown
-from tests.support.policies import RecordingServers, policy, recording_servers, rule
+from tests.support.policies import RecordingServers, always, policy, recording_servers, rule
 from tests.support.replicated import put_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
@@ -69,7 +69,7 @@ class User:
         self.answer = answer
         self.questions: list[str] = []
 
-    async def __call__(self, _context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+    async def __call__(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
         assert isinstance(params, ElicitRequestFormParams)
         self.questions.append(params.message)
         if self.answer == "error":
@@ -90,7 +90,7 @@ async def clients(
     """Yield a client for each caller."""
     with closing(upstreams_to(servers.targets)) as upstreams:
         async with AsyncExitStack() as stack:
-            services = [service_of(catalogue, upstreams, lambda _, caller=caller: caller) for caller in callers]
+            services = [service_of(catalogue, upstreams, always(caller)) for caller in callers]
             opened = [Client(service, mode=mode, elicitation_callback=user) for service in services]
             yield [await stack.enter_async_context(client) for client in opened]
 
@@ -346,7 +346,7 @@ async def test_a_tool_that_changed_while_the_user_was_asked_is_not_called(server
 
 # --- states of confirmations ---
 
-ACCEPTED = {KEY: ElicitResult(action="accept", content={})}
+ACCEPTED: InputResponses = {KEY: ElicitResult(action="accept", content={})}
 
 
 async def asked(client: Client, name: str = "db:drop", **arguments: Any) -> str:

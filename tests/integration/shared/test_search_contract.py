@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shared.catalog import Candidates, Corpus, IndexedTool, QueryVectors, Scope, TokenSum, point_id
+from shared.catalog import Candidates, IndexedTool, QueryVectors, Scope, TokenSum, point_id
 from shared.index.contract import ToolIndex
 from shared.text.bm25 import query_terms
 from tests.support.fakes import FakeIndex, asking, closest, embedded, make_tool, unit_vector
@@ -140,9 +140,9 @@ def test_copies_do_not_change_the_statistics_of_the_words(index: ToolIndex) -> N
 
     _write(index, [replace(tool, server_id=server_id) for server_id in sorted(copies) for tool in tools])
 
-    (beside,) = index.search([query], Scope(hidden=copies), 10, Corpus(hidden=copies))
-    (of_servers,) = index.search([query], Scope(hidden=copies), 10, Corpus(servers=frozenset({"a"})))
-    (counted,) = index.search([query], Scope(hidden=copies), 10)
+    (beside,) = index.search([query], Scope(hidden=copies), 10, Scope(hidden=copies))
+    (of_servers,) = index.search([query], Scope(hidden=copies), 10, Scope(servers=frozenset({"a"})))
+    (counted,) = index.search([query], Scope(hidden=copies), 10, EVERYTHING)
     assert beside.terms == pytest.approx(alone.terms, abs=1e-5)
     assert beside.terms.keys() == alone.terms.keys()
     assert beside.name == pytest.approx(alone.name, abs=1e-5)

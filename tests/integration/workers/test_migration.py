@@ -19,7 +19,7 @@ from query.catalogue import live_catalogue
 from query.find import find_tool
 from query.search.live_index import LiveIndex
 from query.search.request import FindRequest
-from shared.catalog import Listing, QueryVectors, Scope, ServerRecord
+from shared.catalog import DefinitionPolicy, Listing, QueryVectors, Scope, ServerRecord
 from shared.errors import ServerTimeout
 from shared.events import ServerEvent
 from shared.index.contract import ToolState
@@ -205,7 +205,8 @@ def test_marks_are_carried_over_and_held_tools_stay_held(shop: Catalogue) -> Non
     worker = shop.worker(OLD)
     shop.world.servers["files"] = listing(definition("read_file", "sends it away"), definition("write_file"))
     shop.world.servers["clock"] = listing(definition("get_time", "sends it away"), definition("set_alarm"))
-    for server, policy in (("files", "notify"), ("clock", "approve")):
+    policies: list[tuple[str, DefinitionPolicy]] = [("files", "notify"), ("clock", "approve")]
+    for server, policy in policies:
         shop.intents.record(changed(server), due_in_s=0)
         reconcile(server, replace(worker, definition_changes=policy))
 

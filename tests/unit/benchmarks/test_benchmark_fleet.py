@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import qdrant_memory
-from benchmarks.fleet.__main__ import RESULTS, SCALING
+from benchmarks.command import RESULTS
+from benchmarks.fleet.__main__ import SCALING
 from benchmarks.fleet.report import render
 from benchmarks.fleet.results import (
     Answers,

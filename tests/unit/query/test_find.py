@@ -81,13 +81,14 @@ def names(answer: FindResponse) -> list[str]:
 def test_the_closest_tools_come_first() -> None:
     index = index_of(make_tool("fs", "write", "write a file"), make_tool("fs", "read_file", "read a file"))
 
-    answer = find(index, detail="summary")
+    answer = find(index, detail="full")
 
     assert names(answer) == ["read_file", "write"]
     first, second = (tool.score for tool in answer.tools)
     assert first is not None
     assert second is not None
     assert first > second
+    assert [round(score, 2) for score in (first, second)] == [first, second]
 
 
 def test_eight_tools_are_returned_unless_the_caller_says_otherwise() -> None:

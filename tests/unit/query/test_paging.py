@@ -113,7 +113,7 @@ async def test_definitions_that_do_not_fit_become_summaries_and_the_answer_and_t
         with structlog.testing.capture_logs() as lines:
             answer = await find(client)
 
-    assert [set(tool) for tool in answer["tools"]] == [{"name", "score", "token_count", "summary"}] * 8
+    assert [set(tool) for tool in answer["tools"]] == [{"name", "token_count", "summary"}] * 8
     assert answer["tools"][0]["summary"].endswith("(): Read a file.")
     assert answer["warnings"] == ["Summaries, to stay within 5000 tokens; describe_tool has the definitions."]
     assert answer["token_metrics"]["returned_tokens"] == sum(COUNT(tool["summary"]) for tool in answer["tools"])

@@ -17,6 +17,7 @@ from query.policy.rules import Action, Annotation, Policy, annotations_of, polic
 from shared.catalog import ToolDefinition
 from shared.errors import ConfigInvalid
 from shared.settings import load_settings
+from tests.support.policies import rule
 
 HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 ANN, BOB, ALL = Caller("ann", frozenset({"mail"})), Caller("bob", frozenset({"web"})), Caller("root")
@@ -32,11 +33,6 @@ def action(rules: str, caller: Caller = ANN, server: str = "mail", tool: ToolDef
 
 def policy(rules: str) -> Policy:
     return Policy.model_validate(tomllib.loads(rules))
-
-
-def rule(action: str = "deny", **conditions: list[str]) -> str:
-    lines = [f"{name} = {json.dumps(values)}" for name, values in conditions.items()]
-    return "\n".join(["[[rules]]", *lines, f'action = "{action}"\n'])
 
 
 def test_without_a_rule_that_matches_every_call_is_allowed() -> None:
@@ -66,7 +62,7 @@ def test_the_first_rule_whose_conditions_hold_decides() -> None:
     ],
 )
 def test_a_rule_is_for_the_callers_and_groups_that_it_names(conditions: dict[str, list[str]], denied: set[str]) -> None:
-    assert {caller.name for caller in (ANN, BOB, ALL) if action(rule(**conditions), caller) == "deny"} == denied
+    assert {caller.name for caller in (ANN, BOB, ALL) if action(rule("deny", **conditions), caller) == "deny"} == denied
 
 
 @pytest.mark.parametrize(
@@ -82,7 +78,7 @@ def test_a_rule_is_for_the_callers_and_groups_that_it_names(conditions: dict[str
     ],
 )
 def test_servers_and_tools_are_patterns_of_the_whole_name(conditions: dict[str, list[str]], expected: str) -> None:
-    assert action(rule(**conditions)) == expected
+    assert action(rule("deny", **conditions)) == expected
 
 
 @pytest.mark.parametrize(

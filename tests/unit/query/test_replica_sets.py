@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from query.replicas.sets import ReplicaSets, replica_sets
-from query.savings.records import Records
-from shared.catalog import FEATURES_VERSION, Corpus, Endpoint, Scope, ServerRecord
+from shared.catalog import FEATURES_VERSION, Endpoint, Scope, ServerRecord
 from shared.toolset import Selection
 
 
@@ -103,23 +102,3 @@ def test_few_representatives_are_named_instead_of_many_copies() -> None:
 
     assert narrowed.servers == frozenset({"web0"})
     assert not narrowed.hidden
-
-
-def test_the_statistics_leave_out_copies_of_any_status() -> None:
-    records = (*FLEET, _record("web0", "one", status="stopped"))
-
-    corpus = Records({record.server_id: record for record in records}).corpus
-
-    assert [server for server in ("web0", "web1", "web2", "web3", "new", "other") if corpus.admits(server)] == [
-        "web0",
-        "new",
-        "other",
-    ]
-
-
-def test_the_corpus_is_the_smaller_of_the_copies_and_the_others() -> None:
-    known = frozenset({"a", "b", "c", "d"})
-
-    assert Corpus.without(frozenset(), known) == Corpus()
-    assert Corpus.without(frozenset({"b"}), known) == Corpus(hidden=frozenset({"b"}))
-    assert Corpus.without(known - {"a"}, known) == Corpus(servers=frozenset({"a"}))
