@@ -5,7 +5,6 @@ The load is 16 requests in flight, each of 20 steps of 4,000 characters in claus
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,6 +18,7 @@ import psutil
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from benchmarks.command import command, run_benchmark
 from benchmarks.throughput.catalogue import fill
 from benchmarks.throughput.corpus import queries
 from benchmarks.throughput.embedded import embedded_settings
@@ -26,14 +26,12 @@ from benchmarks.throughput.finding import call_ms, url_of
 from benchmarks.throughput.machine import Conditions, Machine, Watch, this_machine
 from benchmarks.throughput.report import spread, table
 from benchmarks.throughput.results import Frozen, Latency
-from shared.observability.logging import configure_logging
 from shared.text import BUNDLED_MODEL
 from shared.text.embedding import BUNDLED_DIMENSION
 from tests.support.http_callers import entry, token_file
 from tests.support.indexes import open_index
 from tests.support.processes import Composition
 
-RESULTS = Path(__file__).parents[1] / "results"
 SERVERS, TOOLS_PER_SERVER, SEED = 20, 50, 7
 IN_FLIGHT, STEPS, STEP_CHARACTERS = 16, 20, 4_000
 # Clauses; each step begins with another number, so that no text is embedded before.
@@ -144,16 +142,8 @@ def render(results: Results) -> str:
 
 
 def main() -> None:
-    """Measure, unless only the kept JSON is rendered again."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.fairness")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="directory of fairness.json and fairness.md")
-    parser.add_argument("--render", action="store_true", help="measure nothing, render the kept JSON again")
-    arguments = parser.parse_args()
-    configure_logging("WARNING")
-    kept: Path = arguments.output / "fairness.json"
-    if not arguments.render:
-        kept.write_text(measure().model_dump_json(indent=2) + "\n", encoding="utf-8")
-    kept.with_suffix(".md").write_text(render(Results.model_validate_json(kept.read_bytes())), encoding="utf-8")
+    """Measure, unless only the stored JSON is rendered again."""
+    run_benchmark("fairness", command("fairness", has_quick=False).parse_args(), measure, Results, render)
 
 
 if __name__ == "__main__":
