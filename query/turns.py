@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
@@ -19,11 +20,13 @@ import anyio.from_thread
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-# One for each core, and a spare one. More threads compete for the interpreter: with 40, 50 clients waited longer and
-# got fewer responses a second.
-MOST = min((os.cpu_count() or 1) + 1, 8)
+# One for each core. More threads compete for the interpreter: with 40, 50 clients waited longer and got fewer responses
+# a second.
+MOST = min(max(os.cpu_count() or 1, 2), 8)
 # Threads that wait between two parts of a request, over all callers.
 MOST_PAUSED = 64
+# Seconds after its last turn in which a caller counts as active. A caller that is alone uses all turns.
+ACTIVE_S = 60.0
 
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
@@ -32,12 +35,15 @@ Arguments = TypeVarTuple("Arguments")
 class Turns:
     """At most `most` turns at a time; waiting callers get them in rotation. Safe to use from several threads.
 
-    The last free turn is for a caller that has none. Between two turns of one caller, each other caller that waits
-    and has none gets one.
+    While several callers are active, the last free turn is for a caller that has none. Between two turns of one caller,
+    each other caller that waits and has none gets one.
     """
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = MOST, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._free = most
+        self._clock_s = clock_s
+        self._latest: str | None = None
+        self._is_shared_until_s = 0.0
         self._taken: Counter[str] = Counter()
         self._waiting: dict[str, deque[Future[None]]] = {}
         self._paused = 0
@@ -86,15 +92,23 @@ class Turns:
             while requests:
                 granted = requests.popleft()
                 if granted.set_running_or_notify_cancel():  # else its request was cancelled
-                    self._free -= 1
-                    self._taken[caller] += 1
+                    self._take(caller)
                     granted.set_result(None)
                     break
             if requests:
                 self._waiting[caller] = requests
 
+    def _take(self, caller: str) -> None:
+        self._free -= 1
+        self._taken[caller] += 1
+        if self._latest not in (None, caller):
+            self._is_shared_until_s = self._clock_s() + ACTIVE_S
+        self._latest = caller
+
     def _may_take(self, caller: str) -> bool:
-        return self._free > 1 or (self._free == 1 and not self._taken[caller])
+        if self._free != 1 or not self._taken[caller]:
+            return self._free > 0
+        return self._clock_s() >= self._is_shared_until_s
 
 
 _turns = Turns()

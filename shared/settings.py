@@ -171,7 +171,7 @@ class Settings(BaseSettings):
     """Seconds for a tool call, including the connection; then the server gets a cancellation."""
     call_max_connections: Annotated[int, Field(ge=1, le=10_000)] = 64
     """Connections for calls at a time; a stdio server is a process."""
-    call_max_per_caller: Annotated[int, Field(ge=1, le=100_000)] = 64
+    call_max_per_caller: Annotated[int, Field(ge=1, le=100_000)] = 32
     """Concurrent calls of one caller; further calls are rejected. Without authentication all clients are one caller."""
 
     call_prefer_labels: Annotated[dict[str, str] | None, NoDecode] = None

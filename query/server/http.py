@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from types import MappingProxyType
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 MCP_PATH = "/mcp"
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
+
+# A search of many steps holds the interpreter; short searches beside it acquire it several times.
+SWITCH_INTERVAL_S = 0.0005
 
 # Further readiness checks by name: each returns the problem as text, or None, without waiting.
 Checks = Mapping[str, Callable[[], str | None]]
@@ -146,6 +150,7 @@ class HttpServer:
 
     def run(self) -> None:
         """Serve until `stop`; in the main thread also until SIGINT or SIGTERM, which is raised again afterwards."""
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         _log.info("query_service_started", url=self.url, authenticated=self._listener.authentication is not None)
         try:
             with closing(self._listener):

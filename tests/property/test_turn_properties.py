@@ -18,7 +18,7 @@ class Play:
     """Requests that end when told to; `granted` are the callers in the order of their turns."""
 
     def __init__(self, most: int) -> None:
-        self.turns, self.most = Turns(most), most
+        self.turns, self.most = Turns(most, lambda: 0.0), most
         self.granted: list[str] = []
         self.waiting: list[tuple[str, anyio.CancelScope]] = []
         self.held: list[tuple[str, anyio.Event]] = []

@@ -5,12 +5,26 @@ import threading
 import anyio
 import pytest
 
-from query.turns import MOST, Turns, give_way, run_in_thread
+from query.turns import ACTIVE_S, MOST, Turns, give_way, run_in_thread
 
 pytestmark = pytest.mark.anyio
 
-# the last turn is for another caller
+# while several callers are active, the last turn is for another one
 OF_ONE = MOST - 1
+
+
+@pytest.fixture(autouse=True)
+def own_turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
+    own = Turns()
+    monkeypatch.setattr("query.turns._turns", own)
+    return own
+
+
+@pytest.fixture
+async def shared(own_turns: Turns) -> None:
+    for caller in ("ann", "bob"):
+        async with own_turns.turn(caller):
+            pass
 
 
 class Slow:
@@ -40,6 +54,7 @@ async def begun(slow: Slow, count: int) -> None:
         assert await anyio.to_thread.run_sync(slow.full.acquire, True, 10)
 
 
+@pytest.mark.usefixtures("shared")
 async def test_the_requests_of_a_caller_are_answered_a_few_at_a_time_in_their_order() -> None:
     slow, answers, asked_at_once = Slow(), list[int](), 0
 
@@ -60,6 +75,7 @@ async def test_the_requests_of_a_caller_are_answered_a_few_at_a_time_in_their_or
     assert set(slow.asked[:OF_ONE]) == set(range(OF_ONE))
 
 
+@pytest.mark.usefixtures("shared")
 async def test_another_caller_gets_the_last_turn_at_once() -> None:
     slow = Slow()
     async with anyio.create_task_group() as callers:
@@ -73,6 +89,39 @@ async def test_another_caller_gets_the_last_turn_at_once() -> None:
     assert answered == "7"
 
 
+async def test_a_caller_that_is_alone_uses_all_turns() -> None:
+    slow = Slow()
+    async with anyio.create_task_group() as callers:
+        for number in range(2 * MOST):
+            callers.start_soon(run_in_thread, "ann", slow.answer, number)
+            await anyio.lowlevel.checkpoint()
+        await begun(slow, MOST)
+        slow.go.set()
+
+    assert slow.most_at_once == MOST
+
+
+async def test_a_caller_counts_as_active_for_a_minute() -> None:
+    now_s = 0.0
+    turns = Turns(2, lambda: now_s)
+    async with turns.turn("bob"):
+        pass
+    async with turns.turn("ann"):
+        with anyio.move_on_after(0.1) as waiting:
+            await _take(turns)
+        now_s = ACTIVE_S
+        with anyio.fail_after(30):
+            await _take(turns)
+
+    assert waiting.cancelled_caught
+
+
+async def _take(turns: Turns) -> None:
+    async with turns.turn("ann"):
+        pass
+
+
+@pytest.mark.usefixtures("shared")
 async def test_a_cancelled_wait_takes_no_turn() -> None:
     slow, waiting = Slow(), anyio.CancelScope()
     async with anyio.create_task_group() as callers:
