@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from typing_extensions import override
 
-from shared.catalog import Candidates, Corpus, QueryVectors, Scope
+from shared.catalog import Candidates, QueryVectors, Scope
 from tests.support.fakes import FakeIndex
 from tests.support.http_callers import app_of, entry, http_client, static
 
@@ -30,7 +30,7 @@ class HeldIndex(FakeIndex):
 
     @override
     def search(
-        self, queries: Sequence[QueryVectors], scope: Scope, depth: int, corpus: Corpus | None = None
+        self, queries: Sequence[QueryVectors], scope: Scope, depth: int, corpus: Scope | None = None
     ) -> list[Candidates]:
         if len(queries) > 1:
             self.began.set()
@@ -53,6 +53,8 @@ async def test_a_light_caller_is_answered_while_another_has_many_heavy_searches_
         answered.append((token, await find(http, token, *steps)))
 
     async with http_client(app_of(index, authentication)) as http, anyio.create_task_group() as load:
+        for token in ("light", "heavy"):  # both are active
+            await find(http, token, "read a file")
         for number in range(IN_FLIGHT):
             load.start_soon(ask, http, "heavy", *[f"step {step} of {number}" for step in range(20)])
         assert await anyio.to_thread.run_sync(index.began.wait, 30)
