@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -71,7 +72,7 @@ def _points(looks: list[tuple[str, Listing]]) -> dict[str, EmbeddedTool]:
 def _comparable(points: list[EmbeddedTool]) -> dict[str, tuple[object, ...]]:
     return {
         point.tool.qualified_name: (
-            point.tool,
+            replace(point.tool, changed_since=None),  # a fresh start has no changes
             point.vectors.name.tobytes(),
             point.vectors.text.tobytes(),
             point.vectors.terms,

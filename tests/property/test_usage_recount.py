@@ -219,7 +219,7 @@ class Recount:
 
     def _use(self, name: str, arguments: Message, answer: Message | None) -> None:
         """Count a call of a server's tool that the caller may see; further pages and invalid arguments are none."""
-        called = arguments.get("tool_name", "") if name == "call_tool" else f"up:{name}"
+        called = arguments.get("tool_name", "") if name == "call_tool" else name.replace("__", ":", 1)
         is_offered = "tools:call" in self.caller.permissions if name == "call_tool" else self.caller.toolset
         is_rejected = answer is not None and answer["isError"] and has_invalid_arguments(called, answer)
         if is_offered and called in names(self.caller) and not is_rejected:
@@ -302,8 +302,8 @@ steps = st.one_of(
         max_tokens=st.sampled_from([200, 400]),
     ),
     acts("resources/read", linked=st.sampled_from([1, 40])),
-    acts("read_it", length=st.sampled_from([1, 3_000])),
-    acts("list_it", length=st.sampled_from([1, 3_000])),
+    acts("up__read_it", length=st.sampled_from([1, 3_000])),
+    acts("up__list_it", length=st.sampled_from([1, 3_000])),
 )
 
 
@@ -328,8 +328,8 @@ EVERYTHING = [
         ("call_tool", {"tool_name": LONG_NAME, "max_tokens": 200}),
         ("resources/read", {"linked": 1}),
         ("resources/read", {"linked": 40}),
-        ("read_it", {"length": 3_000}),
-        ("list_it", {"length": 3_000}),
+        ("up__read_it", {"length": 3_000}),
+        ("up__list_it", {"length": 3_000}),
     )
 ]
 

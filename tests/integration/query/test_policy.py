@@ -198,11 +198,11 @@ async def test_a_denied_tool_is_not_listed_in_a_toolset_and_its_name_stays_its_o
 
     async with client_of(catalogue, servers, Caller("ann", toolset="all")) as client:
         under_policy = {tool.name for tool in (await client.list_tools()).tools}
-        assert "denies" in reason(await client.call_tool("db_drop", {}))
+        assert "denies" in reason(await client.call_tool("db__drop", {}))
         policies.append(policy(""))
         without = {tool.name for tool in (await client.list_tools()).tools}
 
-    assert without - under_policy == {"db_drop"}
+    assert without - under_policy == {"db__drop"}
     assert servers.received == []
 
 

@@ -272,7 +272,7 @@ async def test_a_toolset_without_the_tool_reads_no_link_of_it_and_one_with_it_do
     within, without = Caller("ann", toolset="within"), Caller("ann", toolset="without")
     with scripted_http(Library({NOTES: {"text": "buy milk"}})) as files:
         async with served(catalogue, {"files": at(files)}, within, without) as (opens, closes):
-            called = await opens.call_tool("open", {})
+            called = await opens.call_tool("files__open", {})
             (link,) = [block.uri for block in called.content if isinstance(block, ResourceLink)]
             assert text_of(await opens.read_resource(link)) == "buy milk"
             error = await error_of(closes, link)
