@@ -55,7 +55,13 @@ command(app, "describe", "toolscale describe time:get_current_time", panel=INSPE
 command(app, "call", "toolscale call time:get_current_time timezone=Asia/Tokyo", panel=INSPECT)(call)
 command(app, "logs", "toolscale logs time", "toolscale logs time --lines 200", panel=INSPECT)(logs)
 command(app, "diff", "toolscale diff time", panel=INSPECT)(diff)
-command(app, "approve", "toolscale approve time", "toolscale approve time get_time@5e884898", panel=INSPECT)(approve)
+command(
+    app,
+    "approve",
+    "toolscale approve time",
+    "toolscale approve time get_time@5e884898da28047151d0e56f8dc62927",
+    panel=INSPECT,
+)(approve)
 command(app, "status", "toolscale status", panel=INSPECT)(status)
 command(app, "resync", "toolscale resync time --wait", panel=ANNOUNCE)(resync)
 command(app, "doctor", "toolscale doctor", panel=RUN)(doctor)

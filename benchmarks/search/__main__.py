@@ -13,7 +13,7 @@ from benchmarks.search.catalogue import PreparedServer, enough, prepare
 from benchmarks.search.measuring import measure_alone
 from benchmarks.search.plan import FULL, QUICK, Plan
 from benchmarks.search.report import render
-from benchmarks.search.results import Results
+from benchmarks.search.results import Results, Size
 from benchmarks.search.vectors import KeptEmbedder
 from benchmarks.throughput.isolation import in_fresh_process
 from benchmarks.throughput.machine import Watches, this_machine
@@ -27,10 +27,7 @@ def run(plan: Plan, data: Path, vectors: Path | None) -> Results:
     servers = enough(read_servers([data / "corpora" / "haystack.jsonl"]), max(plan.sizes))
     prepared, texts = _embedded(servers, vectors), _texts(plan, data)
     watches = Watches()
-    sizes = [
-        watches.measure(f"{tools} tools", partial(in_fresh_process, measure_alone, plan, tools, prepared, texts))
-        for tools in plan.sizes
-    ]
+    sizes = [watches.measure(f"{tools} tools", partial(_size, plan, tools, prepared, texts)) for tools in plan.sizes]
     return Results(
         made_at=f"{datetime.now(UTC):%Y-%m-%d}",
         plan=plan,
@@ -40,6 +37,10 @@ def run(plan: Plan, data: Path, vectors: Path | None) -> Results:
         queries=len(texts),
         sizes=tuple(sizes),
     )
+
+
+def _size(plan: Plan, tools: int, prepared: Sequence[PreparedServer], texts: Sequence[str]) -> Size:
+    return in_fresh_process(measure_alone, plan, tools, prepared, texts)
 
 
 def _embedded(servers: Sequence[CorpusServer], vectors: Path | None) -> list[PreparedServer]:

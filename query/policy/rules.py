@@ -69,7 +69,10 @@ class CallerRules:
 
     def action(self, server_id: str, definition: ToolDefinition) -> Action:
         """Return the action for a call of this tool on this server."""
-        return next((rule.action for rule in self.rules if rule.covers(server_id, definition)), "allow")
+        for rule in self.rules:
+            if rule.covers(server_id, definition):
+                return rule.action
+        return "allow"
 
 
 class Policy(BaseModel):

@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import anyio
 import structlog
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
@@ -44,6 +43,7 @@ from query.tools.registry import builtin_tools
 from query.tools.tool import CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE, ToolCallContext, ToolHandler, error_result
 from query.tools.toolset_tools import NO_DIRECT_TOOLS, DirectTools, Toolsets, toolsets_of
 from query.toolsets.active import with_path_toolset, with_toolset_scope
+from query.turns import run_in_thread
 from shared.errors import (
     BudgetTooSmall,
     ConfirmationRequired,
@@ -248,22 +248,22 @@ class _Tools:
         caller = with_path_toolset(self._authenticate(context), context)
         if self._toolsets is None or caller.toolset is None:
             return caller
-        return await _read_index(with_toolset_scope, caller, self._toolsets.catalogue.index)
+        return await _read_index(caller, with_toolset_scope, caller, self._toolsets.catalogue.index)
 
     async def _direct(self, caller: Caller) -> DirectTools:
         if self._toolsets is None or caller.toolset is None:
             return NO_DIRECT_TOOLS
-        return await _read_index(self._toolsets.direct, caller)
+        return await _read_index(caller, self._toolsets.direct, caller)
 
 
-async def _read_index(read: Callable[..., T], *arguments: object) -> T:
-    """Return the result of `read`, called in a thread.
+async def _read_index(caller: Caller, read: Callable[..., T], *arguments: object) -> T:
+    """Return the result of `read`, called in a turn of the caller.
 
     Raises:
         MCPError: the index did not answer.
     """
     try:
-        return await anyio.to_thread.run_sync(read, *arguments)
+        return await run_in_thread(caller.name, read, *arguments)
     except IndexUnavailable as error:
         _log.warning("toolset_read_failed", reason=str(error))
         raise MCPError(code=INTERNAL_ERROR, message=CATALOGUE_UNREACHABLE) from error

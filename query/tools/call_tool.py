@@ -19,6 +19,7 @@ from query.tools.confirm import confirm
 from query.tools.revisions import for_protocol
 from query.tools.schema import input_schema
 from query.tools.tool import ALWAYS_LOADED, CATALOGUE_UNREACHABLE, ToolCallContext, ToolHandler, error_result
+from query.turns import run_in_thread
 from shared.errors import (
     ArgumentsInvalid,
     CallNotConfirmed,
@@ -80,9 +81,9 @@ class CallTool(ToolHandler):
 
     async def _result(self, request: CallRequest, context: ToolCallContext, audit: CallAudit) -> CallToolResult:
         caller, mcp_context = context.caller, context.mcp_context
-        resolved = await anyio.to_thread.run_sync(resolve_tool, request, caller, self._catalogue)
+        resolved = await run_in_thread(caller.name, resolve_tool, request, caller, self._catalogue)
         audit.set_tool(resolved)
-        await anyio.to_thread.run_sync(check_parameters, request, resolved)
+        await run_in_thread(caller.name, check_parameters, request, resolved)
         if resolved.action == "ask":
             resolved = await self._confirmed(request, resolved, context)
         resources = call_resources(context, self._upstreams, audit)
@@ -101,8 +102,9 @@ class CallTool(ToolHandler):
         call, caller = _to_confirm(request, asked, context), context.caller
         await confirm(call, context, Confirmations(self._catalogue.response_policy.cursors))
         # the user may take minutes, in which the tool or the policy changes
-        resolved = await anyio.to_thread.run_sync(resolve_tool, request, caller, self._catalogue)
-        if resolved.action == "ask" and _to_confirm(request, resolved, context).binding != call.binding:
+        resolved = await run_in_thread(caller.name, resolve_tool, request, caller, self._catalogue)
+        is_changed = resolved.tool.definition_id != asked.tool.definition_id
+        if is_changed or (resolved.action == "ask" and _to_confirm(request, resolved, context).binding != call.binding):
             raise CallNotConfirmed(call.server_ids[0], CHANGED)
         return resolved
 

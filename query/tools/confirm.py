@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from mcp import MCPError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 KEY = "confirm"
 # The user accepts or declines, and fills in nothing.
-_FORM = {"type": "object", "properties": {}}
+_FORM: dict[str, Any] = {"type": "object", "properties": {}}
 
 CANNOT_ASK = (
     "calls of {tool} need the user's confirmation by the operator's policy, and this client cannot ask for it: it has "

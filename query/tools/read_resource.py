@@ -25,6 +25,7 @@ from query.tools.audit import CallAudit
 from query.tools.call_tool import call_resources
 from query.tools.revisions import for_protocol
 from query.tools.tool import CATALOGUE_UNREACHABLE, ToolCallContext, ToolHandler, error_result
+from query.turns import run_in_thread
 from shared.errors import CallsExhausted, IndexUnavailable, ResourceNotFound, ServerError, ToolNotFound
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class ReadResource(ToolHandler):
     async def _result(self, uri: str, context: ToolCallContext, audit: CallAudit) -> CallToolResult:
         caller, mcp_context = context.caller, context.mcp_context
         links = Links(caller.name, self._catalogue.response_policy.cursors)
-        link, resolved = await anyio.to_thread.run_sync(self._resolve, uri, links, caller)
+        link, resolved = await run_in_thread(caller.name, self._resolve, uri, links, caller)
         audit.server, audit.policy = resolved.tool.server_id, resolved.action
         resources = call_resources(context, self._upstreams, audit)
         read = await read_resource(link.uri, resolved, self._upstreams, resources, mcp_context.meta)

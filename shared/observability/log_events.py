@@ -124,7 +124,7 @@ LOG_EVENTS: Mapping[str, str] = {
     "authentication_failed": "A request from `client` had an invalid token and got 401. At most ten lines a minute; "
     "`left_out` counts refusals without a line.",
     "keys_fetch_failed": "The issuer's keys could not be fetched; known keys are used for an hour, then JWTs get 503.",
-    "auth_file_not_read": "A file of tokens, keys or rules was edited and cannot be used; its last good content "
+    "access_file_not_read": "A file of tokens, keys or rules was edited and cannot be used; its last good content "
     "stays valid, removed tokens included. Logged once for each edit.",
     "page_served": "A page of `/ui` was returned; the line holds no query.",
     "page_failed": "A page could not be rendered, since the index did not answer.",

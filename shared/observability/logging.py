@@ -20,8 +20,9 @@ LIBRARIES: dict[str, int] = {
     "httpx2": logging.WARNING,
     "httpcore2": logging.WARNING,
     "urllib3": logging.WARNING,
-    # they log each start, stop and request, which Toolscale logs too
-    "uvicorn": logging.WARNING,
+    # it logs each invalid request of a client without a token
+    "uvicorn": logging.ERROR,
+    # it logs each start, stop and request, which Toolscale logs too
     "mcp": logging.WARNING,
     # it logs a traceback with the input for each invalid message; Toolscale logs the error in one line
     "mcp.client": logging.CRITICAL,

@@ -24,10 +24,12 @@ class Connection(Protocol):
     @property
     def is_idle(self) -> bool:
         """Return whether no request is in flight."""
+        ...
 
     @property
     def awaits_client(self) -> bool:
         """Return whether the service can do nothing before the client sends, or reads, more."""
+        ...
 
     def abort(self) -> None:
         """Close the connection at once."""
@@ -79,13 +81,21 @@ class Connections:
         connection.abort()
 
     def _close_one(self, new: Connection) -> None:
-        closed = next(filter(None, map(_closable_of, self._crowds())), new)
+        closed = self._closable(new)
         left_out = self._lines.admit()
         if left_out is not None:
             _log.warning(
                 "connection_limit_reached", limit=self.limit, client=self._addresses[closed], left_out=left_out
             )
         self.close(closed)
+
+    def _closable(self, new: Connection) -> Connection:
+        """Return the connection to close; one in use only where its address has more than that of the new one."""
+        largest, *_ = crowds = self._crowds()
+        is_larger = len(largest) > len(self._by_address[self._addresses[new]])
+        if is_larger and _closable_of(largest) is None:
+            return next(reversed(largest))
+        return next(filter(None, map(_closable_of, crowds)), new)
 
     def _crowds(self) -> list[dict[Connection, None]]:
         """Return the connections of each address, the address with the most first."""

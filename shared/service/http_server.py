@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
 from typing_extensions import override
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from shared.service.bodies import BODY_WITHIN_S, BUDGET_BYTES, BodyLimits
 from shared.service.connections import Connections
@@ -91,7 +91,8 @@ class LimitedProtocol(H11Protocol):
 
     @property
     def _is_between_requests(self) -> bool:
-        return self.cycle is None or self.cycle.response_complete
+        cycle = cast("RequestResponseCycle | None", self.cycle)  # uvicorn sets None
+        return cycle is None or cycle.response_complete
 
     @property
     def _unsent_bytes(self) -> int:

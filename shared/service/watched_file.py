@@ -46,7 +46,7 @@ class WatchedFile(Generic[T]):
         try:
             self._value = self._read(self._path)
         except ConfigInvalid as error:
-            _log.error("auth_file_not_read", path=str(self._path), reason=str(error))
+            _log.error("access_file_not_read", path=str(self._path), reason=str(error))
 
 
 def file_signature(path: Path) -> FileSignature:

@@ -109,7 +109,7 @@ def test_a_held_change_is_compared_and_approved_beside_a_service(
         assert "`toolscale diff files`" in toolscale("status")
         shown = toolscale("diff", "files")
         (change,) = as_json("diff", "files")["changes"]
-        name = f"read_text@{change['digest'][:8]}"
+        name = f"read_text@{change['digest']}"
         assert toolscale("approve", "files", "read_text@00000000", exit_code=2).count("has changed again") == 1
         assert as_json("approve", "files", name)["accepted"] == ["read_text"]
         wait_until_served({"read_text", "write_text"}, running)

@@ -25,8 +25,6 @@ from workers.intents import open_intents
 from workers.intents.definitions import ChangedDefinition, Definitions
 from workers.intents.store import Intent, IntentStore
 
-SHOWN_DIGITS = 8
-
 
 class Approval(BaseModel):
     """The accepted tools of a server, and the recorded request for its reconciliation, if it runs."""
@@ -70,6 +68,9 @@ def approve(settings: Settings, server: str, tools: Sequence[str] = ()) -> Appro
             document = found or Definitions(server_id=server)
             return document.accepting(_named(document, tools))
 
+        if intents.definitions(server) is None:  # a new document would turn all tools of the index into changes
+            _named(Definitions(server_id=server), tools)
+            return Approval(server_id=server, accepted=())
         before, after = intents.update_definitions(server, accepted)
         names = tuple(sorted(before.changed.keys() - after.changed.keys())) if before else ()
         return Approval(server_id=server, accepted=names, request=_request(intent, intents, settings, names))
@@ -86,7 +87,7 @@ def diff(found: Definitions, name: str) -> list[str]:
     change = found.changed[name]
     accepted = _lines(change.accepted)
     if change.current is None or (change.accepted is None and name in found.accepted):
-        return ["(The accepted definition is not stored, since the changes of this server are too large.)"]
+        return ["(The definitions are not stored, since the changes of this server are too large.)"]
     label = f"{found.server_id}:{name}"
     return list(unified_diff(accepted, _lines(change.current), f"{label} accepted", f"{label} current", lineterm=""))
 
@@ -95,7 +96,7 @@ def head(found: Definitions, name: str) -> str:
     """Return the name that `approve` takes, and the time and the state of a change."""
     change = found.changed[name]
     kind = "changed" if name in found.accepted else "new"
-    return f"{name}@{change.digest[:SHOWN_DIGITS]}: {kind} since {_iso(change)}, {'held' if found.held else 'served'}"
+    return f"{name}@{change.digest}: {kind} since {_iso(change)}, {'held' if found.held else 'served'}"
 
 
 def _known(intents: IntentStore, server: str) -> Intent:
@@ -111,12 +112,15 @@ def _named(found: Definitions, tools: Sequence[str]) -> frozenset[str]:
 
 def _name_of(found: Definitions, tool: str) -> str:
     """Return the name of the tool in `tool` or `tool@digest`."""
-    name, _, digest = (tool, "", "") if tool in found.changed else tool.rpartition("@")
+    if tool in found.changed:
+        return tool
+    # the whole digest: a server can find two definitions with the same first digits
+    name, _, digest = tool.rpartition("@")
     change = found.changed.get(name)
-    if change and change.digest.startswith(digest):
+    if change and change.digest == digest:
         return name
     if change:
-        raise ToolNotFound(tool, "has changed again; compare", (f"{name}@{change.digest[:SHOWN_DIGITS]}",))
+        raise ToolNotFound(tool, "has changed again; compare", (f"{name}@{change.digest}",))
     near = tuple(get_close_matches(tool, list(found.changed)))
     raise ToolNotFound(tool, f"has no changed definition on {found.server_id}", near)
 

@@ -37,7 +37,7 @@ def reviewed(
     """Return the accepted and the changed definitions after a listing; `now` is in seconds since the epoch.
 
     All definitions of a first listing count as accepted, unless the policy is `approve`. Without a document, and under
-    `approve`, the definitions in the index count as accepted.
+    `approve`, the definitions in the index count as accepted, except for known changes.
     """
     known = before or Definitions(server_id=server_id)
     is_first = not indexed.names and not known.digests()
@@ -51,7 +51,7 @@ def reviewed(
         if before is None and name in indexed.others:
             accepted[name] = definition_digest(indexed.others[name])
         digest = definition_digest(tool)
-        if accepts_all or (trusts_index and name in indexed.unchanged):
+        if accepts_all or (trusts_index and name in indexed.unchanged and name not in known.changed):
             accepted[name] = digest
         elif accepted.get(name) != digest:
             changed[name] = _change(tool, digest, known.changed.get(name), indexed.others.get(name), now)

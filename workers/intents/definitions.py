@@ -60,13 +60,18 @@ class Definitions(StoredDocument):
         return self.model_copy(update={"accepted": {**self.accepted, **accepted}, "changed": changed})
 
     def within_limit(self) -> Definitions:
-        """Return the document with the first definitions that fit into `MAX_TEXT_BYTES`, in the order of the names."""
+        """Return the document with the definitions that fit into `MAX_TEXT_BYTES`, those of changed tools first."""
         left, changed = MAX_TEXT_BYTES, dict[str, ChangedDefinition]()
-        for name, change in sorted(self.changed.items()):
+        for name, change in sorted(self.changed.items(), key=self._precedence):
             fits = change.size_bytes <= left
             left -= change.size_bytes if fits else 0
             changed[name] = change if fits else change.model_copy(update={"accepted": None, "current": None})
         return self.model_copy(update={"changed": changed})
+
+    def _precedence(self, item: tuple[str, ChangedDefinition]) -> tuple[bool, int, str]:
+        """Return a sort key, so that a server cannot hide a changed tool behind large new ones."""
+        name, change = item
+        return name not in self.accepted, change.size_bytes, name
 
     def as_json(self) -> str:
         """Return the stored text."""

@@ -66,7 +66,7 @@ class User:
     """The user of a client: gives the same answer to each question."""
 
     def __init__(self, answer: Answer = "accept") -> None:
-        self.answer = answer
+        self.answer: Answer = answer
         self.questions: list[str] = []
 
     async def __call__(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:

@@ -48,7 +48,7 @@ class App:
     """Reads a body and answers, with `?waits` once `go` is set; its answer at `/much` exceeds a client's buffers."""
 
     go: threading.Event = field(default_factory=threading.Event)
-    bodies: list[int] = field(default_factory=list)
+    bodies: list[int] = field(default_factory=list[int])
     ended_streams: int = 0
 
     async def body(self, request: Request) -> PlainTextResponse:

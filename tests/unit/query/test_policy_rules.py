@@ -171,7 +171,7 @@ def test_the_file_is_read_again_and_its_last_good_content_stays(tmp_path: Path) 
     assert now() == "deny"
     path.write_text(rule("ask"), encoding="utf-8")
     assert now() == "ask"
-    assert [line["event"] for line in lines] == ["auth_file_not_read"]
+    assert [line["event"] for line in lines] == ["access_file_not_read"]
 
 
 def test_a_missing_file_is_an_error_at_the_start(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_a_file_that_breaks_while_we_run_changes_nothing_and_is_said_once(tmp_pa
         found = [tokens.caller("one"), tokens.caller("one")]
 
     assert found == [Caller("a")] * 2
-    assert [line["event"] for line in lines] == ["auth_file_not_read"]
+    assert [line["event"] for line in lines] == ["access_file_not_read"]
 
 
 def test_a_token_is_refused_from_the_second_it_expires(tmp_path: Path) -> None:

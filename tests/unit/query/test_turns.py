@@ -77,7 +77,7 @@ async def test_the_requests_of_a_caller_are_answered_a_few_at_a_time_in_their_or
 
 @pytest.mark.usefixtures("shared")
 async def test_another_caller_gets_the_last_turn_at_once() -> None:
-    slow = Slow()
+    slow, answered = Slow(), ""
     async with anyio.create_task_group() as callers:
         for number in range(5 * OF_ONE):
             callers.start_soon(run_in_thread, "ann", slow.answer, number)

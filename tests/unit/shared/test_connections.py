@@ -89,7 +89,7 @@ def test_a_slow_client_cannot_keep_others_out_with_requests_in_flight() -> None:
     assert closed(made, new) == ["192.0.2.1#0"]
 
 
-def test_the_new_connection_is_closed_if_the_service_works_for_all_others() -> None:
+def test_the_largest_address_loses_its_newest_request_to_another_address() -> None:
     connections = Connections(2)
     made = opened(connections, "192.0.2.1", 2)
     for each in made:
@@ -97,7 +97,18 @@ def test_the_new_connection_is_closed_if_the_service_works_for_all_others() -> N
 
     new = opened(connections, "192.0.2.2", 1)
 
-    assert closed(made, new) == ["192.0.2.2#0"]
+    assert closed(made, new) == ["192.0.2.1#1"]
+
+
+def test_the_new_connection_is_closed_if_no_address_has_more_and_the_service_works_for_all() -> None:
+    connections = Connections(2)
+    made = [*opened(connections, "192.0.2.1", 1), *opened(connections, "192.0.2.2", 1)]
+    for each in made:
+        works(each)
+
+    new = opened(connections, "192.0.2.3", 1)
+
+    assert closed(made, new) == ["192.0.2.3#0"]
 
 
 def test_a_connection_that_ended_makes_room() -> None:
