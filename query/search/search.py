@@ -37,7 +37,9 @@ class Hit:
 
 
 def search(steps: Sequence[Step], scope: Scope, index: ToolIndex, corpus: Scope | None = None) -> list[StepResult]:
-    """Return the result of each step within the scope; the statistics of BM25 count those of `corpus`, or of the scope.
+    """Return the result of each step within the scope.
+
+    The statistics of BM25 count the tools of `corpus`, by default those of the scope.
 
     Raises:
         IndexUnavailable: the index did not answer.
