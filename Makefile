@@ -8,7 +8,7 @@ CHART_READY := $(VENV)/.chart-ready
 COMPILED := $(VENV)/.compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-qdrant check lint types docs docs-check docs-clients docs-transcripts docs-screenshots format lock bench bench-answers bench-fairness bench-fleet bench-migration bench-retrieval bench-peers bench-replicas bench-search recount shape chaos clean
+.PHONY: help demo test test-all test-qdrant check lint types docs docs-check docs-clients docs-transcripts docs-screenshots format lock bench bench-answers bench-capture bench-fairness bench-fleet bench-migration bench-retrieval bench-peers bench-replicas bench-search recount shape chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -90,6 +90,9 @@ bench-replicas: $(READY) ## measure find_tool beside a thousand replicas of a se
 
 bench-search: $(READY) ## measure searches in large embedded catalogues; BENCH_ARGS="--vectors FILE" keeps what was embedded
 	@$(BIN)/python -m benchmarks.search $(BENCH_ARGS)
+
+bench-capture: $(READY) ## attack the ranking of the demo's servers; BENCH_ARGS="--output /tmp"
+	@$(BIN)/python -m benchmarks.capture $(BENCH_ARGS)
 
 bench-fairness: $(READY) ## measure find_tool of one caller beside another one at full load
 	@$(BIN)/python -m benchmarks.fairness $(BENCH_ARGS)

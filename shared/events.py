@@ -45,12 +45,6 @@ MAX_LABELS_BYTES = 16 << 10
 
 TYPE_PREFIX = "dev.toolscale.server"
 
-OPERATOR_SOURCE = "toolscale/mcp.json"
-"""The source of the events of the operator's `mcp.json`."""
-
-PRODUCER_PREFIX = "toolscale/producers/"
-"""Begins the source of the events of a producer with a token of its own; the rest is the producer's name."""
-
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 EventType = Literal["dev.toolscale.server.up", "dev.toolscale.server.down", "dev.toolscale.server.changed"]
 
@@ -166,11 +160,6 @@ _REASON_CHARACTERS = 300
 REQUIRED_ATTRIBUTES = ("specversion", "id", "source", "type")
 
 _by_type: TypeAdapter[ServerEvent] = TypeAdapter(Annotated[ServerEvent, Field(discriminator="type")])
-
-
-def owner_of(source: str) -> str | None:
-    """Return the source if only our own processes may give it to an event; all other senders are one owner, None."""
-    return source if source == OPERATOR_SOURCE or source.startswith(PRODUCER_PREFIX) else None
 
 
 def parse_event(raw: str | bytes | dict[str, Any]) -> ServerEvent:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from shared.catalog import owner_of
 from shared.errors import EventInvalid, IntentsUnavailable
-from shared.events import TYPE_PREFIX, ServerEvent, owner_of, parse_event
+from shared.events import TYPE_PREFIX, ServerEvent, parse_event
 from shared.observability.tracing import SpanKind, span, traceparent
 from workers.intents.store import Intent, IntentStore, Recorded
 from workers.metrics import WorkerMetrics

@@ -19,7 +19,7 @@ from query.response.find_response import FoundTool
 from query.savings.ledger import Ledger
 from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
-from shared.catalog import Listing
+from shared.catalog import OPERATOR_SOURCE, Listing
 from shared.events import ServerAnnouncement, ServerUp
 from shared.index.contract import ToolIndex, collection_name
 from shared.settings import load_settings
@@ -48,6 +48,8 @@ class System:
     """Names of servers by their ids."""
     ids: dict[str, str]
     """Ids of servers by their names."""
+    vet: Callable[[str], None]
+    """Announces a server by its id again, as the operator's file does."""
     ingested_s: float
     disk_mib: float
 
@@ -78,6 +80,7 @@ def ingested(servers: Sequence[CorpusServer], embedder: Embedder | None = None) 
             embedder=deps.embedder,
             names={server.server_id: server.name for server in servers},
             ids={server.name: server.server_id for server in servers},
+            vet=partial(_announce_and_look, deps=deps, source=OPERATOR_SOURCE),
             ingested_s=time.perf_counter() - started,
             disk_mib=_mib(Path(directory)),
         )
@@ -123,8 +126,8 @@ def _dependencies(directory: str, listings: dict[str, Listing], embedder: Embedd
         yield Dependencies(open_intents(settings), index, embedder, counters(), list_server)
 
 
-def _announce_and_look(server_id: str, deps: Dependencies) -> None:
-    up = ServerUp(data=ServerAnnouncement(server_id=server_id, url=NOWHERE))
+def _announce_and_look(server_id: str, deps: Dependencies, source: str = "toolscale") -> None:
+    up = ServerUp(data=ServerAnnouncement(server_id=server_id, url=NOWHERE), source=source)
     deps.intents.record(up, due_in_s=3600)
     reconcile(server_id, deps)
 

@@ -24,7 +24,8 @@ class ReplicaSets:
     `by_server` has the set of each server with replicas, sorted. `relatives` has, for a representative, the
     representatives of other sets under the same declared name, sorted; it lacks those without relatives. `related` are
     the representatives whose definitions another one may have: those with relatives, and several without a name.
-    `kinds` has the kind of each representative. `stale` are the servers whose last listing failed.
+    `kinds` has the kind of each representative. `stale` are the servers whose last listing failed. `strangers` are the
+    servers that the operator does not vouch for, in a scope with servers that it vouches for.
     """
 
     by_server: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
@@ -33,6 +34,7 @@ class ReplicaSets:
     related: frozenset[str] = frozenset()
     kinds: Mapping[str, str] = field(default_factory=dict[str, str])
     stale: frozenset[str] = frozenset()
+    strangers: frozenset[str] = frozenset()
 
     def kind(self, server_id: str) -> str:
         """Return the kind of a server, which interchangeable servers share."""
@@ -85,6 +87,7 @@ def replica_sets(records: Iterable[ServerRecord], scope: Scope, until: int | Non
     families: dict[str, list[str]] = defaultdict(list)
     kinds: dict[str, str] = {}
     stale: set[str] = set()
+    vetted: set[str] = set()
     for record in sorted(records, key=lambda record: record.server_id):
         if scope.admits(record):
             key = set_key(record, scope, until)
@@ -95,6 +98,8 @@ def replica_sets(records: Iterable[ServerRecord], scope: Scope, until: int | Non
             sets[key].append(record.server_id)
             if record.stale_since is not None:
                 stale.add(record.server_id)
+            if record.is_vetted:
+                vetted.add(record.server_id)
     return ReplicaSets(
         by_server={server_id: tuple(members) for members in sets.values() if len(members) > 1 for server_id in members},
         relatives=_relatives(families),
@@ -102,6 +107,7 @@ def replica_sets(records: Iterable[ServerRecord], scope: Scope, until: int | Non
         related=frozenset(server_id for family in families.values() if len(family) > 1 for server_id in family),
         kinds=kinds,
         stale=frozenset(stale),
+        strangers=frozenset(server for members in sets.values() for server in members if vetted).difference(vetted),
     )
 
 

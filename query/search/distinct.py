@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from query.search.search import Hit, StepResult, hits, merged, search
+from query.search.standing import placed
 from query.search.steps import Step
 from query.turns import give_way
 from shared.catalog import Scope
@@ -15,16 +16,22 @@ from shared.index.contract import ToolIndex
 MAX_ROUNDS = 8
 # Points read at a time: those of a usual page, and one more.
 CHUNK = 9
+# Points whose order depends on the standing of their servers, where it does.
+WINDOW = 32
 
 
 @dataclass
 class DistinctSearch:
-    """A search within `scope`; the statistics of BM25 count the tools of `corpus`, or of `scope`."""
+    """A search within `scope`; the statistics of BM25 count the tools of `corpus`, or of `scope`.
+
+    `strangers` are servers of the scope that take no place of others; see `placed`.
+    """
 
     steps: Sequence[Step]
     scope: Scope
     index: ToolIndex
     corpus: Scope | None = None
+    strangers: frozenset[str] = frozenset()
     _seen: set[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -49,14 +56,21 @@ class DistinctSearch:
             results = self._search()
 
     def _search(self) -> list[StepResult]:
-        return search(self.steps, replace(self.scope, seen=frozenset(self._seen)), self.index, self.corpus)
+        scope = replace(self.scope, seen=frozenset(self._seen))
+        return search(self.steps, scope, self.index, self.corpus, self.strangers)
 
     def _distinct(self, points: Sequence[str], results: Sequence[StepResult]) -> Iterator[Hit]:
-        for start in range(0, len(points), CHUNK):
-            for hit in hits(points[start : start + CHUNK], results, self.index):
-                if hit.tool.definition_id not in self._seen:
-                    self._seen.add(hit.tool.definition_id)
-                    yield hit
+        for hit in self._read(points, results):
+            if hit.tool.definition_id not in self._seen:
+                self._seen.add(hit.tool.definition_id)
+                yield hit
+
+    def _read(self, points: Sequence[str], results: Sequence[StepResult]) -> Iterator[Hit]:
+        window = WINDOW if self.strangers else 0
+        if window:
+            yield from placed(hits(points[:window], results, self.index), self.strangers)
+        for start in range(window, len(points), CHUNK):
+            yield from hits(points[start : start + CHUNK], results, self.index)
 
 
 def _is_cut_off(result: StepResult) -> bool:

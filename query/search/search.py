@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -36,10 +36,17 @@ class Hit:
     score: float | None
 
 
-def search(steps: Sequence[Step], scope: Scope, index: ToolIndex, corpus: Scope | None = None) -> list[StepResult]:
+def search(
+    steps: Sequence[Step],
+    scope: Scope,
+    index: ToolIndex,
+    corpus: Scope | None = None,
+    strangers: Collection[str] = (),
+) -> list[StepResult]:
     """Return the result of each step within the scope.
 
     The statistics of BM25 count the tools of `corpus`, by default those of the scope.
+    Tools of `strangers` are named by `server:tool` only.
 
     Raises:
         IndexUnavailable: the index did not answer.
@@ -48,7 +55,7 @@ def search(steps: Sequence[Step], scope: Scope, index: ToolIndex, corpus: Scope 
     for start in range(0, len(steps), STEPS_AT_A_TIME):
         if start:
             give_way()
-        results += _search(steps[start : start + STEPS_AT_A_TIME], scope, index, corpus)
+        results += _search(steps[start : start + STEPS_AT_A_TIME], scope, index, corpus, strangers)
     return results
 
 
@@ -81,18 +88,21 @@ def best(results: Sequence[StepResult], limit: int, index: ToolIndex) -> list[Hi
     return hits(merged(results)[:limit], results, index)
 
 
-def _search(steps: Sequence[Step], scope: Scope, index: ToolIndex, corpus: Scope | None) -> list[StepResult]:
+def _search(
+    steps: Sequence[Step], scope: Scope, index: ToolIndex, corpus: Scope | None, strangers: Collection[str]
+) -> list[StepResult]:
     candidates = iter(index.search([query for step in steps for query in step.queries], scope, DEPTH, corpus))
     results: list[StepResult] = []
     for step in steps:
         whole, *clauses = islice(candidates, len(step.queries))
-        named = _points_named(step.text, scope, index)
+        named = _points_named(step.text, scope, index, strangers)
         results.append(StepResult(step, whole, named, rank(whole, clauses)))
     return results
 
 
-def _points_named(text: str, scope: Scope, index: ToolIndex) -> list[str]:
+def _points_named(text: str, scope: Scope, index: ToolIndex, strangers: Collection[str]) -> list[str]:
     if len(text) > MAX_NAME_CHARACTERS or len(text.split()) != 1:
         return []
     tools = index.find_by_name(text, scope, DEPTH)
-    return [point_id(tool.server_id, tool.definition.name) for tool in tools]
+    meant = (tool for tool in tools if tool.server_id not in strangers or tool.qualified_name == text)
+    return [point_id(tool.server_id, tool.definition.name) for tool in meant]

@@ -18,7 +18,9 @@ from shared.catalog.scope import (
 )
 from shared.catalog.servers import (
     DEFINITION_CHANGES,
+    OPERATOR_SOURCE,
     POLICIES,
+    PRODUCER_PREFIX,
     REPLICA_SET,
     DefinitionPolicy,
     Endpoint,
@@ -28,6 +30,7 @@ from shared.catalog.servers import (
     ServerState,
     Status,
     Transport,
+    owner_of,
 )
 from shared.catalog.tools import (
     Candidates,
@@ -49,7 +52,9 @@ __all__ = [
     "FORMS",
     "MODEL_FIELDS",
     "NAMESPACE",
+    "OPERATOR_SOURCE",
     "POLICIES",
+    "PRODUCER_PREFIX",
     "REPLICA_SET",
     "Candidates",
     "DefinitionPolicy",
@@ -75,5 +80,6 @@ __all__ = [
     "Transport",
     "catalog_digest",
     "digest",
+    "owner_of",
     "point_id",
 ]

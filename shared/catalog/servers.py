@@ -30,6 +30,18 @@ REPLICA_SET = "replica_set"
 DEFINITION_CHANGES = "definition_changes"
 
 
+OPERATOR_SOURCE = "toolscale/mcp.json"
+"""The source of the events of the operator's `mcp.json`."""
+
+PRODUCER_PREFIX = "toolscale/producers/"
+"""Begins the source of the events of a producer with a token of its own; the rest is the producer's name."""
+
+
+def owner_of(source: str) -> str | None:
+    """Return the source if only our own processes may give it to an event; all other senders are one owner, None."""
+    return source if source == OPERATOR_SOURCE or source.startswith(PRODUCER_PREFIX) else None
+
+
 class Endpoint(BaseModel):
     """The address of a server. A stdio server has no URL: its command is in the operator's file."""
 
@@ -117,17 +129,24 @@ class ServerRecord(StoredDocument):
 
     @property
     def kind(self) -> str:
-        """Return a text that interchangeable servers share: the declared name, with the URL's path and credential.
+        """Return a text that interchangeable servers share: owner, declared name, and the URL's path and credential.
 
         Hosts and ports may differ. A stdio server is of a kind of its own, since its command may open other data.
-        The label `replica_set` replaces the rule: servers with the same value are interchangeable.
+        The label `replica_set` replaces path and credential: servers with the same value are interchangeable.
+        The owner is a part, so that no server of another owner receives the calls of this one.
         """
+        named = f"{owner_of(self.source) or ''} {self.declared_name}"
         if REPLICA_SET in self.labels:
-            return f"{self.declared_name} set {self.labels[REPLICA_SET]}"
+            return f"{named} set {self.labels[REPLICA_SET]}"
         if self.endpoint.transport == "stdio":
-            return f"{self.declared_name} server {self.server_id}"
+            return f"{named} server {self.server_id}"
         parts = urlsplit(self.endpoint.url or "")
-        return f"{self.declared_name} path {parts.path}?{parts.query} {self.endpoint.credential_ref or ''}"
+        return f"{named} path {parts.path}?{parts.query} {self.endpoint.credential_ref or ''}"
+
+    @property
+    def is_vetted(self) -> bool:
+        """Return whether the operator vouches for the server: its file or a producer with a token announced it."""
+        return owner_of(self.source) is not None
 
     @property
     def catalogue_id(self) -> str:

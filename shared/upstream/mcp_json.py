@@ -30,8 +30,9 @@ from pydantic import (
     ValidationError,
 )
 
+from shared.catalog import OPERATOR_SOURCE
 from shared.errors import ConfigInvalid
-from shared.events import OPERATOR_SOURCE, Group, Label, ServerAnnouncement, ServerUp
+from shared.events import Group, Label, ServerAnnouncement, ServerUp
 from shared.upstream.dial import HttpTarget, StdioTarget, Target
 from shared.validation import first_problem
 

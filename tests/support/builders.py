@@ -36,9 +36,10 @@ def listing(*tools: ToolDefinition, declared_name: str = "scripted") -> Listing:
     return Listing(declared_name, "2026-07-28", tools)
 
 
-def up(server_id: str = "s", groups: Sequence[str] = (), url: str = URL) -> ServerUp:
+def up(server_id: str = "s", groups: Sequence[str] = (), url: str = URL, source: str = "toolscale") -> ServerUp:
     """Return a server-up event."""
-    return ServerUp(data=ServerAnnouncement(server_id=server_id, url=url, groups=frozenset(groups)))
+    announcement = ServerAnnouncement(server_id=server_id, url=url, groups=frozenset(groups))
+    return ServerUp(data=announcement, source=source)
 
 
 def up_stdio(server_id: str = "s") -> ServerUp:

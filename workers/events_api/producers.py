@@ -8,16 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
+from shared.catalog import PRODUCER_PREFIX
 from shared.errors import AuthenticationFailed, ConfigInvalid, EventInvalid
-from shared.events import (
-    PRODUCER_PREFIX,
-    CredentialRef,
-    Group,
-    ServerAnnouncement,
-    ServerEvent,
-    ServerId,
-    ServerUp,
-)
+from shared.events import CredentialRef, Group, ServerAnnouncement, ServerEvent, ServerId, ServerUp
 from shared.service.token_file import TokenFile, TokenHolder, as_toml, digest
 from shared.upstream.hosts import Hosts
 from workers.emit import ANYONE, Sender

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 import structlog
 
-from shared.catalog import DEFINITION_CHANGES, POLICIES, DefinitionPolicy, Listing, point_id
-from shared.events import OPERATOR_SOURCE, owner_of
+from shared.catalog import DEFINITION_CHANGES, OPERATOR_SOURCE, POLICIES, DefinitionPolicy, Listing, owner_of, point_id
 from workers.indexing.accepted import Indexed, newly_changed, reviewed
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ The intent and the server's record keep the source, so every process that accept
 
 from __future__ import annotations
 
+from shared.catalog import OPERATOR_SOURCE, owner_of
 from shared.errors import EventInvalid
-from shared.events import OPERATOR_SOURCE, ServerChanged, ServerDown, ServerEvent, owner_of
+from shared.events import ServerChanged, ServerDown, ServerEvent
 from workers.intents.store import Intent
 
 

@@ -25,6 +25,7 @@ from workers.indexing.records import invalidate_record
 from workers.intents.leases import held
 from workers.intents.requests import request_reconcile
 from workers.intents.store import IntentStore
+from workers.maintenance.copies import CopyReports
 from workers.metrics import AuditResult, WorkerMetrics
 
 SOURCE = "toolscale/audit"
@@ -125,7 +126,7 @@ def _stated(record: ServerRecord, encoding: Encoding, form: Form) -> TokenSum:
 
 
 class AuditRounds:
-    """Audits all servers in rounds, each round in another order: at most one server a second of sweeps.
+    """Audits all servers in rounds, and reports those with copies: at most one server a second of sweeps.
 
     `interval_s` are the seconds between two sweeps. Safe to call from several threads.
     """
@@ -137,6 +138,7 @@ class AuditRounds:
         self._metrics = metrics
         self._clock_s = clock_s
         self._running = threading.Lock()
+        self._copies = CopyReports()
         self._waiting: list[str] = []
         self._allowed = 0.0
 
@@ -163,6 +165,8 @@ class AuditRounds:
             self._waiting = list(index.revisions())
             random.shuffle(self._waiting)  # processes that start together audit different servers
         for _ in range(min(most, len(self._waiting))):
-            self._metrics.audited(audit(self._waiting.pop(), index, intents))
+            server_id = self._waiting.pop()
+            self._metrics.audited(audit(server_id, index, intents))
+            self._copies.check(server_id, index)
             if self._clock_s() > deadline_s:
                 return

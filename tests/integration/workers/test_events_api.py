@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from shared.events import PRODUCER_PREFIX, ServerEvent
+from shared.catalog import PRODUCER_PREFIX
+from shared.events import ServerEvent
 from shared.service.redis import connect
 from shared.service.token_file import digest
 from tests.support.builders import changed, down, up

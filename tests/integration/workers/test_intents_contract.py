@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 import redis
 
+from shared.catalog import OPERATOR_SOURCE, PRODUCER_PREFIX
 from shared.errors import EventInvalid, LeaseHeld
-from shared.events import OPERATOR_SOURCE, PRODUCER_PREFIX, ServerEvent
+from shared.events import ServerEvent
 from shared.service.redis import connect
 from tests.support.builders import changed, down, up, up_stdio
 from tests.support.fake_redis import FakeRedisServer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from query.replicas.sets import ReplicaSets, replica_sets
-from shared.catalog import FEATURES_VERSION, Endpoint, Scope, ServerRecord
+from shared.catalog import FEATURES_VERSION, OPERATOR_SOURCE, PRODUCER_PREFIX, Endpoint, Scope, ServerRecord
 from shared.toolset import Selection
 
 
@@ -102,3 +102,24 @@ def test_few_representatives_are_named_instead_of_many_copies() -> None:
 
     assert narrowed.servers == frozenset({"web0"})
     assert not narrowed.hidden
+
+
+def test_a_server_of_another_owner_is_no_replica() -> None:
+    trusted = [_record(server_id, "one", source=OPERATOR_SOURCE) for server_id in ("web1", "web2")]
+    others = (_record("ci", "one", source=f"{PRODUCER_PREFIX}ci"), _record("a-stranger", "one", source="anywhere"))
+    labelled = _record("labelled", "one", labels={"replica_set": "web"}, source="anywhere")
+    ours = _record("web3", "one", labels={"replica_set": "web"}, source=OPERATOR_SOURCE)
+
+    sets = _sets(records=(*trusted, *others, labelled, ours))
+
+    assert sets.replicas("web1") == ("web1", "web2")
+    assert all(sets.replicas(each.server_id) == (each.server_id,) for each in (*others, labelled, ours))
+    assert sets.strangers == {"a-stranger", "labelled"}
+
+
+def test_nobody_is_a_stranger_where_the_operator_vouches_for_no_server() -> None:
+    trusted = _record("web1", "one", group="own", source=OPERATOR_SOURCE)
+
+    assert _sets().strangers == frozenset()
+    assert _sets(records=(*FLEET, trusted)).strangers == {record.server_id for record in FLEET} - {"web1"}
+    assert _sets(Scope(groups=frozenset({"eu"})), (*FLEET, trusted)).strangers == frozenset()

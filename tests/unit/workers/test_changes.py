@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from shared.catalog import DefinitionPolicy, Scope, ServerRecord, ToolDefinition
+from shared.catalog import OPERATOR_SOURCE, DefinitionPolicy, Scope, ServerRecord, ToolDefinition
 from shared.errors import EventInvalid
-from shared.events import OPERATOR_SOURCE, ServerAnnouncement, ServerUp, parse_event
+from shared.events import ServerAnnouncement, ServerUp, parse_event
 from tests.support.builders import URL, WritePath, changed, definition, down, listing, up, write_path
 from workers.indexing.changes import policy_of
 from workers.ingest import Ingested, reconcile

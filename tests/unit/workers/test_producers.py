@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from shared.catalog import PRODUCER_PREFIX
 from shared.errors import AuthenticationFailed, ConfigInvalid, EventInvalid
-from shared.events import PRODUCER_PREFIX, ServerAnnouncement, ServerEvent, ServerUp
+from shared.events import ServerAnnouncement, ServerEvent, ServerUp
 from shared.service.token_file import TokenFile, digest
 from tests.support.builders import changed, down, up
 from toolscale.app import app

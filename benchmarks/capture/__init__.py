@@ -1,0 +1,1 @@
+"""Whether a server can come first for questions about the tools of other servers."""
