@@ -8,7 +8,7 @@ CHART_READY := $(VENV)/.chart-ready
 COMPILED := $(VENV)/.compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-qdrant check lint types docs docs-check docs-clients docs-transcripts docs-screenshots format lock bench bench-answers bench-capture bench-fairness bench-fleet bench-migration bench-retrieval bench-peers bench-replicas bench-search recount shape chaos clean
+.PHONY: help demo test test-all test-qdrant check lint types docs docs-check docs-clients docs-transcripts docs-screenshots format lock bench bench-answers bench-capture bench-fairness bench-fleet bench-migration bench-retrieval bench-peers bench-replicas bench-requests bench-search recount shape chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -87,6 +87,9 @@ bench-fleet: $(READY) ## measure storms, resyncs and whole catalogues of a fleet
 
 bench-replicas: $(READY) ## measure find_tool beside a thousand replicas of a server; the data lies beside the project
 	@$(BIN)/python -m benchmarks.replicas $(BENCH_ARGS)
+
+bench-requests: $(READY) ## measure the recall of find_tool on the demo's servers; BENCH_ARGS="--output /tmp"
+	@$(BIN)/python -m benchmarks.requests $(BENCH_ARGS)
 
 bench-search: $(READY) ## measure searches in large embedded catalogues; BENCH_ARGS="--vectors FILE" keeps what was embedded
 	@$(BIN)/python -m benchmarks.search $(BENCH_ARGS)

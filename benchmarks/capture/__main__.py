@@ -1,43 +1,40 @@
 """`python -m benchmarks.capture`: attack the ranking of the demo's servers, store the JSON, render the Markdown.
 
-The servers of the demo are the victims. Each strategy adds servers of an attacker, and all questions are asked before
+The servers of the demo are the victims. Each strategy adds servers of an attacker, and all requests are searched before
 and after the operator's file names the victims.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
 
-from benchmarks.capture.questions import QUESTIONS
 from benchmarks.capture.report import render
 from benchmarks.capture.results import Places, Results, Strategy
-from benchmarks.capture.strategies import Servers, attacks
+from benchmarks.capture.strategies import attacks
 from benchmarks.command import ROOT, command, run_benchmark
-from benchmarks.recount.session import demo_plan
-from benchmarks.recount.upstream import raw_tools
-from benchmarks.retrieval.data import PROTOCOL_VERSION, CorpusServer, ToolKey
+from benchmarks.requests.data import Servers, corpus, demo_servers, read_requests
+from benchmarks.retrieval.data import ToolKey
 from benchmarks.retrieval.system import System, asking, ingested
-from shared.catalog import Listing, ToolDefinition
 from shared.settings import load_settings
 from shared.text.embedding import FastEmbedder
 
 LIMIT = 8
+REQUESTS = {each.request: each.right for each in read_requests() if each.tools}
 
 
 def measure(demo: Path) -> Results:
     """Return the places of the attacker and of the right tools under each strategy, and those of honest newcomers."""
-    victims = _victims(demo)
+    victims = demo_servers(demo)
     embedder = FastEmbedder(load_settings().embedding_model)
     by_name: dict[str, Servers] = {"none": {}, **attacks(victims)}
     unattacked, *attacked = (_attacked(name, attack, victims, embedder) for name, attack in by_name.items())
     return Results(
         made_at=f"{datetime.now(UTC):%Y-%m-%d}",
-        questions=len(QUESTIONS),
+        requests=len(REQUESTS),
         servers=len(victims),
         tools=sum(map(len, victims.values())),
         unattacked=unattacked,
@@ -46,19 +43,13 @@ def measure(demo: Path) -> Results:
     )
 
 
-def _victims(demo: Path) -> Servers:
-    listed = raw_tools(demo_plan(demo).servers)
-    wires = {server: [json.dumps(tool, ensure_ascii=False) for tool in tools] for server, tools in listed.items()}
-    return {server: [ToolDefinition.from_wire(wire) for wire in tools] for server, tools in wires.items()}
-
-
 def _attacked(name: str, attack: Servers, victims: Servers, embedder: FastEmbedder) -> Strategy:
     print(f"  {name}", flush=True)
-    with ingested(_corpus({**victims, **attack}), embedder) as system:
-        before = _places(system, victims, QUESTIONS)
+    with ingested(corpus({**victims, **attack}), embedder) as system:
+        before = _places(system, victims, REQUESTS)
         for server in victims:
             system.vet(server)
-        return Strategy(name=name, before=before, after=_places(system, victims, QUESTIONS))
+        return Strategy(name=name, before=before, after=_places(system, victims, REQUESTS))
 
 
 def _newcomers(victims: Servers, embedder: FastEmbedder) -> Strategy:
@@ -66,8 +57,10 @@ def _newcomers(victims: Servers, embedder: FastEmbedder) -> Strategy:
     print("  newcomers", flush=True)
     before, after = Places(), Places()
     for newcomer in victims:
-        theirs = [question for question, tools in QUESTIONS.items() if tools[0].startswith(f"{newcomer}:")]
-        with ingested(_corpus(victims), embedder) as system:
+        theirs = [
+            each.request for each in read_requests() if each.tools and each.tools[0][0].startswith(f"{newcomer}:")
+        ]
+        with ingested(corpus(victims), embedder) as system:
             before += _places(system, victims, theirs)
             for server in set(victims) - {newcomer}:
                 system.vet(server)
@@ -75,19 +68,18 @@ def _newcomers(victims: Servers, embedder: FastEmbedder) -> Strategy:
     return Strategy(name="an honest newcomer", before=before, after=after)
 
 
-def _corpus(servers: Servers) -> list[CorpusServer]:
-    listings = {server: Listing(server, PROTOCOL_VERSION, tuple(tools)) for server, tools in servers.items()}
-    return [CorpusServer(server, server, listing) for server, listing in listings.items()]
+def _servers(tools: Collection[str]) -> set[str]:
+    return {tool.partition(":")[0] for tool in tools}
 
 
-def _places(system: System, victims: Servers, questions: Iterable[str]) -> Places:
-    found = anyio.run(_ask, system, list(questions))
-    return sum((Places.of(tools, QUESTIONS[question], victims) for question, tools in found.items()), Places())
+def _places(system: System, victims: Servers, requests: Iterable[str]) -> Places:
+    found = anyio.run(_ask, system, list(requests))
+    return sum((Places.of(tools, REQUESTS[request], victims) for request, tools in found.items()), Places())
 
 
-async def _ask(system: System, questions: Sequence[str]) -> dict[str, list[ToolKey]]:
+async def _ask(system: System, requests: Sequence[str]) -> dict[str, list[ToolKey]]:
     async with asking(system) as find:
-        return {question: await find(question, LIMIT) for question in questions}
+        return {request: await find(request, LIMIT) for request in requests}
 
 
 def main() -> None:

@@ -11,14 +11,14 @@ HEAD = ("servers of the attacker", "attacker first", "in three", "right tool fir
 
 def render(results: Results) -> str:
     """Return the report."""
-    rows = [_row(strategy, results.questions) for strategy in [*results.attacked, results.unattacked]]
+    rows = [_row(strategy, results.requests) for strategy in [*results.attacked, results.unattacked]]
     lines = (
         "# Servers that try to come first",
         "",
         f"A run of `python -m benchmarks.capture` on {results.made_at}. Rendered from `capture.json`.",
-        f"{results.questions} questions of ours about {results.tools} tools of {results.servers} real servers.",
+        f"{results.requests} requests of ours over {results.tools} tools of {results.servers} real servers.",
         "An attacker adds 150 tools, in one server or in 150.",
-        "Each cell has the share of questions in percent, as `find_tool` answers them:",
+        "Each cell has the share of requests in percent, as `find_tool` answers them:",
         "before → after the operator's `mcp.json` names the real servers.",
         "",
         *table(HEAD, rows),
@@ -26,27 +26,27 @@ def render(results: Results) -> str:
         "Targets: the attacker first for at most 5 % with copied texts, and for at most 25 % with floods",
         f"({', '.join(FLOODS)}). Without an attacker (`none`), the right tool in five for at most 1 point less.",
         "",
-        "Honest servers, all in the `mcp.json` but the one that the question is about:",
+        "Honest servers, all in the `mcp.json` but the one that the request is about:",
         "",
-        *table(("", "right tool first", "in five", "in eight"), [_newcomer_row(results.newcomers, results.questions)]),
+        *table(("", "right tool first", "in five", "in eight"), [_newcomer_row(results.newcomers, results.requests)]),
     )
     return "\n".join(lines) + "\n"
 
 
-def _row(strategy: Strategy, questions: int) -> tuple[str, ...]:
-    attacker = _cells(strategy, questions, ("attacker_first", "attacker_in_three"))
-    return (strategy.name, *attacker, *_right(strategy, questions))
+def _row(strategy: Strategy, requests: int) -> tuple[str, ...]:
+    attacker = _cells(strategy, requests, ("attacker_first", "attacker_in_three"))
+    return (strategy.name, *attacker, *_right(strategy, requests))
 
 
-def _newcomer_row(strategy: Strategy, questions: int) -> tuple[str, ...]:
-    return (strategy.name, *_right(strategy, questions))
+def _newcomer_row(strategy: Strategy, requests: int) -> tuple[str, ...]:
+    return (strategy.name, *_right(strategy, requests))
 
 
-def _right(strategy: Strategy, questions: int) -> list[str]:
-    return _cells(strategy, questions, ("right_first", "right_in_five", "right_found"))
+def _right(strategy: Strategy, requests: int) -> list[str]:
+    return _cells(strategy, requests, ("right_first", "right_in_five", "right_found"))
 
 
-def _cells(strategy: Strategy, questions: int, names: tuple[str, ...]) -> list[str]:
-    percent = 100 / questions
+def _cells(strategy: Strategy, requests: int, names: tuple[str, ...]) -> list[str]:
+    percent = 100 / requests
     before, after = strategy.before.model_dump(), strategy.after.model_dump()
     return [f"{before[name] * percent:.0f} → {after[name] * percent:.0f}" for name in names]

@@ -9,7 +9,7 @@ from benchmarks.throughput.results import Frozen
 
 
 class Places(Frozen):
-    """Numbers of questions: with a tool of the attacker first, among the first three, and anywhere; with a right tool
+    """Numbers of requests: with a tool of the attacker first, among the first three, and anywhere; with a right tool
     first, among the first five, and anywhere.
     """
 
@@ -51,7 +51,7 @@ class Results(Frozen):
     """A run: `unattacked` are the honest servers by themselves."""
 
     made_at: str
-    questions: int
+    requests: int
     servers: int
     tools: int
     unattacked: Strategy

@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from itertools import islice, product
 from typing import Any
 
+from benchmarks.requests.data import Servers
 from shared.catalog import ToolDefinition
 from shared.text.terms import prose_terms
 
 Tools = Sequence[ToolDefinition]
-Servers = Mapping[str, Tools]
-"""Tools by the ids of their servers."""
 
 COPYING = ("verbatim copies", "one sentence added", "self-praise", "templates", "one a server")
 FLOODS = ("single words", "verb x object", "all words")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import anyio
 
-from benchmarks.capture.strategies import COPYING, Servers, attacks
-from benchmarks.retrieval.data import PROTOCOL_VERSION, CorpusServer
+from benchmarks.capture.strategies import COPYING, attacks
+from benchmarks.requests.data import corpus
 from benchmarks.retrieval.system import System, asking, ingested
-from shared.catalog import Listing, ToolDefinition
+from shared.catalog import ToolDefinition
 from shared.text import BUNDLED_MODEL
 from shared.text.embedding import FastEmbedder
 from tests.support.builders import definition
@@ -36,11 +36,6 @@ QUESTIONS = {
     "put a bar chart on the slide": "add_chart",
     "write the presentation to disk": "save_presentation",
 }
-
-
-def corpus(servers: Servers) -> list[CorpusServer]:
-    listings = {server: Listing(server, PROTOCOL_VERSION, tuple(tools)) for server, tools in servers.items()}
-    return [CorpusServer(server, server, listing) for server, listing in listings.items()]
 
 
 async def first(system: System) -> dict[str, tuple[str, str]]:

@@ -1,0 +1,1 @@
+"""Requests over the servers of the demo, with their right tools."""
