@@ -163,6 +163,10 @@ class ReplicasFailed(ServerError, Retryable):
 class CallsExhausted(Retryable):
     """A limit on calls, connections or large results is reached; the message suggests when to retry."""
 
+    def __init__(self, reason: str, delivery: Delivery = Delivery.NOT_SENT) -> None:
+        super().__init__(reason)
+        self.delivery = delivery
+
 
 class ServerAuthRequired(ServerError, Permanent):
     """The server requires other credentials (401 or 403)."""
