@@ -20,11 +20,15 @@ import anyio.from_thread
 import anyio.to_thread
 from anyio import CapacityLimiter
 
+from shared.errors import CallsExhausted
+
 # One for each core. More threads compete for the interpreter: with 40, 50 clients waited longer and got fewer responses
 # a second.
 MOST = min(max(os.cpu_count() or 1, 2), 8)
 # Threads that wait between two parts of a request, over all callers.
 MOST_PAUSED = 64
+# Requests of one caller that wait for their first turn: one of each client over stdio, who all are the operator.
+MOST_WAITING = 256
 # Seconds after its last turn in which a caller counts as active. A caller that is alone uses all turns.
 ACTIVE_S = 60.0
 
@@ -39,8 +43,12 @@ class Turns:
     each other caller that waits and has none gets one.
     """
 
-    def __init__(self, most: int = MOST, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, most: int = MOST, clock_s: Callable[[], float] = time.monotonic, most_waiting: int = MOST_WAITING
+    ) -> None:
+        """Each caller may have `most_waiting` requests that wait for their first turn."""
         self._free = most
+        self._most_waiting = most_waiting
         self._clock_s = clock_s
         self._latest: str | None = None
         self._is_shared_until_s = 0.0
@@ -50,11 +58,20 @@ class Turns:
         self._lock = threading.Lock()
 
     @asynccontextmanager
-    async def turn(self, caller: str) -> AsyncGenerator[None]:
-        """Wait for a turn of this caller, after its earlier requests, and keep it for the block."""
+    async def turn(self, caller: str, *, is_first: bool = True) -> AsyncGenerator[None]:
+        """Wait for a turn of this caller, after its earlier requests, and keep it for the block.
+
+        A further turn of a request comes before the first turns of others, and is never refused.
+
+        Raises:
+            CallsExhausted: too many requests of this caller wait for their first turn.
+        """
         granted = Future[None]()
         with self._lock:
-            self._waiting.setdefault(caller, deque()).append(granted)
+            if is_first:
+                self._append(caller, granted)
+            else:
+                self._waiting.setdefault(caller, deque()).appendleft(granted)
             self._grant()
         try:
             await asyncio.wrap_future(granted)
@@ -62,6 +79,14 @@ class Turns:
         finally:
             if not granted.cancel():
                 self._release(caller)
+
+    def _append(self, caller: str, granted: Future[None]) -> None:
+        waiting = deque(request for request in self._waiting.get(caller, ()) if not request.cancelled())
+        if len(waiting) >= self._most_waiting:
+            limit = f"{caller} has {len(waiting)} waiting requests, as many as the limit per caller allows"
+            raise CallsExhausted(f"{limit}; call again in a few seconds")
+        waiting.append(granted)
+        self._waiting[caller] = waiting
 
     def give_way(self, caller: str) -> None:
         """Pass the turn of this caller to the next one that waits, and block until it has a turn again."""
@@ -116,14 +141,28 @@ _caller: ContextVar[str | None] = ContextVar("caller of the thread's turn", defa
 
 
 async def run_in_thread(caller: str, read: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
-    """Return the result of `read`, called in a thread in a turn of this caller; cancellation ends it at `give_way`."""
+    """Return the result of `read`, called in a thread in a turn of this caller; cancellation ends it at `give_way`.
+
+    Raises:
+        CallsExhausted: from `Turns.turn`.
+    """
     async with _turns.turn(caller):
-        token = _caller.set(caller)
-        try:
-            # the turns limit the threads
-            return await anyio.to_thread.run_sync(read, *arguments, limiter=CapacityLimiter(1))
-        finally:
-            _caller.reset(token)
+        return await _in_thread(caller, read, *arguments)
+
+
+async def continue_in_thread(caller: str, read: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
+    """Return the result of `read` as `run_in_thread` does, for a request that is never refused: it had a turn."""
+    async with _turns.turn(caller, is_first=False):
+        return await _in_thread(caller, read, *arguments)
+
+
+async def _in_thread(caller: str, read: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
+    token = _caller.set(caller)
+    try:
+        # the turns limit the threads
+        return await anyio.to_thread.run_sync(read, *arguments, limiter=CapacityLimiter(1))
+    finally:
+        _caller.reset(token)
 
 
 def give_way() -> None:

@@ -8,7 +8,7 @@
     │   ├── ReplicasFailed        no replica of a tool's server answered a call
     │   ├── ServerNotRunning      the server is stopped or quarantined, so it is not called
     │   ├── ConfirmationRequired  the client has to ask its user before the call
-    │   ├── CallsExhausted        a limit on calls, connections or large results is reached
+    │   ├── CallsExhausted        a limit on calls, connections, large results or waiting requests is reached
     │   ├── IndexUnavailable      Qdrant did not answer
     │   ├── IndexLost             an IndexUnavailable: Qdrant has lost a collection
     │   ├── ModelUnavailable      the embedding model cannot be loaded
@@ -161,7 +161,11 @@ class ReplicasFailed(ServerError, Retryable):
 
 
 class CallsExhausted(Retryable):
-    """A limit on calls, connections or large results is reached; the message suggests when to retry."""
+    """A limit on calls, connections, large results or waiting requests is reached; the message names when to retry."""
+
+    def __init__(self, reason: str, delivery: Delivery = Delivery.NOT_SENT) -> None:
+        super().__init__(reason)
+        self.delivery = delivery
 
 
 class ServerAuthRequired(ServerError, Permanent):

@@ -88,6 +88,10 @@ class ReplicaCalls:
         while left and not stopped:
             try:
                 return await self._attempt_best(call, left, resources, answer_by)
+            except CallsExhausted as error:
+                if not _is_unsent(failures):
+                    error.delivery = Delivery.UNKNOWN
+                raise
             except ServerError as error:
                 if error.delivery is Delivery.ANSWERED:
                     raise
@@ -203,6 +207,10 @@ def _not_tried(replicas: int) -> str:
     return f"{replicas} other {'replica was' if replicas == 1 else 'replicas were'} not tried"
 
 
+def _is_unsent(failures: Sequence[ServerError]) -> bool:
+    return all(failure.delivery is Delivery.NOT_SENT for failure in failures)
+
+
 def _replicas_failed(failures: Sequence[ServerError], others: str) -> ReplicasFailed:
     """Return the error that names each tried replica, and states once whether the call may have been carried out.
 
@@ -211,9 +219,11 @@ def _replicas_failed(failures: Sequence[ServerError], others: str) -> ReplicasFa
     clause = f", which {PERHAPS_CARRIED_OUT}"
     tried = "; ".join(str(failure).removesuffix(clause) for failure in failures[:FAILURES_SHOWN])
     more = f"; and {len(failures) - FAILURES_SHOWN} more" if len(failures) > FAILURES_SHOWN else ""
-    is_unsent = all(failure.delivery is Delivery.NOT_SENT for failure in failures)
+    is_unsent = _is_unsent(failures)
     verdict = "was not carried out" if is_unsent else PERHAPS_CARRIED_OUT
-    if not others:
-        return ReplicasFailed(failures[-1].server_id, f"the call {verdict}; no replica answered: {tried}{more}")
     subject = ", which" if failures[-1].reason.endswith(clause) and not more else "; the call"
-    return ReplicasFailed(failures[-1].server_id, f"{tried}{more}{subject} {verdict}; {others}")
+    reason = f"{tried}{more}{subject} {verdict}; {others}"
+    if not others:
+        reason = f"the call {verdict}; no replica answered: {tried}{more}"
+    failed = ReplicasFailed(failures[-1].server_id, reason)
+    return failed.with_delivery(Delivery.NOT_SENT if is_unsent else Delivery.UNKNOWN)

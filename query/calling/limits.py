@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from shared.errors import CallsExhausted
+from shared.errors import CallsExhausted, Delivery
 
 # A result of 4 MiB arrives within this time over any usual network.
 TURN_S = 2.0
@@ -52,7 +52,8 @@ class Admission:
         """Return the error for a call that timed out before it could acquire its slot."""
         limit = f"{self._large_at_once} large results are being processed, as many as the limit allows"
         return CallsExhausted(
-            f"{limit}; request less data, or call again in a few seconds. The server may have executed this call"
+            f"{limit}; request less data, or call again in a few seconds. The server may have executed this call",
+            Delivery.UNKNOWN,
         )
 
     def _begin(self, caller: str) -> None:

@@ -33,6 +33,7 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now)) do drop(member) end
 local key, kept, ttl, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+if redis.call('EXISTS', KEYS[1] .. ':' .. key) == 1 then return end
 local added = #kept + ARGV[5]
 local size = redis.call('INCRBY', KEYS[2], added)
 while size > most and redis.call('ZCARD', KEYS[1]) > 0 do
@@ -78,9 +79,9 @@ class RedisStore(CursorStore):
         self._take = client.register_script(_TAKE)
 
     @override
-    def put(self, kept: bytes) -> bytes:
+    def put(self, kept: bytes, key: bytes | None = None) -> bytes:
         check_size(kept, self._max_bytes - self._overhead_bytes)
-        key = new_key()
+        key = key or new_key()
         with redis_errors(CursorsUnavailable):
             self._put(keys=[INDEX, SIZE], args=[key.hex(), kept, self._ttl_ms, self._max_bytes, self._overhead_bytes])
         return key

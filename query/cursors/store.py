@@ -24,8 +24,10 @@ class CursorStore(Protocol):
     exceeds its `max_bytes`.
     """
 
-    def put(self, kept: bytes) -> bytes:
-        """Store these bytes, evict the oldest if necessary, and return their key of KEY_BYTES.
+    def put(self, kept: bytes, key: bytes | None = None) -> bytes:
+        """Store these bytes, evict the oldest if necessary, and return their key of KEY_BYTES: this one, or a new one.
+
+        An entry with this key stays as it is.
 
         Raises:
             CursorsUnavailable: the store does not answer, or the bytes exceed its size.
@@ -63,12 +65,14 @@ class MemoryStore(CursorStore):
         self._size = 0
 
     @override
-    def put(self, kept: bytes) -> bytes:
+    def put(self, kept: bytes, key: bytes | None = None) -> bytes:
         check_size(kept, self._max_bytes)
-        key = new_key()
+        key = key or new_key()
         with self._lock:
-            self._keep(key, kept)
-            while self._size > self._max_bytes or self._first_is_expired():
+            self._drop_expired()
+            if key not in self._kept:
+                self._keep(key, kept)
+            while self._size > self._max_bytes:
                 self._drop(next(iter(self._kept)))
         return key
 
@@ -85,11 +89,14 @@ class MemoryStore(CursorStore):
             return self._taken(key)
 
     def _taken(self, key: bytes) -> bytes:
-        while self._first_is_expired():
-            self._drop(next(iter(self._kept)))
+        self._drop_expired()
         if key not in self._kept:
             raise CursorInvalid(EXPIRED)
         return self._drop(key)
+
+    def _drop_expired(self) -> None:
+        while self._first_is_expired():
+            self._drop(next(iter(self._kept)))
 
     def _first_is_expired(self) -> bool:
         first = next(iter(self._kept.values()), None)

@@ -2,16 +2,21 @@
 
 In the newest revision of MCP, a server sends no requests: the result of the first call is a question with a state, and
 the client repeats the call with the answer. The state is sealed, bound to the call, and accepted once.
+
+A confirmed call that was not sent gives its confirmation back: the next equal call needs no question.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shared.errors import CursorInvalid
+from query.cursors.store import KEY_BYTES
+from shared.errors import CursorInvalid, CursorsUnavailable
 from shared.quoting import quoted_name
 from shared.text.display import encodable
 from shared.text.invisible import mark_text
@@ -24,6 +29,7 @@ CONFIRM_S = 300
 """Seconds that a user has for an answer."""
 
 _PURPOSE = "confirmation"
+_GIVEN_BACK = "confirmation of a call that was not sent"
 _SHOWN_CHARACTERS = 2_000
 # The store limits the sum of these, and so the number of its entries.
 _ENTRY = bytes(256)
@@ -55,6 +61,11 @@ class CallToConfirm:
         tool = json.dumps([list(self.server_ids), self.tool.definition.name, self.tool.definition_id])
         return self.caller, _PURPOSE, tool, json.dumps(self.arguments, sort_keys=True)
 
+    @property
+    def key(self) -> bytes:
+        """Return the key of this call's confirmation that was given back."""
+        return hashlib.sha256(json.dumps([_GIVEN_BACK, *self.binding]).encode()).digest()[:KEY_BYTES]
+
 
 @dataclass(frozen=True, slots=True)
 class Confirmations:
@@ -80,5 +91,20 @@ class Confirmations:
         try:
             self.cursors.store.take(self.cursors.sealer.unseal(state, *call.binding))
         except CursorInvalid:
+            return False
+        return True
+
+    def give_back(self, call: CallToConfirm) -> None:
+        """Let the next equal call pass without a question, within CONFIRM_S; if the store does not answer, it asks."""
+        consent = self.cursors.sealer.seal(_ENTRY, _GIVEN_BACK, *call.binding, at_most_s=CONFIRM_S)
+        with suppress(CursorsUnavailable):
+            self.cursors.store.put(consent.encode(), call.key)
+
+    def take_back(self, call: CallToConfirm) -> bool:
+        """Return whether this call has a confirmation that was given back; it is then used."""
+        try:
+            consent = self.cursors.store.take(call.key)
+            self.cursors.sealer.unseal(consent.decode(), _GIVEN_BACK, *call.binding)
+        except (CursorInvalid, CursorsUnavailable):
             return False
         return True

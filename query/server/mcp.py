@@ -46,6 +46,7 @@ from query.toolsets.active import with_path_toolset, with_toolset_scope
 from query.turns import run_in_thread
 from shared.errors import (
     BudgetTooSmall,
+    CallsExhausted,
     ConfirmationRequired,
     CursorInvalid,
     CursorsUnavailable,
@@ -227,7 +228,7 @@ class _Tools:
             return await page_of_result(handler, context, self._policy)
         except CursorInvalid as error:
             raise MCPError(code=INVALID_PARAMS, message=str(error)) from error
-        except BudgetTooSmall as error:
+        except (BudgetTooSmall, CallsExhausted) as error:
             return error_result(str(error))
         except IndexUnavailable as error:
             _log.warning("find_failed", reason=str(error))
@@ -260,10 +261,12 @@ async def _read_index(caller: Caller, read: Callable[..., T], *arguments: object
     """Return the result of `read`, called in a turn of the caller.
 
     Raises:
-        MCPError: the index did not answer.
+        MCPError: the index did not answer, or too many requests of the caller wait.
     """
     try:
         return await run_in_thread(caller.name, read, *arguments)
+    except CallsExhausted as error:
+        raise MCPError(code=INTERNAL_ERROR, message=str(error)) from error
     except IndexUnavailable as error:
         _log.warning("toolset_read_failed", reason=str(error))
         raise MCPError(code=INTERNAL_ERROR, message=CATALOGUE_UNREACHABLE) from error

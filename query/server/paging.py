@@ -20,7 +20,7 @@ from query.paging.budget import Budget, PagedRequest
 from query.paging.policy import ResponsePolicy
 from query.paging.results import Reader, next_page, paginate, surely_fits
 from query.tools.tool import PAGING_ARGUMENTS, ToolCallContext, ToolHandler, error_result
-from query.turns import run_in_thread
+from query.turns import continue_in_thread, run_in_thread
 from shared.validation import first_invalid_argument
 
 CALL_TOOL = "call_tool"
@@ -76,4 +76,4 @@ async def _paginated(result: CallToolResult, reader: Reader, budget: Budget, pol
     if surely_fits(result, budget):
         return result
     # counting a long text takes milliseconds, and storing its rest calls Redis
-    return await run_in_thread(reader.caller, paginate, result, reader, budget, policy)
+    return await continue_in_thread(reader.caller, paginate, result, reader, budget, policy)

@@ -20,7 +20,7 @@ from query.server.http import security_of
 from query.tools.tool import CATALOGUE_UNREACHABLE
 from query.toolsets.active import with_toolset_scope
 from query.turns import run_in_thread
-from shared.errors import IndexUnavailable, IntentsUnavailable
+from shared.errors import CallsExhausted, IndexUnavailable, IntentsUnavailable
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -58,7 +58,10 @@ class _Servers:
 
     async def _response(self, request: Request) -> Response:
         caller = caller_of(request.scope) or ANYONE
-        return await run_in_thread(caller.name, self._read, caller)
+        try:
+            return await run_in_thread(caller.name, self._read, caller)
+        except CallsExhausted as error:
+            return JSONResponse({"error": str(error)}, 503)
 
     def _read(self, caller: Caller) -> Response:
         try:

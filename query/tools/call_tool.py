@@ -24,6 +24,7 @@ from shared.errors import (
     ArgumentsInvalid,
     CallNotConfirmed,
     CallsExhausted,
+    Delivery,
     IndexUnavailable,
     ServerError,
     ToolNotFound,
@@ -80,30 +81,48 @@ class CallTool(ToolHandler):
                 self._catalogue.recorder.record(audit.rows())
 
     async def _result(self, request: CallRequest, context: ToolCallContext, audit: CallAudit) -> CallToolResult:
-        caller, mcp_context = context.caller, context.mcp_context
+        caller = context.caller
         resolved = await run_in_thread(caller.name, resolve_tool, request, caller, self._catalogue)
         audit.set_tool(resolved)
         await run_in_thread(caller.name, check_parameters, request, resolved)
         if resolved.action == "ask":
-            resolved = await self._confirmed(request, resolved, context)
+            return await self._after_confirmation(request, resolved, context, audit)
+        return await self._call(request, resolved, context, audit)
+
+    async def _call(
+        self, request: CallRequest, resolved: ResolvedTool, context: ToolCallContext, audit: CallAudit
+    ) -> CallToolResult:
+        caller, mcp_context = context.caller, context.mcp_context
         resources = call_resources(context, self._upstreams, audit)
         called = await call_tool(request, resolved, self._upstreams, resources, caller.name, mcp_context.meta)
         audit.set_result(called.result, called.server_id)
         sealed = await self._sealed(called, audit.tool, caller.name)
         return for_protocol(sealed, mcp_context.protocol_version, called.server_id)
 
-    async def _confirmed(self, request: CallRequest, asked: ResolvedTool, context: ToolCallContext) -> ResolvedTool:
-        """Return the tool as it is after the user's confirmation.
+    async def _after_confirmation(
+        self, request: CallRequest, asked: ResolvedTool, context: ToolCallContext, audit: CallAudit
+    ) -> CallToolResult:
+        """Return the result of a call that the user confirmed; a call that was not sent gives its confirmation back.
 
         Raises:
             ConfirmationRequired, CallNotConfirmed: from `confirm`.
             CallDenied: the policy denies the call by now.
         """
-        call, caller = _to_confirm(request, asked, context), context.caller
-        await confirm(call, context, Confirmations(self._catalogue.response_policy.cursors))
-        # the user may take minutes, in which the tool or the policy changes
+        call = _to_confirm(request, asked, context)
+        confirmations = Confirmations(self._catalogue.response_policy.cursors)
+        await confirm(call, context, confirmations)
+        try:
+            return await self._call(request, await self._unchanged(request, call, context), context, audit)
+        except (CallsExhausted, ServerError) as error:
+            if error.delivery is Delivery.NOT_SENT:
+                await anyio.to_thread.run_sync(confirmations.give_back, call)
+            raise
+
+    async def _unchanged(self, request: CallRequest, call: CallToConfirm, context: ToolCallContext) -> ResolvedTool:
+        """Return the tool as it is now: the user may take minutes, in which the tool or the policy changes."""
+        caller = context.caller
         resolved = await run_in_thread(caller.name, resolve_tool, request, caller, self._catalogue)
-        is_changed = resolved.tool.definition_id != asked.tool.definition_id
+        is_changed = resolved.tool.definition_id != call.tool.definition_id
         if is_changed or (resolved.action == "ask" and _to_confirm(request, resolved, context).binding != call.binding):
             raise CallNotConfirmed(call.server_ids[0], CHANGED)
         return resolved

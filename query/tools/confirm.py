@@ -32,7 +32,7 @@ DECLINED = "the user did not confirm the call of {tool}, so it was not sent"
 
 
 async def confirm(call: CallToConfirm, context: ToolCallContext, confirmations: Confirmations) -> None:
-    """Return if the user has confirmed this call; each confirmation counts once.
+    """Return if the user has confirmed this call, or an equal one that was not sent; each confirmation counts once.
 
     Raises:
         ConfirmationRequired: the client has to ask its user, and to repeat the call.
@@ -41,6 +41,8 @@ async def confirm(call: CallToConfirm, context: ToolCallContext, confirmations: 
     """
     if not _can_ask(context):
         raise _not_confirmed(call, CANNOT_ASK)
+    if context.request_state is None and await anyio.to_thread.run_sync(confirmations.take_back, call):
+        return
     if context.mcp_context.protocol_version in MODERN_PROTOCOL_VERSIONS:
         answer = await _repeated(call, context, confirmations)
     else:

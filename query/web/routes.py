@@ -20,7 +20,7 @@ from query.web import views
 from query.web.page import Page, PageRequest, View, message_page
 from query.web.rendering import HEADERS, render
 from query.web.signin import SignIn
-from shared.errors import IndexUnavailable
+from shared.errors import CallsExhausted, IndexUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -77,7 +77,10 @@ class _PageEndpoint:
         caller = await self._sign_in.caller(request)
         if isinstance(caller, Page):
             return render(caller, page_name="", caller=None)
-        response = await run_in_thread(caller.name, self._render, request, caller)
+        try:
+            response = await run_in_thread(caller.name, self._render, request, caller)
+        except CallsExhausted as error:
+            response = render(message_page(503, "Not now", f"{error}."), page_name=self._name, caller=caller)
         took_ms = round((time.perf_counter() - started_s) * 1e3, 2)
         _log.info("page_served", page=self._name, caller=caller.name, status=response.status_code, took_ms=took_ms)
         return response

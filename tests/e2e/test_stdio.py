@@ -9,10 +9,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.context import ClientRequestContext
+from mcp.types import CallToolResult, ElicitResult
+from mcp_types import ElicitRequestParams
 
 from tests.e2e.test_serve import serving
+from tests.support.calling import text_of
 from tests.support.hostile.processes import callable_stdio
+from tests.support.policies import rule
 from tests.support.stdio_client import MODERN, StdioClient, stdio_client
 from tests.support.waiting import eventually
 from toolscale.embedded.holder import SOCKET
@@ -131,6 +138,52 @@ def test_a_start_that_fails_reaches_the_client_as_the_error_of_its_calls(tmp_pat
     assert again == result
     assert code == 2
     assert f"error: {config}: no usable server" in client.running.output()
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+def test_a_call_that_the_policy_asks_about_is_sent_if_the_user_of_the_client_accepts(
+    tmp_path: Path, config: Path, mode: str
+) -> None:
+    rules, answers, questions = tmp_path / "policy.toml", ["decline", "accept"], list[str]()
+    rules.write_text(rule("ask", tools=["echo"]))
+
+    async def answer(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        questions.append(params.message)
+        is_accepted = answers.pop(0) == "accept"
+        return ElicitResult(action="accept", content={}) if is_accepted else ElicitResult(action="decline")
+
+    async def call() -> list[CallToolResult]:
+        async with Client(toolscale_over_stdio(config, rules), mode=mode, elicitation_callback=answer) as client:
+            await described(client, "s:echo")
+            request = {"tool_name": "s:echo", "parameters": {"words": "one"}}
+            return [await client.call_tool("call_tool", request) for _ in range(2)]
+
+    declined, accepted = anyio.run(call)
+
+    assert questions == ['Call the tool echo of the server s with these arguments? {"words": "one"}'] * 2
+    assert text_of(declined) == "s: the user did not confirm the call of echo, so it was not sent"
+    assert text_of(accepted).startswith("one from ")
+
+
+async def described(client: Client, name: str) -> None:
+    """Return once the catalogue has this tool."""
+    for _ in range(600):
+        if (await client.call_tool("describe_tool", {"names": [name]})).structured_content["tools"]:
+            return
+        await anyio.sleep(0.1)
+    raise AssertionError(f"{name} was not described")
+
+
+def toolscale_over_stdio(config: Path, policy: Path) -> StdioServerParameters:
+    """Return the command by which a client starts Toolscale under a policy."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        "TOOLSCALE_DATA_DIR": str(config.parent),
+        "TOOLSCALE_POLICY_FILE": str(policy),
+    }
+    arguments = ["-m", "toolscale", "serve", "--stdio", "--config", str(config)]
+    return StdioServerParameters(command=sys.executable, args=arguments, env=environment)
 
 
 def test_two_clients_on_one_data_directory_find_and_call_through_one_service(tmp_path: Path, config: Path) -> None:

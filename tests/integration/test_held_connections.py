@@ -27,6 +27,7 @@ from tests.support.http_limits import (
 )
 from tests.support.processes import Composition, Running
 from tests.support.redis_server import free_port
+from tests.support.stdio_client import stdio_client
 from tests.support.waiting import eventually
 from toolscale.embedded.holder import connect
 from toolscale.embedded.streams import Hello
@@ -139,8 +140,23 @@ def test_clients_over_stdio_reach_the_service_while_silent_connections_are_held(
             if silent:
                 opened.enter_context(closing(silent))
 
-        assert _welcome(tmp_path) == b'{"refusal":null}\n'
+        assert _welcome(opened, tmp_path) == b'{"refusal":null}\n'
         assert service.status(request()) == 200
+
+
+def test_a_client_over_stdio_above_the_limit_gets_the_reason(tmp_path: Path) -> None:
+    with query_service(tmp_path, "toolscale", "serve"), ExitStack() as opened:
+        for _ in range(FILES // 4):
+            assert _welcome(opened, tmp_path) == b'{"refusal":null}\n'
+
+        with stdio_client(tmp_path) as client:
+            client.handshake()
+            refused = client.call("find_tool", tool_description="a tool")
+
+    reason = f"{FILES // 4} clients over stdio share its process, as many as the limit allows"
+    assert refused["isError"]
+    assert reason in refused["content"][0]["text"]
+    assert reason in client.running.log.read_text()
 
 
 def test_held_bodies_take_little_memory_and_small_requests_pass(tmp_path: Path) -> None:
@@ -179,10 +195,12 @@ def test_a_real_service_cuts_off_a_head_and_a_body_that_drip(tmp_path: Path) -> 
         assert read_status(body) == 408
 
 
-def _welcome(data_dir: Path) -> bytes:
+def _welcome(opened: ExitStack, data_dir: Path) -> bytes:
+    """Return the service's first line to a client, which stays until the stack closes."""
     connection = connect(data_dir)
     assert connection is not None
-    with closing(connection), connection.makefile("rwb") as lines:
-        lines.write(Hello().model_dump_json().encode() + b"\n")
-        lines.flush()
-        return lines.readline()
+    opened.enter_context(connection)
+    lines = opened.enter_context(connection.makefile("rwb"))
+    lines.write(Hello().model_dump_json().encode() + b"\n")
+    lines.flush()
+    return lines.readline()

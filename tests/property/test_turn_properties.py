@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from query.turns import Turns
+from shared.errors import CallsExhausted
 
 CALLERS = "abcd"
 
@@ -17,8 +18,8 @@ CALLERS = "abcd"
 class Play:
     """Requests that end when told to; `granted` are the callers in the order of their turns."""
 
-    def __init__(self, most: int) -> None:
-        self.turns, self.most = Turns(most, lambda: 0.0), most
+    def __init__(self, most: int, most_waiting: int) -> None:
+        self.turns, self.most_waiting = Turns(most, lambda: 0.0, most_waiting), most_waiting
         self.granted: list[str] = []
         self.waiting: list[tuple[str, anyio.CancelScope]] = []
         self.held: list[tuple[str, anyio.Event]] = []
@@ -27,6 +28,18 @@ class Play:
         self.passed = Counter[tuple[str, str]]()
 
     async def request(self, caller: str) -> None:
+        is_full = self.waiting_of(caller) == self.most_waiting
+        try:
+            await self.admitted(caller)
+        except CallsExhausted:
+            assert is_full
+        else:
+            assert not is_full
+
+    def waiting_of(self, caller: str) -> int:
+        return [waiting for waiting, _ in self.waiting].count(caller)
+
+    async def admitted(self, caller: str) -> None:
         with anyio.CancelScope() as scope:
             entry = caller, scope
             self.waiting.append(entry)
@@ -57,8 +70,8 @@ async def settle() -> None:
         await anyio.lowlevel.checkpoint()
 
 
-async def _play(most: int, steps: list[tuple[str, str]]) -> None:
-    play = Play(most)
+async def _play(most: int, most_waiting: int, steps: list[tuple[str, str]]) -> None:
+    play = Play(most, most_waiting)
     async with anyio.create_task_group() as tasks:
         for action, caller in steps:
             if action == "arrive":
@@ -69,6 +82,7 @@ async def _play(most: int, steps: list[tuple[str, str]]) -> None:
                 play.waiting[ord(caller) % len(play.waiting)][1].cancel()
             await settle()
             assert len(play.held) <= most
+            assert all(play.waiting_of(each) <= most_waiting for each in CALLERS)
             assert all(count <= 1 for count in play.passed.values())
             assert not (play.waiting and not play.held)
         while play.held:
@@ -81,6 +95,8 @@ async def _play(most: int, steps: list[tuple[str, str]]) -> None:
 actions = st.tuples(st.sampled_from(["arrive", "arrive", "end", "cancel"]), st.sampled_from(CALLERS))
 
 
-@given(st.integers(1, 4), st.lists(actions, max_size=60))
-def test_waiting_callers_take_turns_a_few_at_a_time(most: int, steps: list[tuple[str, str]]) -> None:
-    anyio.run(_play, most, steps)
+@given(st.integers(1, 4), st.integers(1, 5), st.lists(actions, max_size=60))
+def test_waiting_callers_take_turns_and_each_has_a_limit_of_waiting_requests(
+    most: int, most_waiting: int, steps: list[tuple[str, str]]
+) -> None:
+    anyio.run(_play, most, most_waiting, steps)

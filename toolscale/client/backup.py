@@ -117,10 +117,7 @@ def read_backup(directory: Path) -> Content:
     if len(manifest) != 1:
         raise BackupInvalid(f"{directory / MANIFEST}: expected one line")
     content = Content(
-        # the first builds of 0.2.0 wrote none
-        _parsed(_file(directory, "definitions"), Definitions.model_validate)
-        if "definitions" in manifest[0].lines
-        else [],
+        _parsed(_file(directory, "definitions"), Definitions.model_validate),
         _parsed(_file(directory, "servers"), lambda line: Intent.model_validate(line, extra="ignore")),
         _parsed(_file(directory, "toolsets"), lambda line: StoredToolset.model_validate(line).toolset),
         _parsed(_file(directory, "savings"), SavingsLine.model_validate),

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from shared.errors import ConfigInvalid, InstanceMismatch, ServiceUnreachable
-from shared.service.private_file import write_private
+from shared.service.private_file import make_private_directory, write_private
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,6 +43,7 @@ def published(data_dir: Path, address: str) -> Generator[Instance]:
 
     After a crash the file remains; the next start replaces it.
     """
+    make_private_directory(data_dir)
     path = data_dir / FILE
     instance = Instance(_reachable(address), secrets.token_hex(8))
     write_private(path, json.dumps(asdict(instance)))
@@ -58,7 +59,7 @@ def service_url(settings: Settings) -> str:
     Without a file, services on a Qdrant server share one catalogue: the result is the address of the settings.
 
     Raises:
-        ServiceUnreachable: no service of this data directory runs over HTTP, or it does not answer.
+        ServiceUnreachable: no service of this data directory runs over HTTP, or it does not answer yet.
         InstanceMismatch: another service answers at its address.
         ConfigInvalid: the file cannot be read.
     """
@@ -81,18 +82,20 @@ def _compare(instance: Instance, data_dir: Path) -> None:
             f"the service of {data_dir} does not answer at {instance.url}: {type(error).__name__}; "
             "is `toolscale serve` running?"
         ) from error
-    found = _instance_id(response)
+    found = _text_of(response, "instance_id")
     if found != instance.instance_id:
         answers = f"instance {found}" if found else "a service without an instance id"
         raise InstanceMismatch(
             f"the service of {data_dir} was instance {instance.instance_id} at {instance.url}, and {answers} answers "
             "there now; start `toolscale serve` with this directory, or pass --url"
         )
+    if step := _text_of(response, "starting"):
+        raise ServiceUnreachable(f"the service of {data_dir} is starting ({step}); try again in a few seconds")
 
 
-def _instance_id(response: httpx2.Response) -> str | None:
+def _text_of(response: httpx2.Response, key: str) -> str | None:
     try:
-        return str(response.json()["instance_id"])[:64]
+        return str(response.json()[key])[:64]
     except (ValueError, TypeError, LookupError):
         return None
 

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import anyio
 import httpx2
 from anyio.from_thread import start_blocking_portal
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
-from mcp.types import INTERNAL_ERROR, TextContent
+from mcp.types import INTERNAL_ERROR, ElicitResult, InputRequiredResult, TextContent
 
 from query.calling.upstreams import upstreams_of
 from query.catalogue import catalogue_of
@@ -31,20 +32,32 @@ from toolscale.client.instance import service_url
 from toolscale.console import err
 
 if TYPE_CHECKING:
+    from anyio.from_thread import BlockingPortal
+    from mcp.client.context import ClientRequestContext
     from mcp.server import Server
-    from mcp.types import CallToolResult
+    from mcp.types import CallToolResult, ElicitRequestParams, InputResponses
 
 TIMEOUT_S = 60.0
 
 Ask = Callable[[str, Mapping[str, Any]], dict[str, Any]]
 """Call a tool of the query service and return its structured content."""
 
-CallTool = Callable[[str, Mapping[str, Any]], "CallToolResult"]
-"""Call a tool of the query service and return its whole result."""
+Confirm = Callable[[str], bool]
+"""Return whether the user confirms a call; the argument is the question."""
+
+_ASKING = "Asking the catalogue ..."
 
 _FOREIGN_ERRORS = (ExceptionGroup, MCPError, httpx2.HTTPError, httpx2.InvalidURL, anyio.ClosedResourceError)
 _NEEDS_TOKEN = (401, 403)
 _NOT_NOW = (CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE)
+
+
+class CallTool(Protocol):
+    """Calls a tool of the query service and returns its whole result."""
+
+    def __call__(self, tool: str, arguments: Mapping[str, Any], confirm: Confirm = lambda _: False) -> CallToolResult:
+        """Return the result; `confirm` is called in this thread if the operator's policy requires a confirmation."""
+        ...
 
 
 @contextmanager
@@ -73,16 +86,21 @@ def open_call_client(settings: Settings, url: str | None = None, token: str | No
         IndexUnavailable: Qdrant does not answer.
     """
     with ExitStack() as opened:
-        opened.enter_context(err.status("Asking the catalogue ..."))
-        if url:
-            yield opened.enter_context(_over_http(url, token))
-            return
+        with err.status(_ASKING):
+            call = opened.enter_context(_over_http(url, token) if url else _of_catalogue(settings, token))
+        yield call
+
+
+@contextmanager
+def _of_catalogue(settings: Settings, token: str | None) -> Generator[CallTool]:
+    with ExitStack() as opened:
         try:
             service = opened.enter_context(_own_service(settings))
         except IndexHeld as held:
             yield opened.enter_context(_of_holder(settings, token, held))
         else:
-            yield opened.enter_context(_session(Client(service, cache=None), "the catalogue"))
+            client = Client(service, cache=None, elicitation_callback=_decline)
+            yield opened.enter_context(_session(client, "the catalogue"))
 
 
 @contextmanager
@@ -120,8 +138,14 @@ async def _http_client(url: str, token: str | None, statuses: list[int]) -> Asyn
 
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     http = httpx2.AsyncClient(headers=headers, timeout=TIMEOUT_S, trust_env=False, event_hooks={"response": [note]})
-    async with http, Client(streamable_http_client(url, http_client=http), cache=None) as client:
+    transport = streamable_http_client(url, http_client=http)
+    async with http, Client(transport, cache=None, elicitation_callback=_decline) as client:
         yield client
+
+
+async def _decline(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:  # noqa: ARG001
+    """Declare that the client can ask. `_Calls` asks, in the thread of the command, which an interrupt ends."""
+    return ElicitResult(action="decline")
 
 
 @contextmanager
@@ -130,9 +154,43 @@ def _session(
 ) -> Generator[CallTool]:
     try:
         with start_blocking_portal() as portal, portal.wrap_async_context_manager(session) as client:
-            yield lambda tool, arguments: portal.call(partial(client.call_tool, tool, dict(arguments)))
+            yield _Calls(portal, client)
     except _FOREIGN_ERRORS as error:
         raise _explained(error, where, statuses or []) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """Calls of tools in one session."""
+
+    portal: BlockingPortal
+    client: Client
+
+    def __call__(self, tool: str, arguments: Mapping[str, Any], confirm: Confirm = lambda _: False) -> CallToolResult:
+        result = self._send(tool, arguments)
+        while isinstance(result, InputRequiredResult):
+            result = self._send(tool, arguments, _answers(result, confirm), result.request_state)
+        return result
+
+    def _send(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        answers: InputResponses | None = None,
+        state: str | None = None,
+    ) -> CallToolResult | InputRequiredResult:
+        call = partial(self.client.session.call_tool, tool, dict(arguments), allow_input_required=True)
+        with err.status(_ASKING):
+            return self.portal.call(partial(call, input_responses=answers, request_state=state))
+
+
+def _answers(asked: InputRequiredResult, confirm: Confirm) -> InputResponses:
+    """Return the user's answer to each question of a call."""
+    questions = {key: getattr(request.params, "message", "") for key, request in (asked.input_requests or {}).items()}
+    return {
+        key: ElicitResult(action="accept", content={}) if confirm(question) else ElicitResult(action="decline")
+        for key, question in questions.items()
+    }
 
 
 def _answer(result: CallToolResult) -> dict[str, Any]:

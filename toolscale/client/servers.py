@@ -115,7 +115,14 @@ def state(intent: Intent) -> str:
 
 
 def summary(intents: Collection[Intent]) -> str:
-    """Return the states of these servers: a word if all are equal, else the number of servers in each."""
+    """Return the states of these servers, and the number of their changed tools that no operator has accepted."""
+    changed = sum(intent.unaccepted for intent in intents)
+    tools = f", {changed:,} {'tool' if changed == 1 else 'tools'} changed" if changed else ""
+    return _states(intents) + tools
+
+
+def _states(intents: Collection[Intent]) -> str:
+    """Return a word if the states are equal, else the number of servers in each."""
     if len(intents) == 1:
         return state(next(iter(intents)))
     words = Counter(state(intent).partition(" (")[0] for intent in intents).most_common()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
 
+from shared.errors import ServiceRejected
 from shared.observability.logging import configure_logging
 from shared.settings import load_settings
 from shared.text.display import printable
@@ -49,6 +51,7 @@ def call(
             metavar="KEY=VALUE", help="An argument; JSON where the parameter is not a text.", show_default=False
         ),
     ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Confirm the call if the operator's policy asks.")] = False,
     as_json: JsonOption = False,
     url: UrlOption = None,
     token: TokenOption = None,
@@ -56,6 +59,7 @@ def call(
 ) -> None:
     """Call a tool, and print its result.
 
+    If the operator's policy requires a confirmation, it asks; without a terminal, that needs --yes.
     Exit code 1 means that the tool reports an error.
     A stdio server starts for the call, unless a running service calls it.
     """
@@ -67,7 +71,8 @@ def call(
     given = [key_and_value(text, "KEY=VALUE") for text in arguments or ()]
     with open_call_client(with_config_file(load_settings(data_dir=data_dir)), url, token) as call_tool:
         found = description(asking(call_tool), tool)
-        result = call_tool("call_tool", {"tool_name": tool, "parameters": arguments_of(found, given)})
+        request = {"tool_name": tool, "parameters": arguments_of(found, given)}
+        result = call_tool("call_tool", request, (lambda _: True) if yes else _confirm)
     if as_json:
         print_json(result.model_dump(mode="json", by_alias=True, exclude_none=True))
     else:
@@ -75,3 +80,14 @@ def call(
             (err if result.is_error else out).print(printable(line), highlight=False, soft_wrap=True)
     if result.is_error:
         raise typer.Exit(1)
+
+
+def _confirm(question: str) -> bool:
+    """Return the user's answer; the default is no.
+
+    Raises:
+        ServiceRejected: there is no terminal to ask in.
+    """
+    if not (sys.stdin.isatty() and err.is_terminal):
+        raise ServiceRejected(f"the operator's policy asks before this call; confirm it with --yes: {question}")
+    return typer.confirm(printable(question), err=True)

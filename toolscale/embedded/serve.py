@@ -16,6 +16,7 @@ from query.server.listener import open_listener
 from shared.observability.tracing import configure_tracing
 from shared.service.open_files import raise_open_files
 from shared.service.protection import full_environment, withhold_secrets
+from toolscale.client.instance import published
 from toolscale.console import err
 from toolscale.embedded.holder import hold
 from toolscale.embedded.starting import Startup, answering
@@ -52,15 +53,16 @@ def _serve_over_http(settings: Settings) -> None:
         # before the model is loaded, so that errors of address and authentication appear at once
         closing(open_listener(settings, authentication_of(settings))) as listener,
         hold(settings),
+        published(settings.data_dir, listener.address) as instance,
         ExitStack() as opened,
     ):
-        with answering(listener, startup):
+        with answering(listener, startup, instance.instance_id):
             startup.begin("loading the program")
             from toolscale.embedded.service import answer, running  # noqa: PLC0415
 
             startup.begin("opening the index and announcing the servers")
             service = opened.enter_context(running(settings))
-        answer(service, listener)
+        answer(service, listener, instance.instance_id)
 
 
 def _show(step: str) -> None:

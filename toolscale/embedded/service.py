@@ -30,7 +30,6 @@ from shared.service.protection import full_environment
 from shared.settings import Settings
 from shared.text.display import printable
 from shared.upstream.mcp_json import Config, read_config
-from toolscale.client.instance import published
 from toolscale.client.program import stdio_command
 from toolscale.client.server_records import records_in
 from toolscale.console import err
@@ -154,14 +153,10 @@ def _notifications(settings: Settings, embedded: Embedded) -> AbstractContextMan
     return listeners_running(settings, embedded.deps.intents, embedded.emit, embedded.deps.metrics.registry)
 
 
-def answer(service: RunningService, listener: HttpListener) -> None:
+def answer(service: RunningService, listener: HttpListener, instance_id: str) -> None:
     """Answer over HTTP, and to the clients over stdio of other processes, until a signal."""
     embedded, catalogue = service.embedded, service.catalogue
-    with (
-        _events_routes(embedded) as events,
-        _sessions(service),
-        published(embedded.settings.data_dir, listener.address) as instance,
-    ):
+    with _events_routes(embedded) as events, _sessions(service):
         server = service_of(catalogue, service.upstreams, listener.authenticate)
         metrics = metrics_route(catalogue, listener, is_open=embedded.settings.metrics_public)
         servers = servers_route(catalogue, listener, partial(_records, service))
@@ -173,7 +168,7 @@ def answer(service: RunningService, listener: HttpListener) -> None:
             routes=routes,
             checks=embedded.checks,
             followed_config=catalogue.followed_config,
-            instance_id=instance.instance_id,
+            instance_id=instance_id,
             grace_s=grace_s_of(embedded.settings),
         )
         err.print(connection_help(http.url, embedded.settings), highlight=False, soft_wrap=True, markup=False)

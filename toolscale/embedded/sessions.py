@@ -89,8 +89,10 @@ class Sessions:
     async def _serve(self, stream: ByteStream) -> None:
         session = _Session()
         self._connections.add(session, None)
+        # above the limit, `add` has cancelled the session's own scope
+        scope = session.scope if session in self._connections else anyio.CancelScope()
         try:
-            with session.scope:
+            with scope:
                 async with stream:
                     await self._welcome(MessageStream(stream), session)
         except _ENDED:
@@ -104,10 +106,14 @@ class Sessions:
         with anyio.fail_after(HELLO_WITHIN_S):
             hello = Hello.model_validate_json(await connection.line(MAX_HELLO_BYTES))
         session.has_begun = True
-        refusal = self._refusal(hello)
+        refusal = self._refusal(hello) if session in self._connections else self._full()
         await connection.send_line(Welcome(refusal=refusal).model_dump_json())
         if refusal is None:
             await _run(self._server_for(hello), connection)
+
+    def _full(self) -> str:
+        clients = f"{self._connections.limit} clients over stdio share its process, as many as the limit allows"
+        return f"{clients}; end another client, and start this one again"
 
 
 class _Session:

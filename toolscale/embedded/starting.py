@@ -13,7 +13,6 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from shared.service.http_server import HttpConfig
-from shared.service.routes import liveness_route
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -38,9 +37,9 @@ class Startup:
 
 
 @contextmanager
-def answering(listener: HttpListener, startup: Startup) -> Generator[None]:
-    """Answer 503 with the present step on the listener until the block ends, and `/healthz` as ever."""
-    server = uvicorn.Server(HttpConfig(starting_app(startup), grace_s=1))
+def answering(listener: HttpListener, startup: Startup, instance_id: str) -> Generator[None]:
+    """Answer 503 with the present step on the listener until the block ends, and 200 at `/healthz`."""
+    server = uvicorn.Server(HttpConfig(starting_app(startup, instance_id), grace_s=1))
     # uvicorn closes the socket that it gets; connections after its end wait for the service
     sockets = [listener.server_socket.dup()]
     thread = threading.Thread(target=server.run, args=(sockets,), name="toolscale starting", daemon=True)
@@ -52,11 +51,14 @@ def answering(listener: HttpListener, startup: Startup) -> Generator[None]:
         thread.join()
 
 
-def starting_app(startup: Startup) -> Starlette:
-    """Return the application: `/healthz`, and 503 for every other path."""
+def starting_app(startup: Startup, instance_id: str) -> Starlette:
+    """Return the application: `/healthz`, with the instance id and the step, and 503 for every other path."""
+
+    async def healthz(_: Request) -> JSONResponse:
+        return JSONResponse({"status": "alive", "instance_id": instance_id, "starting": startup.doing})
 
     async def unavailable(_: Request) -> JSONResponse:
         body = {"status": "starting", "doing": startup.doing}
         return JSONResponse(body, status_code=503, headers={"Retry-After": str(RETRY_AFTER_S)})
 
-    return Starlette(routes=[liveness_route(), Route("/{path:path}", unavailable, methods=_METHODS)])
+    return Starlette(routes=[Route("/healthz", healthz), Route("/{path:path}", unavailable, methods=_METHODS)])

@@ -190,17 +190,6 @@ def test_a_restored_catalogue_holds_the_changes_of_the_meantime(data_dir: Path, 
     assert after.tool_names() == {"b"}
 
 
-def test_a_backup_of_an_earlier_release_has_no_definitions(data_dir: Path, tmp_path: Path) -> None:
-    backup = tmp_path / "backup"
-    toolscale("backup", str(backup))
-    (backup / "definitions.jsonl").unlink()
-    manifest = json.loads((backup / "backup.json").read_text())
-    del manifest["lines"]["definitions"]
-    (backup / "backup.json").write_text(json.dumps(manifest) + "\n")
-
-    assert results(toolscale("restore", str(backup))) == dict.fromkeys(KINDS, (0, 0))
-
-
 def test_present_data_stays_and_missing_counts_are_added(data_dir: Path, tmp_path: Path) -> None:
     with closing(open_intents(load_settings())) as intents, open_toolsets(load_settings()) as toolsets:
         intents.record(up("files", url="http://127.0.0.1:1/old"), due_in_s=0)

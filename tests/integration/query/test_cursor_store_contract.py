@@ -84,6 +84,17 @@ def test_of_many_threads_one_takes_a_key_and_its_room_is_free(store: CursorStore
     assert [is_kept(store, key) for key in keys] == [True, True]
 
 
+def test_of_two_values_under_one_key_the_first_stays(store: CursorStore) -> None:
+    key = bytes(range(KEY_BYTES))
+
+    assert [store.put(b"x" * (MAX_BYTES // 2), key), store.put(b"second", key)] == [key, key]
+
+    assert is_kept(store, store.put(b"x" * (MAX_BYTES // 2)))
+    assert store.take(key) == b"x" * (MAX_BYTES // 2)
+    store.put(b"third", key)
+    assert store.take(key) == b"third"
+
+
 def test_the_oldest_make_room_and_the_bound_holds(store: CursorStore) -> None:
     keys = [store.put(b"x" * 300) for _ in range(5)]
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import AsyncGenerator, Iterator
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import anyio
+import anyio.to_thread
 import pytest
 import structlog
 from mcp import Client
@@ -20,6 +23,7 @@ from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ErrorData, I
 
 from query.auth.authentication import Authentication
 from query.caller import Caller
+from query.calling.connection import CallLimits
 from query.catalogue import Catalogue
 from query.cursors import Cursors
 from query.cursors.sealing import KEY_BYTES, Sealer
@@ -35,11 +39,13 @@ from shared.errors import CursorsUnavailable
 from shared.toolset import Toolset
 from tests.support.calling import catalogue_of, replicated, tool_of, upstreams_to
 from tests.support.fakes import FakeEmbedder, ingested, make_tool
+from tests.support.hostile.messages import result
 from tests.support.hostile.scripted_http import Exchange
 from tests.support.http_callers import entry, http_client, mcp_client, static
 from tests.support.metrics import shown
 from tests.support.policies import RecordingServers, always, policy, recording_servers, rule
 from tests.support.replicated import put_server
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
 
@@ -329,6 +335,108 @@ def http_of(catalogue: Catalogue, servers: RecordingServers, authentication: Aut
     return http_app(server, listener, index=catalogue.index), upstreams.close
 
 
+# --- confirmed calls that are not sent ---
+
+
+@both_eras
+async def test_a_confirmed_call_above_the_limit_of_its_caller_is_not_asked_about_again(
+    servers: RecordingServers, mode: str
+) -> None:
+    user = User()
+    with closing(upstreams_to(servers.targets, CallLimits(per_caller=1))) as upstreams:
+        service = service_of(catalogue_with(ASK), upstreams, always(ANN))
+        async with Client(service, mode=mode, elicitation_callback=user) as client:
+            with upstreams.admission.admitted("ann"):
+                refused = [await call(client, table="a"), await call(client, table="a")]
+            assert len(user.questions) == 1
+            retried = await call(client, table="a")
+            assert len(user.questions) == 1
+            await call(client, table="a")
+
+    assert ["has 1 calls in flight" in reason(result) for result in refused] == [True, True]
+    assert not retried.is_error
+    assert len(user.questions) == 2, "a confirmation counts for one call"
+    assert servers.received == [("db", "drop")] * 2
+
+
+@both_eras
+async def test_a_confirmation_of_a_call_without_a_free_connection_is_of_that_call_only(
+    servers: RecordingServers, mode: str
+) -> None:
+    user, released = User(), threading.Event()
+    servers.on_call = {"web": held_until(released)}
+    catalogue = catalogue_with(rule("ask", servers=["db"]), DROP, READ, make_tool("web", "wait"))
+    with closing(upstreams_to(servers.targets, CallLimits(max_connections=1))) as upstreams:
+        services = [service_of(catalogue, upstreams, always(caller)) for caller in (ANN, Caller("bob"))]
+        ann, bob = (Client(service, mode=mode, elicitation_callback=user) for service in services)
+        async with ann, bob:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call, bob, "web:wait")
+                await anyio.to_thread.run_sync(eventually, lambda: servers.received)
+                assert "all 1 connections" in reason(await call(ann, table="a"))
+                released.set()
+            for client, name, table in [(bob, "db:drop", "a"), (ann, "db:drop", "b"), (ann, "db:read", "a")]:
+                await call(client, name, table=table)
+            assert len(user.questions) == 4
+            assert not (await call(ann, table="a")).is_error
+
+    assert len(user.questions) == 4
+
+
+async def test_a_call_that_a_replica_may_have_carried_out_does_not_give_its_confirmation_back(
+    servers: RecordingServers,
+) -> None:
+    user, released = User(), threading.Event()
+
+    def act(exchange: Exchange) -> None:
+        hold(exchange) if exchange.request_json["params"]["name"] == "wait" else exchange.send(502)
+
+    hold, servers.on_call = held_until(released), {"db1": act}
+    tools = make_tool("", "read", read_only=True), make_tool("", "wait")
+    known = replicated(["db1", "db2"], *tools, protocol_version=HANDSHAKE, labels={"db1": "eu"})
+    catalogue = replace(known, read_policy=lambda: policy(rule("ask", tools=["read"])))
+    with closing(upstreams_to(servers.targets, CallLimits(max_connections=1))) as upstreams:
+        service = service_of(catalogue, upstreams, always(ANN))
+        async with Client(service, mode=MODERN, elicitation_callback=user) as client:
+            request = {"tool_name": "read", "prefer": {"region": "eu"}}
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call, client, "db1:wait")
+                await anyio.to_thread.run_sync(eventually, lambda: servers.received)
+                assert "all 1 connections" in reason(await client.call_tool("call_tool", request))
+                released.set()
+            await client.call_tool("call_tool", request)
+
+    assert len(user.questions) == 2
+
+
+@pytest.mark.parametrize(("later_s", "questions"), [(299, 1), (300, 2)])
+async def test_a_confirmation_that_was_given_back_expires_after_five_minutes(
+    servers: RecordingServers, later_s: float, questions: int
+) -> None:
+    user, now_s = User(), 1_000.0
+    cursors = Cursors(Sealer([bytes(KEY_BYTES)], 900, lambda: now_s), MemoryStore(900, 1 << 20))
+    catalogue = replace(catalogue_with(ASK), response_policy=ResponsePolicy(cursors))
+    with closing(upstreams_to(servers.targets, CallLimits(per_caller=1))) as upstreams:
+        service = service_of(catalogue, upstreams, always(ANN))
+        async with Client(service, mode=MODERN, elicitation_callback=user) as client:
+            with upstreams.admission.admitted("ann"):
+                await call(client)
+            now_s += later_s
+            await call(client)
+
+    assert len(user.questions) == questions
+
+
+def held_until(released: threading.Event) -> Callable[[Exchange], None]:
+    """Return a reply that waits for this event."""
+
+    def act(exchange: Exchange) -> None:
+        released.wait(60)
+        exchange.send_json(result(exchange.request_json, {"content": []}))
+
+    return act
+
+
 async def test_a_tool_that_changed_while_the_user_was_asked_is_not_called(servers: RecordingServers) -> None:
     catalogue = catalogue_with(ASK)
 
@@ -459,7 +567,7 @@ async def test_a_state_expires_after_five_minutes_and_works_in_every_replica(ser
 class Down(CursorStore):
     """A store that does not answer."""
 
-    def put(self, kept: bytes) -> bytes:
+    def put(self, kept: bytes, key: bytes | None = None) -> bytes:
         raise CursorsUnavailable("down")
 
     def get(self, key: bytes) -> bytes:
@@ -476,6 +584,17 @@ async def test_without_the_store_of_states_no_call_is_confirmed(servers: Recordi
         assert "cannot be stored or read" in reason(await call(client))
 
     assert servers.received == []
+
+
+async def test_a_client_that_is_asked_within_the_call_needs_no_store(servers: RecordingServers) -> None:
+    cursors = Cursors(Sealer([bytes(KEY_BYTES)], 900), Down())
+    catalogue = replace(catalogue_with(ASK), response_policy=ResponsePolicy(cursors))
+    with closing(upstreams_to(servers.targets, CallLimits(per_caller=1))) as upstreams:
+        service = service_of(catalogue, upstreams, always(ANN))
+        async with Client(service, mode="legacy", elicitation_callback=User()) as client:
+            with upstreams.admission.admitted("ann"):
+                assert "has 1 calls in flight" in reason(await call(client))
+            assert not (await call(client)).is_error
 
 
 async def test_the_question_quotes_the_model_and_shows_how_much_it_leaves_out(servers: RecordingServers) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ from shared.upstream.dial import HttpTarget
 from tests.support.builders import WritePath, changed, up, write_path
 from tests.support.calling import calling
 from tests.support.fakes import DIMENSION
-from tests.support.hostile.messages import Message, result
-from tests.support.hostile.scripted_http import Exchange, scripted_http
+from tests.support.hostile.changing_server import ChangingServer, changing_server
+from tests.support.hostile.messages import Message
 from tests.support.indexes import open_edge
 from workers.dependencies import lister
 from workers.fetch.slots import LargePayloadSlots
@@ -65,32 +65,14 @@ def mutated(number: int) -> Message:
     return tool
 
 
-@dataclass
-class Server:
-    """A server that lists `tools`, and the names that were called."""
-
-    url: str = ""
-    tools: list[Message] = field(default_factory=lambda: [accepted_tool(number) for number in range(TOOLS)])
-    called: list[str] = field(default_factory=list[str])
-
-    def respond(self, exchange: Exchange) -> None:
-        if exchange.method == "tools/call":
-            self.called.append(exchange.request_json["params"]["name"])
-            exchange.send_json(result(exchange.request_json, {"content": [{"type": "text", "text": "done"}]}))
-        else:
-            exchange.play(lambda _cursor: {"tools": self.tools})
+@pytest.fixture
+def server() -> Generator[ChangingServer]:
+    with changing_server(*map(accepted_tool, range(TOOLS))) as running:
+        yield running
 
 
 @pytest.fixture
-def server() -> Generator[Server]:
-    server = Server()
-    with scripted_http(server.respond) as running:
-        server.url = running.url
-        yield server
-
-
-@pytest.fixture
-def path(tmp_path: Path, server: Server) -> Generator[WritePath]:
+def path(tmp_path: Path, server: ChangingServer) -> Generator[WritePath]:
     """Yield a write path to Qdrant Edge, which lists the server over HTTP."""
     path = write_path(tmp_path / "intents")
     list_server = lister(Settings(data_dir=tmp_path), LargePayloadSlots(2), StartTurns(1))
@@ -108,7 +90,7 @@ async def offer(path: WritePath) -> None:
 
 
 @asynccontextmanager
-async def asking(path: WritePath, server: Server) -> AsyncGenerator[Client]:
+async def asking(path: WritePath, server: ChangingServer) -> AsyncGenerator[Client]:
     catalogue = Catalogue(path.deps.index, path.embedder, Ledger(path.deps.index))
     targets = {"files": HttpTarget(server.url, "streamable-http", {})}
     async with calling(targets, catalogue=catalogue, limits=CallLimits(timeout_s=30)) as client:
@@ -164,7 +146,7 @@ async def call_all(client: Client) -> None:
 
 
 async def test_no_changed_tool_is_found_described_listed_counted_or_called_before_approval(
-    path: WritePath, server: Server
+    path: WritePath, server: ChangingServer
 ) -> None:
     path.deps = replace(path.deps, definition_changes="approve")
     server.tools = [mutated(number) for number in range(TOOLS)]
@@ -181,7 +163,7 @@ async def test_no_changed_tool_is_found_described_listed_counted_or_called_befor
     assert path.deps.index.tool_states("files") == {}
 
 
-async def test_every_changed_tool_is_there_after_approval(path: WritePath, server: Server) -> None:
+async def test_every_changed_tool_is_there_after_approval(path: WritePath, server: ChangingServer) -> None:
     path.deps = replace(path.deps, definition_changes="approve")
     server.tools = [mutated(number) for number in range(TOOLS)]
     await offer(path)
@@ -204,7 +186,7 @@ async def test_every_changed_tool_is_there_after_approval(path: WritePath, serve
         assert sorted(server.called) == sorted(NAMES * 2)
 
 
-async def test_a_changed_tool_is_served_with_its_date_by_default(path: WritePath, server: Server) -> None:
+async def test_a_changed_tool_is_served_with_its_date_by_default(path: WritePath, server: ChangingServer) -> None:
     server.tools[7] = mutated(7)
 
     await offer(path)

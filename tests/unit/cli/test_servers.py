@@ -64,6 +64,21 @@ def test_replicas_are_one_row_with_the_number_of_servers_in_each_state() -> None
     assert len(cells) == 3
 
 
+def test_changed_tools_that_no_operator_has_accepted_are_counted_beside_the_state() -> None:
+    announce("files", "web0", "web1")
+    with closing(open_intents(load_settings())) as intents:
+        intents.commit("files", 1, "1f files", 1)
+        for number, server in enumerate(("web0", "web1"), start=1):
+            intents.commit(server, 1, "2e web", number * 1_000)
+    console = Console(width=200)
+
+    with console.capture() as shown:
+        console.print(table(rows(servers(load_settings()), {}), 200))
+
+    assert "listed, 1 tool changed " in shown.get()
+    assert "listed, 3,000 tools changed " in shown.get()
+
+
 def test_replicas_that_are_all_in_one_state_show_it_once() -> None:
     announce("web0", "web1")
     with closing(open_intents(load_settings())) as intents:

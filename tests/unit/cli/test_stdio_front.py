@@ -17,9 +17,10 @@ from mcp.types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 from query.server.early import early_service, repeatable_tools
 from query.server.listener import open_listener
 from query.server.mcp import service_of
-from shared.errors import IndexHeld
+from shared.errors import IndexHeld, ServiceUnreachable
 from shared.settings import Settings, load_settings
 from tests.support.calling import catalogue_of, upstreams_to
+from toolscale.client.instance import published, service_url
 from toolscale.embedded.holder import SOCKET, connect, hold, listening, try_hold
 from toolscale.embedded.open_requests import OpenRequests, error_answer
 from toolscale.embedded.starting import Startup, answering
@@ -123,14 +124,17 @@ def test_until_the_service_is_there_its_port_answers_503_with_the_present_step(s
     shown: list[str] = []
     startup = Startup(shown.append)
     with closing(open_listener(settings)) as listener:
-        with answering(listener, startup):
+        with published(settings.data_dir, listener.address) as own, answering(listener, startup, own.instance_id):
             startup.begin("opening the index")
+            with pytest.raises(ServiceUnreachable, match=r"is starting \(opening the index\); try again"):
+                service_url(settings)
             get = {path: httpx2.get(listener.address + path, trust_env=False) for path in ("/healthz", "/readyz")}
             post = httpx2.post(f"{listener.address}/mcp", json={}, trust_env=False)
         with socket.create_connection(listener.server_socket.getsockname(), timeout=5):
             pass  # the next server accepts it
 
-    assert get["/healthz"].json() == {"status": "alive"}
+    alive = {"status": "alive", "instance_id": own.instance_id, "starting": "opening the index"}
+    assert get["/healthz"].json() == alive
     for response in (get["/readyz"], post):
         assert (response.status_code, response.headers["retry-after"]) == (503, "1")
         assert response.json() == {"status": "starting", "doing": "opening the index"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,11 +11,20 @@ import anyio
 import anyio.to_thread
 import httpx2
 import pytest
+from mcp import MCPError
+from starlette.applications import Starlette
 from typing_extensions import override
 
+from query.catalogue import Catalogue
+from query.savings.ledger import Ledger
+from query.server.listener import HttpListener
+from query.server.servers_route import servers_route
+from query.turns import Turns
 from shared.catalog import Candidates, QueryVectors, Scope
-from tests.support.fakes import FakeIndex
-from tests.support.http_callers import app_of, entry, http_client, static
+from shared.toolset import Toolset
+from tests.support.calling import text_of
+from tests.support.fakes import FakeEmbedder, FakeIndex
+from tests.support.http_callers import URL, app_of, entry, http_client, mcp_client, static
 
 pytestmark = pytest.mark.anyio
 
@@ -43,6 +53,44 @@ async def find(http: httpx2.AsyncClient, token: str, *steps: str) -> int:
     request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     headers = {"authorization": f"Bearer {token}", "accept": "application/json, text/event-stream"}
     return (await http.post("/mcp", json=request, headers=headers, timeout=60)).status_code
+
+
+FULL = "ann has 0 waiting requests, as many as the limit per caller allows; call again in a few seconds"
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("query.turns._turns", Turns(most_waiting=0))
+
+
+@pytest.mark.usefixtures("full")
+async def test_a_caller_with_as_many_waiting_requests_as_it_may_have_gets_the_reason(tmp_path: Path) -> None:
+    index = FakeIndex()
+    index.put_toolset(Toolset(name="all", tools=("db",)))
+    authentication = static(tmp_path / "tokens.toml", ann=entry("ann"))
+    async with http_client(app_of(index, authentication), "ann") as http:
+        async with mcp_client(http) as client:
+            found = await client.call_tool("find_tool", {"tool_description": "read a file"})
+        async with mcp_client(http, url=f"{URL}/all") as client:
+            with pytest.raises(MCPError, match=FULL):
+                await client.list_tools()
+        page = await http.get("/ui")
+
+    assert (found.is_error, text_of(found)) == (True, FULL)
+    assert page.status_code == 503
+    assert FULL in page.text
+
+
+@pytest.mark.usefixtures("full")
+async def test_a_list_of_servers_above_the_limit_is_refused_with_the_reason(tmp_path: Path) -> None:
+    listener = HttpListener(socket.socket(), static(tmp_path / "tokens.toml", ann=entry("ann")))
+    listener.close()
+    index = FakeIndex()
+    route = servers_route(Catalogue(index, FakeEmbedder(), Ledger(index)), listener, lambda _: {})
+    async with http_client(Starlette(routes=[route]), "ann") as http:
+        response = await http.get("/servers")
+
+    assert (response.status_code, response.json()) == (503, {"error": FULL})
 
 
 async def test_a_light_caller_is_answered_while_another_has_many_heavy_searches_in_flight(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import anyio
 import pytest
 
-from query.turns import ACTIVE_S, MOST, Turns, give_way, run_in_thread
+from query.turns import ACTIVE_S, MOST, Turns, continue_in_thread, give_way, run_in_thread
+from shared.errors import CallsExhausted
 
 pytestmark = pytest.mark.anyio
 
@@ -140,6 +142,30 @@ async def test_a_cancelled_wait_takes_no_turn() -> None:
 
 async def _cancel(scope: anyio.CancelScope) -> None:
     scope.cancel()
+
+
+async def test_a_request_above_the_limit_is_refused_and_one_that_had_its_first_turn_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("query.turns._turns", Turns(1, most_waiting=2))
+    slow, answered = Slow(), list[str]()
+
+    async def ask(*, is_first: bool, number: int) -> None:
+        in_thread = run_in_thread if is_first else continue_in_thread
+        answered.append(await in_thread("ann", str, number))
+
+    async with anyio.create_task_group() as callers:
+        callers.start_soon(run_in_thread, "ann", slow.answer, 0)
+        await begun(slow, 1)
+        for number in range(4):
+            callers.start_soon(partial(ask, is_first=number < 2, number=number))
+            await anyio.wait_all_tasks_blocked()
+        with pytest.raises(CallsExhausted, match=r"^ann has 4 waiting requests, as many as the limit"):
+            await run_in_thread("ann", str, 9)
+        callers.start_soon(run_in_thread, "bob", str, 9)
+        slow.go.set()
+
+    assert answered == ["3", "2", "0", "1"]
 
 
 async def test_a_cancelled_request_ends_between_two_of_its_parts() -> None:
