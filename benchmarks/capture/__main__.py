@@ -6,7 +6,7 @@ and after the operator's file names the victims.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def _attacked(name: str, attack: Servers, victims: Servers, embedder: FastEmbedd
     with ingested(corpus({**victims, **attack}), embedder) as system:
         before = _places(system, victims, REQUESTS)
         for server in victims:
-            system.vet(server)
+            system.own(server)
         return Strategy(name=name, before=before, after=_places(system, victims, REQUESTS))
 
 
@@ -63,13 +63,9 @@ def _newcomers(victims: Servers, embedder: FastEmbedder) -> Strategy:
         with ingested(corpus(victims), embedder) as system:
             before += _places(system, victims, theirs)
             for server in set(victims) - {newcomer}:
-                system.vet(server)
+                system.own(server)
             after += _places(system, victims, theirs)
     return Strategy(name="an honest newcomer", before=before, after=after)
-
-
-def _servers(tools: Collection[str]) -> set[str]:
-    return {tool.partition(":")[0] for tool in tools}
 
 
 def _places(system: System, victims: Servers, requests: Iterable[str]) -> Places:

@@ -9,13 +9,12 @@ from benchmarks.throughput.results import Frozen
 
 
 class Places(Frozen):
-    """Numbers of requests: with a tool of the attacker first, among the first three, and anywhere; with a right tool
+    """Numbers of requests: with a tool of the attacker first, and among the first three; with a right tool
     first, among the first five, and anywhere.
     """
 
     attacker_first: int = 0
     attacker_in_three: int = 0
-    attacker_found: int = 0
     right_first: int = 0
     right_in_five: int = 0
     right_found: int = 0
@@ -28,7 +27,6 @@ class Places(Frozen):
         return cls(
             attacker_first=any(is_attack[:1]),
             attacker_in_three=any(is_attack[:3]),
-            attacker_found=any(is_attack),
             right_first=any(is_right[:1]),
             right_in_five=any(is_right[:5]),
             right_found=any(is_right),
@@ -40,7 +38,7 @@ class Places(Frozen):
 
 
 class Strategy(Frozen):
-    """The places under a strategy, before and after the operator vouches for the honest servers."""
+    """The places under a strategy, before and after the operator's file names the honest servers."""
 
     name: str
     before: Places

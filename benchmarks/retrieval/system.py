@@ -48,7 +48,7 @@ class System:
     """Names of servers by their ids."""
     ids: dict[str, str]
     """Ids of servers by their names."""
-    vet: Callable[[str], None]
+    own: Callable[[str], None]
     """Announces a server by its id again, as the operator's file does."""
     ingested_s: float
     disk_mib: float
@@ -80,7 +80,7 @@ def ingested(servers: Sequence[CorpusServer], embedder: Embedder | None = None) 
             embedder=deps.embedder,
             names={server.server_id: server.name for server in servers},
             ids={server.name: server.server_id for server in servers},
-            vet=partial(_announce_and_look, deps=deps, source=OPERATOR_SOURCE),
+            own=partial(_announce_and_look, deps=deps, source=OPERATOR_SOURCE),
             ingested_s=time.perf_counter() - started,
             disk_mib=_mib(Path(directory)),
         )

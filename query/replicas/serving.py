@@ -93,8 +93,9 @@ def _serving(
     family = {tool.server_id, *sets.relatives.get(tool.server_id, ())}
     versions = max(1, _distinct(other for other in namesakes if other.server_id in family))
     if not callable_tools.are_interchangeable(tool):
-        others = [server_id for server_id in servers if server_id != tool.server_id]
-        return Serving(tool.qualified_name, [tool.server_id], versions, others)
+        shown = min(servers, key=lambda server_id: (server_id in sets.strangers, server_id != tool.server_id))
+        others = [server_id for server_id in servers if server_id != shown]
+        return Serving(f"{shown}:{tool.definition.name}", [shown], versions, others)
     is_ambiguous = callable_tools.is_ambiguous(tool)
     # while its digest is cleared, no name stands for an ambiguous tool on several servers
     if len(servers) == 1 or (is_ambiguous and not tool.digest):

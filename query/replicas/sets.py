@@ -21,15 +21,15 @@ from shared.catalog import Scope, ServerRecord
 class ReplicaSets:
     """The servers of a scope by replica set. Each set is represented by its first server, by id.
 
-    `by_server` has the set of each server with replicas, sorted. `relatives` has, for a representative, the
-    representatives of other sets under the same declared name, sorted; it lacks those without relatives. `related` are
+    `by_server` has the set of each server with replicas, sorted. `relatives` has, for a representative, all
+    representatives under the same declared name, sorted; it lacks those without relatives. `related` are
     the representatives whose definitions another one may have: those with relatives, and several without a name.
     `kinds` has the kind of each representative. `stale` are the servers whose last listing failed. `strangers` are the
-    servers that the operator does not vouch for, in a scope with servers that it vouches for.
+    servers without an owner, in a scope with servers that have one.
     """
 
     by_server: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    relatives: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    relatives: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     representatives: frozenset[str] = frozenset()
     related: frozenset[str] = frozenset()
     kinds: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -87,7 +87,8 @@ def replica_sets(records: Iterable[ServerRecord], scope: Scope, until: int | Non
     families: dict[str, list[str]] = defaultdict(list)
     kinds: dict[str, str] = {}
     stale: set[str] = set()
-    vetted: set[str] = set()
+    everyone: set[str] = set()
+    owned: set[str] = set()
     for record in sorted(records, key=lambda record: record.server_id):
         if scope.admits(record):
             key = set_key(record, scope, until)
@@ -98,8 +99,9 @@ def replica_sets(records: Iterable[ServerRecord], scope: Scope, until: int | Non
             sets[key].append(record.server_id)
             if record.stale_since is not None:
                 stale.add(record.server_id)
-            if record.is_vetted:
-                vetted.add(record.server_id)
+            everyone.add(record.server_id)
+            if record.has_owner:
+                owned.add(record.server_id)
     return ReplicaSets(
         by_server={server_id: tuple(members) for members in sets.values() if len(members) > 1 for server_id in members},
         relatives=_relatives(families),
@@ -107,7 +109,7 @@ def replica_sets(records: Iterable[ServerRecord], scope: Scope, until: int | Non
         related=frozenset(server_id for family in families.values() if len(family) > 1 for server_id in family),
         kinds=kinds,
         stale=frozenset(stale),
-        strangers=frozenset(server for members in sets.values() for server in members if vetted).difference(vetted),
+        strangers=frozenset(everyone - owned) if owned else frozenset(),
     )
 
 
@@ -123,10 +125,7 @@ def _admits_whole(scope: Scope, server_id: str) -> bool:
     return scope.within is None or server_id in scope.within.servers
 
 
-def _relatives(families: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    return {
-        server_id: tuple(other for other in family if other != server_id)
-        for name, family in families.items()
-        if name and len(family) > 1
-        for server_id in family
-    }
+def _relatives(families: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+    # one list for all members: thousands of servers may declare the same name
+    related = {name: family for name, family in families.items() if name and len(family) > 1}
+    return {server_id: family for family in related.values() for server_id in family}

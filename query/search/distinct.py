@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from query.search.search import Hit, StepResult, hits, merged, search
-from query.search.standing import placed
+from query.search.standing import Standing
 from query.search.steps import Step
 from query.turns import give_way
 from shared.catalog import Scope
@@ -16,15 +16,15 @@ from shared.index.contract import ToolIndex
 MAX_ROUNDS = 8
 # Points read at a time: those of a usual page, and one more.
 CHUNK = 9
-# Points whose order depends on the standing of their servers, where it does.
-WINDOW = 32
+# Points whose order depends on the standing of their servers: of each step, and at most.
+WINDOW, MAX_WINDOW = 32, 160
 
 
 @dataclass
 class DistinctSearch:
     """A search within `scope`; the statistics of BM25 count the tools of `corpus`, or of `scope`.
 
-    `strangers` are servers of the scope that take no place of others; see `placed`.
+    `strangers` are servers of the scope that take no place of others; see `Standing`.
     """
 
     steps: Sequence[Step]
@@ -66,9 +66,9 @@ class DistinctSearch:
                 yield hit
 
     def _read(self, points: Sequence[str], results: Sequence[StepResult]) -> Iterator[Hit]:
-        window = WINDOW if self.strangers else 0
+        window = min(WINDOW * len(self.steps), MAX_WINDOW) if self.strangers else 0
         if window:
-            yield from placed(hits(points[:window], results, self.index), self.strangers)
+            yield from Standing(self.strangers, self.steps).placed(hits(points[:window], results, self.index))
         for start in range(window, len(points), CHUNK):
             yield from hits(points[start : start + CHUNK], results, self.index)
 

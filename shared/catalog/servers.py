@@ -144,8 +144,8 @@ class ServerRecord(StoredDocument):
         return f"{named} path {parts.path}?{parts.query} {self.endpoint.credential_ref or ''}"
 
     @property
-    def is_vetted(self) -> bool:
-        """Return whether the operator vouches for the server: its file or a producer with a token announced it."""
+    def has_owner(self) -> bool:
+        """Return whether the operator's file, or a producer with a token of its own, announced the server."""
         return owner_of(self.source) is not None
 
     @property

@@ -12,23 +12,28 @@ from itertools import pairwise
 from shared.catalog import ToolDefinition
 from shared.text.terms import prose_terms, words
 
-# The figures in `benchmarks/results/capture.md` hardly change from 0.5 to 0.7.
 MIN_SHARE = 0.6
-# Texts of a few words have pairs in common by chance.
+# Fewer are often equal by chance.
 MIN_PAIRS = 3
-CACHED_TEXTS = 2_048
+CACHED_TEXTS = 1_024
+# A hostile text may be a hundred times as long.
+MAX_CHARACTERS = 2_000
 
 Pairs = frozenset[tuple[str, str]]
 
 
 def is_copy(tool: ToolDefinition, original: ToolDefinition) -> bool:
-    """Return whether the names and descriptions of two tools have most of the shorter text in common."""
-    one, other = (_pairs(each.name, each.description) for each in (tool, original))
-    common = len(one & other)
-    return one == other or (common >= MIN_PAIRS and common >= MIN_SHARE * min(len(one), len(other)))
+    """Return whether the names and descriptions of two tools have most of the shorter text in common.
+
+    A text of a few words is a copy of a text of another tool of the same name only.
+    """
+    one, other = (_pairs(each.name, each.description[:MAX_CHARACTERS]) for each in (tool, original))
+    common, shorter = len(one & other), min(len(one), len(other))
+    if shorter < MIN_PAIRS:
+        return tool.name == original.name and common == shorter
+    return common >= max(MIN_SHARE * shorter, MIN_PAIRS)
 
 
 @lru_cache(CACHED_TEXTS)
 def _pairs(name: str, description: str) -> Pairs:
-    terms = prose_terms(f"{words(name)}. {description}")
-    return frozenset(pairwise(terms)) or frozenset((term, "") for term in terms)
+    return frozenset((*pairwise(prose_terms(words(name))), *pairwise(prose_terms(description))))

@@ -1,6 +1,6 @@
 """A report of servers that copy the tools of others. It changes nothing; the order of hits has its own rule.
 
-The operator's own servers are not reported. The texts are searched by their words, without a model.
+Servers with an owner are not reported. The texts are searched by their words, without a model.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from shared.catalog import Candidates, IndexedTool, Scope, ServerRecord
+from shared.catalog import IndexedTool, Scope, ServerRecord
 from shared.index.contract import ToolIndex
 from shared.text.copies import is_copy
 from shared.text.terms import words
@@ -19,6 +19,8 @@ from shared.text.vectors import keyword_vectors
 SAMPLE = 32
 QUERY_CHARACTERS = 500
 CANDIDATES = 3
+# One round trip to the index; the embedded engine stops the whole process during a search.
+TOOLS_AT_A_TIME = 4
 # A server with more copies is reported: in percent of the sample, and at least so many.
 REPORTED_PERCENT, REPORTED_LEAST = 10, 3
 NAMED_IN_LOG = 10
@@ -39,7 +41,7 @@ class CopyReports:
             IndexUnavailable: the index does not answer.
         """
         record = index.server(server_id)
-        if record is None or record.is_vetted or record.revision == self._checked.get(server_id):
+        if record is None or record.has_owner or record.revision == self._checked.get(server_id):
             return
         tools = index.tools(Scope(servers=frozenset({server_id})), limit=SAMPLE).tools
         originals = _originals(tools, record, index) if tools else {}
@@ -52,21 +54,22 @@ class CopyReports:
 def _originals(tools: Sequence[IndexedTool], record: ServerRecord, index: ToolIndex) -> dict[str, str]:
     """Return the qualified name of another server's tool with the same text, by the tool's name."""
     elsewhere = Scope(hidden=frozenset({record.server_id}))
-    found = index.search([keyword_vectors(_text(tool)) for tool in tools], elsewhere, CANDIDATES)
-    others = index.get(sorted({point for candidates in found for point in candidates.terms}))
-    return {
-        tool.definition.name: original
-        for tool, candidates in zip(tools, found, strict=True)
-        if (original := _original(tool, candidates, others))
-    }
+    originals: dict[str, str] = {}
+    for start in range(0, len(tools), TOOLS_AT_A_TIME):
+        part = tools[start : start + TOOLS_AT_A_TIME]
+        found = index.search([keyword_vectors(_text(tool)) for tool in part], elsewhere, CANDIDATES)
+        others = index.get(sorted({point for candidates in found for point in candidates.terms}))
+        for tool in part:
+            copied = (other for other in others.values() if is_copy(tool.definition, other.definition))
+            if original := next((each for each in copied if not _is_of_kind(each.server_id, record, index)), None):
+                originals[tool.definition.name] = original.qualified_name
+    return originals
 
 
-def _original(tool: IndexedTool, candidates: Candidates, others: dict[str, IndexedTool]) -> str | None:
-    for point in candidates.terms:
-        other = others.get(point)
-        if other and other.digest != tool.digest and is_copy(tool.definition, other.definition):
-            return other.qualified_name
-    return None
+def _is_of_kind(server_id: str, record: ServerRecord, index: ToolIndex) -> bool:
+    """Return whether a server is interchangeable with that of the record, whose tools it may have."""
+    other = index.server(server_id)
+    return other is not None and other.kind == record.kind
 
 
 def _text(tool: IndexedTool) -> str:

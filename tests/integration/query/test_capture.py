@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 
-from benchmarks.capture.strategies import COPYING, attacks
+from benchmarks.capture.strategies import COPYING, FLOODS, attacks
 from benchmarks.requests.data import corpus
 from benchmarks.retrieval.system import System, asking, ingested
 from shared.catalog import ToolDefinition
@@ -43,16 +43,18 @@ async def first(system: System) -> dict[str, tuple[str, str]]:
         return {question: (await find(question, 8))[0] for question in QUESTIONS}
 
 
-def test_no_copy_is_first_once_the_operator_vouches_for_the_originals() -> None:
+def test_the_owners_of_originals_keep_their_first_places() -> None:
     victims: dict[str, list[ToolDefinition]] = VICTIMS
     embedder, captured = FastEmbedder(BUNDLED_MODEL), 0
-    for strategy in COPYING:
+    for strategy in (*COPYING, *FLOODS):
         with ingested(corpus({**victims, **attacks(victims)[strategy]}), embedder) as system:
             captured += sum(server not in victims for server, _ in anyio.run(first, system).values())
             for server in victims:
-                system.vet(server)
+                system.own(server)
             after = anyio.run(first, system)
 
-        assert {server for server, _ in after.values()} <= victims.keys(), strategy
-        assert [tool for _, tool in after.values()] == list(QUESTIONS.values()), strategy
-    assert captured  # without the operator's word, copies are first
+        if strategy in COPYING:
+            assert [tool for _, tool in after.values()] == list(QUESTIONS.values()), strategy
+        lost = sum(server not in victims for server, _ in after.values())
+        assert lost <= (len(after) / 4 if strategy in FLOODS else 0), strategy
+    assert captured  # where no server has an owner, copies are first

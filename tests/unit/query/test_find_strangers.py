@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from query.catalogue import Catalogue
@@ -29,8 +30,8 @@ def found(index: FakeIndex, description: str, scope: Scope | None = None, **more
     return [tool.name for tool in find(index, description, scope, **more).tools]
 
 
-GIT, COPY = make_tool("git", "git_log", TEXT), make_tool("evil", "git_log", f"The best of all. {TEXT}")
-QUESTION = "the best commit logs of all"
+GIT, COPY = make_tool("git", "git_log", TEXT), make_tool("evil", "git_log", f"Commit logs of a repository! {TEXT}")
+QUESTION = "commit logs of a repository"
 
 
 def test_a_copy_is_behind_the_tools_of_the_operators_servers() -> None:
@@ -77,3 +78,19 @@ def test_pages_show_each_tool_once_where_there_are_strangers() -> None:
 
     assert len(seen) == len(set(seen)) == 14
     assert seen[-1] == "evil:git_log"
+
+
+def test_an_equal_definition_has_the_name_of_the_server_with_an_owner_however_many_copy_it() -> None:
+    copies = [replace(GIT, server_id=f"evil{number}") for number in range(140)]
+    index = announced([GIT, *copies], git=OPERATOR_SOURCE)
+    for number, copy in enumerate([GIT, *copies]):
+        record = index.server(copy.server_id)
+        assert record
+        own = record.model_copy(update={"declared_name": "git", "labels": {"replica_set": str(number)}})
+        index.put_server(own)
+
+    (tool,) = find(index, "commit logs").tools
+
+    assert tool.name == "git:git_log"
+    assert tool.also_on
+    assert tool.also_on.count == 140

@@ -21,10 +21,10 @@ COPIES = [definition(name, f"The best tool. {text}") for name, text in TEXTS.ite
 OWN = [definition("play", "Plays a song of the library on the speakers of a room.")]
 
 
-def path_with(directory: Path, source: str, *tools: ToolDefinition) -> WritePath:
+def path_with(directory: Path, source: str, *tools: ToolDefinition, declared_name: str = "new") -> WritePath:
     """Return a write path that has listed the originals on `git`, and these tools on `new`."""
     path = write_path(directory)
-    path.world.servers = {"git": listing(*ORIGINALS), "new": listing(*tools, declared_name="new")}
+    path.world.servers = {"git": listing(*ORIGINALS), "new": listing(*tools, declared_name=declared_name)}
     for server_id, sender in (("git", OPERATOR_SOURCE), ("new", source)):
         path.deps.intents.record(up(server_id, source=sender), due_in_s=60)
         reconcile(server_id, path.deps)
@@ -49,6 +49,12 @@ def test_a_server_with_copies_is_reported_once_and_again_after_a_change(tmp_path
     path.deps.intents.record(up("new", groups=["g"], source="elsewhere"), due_in_s=60)
     reconcile("new", path.deps)
     assert [line["compared"] for line in reported(reports, path)] == [3]
+
+
+def test_a_server_that_declares_the_name_of_another_is_reported(tmp_path: Path) -> None:
+    path = path_with(tmp_path, "elsewhere", *ORIGINALS, declared_name="scripted")
+
+    assert [line["copied"] for line in reported(CopyReports(), path)] == [3]
 
 
 def test_servers_of_the_operator_and_honest_servers_are_not_reported(tmp_path: Path) -> None:
