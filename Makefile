@@ -140,6 +140,7 @@ lock: ## resolve all dependencies again: ours, the image's, the demo servers', t
 	$(COMPILE) --upgrade --group chart -c requirements.lock -o $(CHART)
 	echo 'hatchling>=1.27' | $(COMPILE) --upgrade - -o deploy/build.lock
 	echo 'pip-audit>=2.10' | $(COMPILE) --upgrade - -o deploy/audit.lock
+	$(COMPILE) --upgrade benchmarks/quantisation/requirements.in -o benchmarks/quantisation/requirements.lock
 	$(COMPILE) --upgrade $(DEMO)/modern.in -o $(DEMO)/modern.lock
 	$(COMPILE) --upgrade $(DEMO)/legacy.in -o $(DEMO)/legacy.lock
 	for peer in fastmcp toolsieve tool-compass; do \

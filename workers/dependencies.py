@@ -20,6 +20,7 @@ from workers.fetch.limits import Limits
 from workers.fetch.slots import LargePayloadSlots
 from workers.fetch.starts import StartTurns, starts_at_once
 from workers.indexing.failures import FailurePolicy
+from workers.indexing.remembered import RememberedFeatures
 from workers.intents.store import Intent, IntentStore
 from workers.maintenance.rollout import ModelRollout
 from workers.metrics import WorkerMetrics
@@ -47,6 +48,7 @@ class Dependencies:
     embedding_slots: AbstractContextManager[object] = field(default_factory=nullcontext)
     metrics: WorkerMetrics = field(default_factory=WorkerMetrics)
     definition_changes: DefinitionPolicy = "notify"
+    remembered: RememberedFeatures = field(default_factory=RememberedFeatures)
 
     def active(self) -> OpenVersion:
         """Return the active index version; without `versions`, the one of `index` and `embedder`.

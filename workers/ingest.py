@@ -163,7 +163,13 @@ def _reconcile_intent(intent: Intent, lease: Lease, deps: Dependencies) -> Inges
         return None
     # unfenced: computing features only reads the index, and reads need no lease
     features = FeatureDependencies(
-        active.index, active.embedder, deps.counters, deps.intents, deps.embedding_slots, deps.metrics
+        active.index,
+        active.embedder,
+        deps.counters,
+        deps.intents,
+        deps.embedding_slots,
+        deps.metrics,
+        deps.remembered,
     )
     run = Run(intent, index, features, deps)
     ingested = _reconcile_stopped(run) if intent.status == "stopped" else _reconcile_running(run)

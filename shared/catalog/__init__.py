@@ -1,11 +1,13 @@
 """Values of the write side and the read side: tools, servers, scopes, candidates. No I/O here."""
 
 from shared.catalog.definitions import (
+    DEFINITIONS_REMEMBERED,
     ENCODINGS,
     FEATURES_VERSION,
     FORMS,
     MODEL_FIELDS,
     NAMESPACE,
+    SMALL_DEFINITION,
     Encoding,
     Form,
     ToolDefinition,
@@ -46,6 +48,7 @@ from shared.catalog.tools import (
 )
 
 __all__ = [
+    "DEFINITIONS_REMEMBERED",
     "DEFINITION_CHANGES",
     "ENCODINGS",
     "FEATURES_VERSION",
@@ -56,6 +59,7 @@ __all__ = [
     "POLICIES",
     "PRODUCER_PREFIX",
     "REPLICA_SET",
+    "SMALL_DEFINITION",
     "Candidates",
     "DefinitionPolicy",
     "EmbeddedTool",

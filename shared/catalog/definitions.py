@@ -7,6 +7,7 @@ import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, cast
 
 Encoding = Literal["cl100k_base", "o200k_base", "heuristic"]
@@ -22,6 +23,10 @@ NAMESPACE = uuid.UUID("5f0a2b1e-7d0c-5f6e-9a53-0c1f6f2f7a11")
 
 # Part of every digest: raise it when counting or embedding of the same definition changes.
 FEATURES_VERSION = "3"
+
+# Definitions that a process need not parse again, and the longest of them in characters: some 10 MiB, at most 50.
+DEFINITIONS_REMEMBERED = 4096
+SMALL_DEFINITION = 4096
 
 # The fields of a definition that reach a model; titles, annotations and output schemas do not.
 MODEL_FIELDS = ("name", "description", "inputSchema")
@@ -80,9 +85,17 @@ def digest(definition: ToolDefinition, declared_name: str) -> str:
     The server's declared name is included, since it is embedded.
     The server's id is not, so that replicas of one server share their digests.
     """
-    canonical = json.dumps(definition.as_object(), sort_keys=True)
+    digest_of = _remembered_digest if len(definition.wire) <= SMALL_DEFINITION else _digest
+    return digest_of(definition.wire, declared_name)
+
+
+def _digest(wire: str, declared_name: str) -> str:
+    canonical = json.dumps(json.loads(wire), sort_keys=True)
     material = "\x00".join((FEATURES_VERSION, declared_name, canonical))
     return hashlib.sha256(material.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+_remembered_digest = lru_cache(DEFINITIONS_REMEMBERED)(_digest)
 
 
 def catalog_digest(digests: Mapping[str, str]) -> str:

@@ -1,36 +1,35 @@
-"""Embed texts; the only module that loads a model.
+"""Embed texts; the only module that imports fastembed.
 
-The default is the bundled int8 all-MiniLM-L6-v2, so the first run needs no network.
+The default is the bundled int8 all-MiniLM-L6-v2, so the first run needs no network, and no fastembed.
 """
 
 from __future__ import annotations
 
-import importlib.resources
 import math
 import threading
 import time
 from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from shared.errors import ConfigInvalid, ModelUnavailable
-from shared.text import BUNDLED_MODEL
+from shared.text import BUNDLED_MODEL, PREVIOUS_MODEL
+from shared.text.bundled import DIMENSION, THREADS, BundledModel, bundled_model
 from shared.text.terms import words
 
 if TYPE_CHECKING:
     import numpy as np
-    from fastembed import TextEmbedding
     from numpy.typing import NDArray
 
     from shared.catalog import ToolDefinition
 
-BUNDLED_DIMENSION = 384
-# Short texts gain nothing from a second ONNX Runtime thread, and cost twice the processor time.
-THREADS = 1
+BUNDLED_DIMENSION = DIMENSION
+# The two differ in quantisation only (cosine 0.99), so one file serves the queries of a collection of the previous
+# model until its tools are embedded again.
+_BUNDLED = frozenset({BUNDLED_MODEL, PREVIOUS_MODEL})
 
-# One text at a time: an int8 model scales its activations over the whole batch, so a text's vector would depend on
-# the other texts (worst cosine to itself: 0.975). Padding costs as much time as batching saves.
+# One text at a time: many models of fastembed scale their activations over the whole batch, so a text's vector would
+# depend on the other texts.
 BATCH_SIZE = 1
 QUERY_CACHE_SIZE = 1024
 # Seconds until a failed load is retried: a failing download may itself take so long.
@@ -62,12 +61,20 @@ class Embedder(Protocol):
         ...
 
 
+class _Model(Protocol):
+    """A loaded model; rows may have any length."""
+
+    def passages(self, texts: Sequence[str]) -> NDArray[np.float32]: ...
+
+    def query(self, text: str) -> NDArray[np.float32]: ...
+
+
 class FastEmbedder:
-    """An embedder on fastembed, which loads the model on first use, after any fork."""
+    """An embedder that loads its model on first use, after any fork."""
 
     def __init__(self, model: str = BUNDLED_MODEL) -> None:
         self.model = model
-        self._loaded: TextEmbedding | None = None
+        self._loaded: _Model | None = None
         self._loading = threading.Lock()
         self._failure: ModelUnavailable | None = None
         self._failed_at_s = -math.inf
@@ -76,7 +83,7 @@ class FastEmbedder:
     @property
     def dimension(self) -> int:
         """Return the length of each vector, without loading the model."""
-        return BUNDLED_DIMENSION if self.model == BUNDLED_MODEL else _dimension_of(self.model)
+        return BUNDLED_DIMENSION if self.model in _BUNDLED else _dimension_of(self.model)
 
     @property
     def is_loaded(self) -> bool:
@@ -89,25 +96,24 @@ class FastEmbedder:
 
         if not texts:
             return np.empty((0, self.dimension), dtype=np.float32)
-        rows = self._model().passage_embed([_clean(text) for text in texts], batch_size=BATCH_SIZE)
-        return np.vstack([_unit(row) for row in rows])
+        return self._model().passages([_clean(text) for text in texts])
 
     def query(self, text: str) -> NDArray[np.float32]:
         """Return shape (dimension,), float32, unit length; the last thousand queries are cached."""
         return self._cached_query(text)
 
     def _embed_query(self, text: str) -> NDArray[np.float32]:
-        vector = _unit(next(iter(self._model().query_embed(_clean(text)))))
+        vector = self._model().query(_clean(text))
         vector.flags.writeable = False  # the cache shares it
         return vector
 
-    def _model(self) -> TextEmbedding:
+    def _model(self) -> _Model:
         with self._loading:
             if self._loaded is None:
                 self._loaded = self._load_or_recall()
             return self._loaded
 
-    def _load_or_recall(self) -> TextEmbedding:
+    def _load_or_recall(self) -> _Model:
         if self._failure and time.monotonic() - self._failed_at_s < RELOAD_AFTER_S:
             raise self._failure
         try:
@@ -118,16 +124,30 @@ class FastEmbedder:
             raise self._failure from error
 
 
+class _FastembedModel:
+    """A model of fastembed, with unit rows."""
+
+    def __init__(self, model: str) -> None:
+        import onnxruntime  # noqa: PLC0415
+        from fastembed import TextEmbedding  # noqa: PLC0415  # 2 s to import
+
+        onnxruntime.disable_telemetry_events()  # embedded texts are private
+        self._model = TextEmbedding(model, threads=THREADS)
+
+    def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        import numpy as np  # noqa: PLC0415
+
+        return np.vstack([_unit(row) for row in self._model.passage_embed(list(texts), batch_size=BATCH_SIZE)])
+
+    def query(self, text: str) -> NDArray[np.float32]:
+        return _unit(next(iter(self._model.query_embed(text))))
+
+
 def known_models() -> list[str]:
     """Return the names of all supported models."""
     from fastembed import TextEmbedding  # noqa: PLC0415  # 2 s to import
 
-    return [BUNDLED_MODEL, *(str(model["model"]) for model in TextEmbedding.list_supported_models())]
-
-
-def bundled_model() -> Path:
-    """Return the directory of the model that ships with Toolscale."""
-    return Path(str(importlib.resources.files("shared") / "assets" / "all-MiniLM-L6-v2-int8"))
+    return [*sorted(_BUNDLED), *(str(model["model"]) for model in TextEmbedding.list_supported_models())]
 
 
 def name_passage(tool: ToolDefinition, declared_name: str) -> str:
@@ -167,27 +187,5 @@ def _dimension_of(model: str) -> int:
         raise ConfigInvalid(f"embedding_model: fastembed has no model {model!r}") from error
 
 
-def _load(model: str) -> TextEmbedding:
-    import onnxruntime  # noqa: PLC0415
-    from fastembed import TextEmbedding  # noqa: PLC0415  # 2 s to import
-
-    onnxruntime.disable_telemetry_events()  # embedded texts are private
-    if model != BUNDLED_MODEL:
-        return TextEmbedding(model, threads=THREADS)
-    _register_bundled()
-    return TextEmbedding(model, threads=THREADS, specific_model_path=str(bundled_model()))
-
-
-@lru_cache(maxsize=1)
-def _register_bundled() -> None:
-    from fastembed import TextEmbedding  # noqa: PLC0415
-    from fastembed.common.model_description import ModelSource, PoolingType  # noqa: PLC0415
-
-    TextEmbedding.add_custom_model(
-        model=BUNDLED_MODEL,
-        pooling=PoolingType.MEAN,
-        normalization=True,
-        sources=ModelSource(hf=BUNDLED_MODEL),  # never downloaded: the package contains the files
-        dim=BUNDLED_DIMENSION,
-        model_file="model.onnx",
-    )
+def _load(model: str) -> _Model:
+    return BundledModel(bundled_model()) if model in _BUNDLED else _FastembedModel(model)

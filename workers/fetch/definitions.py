@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 from mcp.shared.inbound import find_invalid_x_mcp_header
@@ -13,7 +15,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
-from shared.catalog import RejectedTool, ToolDefinition
+from shared.catalog import DEFINITIONS_REMEMBERED, SMALL_DEFINITION, RejectedTool, ToolDefinition
 from shared.errors import ListingTooLarge
 from shared.quoting import quoted
 from shared.text.display import printable
@@ -95,12 +97,29 @@ def read_definition(raw: object, protocol_version: str, max_bytes: int) -> tuple
         raise ValueError("not a JSON object")  # a TypeError would be a second error type for invalid data
     wire = _as_wire(cast("dict[str, object]", raw))
     _refuse_large(wire, max_bytes)  # validating takes many times the memory
-    _refuse_deep(cast("dict[str, object]", raw))
-    tool = _validated(cast("dict[str, Any]", raw), protocol_version)
+    if _is_small(wire):
+        return _remembered(wire, protocol_version, max_bytes)
+    return _read(cast("dict[str, object]", raw), wire, protocol_version, max_bytes)
+
+
+def _is_small(wire: bytes) -> bool:
+    """Return whether the definition is short, and cannot be nested too deep."""
+    return len(wire) <= SMALL_DEFINITION and wire.count(b"{") + wire.count(b"[") <= MAX_DEPTH
+
+
+@lru_cache(DEFINITIONS_REMEMBERED)
+def _remembered(wire: bytes, protocol_version: str, max_bytes: int) -> tuple[ToolDefinition, bool]:
+    """Return the definition, which most listings repeat: an unchanged tool, or that of another replica."""
+    return _read(json.loads(wire), wire, protocol_version, max_bytes)
+
+
+def _read(raw: dict[str, object], wire: bytes, protocol_version: str, max_bytes: int) -> tuple[ToolDefinition, bool]:
+    _refuse_deep(raw)
+    tool = _validated(raw, protocol_version)
     if not tool.name or len(tool.name) > MAX_NAME_CHARACTERS or not _is_printable(tool.name):
         raise ValueError(f"its name must have 1 to {MAX_NAME_CHARACTERS} printable characters")
     text = wire.decode()
-    visible = _visible(text, cast("dict[str, object]", raw), max_bytes)
+    visible = _visible(text, raw, max_bytes)
     return ToolDefinition.from_wire(visible), visible != text
 
 

@@ -1,4 +1,4 @@
-"""Token counts and vectors of tools: read from the index, or computed by one run at a time.
+"""Token counts and vectors of tools: remembered, read from the index, or computed by one run at a time.
 
 Replicas of a server declare the same tools, often at the same moment. A run computes the digests that neither the
 index has nor another run is computing, and waits for the others. It hands over its own results before it waits, and
@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shared.catalog import Encoding, ToolDefinition, ToolFeatures
 from shared.index.contract import ToolIndex
@@ -19,6 +19,7 @@ from shared.text.forms import count_forms
 from shared.text.tokens import Counter
 from shared.text.vectors import tool_vectors
 from workers.indexing.fenced import FencedIndex
+from workers.indexing.remembered import RememberedFeatures
 from workers.intents.store import IntentStore
 from workers.metrics import WorkerMetrics
 
@@ -45,6 +46,7 @@ class FeatureDependencies:
     intents: IntentStore
     embedding_slots: AbstractContextManager[object]
     metrics: WorkerMetrics
+    remembered: RememberedFeatures = field(default_factory=RememberedFeatures)
 
 
 def compute_features(
@@ -89,7 +91,10 @@ def claim_digests(digests: Collection[str], deps: FeatureDependencies) -> Genera
 
 
 def _stored_features(definitions: Definitions, deps: FeatureDependencies) -> dict[str, ToolFeatures]:
-    stored = deps.index.features_by_digest(definitions.keys())
+    remembered = deps.remembered.of(deps.embedder.model, definitions.keys())
+    unread = definitions.keys() - remembered
+    stored = remembered | (deps.index.features_by_digest(unread) if unread else {})
+    deps.remembered.keep(deps.embedder.model, stored)
     return {digest: _recounted(features, definitions[digest], deps.counters) for digest, features in stored.items()}
 
 
@@ -116,8 +121,10 @@ def _compute(definitions: Definitions, declared_name: str, deps: FeatureDependen
             counts = [count_forms(tool, deps.counters) for tool in definitions.values()]
         with deps.metrics.stage("embed"):
             vectors = tool_vectors(list(definitions.values()), declared_name, deps.embedder)
-    computed = zip(definitions.items(), counts, vectors, strict=True)
-    return {digest: ToolFeatures(*counted, embedding, tool.wire) for (digest, tool), counted, embedding in computed}
+    zipped = zip(definitions.items(), counts, vectors, strict=True)
+    computed = {digest: ToolFeatures(*counted, found, tool.wire) for (digest, tool), counted, found in zipped}
+    deps.remembered.keep(deps.embedder.model, computed)
+    return computed
 
 
 def _subset(definitions: Definitions, digests: Collection[str]) -> dict[str, ToolDefinition]:

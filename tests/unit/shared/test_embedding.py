@@ -5,9 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shared.errors import ConfigInvalid, ModelUnavailable
-from shared.text import embedding
+from shared.text import PREVIOUS_MODEL, embedding
+from shared.text.bundled import BATCH_TOKENS, MAX_PASSAGE_TOKENS, batches
 from shared.text.embedding import BUNDLED_DIMENSION, FastEmbedder, name_passage, text_passage
 from tests.support.builders import definition
 
@@ -31,7 +34,42 @@ def test_a_texts_vector_does_not_depend_on_the_texts_beside_it(embedder: FastEmb
     together = embedder.passages(texts)
     alone = np.vstack([embedder.passages([text]) for text in texts])
 
-    assert np.array_equal(together, alone)
+    assert np.abs(together - alone).max() < 1e-5
+
+
+def test_texts_of_many_lengths_keep_their_vectors_in_any_order_and_company(embedder: FastEmbedder) -> None:
+    texts = [" ".join(["tool", "file", "city"][(i * j) % 3] for j in range(i % 40)) for i in range(120)]
+    alone = np.vstack([embedder.passages([text]) for text in texts])
+    order = np.random.default_rng(0).permutation(len(texts))
+
+    together = embedder.passages([texts[int(i)] for i in order])
+
+    assert np.abs(together - alone[order]).max() < 1e-5
+
+
+def test_a_passage_is_cut_after_its_first_tokens_and_a_query_is_not(embedder: FastEmbedder) -> None:
+    start = "list files " * (MAX_PASSAGE_TOKENS // 2)
+
+    passages = embedder.passages([start + "in Tokyo", start + "on the moon"])
+
+    assert np.array_equal(passages[0], passages[1])
+    assert not np.allclose(embedder.query(start + "in Tokyo"), embedder.query(start + "on the moon"))
+
+
+def test_the_name_of_the_previous_model_gives_the_vectors_of_the_bundled_one(embedder: FastEmbedder) -> None:
+    previous = FastEmbedder(PREVIOUS_MODEL)
+
+    assert previous.dimension == BUNDLED_DIMENSION
+    assert np.array_equal(previous.query("list files"), embedder.query("list files"))
+
+
+@given(st.lists(st.integers(1, 70), max_size=60))
+def test_batches_have_each_text_once_and_one_length_each(lengths: list[int]) -> None:
+    found = list(batches(lengths))
+
+    assert sorted(position for batch in found for position in batch) == list(range(len(lengths)))
+    assert all(len({lengths[position] for position in batch}) == 1 for batch in found)
+    assert all(sum(lengths[position] for position in batch) <= BATCH_TOKENS for batch in found)
 
 
 def test_a_query_is_closest_to_what_it_is_about(embedder: FastEmbedder) -> None:

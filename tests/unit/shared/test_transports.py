@@ -24,6 +24,7 @@ from tests.support.hostile.messages import tool
 from tests.support.hostile.scripted_http import scripted_http
 from tests.support.hostile.scripts import GOOD, plays
 from tests.support.invisible import INVISIBLE, texts_in
+from workers.fetch import definitions
 from workers.fetch.definitions import ListingBuilder, read_definition
 from workers.fetch.fetch import fetch_tools_blocking
 from workers.fetch.limits import Limits
@@ -116,6 +117,16 @@ def test_a_definition_keeps_the_order_of_its_keys_and_its_digest_ignores_it(
     assert digest(first, "srv") == digest(second, "srv")
     for raw, read in ((one, first), (other, second)):
         assert read.wire == to_json(raw, inf_nan_mode="null").decode()
+
+
+def test_a_small_definition_that_was_read_before_is_not_validated_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = tool("read_before") | {"description": "A definition of this test alone."}
+    first = read_definition(raw, "2025-11-25", 1 << 20)
+    monkeypatch.setattr(definitions, "validate_server_result", None)
+
+    assert read_definition(dict(raw), "2025-11-25", 1 << 20)[0] is first[0]
+    with pytest.raises(TypeError):
+        read_definition(raw | {"description": "Another one."}, "2025-11-25", 1 << 20)
 
 
 def test_a_tool_that_newer_clients_must_drop_is_rejected_with_the_reason() -> None:

@@ -12,7 +12,7 @@ from typing import cast
 
 import pytest
 
-from shared.catalog import FORMS, Encoding, ToolDefinition, digest
+from shared.catalog import FORMS, Encoding, ToolDefinition, ToolFeatures, digest
 from shared.errors import IndexUnavailable, ModelUnavailable
 from shared.text.forms import model_text
 from shared.text.tokens import Counter, estimate
@@ -57,6 +57,24 @@ def test_a_replica_is_neither_counted_nor_embedded(path: WritePath) -> None:
     assert path.tool_names("second") == {"read_file", "write_file"}
     assert path.counted.texts == counted
     assert path.embedder.embedded_texts == embedded_texts
+
+
+def test_the_features_of_a_replica_are_read_from_the_index_once_by_a_worker(
+    path: WritePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring_up(path, "first", *TOOLS)
+    asked: list[Collection[str]] = []
+
+    def nothing(digests: Collection[str]) -> dict[str, ToolFeatures]:
+        asked.append(digests)
+        return {}
+
+    monkeypatch.setattr(path.deps.index, "features_by_digest", nothing)
+
+    bring_up(path, "second", *TOOLS)
+
+    assert asked == []
+    assert path.tool_names("second") == {"read_file", "write_file"}
 
 
 def test_only_what_a_replica_has_more_is_counted_and_embedded(path: WritePath) -> None:
