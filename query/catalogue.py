@@ -12,7 +12,7 @@ import structlog
 from query.metrics import QueryMetrics
 from query.paging.policy import ResponsePolicy, response_policy
 from query.policy.rules import ReadPolicy, no_policy, policy_reader
-from query.savings.ledger import Ledger
+from query.savings.ledger import Ledger, run_behind
 from query.search.no_match import NO_MATCH_THRESHOLD
 from shared.errors import FollowedConfigUnavailable
 from shared.upstream.followed_config import FollowedConfig, FollowedConfigStore, followed_config_store
@@ -80,7 +80,13 @@ def live_catalogue(live: LiveIndex, settings: Settings, metrics: QueryMetrics | 
     """Return the catalogue of the active index version, as it changes."""
     catalogue = catalogue_of(live.index, live.current().embedder, settings, metrics)
     followed = partial(_followed_config, followed_config_store(settings))
-    return replace(catalogue, current_version=live.current, is_complete=live.is_complete, followed_config=followed)
+    return replace(
+        catalogue,
+        ledger=Ledger(live.index, run=run_behind),
+        current_version=live.current,
+        is_complete=live.is_complete,
+        followed_config=followed,
+    )
 
 
 def _followed_config(store: FollowedConfigStore) -> FollowedConfig | None:

@@ -10,9 +10,9 @@ import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import TypeVar, TypeVarTuple
 
@@ -138,6 +138,7 @@ class Turns:
 
 _turns = Turns()
 _caller: ContextVar[str | None] = ContextVar("caller of the thread's turn", default=None)
+_began_at_s: ContextVar[float | None] = ContextVar("beginning of the thread's request", default=None)
 
 
 async def run_in_thread(caller: str, read: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
@@ -146,14 +147,16 @@ async def run_in_thread(caller: str, read: Callable[[*Arguments], T], *arguments
     Raises:
         CallsExhausted: from `Turns.turn`.
     """
-    async with _turns.turn(caller):
-        return await _in_thread(caller, read, *arguments)
+    with _begun():
+        async with _turns.turn(caller):
+            return await _in_thread(caller, read, *arguments)
 
 
 async def continue_in_thread(caller: str, read: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
     """Return the result of `read` as `run_in_thread` does, for a request that is never refused: it had a turn."""
-    async with _turns.turn(caller, is_first=False):
-        return await _in_thread(caller, read, *arguments)
+    with _begun():
+        async with _turns.turn(caller, is_first=False):
+            return await _in_thread(caller, read, *arguments)
 
 
 async def _in_thread(caller: str, read: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
@@ -163,6 +166,20 @@ async def _in_thread(caller: str, read: Callable[[*Arguments], T], *arguments: *
         return await anyio.to_thread.run_sync(read, *arguments, limiter=CapacityLimiter(1))
     finally:
         _caller.reset(token)
+
+
+@contextmanager
+def _begun() -> Generator[None]:
+    token = _began_at_s.set(time.monotonic())
+    try:
+        yield
+    finally:
+        _began_at_s.reset(token)
+
+
+def began_at_s() -> float | None:
+    """Return when this thread's request began to wait for its turn, by the monotonic clock; None without a turn."""
+    return _began_at_s.get()
 
 
 def give_way() -> None:

@@ -17,16 +17,18 @@ def main() -> None:
 
 
 def _run() -> None:
+    from shared.service.imports import imported_at_once  # noqa: PLC0415
     from shared.service.protection import protect_memory  # noqa: PLC0415
 
     protect_memory()
     # these imports take seconds; inside this function an interrupt of them exits with 130 too
-    from rich.text import Text  # noqa: PLC0415
+    with imported_at_once():
+        from rich.text import Text  # noqa: PLC0415
 
-    from shared.errors import Permanent, ToolscaleError  # noqa: PLC0415
-    from shared.text.display import printable  # noqa: PLC0415
-    from toolscale.app import app  # noqa: PLC0415
-    from toolscale.console import err  # noqa: PLC0415
+        from shared.errors import Permanent, ToolscaleError  # noqa: PLC0415
+        from shared.text.display import printable  # noqa: PLC0415
+        from toolscale.app import app  # noqa: PLC0415
+        from toolscale.console import err  # noqa: PLC0415
 
     try:
         app()

@@ -15,6 +15,8 @@ from shared.errors import HistoryUnavailable
 
 MAX_WAITING = 1_000
 BATCH = 200
+# Each write is a transaction: the events of so many seconds share the next one.
+PAUSE_S = 0.25
 # Limits the delay of shutdown by queued events and by a store that hangs.
 CLOSE_S = 5.0
 
@@ -30,12 +32,14 @@ class UsageRecorder:
     A slow or failing history drops events, and delays no answer.
     """
 
-    def __init__(self, history: SavingsHistory, max_waiting: int = MAX_WAITING) -> None:
+    def __init__(self, history: SavingsHistory, max_waiting: int = MAX_WAITING, pause_s: float = PAUSE_S) -> None:
         self.history = history
+        self._pause_s = pause_s
         self.recent_calls = RecentCalls(history)
         self._waiting: queue.Queue[Event | None] = queue.Queue(max_waiting)
         self._dropped = 0
         self._is_failing = False
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._write, name="toolscale savings", daemon=True)
         self._thread.start()
 
@@ -49,6 +53,7 @@ class UsageRecorder:
     def close(self) -> None:
         """Write queued events, within CLOSE_S seconds. Later events are not recorded."""
         self.recent_calls.close()
+        self._closing.set()
         try:
             self._waiting.put(None, timeout=CLOSE_S)
         except queue.Full:
@@ -61,6 +66,7 @@ class UsageRecorder:
             self._add(batch)
             if is_last:
                 return
+            self._closing.wait(self._pause_s)
 
     def _batch(self, first: Event) -> tuple[list[Event], bool]:
         """Return the first event with those queued behind it, and whether the queue is closed."""

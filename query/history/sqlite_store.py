@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from typing_extensions import override
 
@@ -44,6 +45,7 @@ _CALLS = """
 SELECT caller, server, tool, sum(amount) FROM counters
 WHERE day BETWEEN ? AND ? AND counter = 'calls' GROUP BY caller, server, tool
 """
+_UNUSABLE = "the history of savings cannot be used: {}"
 
 
 class SqliteHistory(SavingsHistory):
@@ -59,10 +61,10 @@ class SqliteHistory(SavingsHistory):
         self._keep_days = keep_days
         self._max_bytes = max_bytes
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock, self._reading = threading.Lock(), threading.Lock()
         try:
             make_private_directory(path.parent)
-            self._db = sqlite3.connect(path, timeout=5, check_same_thread=False, isolation_level=None)
+            self._db, self._reader = _connected(path), _connected(path)
             # NORMAL: a crash of the machine may lose the last rows, but never the file
             self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" + _SCHEMA)
         except (sqlite3.Error, OSError) as error:
@@ -86,8 +88,7 @@ class SqliteHistory(SavingsHistory):
     @override
     def rows(self, first: date, last: date) -> Rows:
         query = "SELECT * FROM counters WHERE day BETWEEN ? AND ?"
-        with self._transaction() as db:
-            fetched = db.execute(query, (first.isoformat(), last.isoformat())).fetchall()
+        fetched = self._fetched(query, first, last)
         rows: dict[RowKey, dict[str, int]] = {}
         for day, caller, server, tool, counter, amount in fetched:
             rows.setdefault(RowKey(date.fromisoformat(day), caller, server, tool), {})[counter] = amount
@@ -95,8 +96,7 @@ class SqliteHistory(SavingsHistory):
 
     @override
     def calls(self, first: date, last: date) -> Calls:
-        with self._transaction() as db:
-            fetched = db.execute(_CALLS, (first.isoformat(), last.isoformat())).fetchall()
+        fetched = self._fetched(_CALLS, first, last)
         return {(caller, server, tool): amount for caller, server, tool, amount in fetched}
 
     @override
@@ -109,8 +109,7 @@ class SqliteHistory(SavingsHistory):
     @override
     def sizes(self, first: date, last: date) -> Sizes:
         query = "SELECT * FROM sizes WHERE day BETWEEN ? AND ?"
-        with self._transaction() as db:
-            fetched = db.execute(query, (first.isoformat(), last.isoformat())).fetchall()
+        fetched = self._fetched(query, first, last)
         days: dict[date, dict[str, ServerSize]] = {}
         for day, server, tools, tokens in fetched:
             days.setdefault(date.fromisoformat(day), {})[server] = ServerSize(tools, tokens)
@@ -118,13 +117,22 @@ class SqliteHistory(SavingsHistory):
 
     @override
     def close(self) -> None:
-        with self._lock:
+        with self._lock, self._reading:
             self._db.close()
+            self._reader.close()
 
     def _oldest(self) -> str:
         """Return the first day to keep."""
         today = datetime.fromtimestamp(self._clock(), UTC).date()
         return (today - timedelta(days=self._keep_days - 1)).isoformat()
+
+    def _fetched(self, query: str, first: date, last: date) -> list[tuple[Any, ...]]:
+        """Return the rows of a query of these days, over a connection that waits for no write."""
+        try:
+            with self._reading:
+                return self._reader.execute(query, (first.isoformat(), last.isoformat())).fetchall()
+        except sqlite3.Error as error:
+            raise HistoryUnavailable(_UNUSABLE.format(error)) from error
 
     @contextmanager
     def _transaction(self) -> Generator[sqlite3.Connection]:
@@ -133,7 +141,11 @@ class SqliteHistory(SavingsHistory):
                 self._db.execute("BEGIN IMMEDIATE")
                 yield self._db
         except sqlite3.Error as error:
-            raise HistoryUnavailable(f"the history of savings cannot be used: {error}") from error
+            raise HistoryUnavailable(_UNUSABLE.format(error)) from error
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=5, check_same_thread=False, isolation_level=None)
 
 
 def _is_known(db: sqlite3.Connection, key: RowKey) -> bool:

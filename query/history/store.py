@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 # The name of the rest; no server can have it.
 OTHERS = "(others)"
@@ -28,8 +28,7 @@ class ServerSize:
 Sizes = Mapping[date, Mapping[str, ServerSize]]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class RowKey:
+class RowKey(NamedTuple):
     """Key of a row: a caller's use of a server's tool on a day; without a server, of `tools/list` or a tool of ours."""
 
     day: date

@@ -53,7 +53,7 @@ class CatalogueSampler:
 
     def _sizes(self) -> dict[str, ServerSize]:
         costs = self._ledger.by_server(Scope(), self._encoding)
-        nothing = dict.fromkeys((record.server_id for record in self._ledger.known(Scope())), ServerSize(0, 0))
+        nothing = dict.fromkeys((record.server_id for record in self._ledger.records(Scope())), ServerSize(0, 0))
         return nothing | {server: ServerSize(cost.tools, cost.model_tokens) for server, cost in costs.items()}
 
 

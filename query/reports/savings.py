@@ -7,7 +7,7 @@ clients that only list claim nothing.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date
 from typing import TypeVar
@@ -113,11 +113,14 @@ def report(
 ) -> SavingsReport:
     """Return the report of these rows; servers' tools that `can_see` rejects are summed as OTHERS."""
     own = {key: counts for key, counts in rows.items() if key.tool and not key.server}
-    tools = {key: counts for key, counts in rows.items() if key.tool and key.server}
+    tools = [
+        (key if key.server != OTHERS and can_see(key) else None, counts)
+        for key, counts in rows.items()
+        if key.tool and key.server
+    ]
     days = _days(own)
     total = _together(days.values())
     break_even = _break_even(total)
-    named = {key for key in tools if key.server != OTHERS and can_see(key)}
     return SavingsReport(
         first_day=first,
         last_day=last,
@@ -127,8 +130,8 @@ def report(
         advice=_advice(break_even),
         by_day=[DaySums(day=day, **_stated(sums)) for day, sums in days.items()],
         own_tools=_own_tools(own),
-        by_server=_ranked((key.server if key in named else OTHERS, counts) for key, counts in tools.items()),
-        by_tool=_ranked((f"{key.server}:{key.tool}" if key in named else OTHERS, used) for key, used in tools.items()),
+        by_server=_ranked((key.server if key else OTHERS, counts) for key, counts in tools),
+        by_tool=_ranked((f"{key.server}:{key.tool}" if key else OTHERS, counts) for key, counts in tools),
         catalogue=[_catalogue(day, by_server.values()) for day, by_server in sorted((sizes or {}).items())],
     )
 
@@ -200,7 +203,7 @@ def _catalogue(day: date, sizes: Iterable[ServerSize]) -> CatalogueDay:
 
 def _ranked(uses: Iterable[tuple[str, Counts]]) -> list[UsageRow]:
     """Return the SHOWN most frequent names, the most frequent first, and the sum of the rest."""
-    sums = _by(uses)
+    sums = dict(_by(uses))
     others = sums.pop(OTHERS, Counter())
     ordered = sorted(sums.items(), key=lambda use: (-use[1]["answers"], -use[1]["calls"], use[0]))
     for _, counts in ordered[SHOWN:]:
@@ -218,9 +221,11 @@ def _ranked(uses: Iterable[tuple[str, Counts]]) -> list[UsageRow]:
 
 
 def _by(parts: Iterable[tuple[K, Counts]]) -> dict[K, Counter[str]]:
-    sums: dict[K, Counter[str]] = {}
+    sums: defaultdict[K, Counter[str]] = defaultdict(Counter)
     for key, counts in parts:
-        sums.setdefault(key, Counter()).update(counts)
+        total = sums[key]
+        for name, amount in counts.items():  # several times as fast as `Counter.update`
+            total[name] += amount
     return sums
 
 

@@ -4,21 +4,26 @@ The index's exact sum over the tools defines a baseline; the records are a cache
 
 Every reconcile writes a server's sums to its record together with a revision, in microseconds since the
 epoch, which only grows. A refresh reads the records above the highest known revision: mostly none.
+A read that begins after several requests serves all of them: under load, most requests read nothing.
 A periodic comparison of revisions finds the records that this misses, at a fraction of the cost of reading them.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from query.replicas.sets import ReplicaSets
 from query.savings.records import Records, summed
 from query.savings.savings import UNCOUNTED_SHOWN, Baseline
+from query.turns import began_at_s
 from shared.catalog import Encoding, Scope, ServerRecord
+from shared.errors import IndexUnavailable
 from shared.index.contract import ToolIndex
 
 # A revision is assigned before its record is written, so a lower one may become visible after a higher one.
@@ -33,39 +38,58 @@ CACHED_FAMILIES = 256
 FEW = 100
 
 
+Run = Callable[[Callable[[], None]], None]
+
+
+def run_now(compare: Callable[[], None]) -> None:
+    """Compare before the answer."""
+    compare()
+
+
+def run_behind(compare: Callable[[], None]) -> None:
+    """Compare in a thread; a comparison that fails is repeated by a later request."""
+
+    def suppressed() -> None:
+        with suppress(IndexUnavailable):
+            compare()
+
+    threading.Thread(target=suppressed, name="toolscale ledger", daemon=True).start()
+
+
 class Ledger:
     """The server records of an index, as sums for any scope. Safe to call from several threads.
 
-    The next baseline includes a new record. A record that a higher revision overtook follows within OVERLAP_EVERY_S.
-    A record that is later than the overlap, or has a lower revision than before, follows within EVERYTHING_EVERY_S.
+    A baseline includes every record that was written before its request began, unless a higher revision overtook it.
+    An overtaken record follows with a comparison: of the overlap, OVERLAP_EVERY_S after the one before. A record that
+    is later than the overlap, or has a lower revision than before, follows with that of all, each EVERYTHING_EVERY_S.
+    Requests start the comparisons; with `run_behind` they do not wait for them, and read the sums of before.
     """
 
-    def __init__(self, index: ToolIndex, clock_s: Callable[[], float] = time.monotonic) -> None:
-        self._index = index
-        self._clock_s = clock_s
-        self._refreshing, self._renewing = threading.Lock(), threading.Lock()
+    def __init__(self, index: ToolIndex, clock_s: Callable[[], float] = time.monotonic, run: Run = run_now) -> None:
+        self._index, self._clock_s, self._run = index, clock_s, run
+        self._refreshing, self._comparing, self._renewing = threading.Lock(), threading.Lock(), threading.Lock()
         self._records = Records({})
         self._distinct_of = lru_cache(CACHED_FAMILIES)(self._read_distinct)
         self._highest = 0
+        self._read_at_s = -math.inf
         self._news_at_s = self._overlap_compared_at_s = self._all_compared_at_s = self._renewed_at_s = clock_s()
 
     def refresh(self) -> None:
-        """Read the records that changed since the last refresh; each baseline does so too.
+        """Read the records that changed, unless a read has begun since the request did; each baseline does so too.
 
         Raises:
             IndexUnavailable: the records could not be read.
         """
+        asked_at_s = began_at_s() or self._clock_s()
         with self._refreshing:
-            is_first, now_s = not self._highest, self._clock_s()
+            if self._read_at_s > asked_at_s:
+                return
+            now_s = self._clock_s()
             self._read_news(now_s)
-            if is_first:
-                self._all_compared_at_s = self._overlap_compared_at_s = self._renewed_at_s = now_s
-            elif now_s - self._all_compared_at_s >= EVERYTHING_EVERY_S:
-                self._compare(newer_than=0)
-                self._all_compared_at_s = self._overlap_compared_at_s = now_s
-            elif self._may_have_missed_some(now_s):
-                self._compare(newer_than=max(self._highest - OVERLAP_US, 0))
-                self._overlap_compared_at_s = now_s
+            self._read_at_s = now_s
+        newer_than = self._compared_next(now_s)
+        if newer_than is not None and not self._comparing.locked():
+            self._run(partial(self._compare, newer_than, now_s))
 
     def baseline(self, scope: Scope, encoding: Encoding) -> Baseline:
         """Return the cost of all tools in the scope.
@@ -176,26 +200,43 @@ class Ledger:
         return Baseline(summed.tokens, summed.counted + summed.uncounted, tuple(names), summed.uncounted, model_tokens)
 
     def _read_news(self, now_s: float) -> None:
-        records = self._index.servers(newer_than=self._highest)
+        is_first, records = not self._highest, self._index.servers(newer_than=self._highest)
         if records:
             self._records = self._records.updated(records)
             self._highest, self._news_at_s = max(record.revision for record in records), now_s
+        if is_first:
+            self._all_compared_at_s = self._overlap_compared_at_s = self._renewed_at_s = now_s
 
-    def _may_have_missed_some(self, now_s: float) -> bool:
-        """Return whether a lower revision than the highest may have become visible, and it is time to look for it."""
+    def _compared_next(self, now_s: float) -> int | None:
+        """Return the revision above which revisions are to be compared now; 0: all; None: none."""
+        if now_s - self._all_compared_at_s >= EVERYTHING_EVERY_S:
+            return 0
         is_settled = self._overlap_compared_at_s - self._news_at_s > OVERLAP_US / 1e6
-        return not is_settled and now_s - self._overlap_compared_at_s >= OVERLAP_EVERY_S
+        is_due = now_s - self._overlap_compared_at_s >= OVERLAP_EVERY_S and not is_settled
+        return max(self._highest - OVERLAP_US, 0) if is_due else None
 
-    def _compare(self, newer_than: int) -> None:
+    def _compare(self, newer_than: int, now_s: float) -> None:
         """Read the records with another revision; a comparison of all also removes those that are gone."""
-        revisions, known = self._index.revisions(newer_than=newer_than), self._records.by_id
-        differing = [
-            server
-            for server, revision in revisions.items()
-            if server not in known or known[server].revision != revision
-        ]
-        gone = [] if newer_than else [server for server in known if server not in revisions]
-        self._records = self._records.updated(self._read(differing, newer_than), gone)
+        with self._comparing:
+            before = self._records.by_id
+            revisions = self._index.revisions(newer_than=newer_than)
+            differing = [
+                server
+                for server, revision in revisions.items()
+                if server not in before or before[server].revision != revision
+            ]
+            gone = [] if newer_than else [server for server in before if server not in revisions]
+            self._replace(before, self._read(differing, newer_than), gone)
+            self._overlap_compared_at_s = now_s
+            self._all_compared_at_s = self._all_compared_at_s if newer_than else now_s
+
+    def _replace(self, before: Mapping[str, ServerRecord], read: Iterable[ServerRecord], gone: Iterable[str]) -> None:
+        """Replace the records, except those that a refresh replaced since `before`, which are newer."""
+        with self._refreshing:
+            now = self._records.by_id
+            records = [record for record in read if now.get(record.server_id) is before.get(record.server_id)]
+            removed = [server for server in gone if now.get(server) is before[server]]
+            self._records = self._records.updated(records, removed)
 
     def _read(self, servers: list[str], newer_than: int) -> list[ServerRecord]:
         if len(servers) > FEW:
@@ -208,8 +249,5 @@ class Ledger:
             begun_s, before = self._clock_s(), self._records.by_id
             if begun_s - self._renewed_at_s < EVERYTHING_EVERY_S:
                 return
-            read = self._index.servers()
-            with self._refreshing:
-                now = self._records.by_id
-                unchanged = [record for record in read if now.get(record.server_id) is before.get(record.server_id)]
-                self._records, self._renewed_at_s = self._records.updated(unchanged), begun_s
+            self._replace(before, self._index.servers(), ())
+            self._renewed_at_s = begun_s

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from shared.index.open_versions import IndexVersions, OpenVersion
     from shared.text.embedding import Embedder
 
-REFRESH_EVERY_S = 1.0
+# A version that is no longer active stays searchable for minutes, so an idle service need not read often.
+REFRESH_EVERY_S = 10.0
 
 _log = structlog.get_logger()
 

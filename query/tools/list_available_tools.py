@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from mcp.types import Tool, ToolAnnotations
 
 from query.caller import Caller
-from query.tools.listing import TOOL, ListRequest, list_tools
+from query.tools.listing import TOOL, KeptNames, ListRequest, list_tools, read_page
 from query.tools.schema import input_schema
 from query.tools.tool import CatalogueTool
 
@@ -31,7 +31,9 @@ class ListAvailableTools(CatalogueTool[ListRequest]):
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
+        self._names = KeptNames()
 
     def respond(self, request: ListRequest, caller: Caller) -> dict[str, Any]:
         """Return a page of the listing."""
-        return list_tools(request, caller.scope, self._catalogue, caller.name)
+        read = self._names if request.detail == "name" else read_page
+        return list_tools(request, caller.scope, self._catalogue, caller.name, read)

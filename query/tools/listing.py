@@ -9,9 +9,11 @@ A server that changed after the first page is listed by itself: other replicas w
 
 from __future__ import annotations
 
+import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -29,7 +31,7 @@ from query.savings.ledger import Ledger
 from query.search.filters import filter_warnings
 from query.search.request import ToolNames, intersection
 from query.tools.listed import ListDetail, ReplicaSetCost, ToolsInOrder, listed_servers
-from shared.catalog import Encoding, IndexedTool, Scope, point_id
+from shared.catalog import Encoding, IndexedTool, Scope, ToolDefinition, ToolPage, point_id
 from shared.errors import BudgetTooSmall
 from shared.index.contract import ToolIndex
 from shared.text.forms import PROFILE, json_text
@@ -41,6 +43,9 @@ READ_TOOLS = 250
 # Tools whose names are looked up at once on other servers, as many as in an answer of find_tool.
 _NAMES_AT_ONCE = 50
 _POINT_BYTES, _REVISION_BYTES = 16, 8
+# Pages have a server each and at most READ_TOOLS names; together they take a few megabytes.
+_KEPT_PAGES = 64
+KEPT_S = 60.0
 NAMES_ONLY = "Names only: the next tool does not fit in the form asked for."
 _SHORTEST: ListDetail = "name"
 
@@ -92,8 +97,42 @@ class _Position:
         return uuid.UUID(self.point).bytes + self.revision.to_bytes(_REVISION_BYTES) + self.server.encode()
 
 
-def list_tools(request: ListRequest, allowed: Scope, catalogue: Catalogue, caller: str) -> dict[str, Any]:
+def read_page(index: ToolIndex, scope: Scope, after: str | None, revision: int) -> ToolPage:  # noqa: ARG001
+    """Return a page of the tools of a server, whose record has this revision; the order is that of their points."""
+    return index.tools(scope, limit=READ_TOOLS, after=after)
+
+
+ReadPage = Callable[[ToolIndex, Scope, str | None, int], ToolPage]
+
+
+class KeptNames:
+    """Reads the same pages for lists of names: of their tools' definitions, only the name is left.
+
+    A page is kept until the server's record has another revision, which is written after the tools.
+    A run that lost its lease may write tools after the record, so no page is kept for longer than KEPT_S.
+    """
+
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._clock_s = clock_s
+        self._page: Callable[..., ToolPage] = lru_cache(_KEPT_PAGES)(_page_of_names)
+
+    def __call__(self, index: ToolIndex, scope: Scope, after: str | None, revision: int) -> ToolPage:
+        """Return a page of the tools of a server, whose record has this revision."""
+        return self._page(index, scope, after, revision, self._clock_s() // KEPT_S)
+
+
+def _page_of_names(index: ToolIndex, scope: Scope, after: str | None, revision: int, _period: float) -> ToolPage:
+    page = read_page(index, scope, after, revision)
+    named = (replace(tool, definition=ToolDefinition(tool.definition.name, wire="")) for tool in page.tools)
+    return ToolPage(tuple(named), page.next_after)
+
+
+def list_tools(
+    request: ListRequest, allowed: Scope, catalogue: Catalogue, caller: str, read: ReadPage = read_page
+) -> dict[str, Any]:
     """Return a page of the allowed tools as the JSON object to send, within the tokens of the request.
+
+    A page in the form of names needs only names from `read`.
 
     Raises:
         IndexUnavailable: the index did not answer.
@@ -104,7 +143,7 @@ def list_tools(request: ListRequest, allowed: Scope, catalogue: Catalogue, calle
     catalogue = catalogue.pinned()
     cursors, binding = catalogue.response_policy.cursors, (caller, TOOL, request.question)
     after = _Position.of(cursors.unseal(request.cursor, *binding)) if request.cursor else None
-    page = _tools_after(after, request, allowed, catalogue)
+    page = _tools_after(after, request, allowed, catalogue, read)
     budget = catalogue.response_policy.budget(request.max_tokens, page.encoding)
     detail, count = _fit_detail(request.detail, page, budget)
     is_all = page.is_end and count == len(page.tools)
@@ -119,16 +158,18 @@ def tools_of(scope: Scope, catalogue: Catalogue) -> Iterator[IndexedTool]:
     Raises:
         IndexUnavailable: the index did not answer.
     """
-    return _of_server(scope, None, catalogue.pinned())
+    return _of_server(scope, None, 0, catalogue.pinned().index, read_page)
 
 
-def _tools_after(after: _Position | None, request: ListRequest, allowed: Scope, catalogue: Catalogue) -> ToolsInOrder:
+def _tools_after(
+    after: _Position | None, request: ListRequest, allowed: Scope, catalogue: Catalogue, read: ReadPage
+) -> ToolsInOrder:
     """Return the tools of the first page, or of the page after a position, in each form that the request allows."""
     scope, encoding, ledger = request.narrow(allowed), request.encoding or catalogue.encoding, catalogue.ledger
     possible, total = (ledger.baseline(part, encoding).model_tokens for part in (allowed, scope))
     revision = after.revision if after else max(ledger.revisions(scope), default=0)
     sets = ledger.replica_sets(scope, until=revision)
-    tools = list(islice(_walk(after, sets, scope, catalogue), READ_TOOLS + 1))
+    tools = list(islice(_walk(after, sets, scope, catalogue, read), READ_TOOLS + 1))
     searched, callable_tools = Replicated.of(scope, sets), Replicated.of(allowed, ledger.replica_sets(allowed))
     return ToolsInOrder(
         tools=tools[:READ_TOOLS],
@@ -144,18 +185,24 @@ def _tools_after(after: _Position | None, request: ListRequest, allowed: Scope, 
     )
 
 
-def _walk(after: _Position | None, sets: ReplicaSets, scope: Scope, catalogue: Catalogue) -> Iterator[IndexedTool]:
+def _walk(
+    after: _Position | None, sets: ReplicaSets, scope: Scope, catalogue: Catalogue, read: ReadPage
+) -> Iterator[IndexedTool]:
     """Yield the tools of the scope after a position, one server of each replica set after the other."""
     scope = sets.without_copies(scope)
     for server in sorted(sets.representatives):
         if after is None or server >= after.server:
             point = after.point if after and server == after.server else None
-            yield from _of_server(replace(scope, servers=frozenset({server})), point, catalogue)
+            record, only = catalogue.ledger.record(server), replace(scope, servers=frozenset({server}))
+            # without a record, the server has gone since the sets were read
+            yield from _of_server(only, point, record.revision, catalogue.index, read) if record else ()
 
 
-def _of_server(scope: Scope, after: str | None, catalogue: Catalogue) -> Iterator[IndexedTool]:
+def _of_server(
+    scope: Scope, after: str | None, revision: int, index: ToolIndex, read: ReadPage
+) -> Iterator[IndexedTool]:
     while True:
-        page = catalogue.index.tools(scope, limit=READ_TOOLS, after=after)
+        page = read(index, scope, after, revision)
         yield from page.tools
         after = page.next_after
         if after is None:

@@ -24,7 +24,7 @@ from tests.support.stdio_client import MODERN, StdioClient, stdio_client
 from tests.support.waiting import eventually
 from toolscale.embedded.holder import SOCKET
 
-HEAVY = ("celery", "fastembed", "numpy", "onnxruntime", "qdrant_edge", "tiktoken")
+HEAVY = ("celery", "fastembed", "jwt", "numpy", "onnxruntime", "qdrant_edge", "tiktoken")
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
@@ -164,7 +163,7 @@ def _documents(settings: Settings, toolsets: Toolsets) -> Iterator[tuple[str, It
 
 def _savings(history: SavingsHistory, day: date) -> Iterator[SavingsLine]:
     for key, counts in history.rows(day, day).items():
-        yield SavingsLine(**asdict(key), counts=dict(counts))
+        yield SavingsLine(**key._asdict(), counts=dict(counts))
 
 
 def _sizes(history: SavingsHistory, day: date) -> Iterator[SizeLine]:

@@ -11,16 +11,13 @@ import signal
 from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING
 
-from query.auth.authentication import authentication_of
-from query.server.listener import open_listener
 from shared.observability.tracing import configure_tracing
+from shared.service.imports import imported_at_once
 from shared.service.open_files import raise_open_files
 from shared.service.protection import full_environment, withhold_secrets
 from toolscale.client.instance import published
 from toolscale.console import err
 from toolscale.embedded.holder import hold
-from toolscale.embedded.starting import Startup, answering
-from toolscale.embedded.stdio import serve_over_stdio
 from toolscale.importing.target import with_config_file
 
 if TYPE_CHECKING:
@@ -42,12 +39,24 @@ def serve_embedded(settings: Settings, *, stdio: bool) -> None:
     settings = with_config_file(settings)
     with suppress(KeyboardInterrupt):  # also one that arrives before the service is ready
         if stdio:
-            serve_over_stdio(settings)
+            _serve_over_stdio(settings)
         else:
             _serve_over_http(settings)
 
 
+def _serve_over_stdio(settings: Settings) -> None:
+    with imported_at_once():
+        from toolscale.embedded.stdio import serve_over_stdio  # noqa: PLC0415
+
+    serve_over_stdio(settings)
+
+
 def _serve_over_http(settings: Settings) -> None:
+    with imported_at_once():
+        from query.auth.authentication import authentication_of  # noqa: PLC0415
+        from query.server.listener import open_listener  # noqa: PLC0415
+        from toolscale.embedded.starting import Startup, answering  # noqa: PLC0415
+
     startup = Startup(_show)
     with (
         # before the model is loaded, so that errors of address and authentication appear at once
@@ -58,7 +67,8 @@ def _serve_over_http(settings: Settings) -> None:
     ):
         with answering(listener, startup, instance.instance_id):
             startup.begin("loading the program")
-            from toolscale.embedded.service import answer, running  # noqa: PLC0415
+            with imported_at_once():
+                from toolscale.embedded.service import answer, running  # noqa: PLC0415
 
             startup.begin("opening the index and announcing the servers")
             service = opened.enter_context(running(settings))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from shared.errors import ConfigInvalid, ToolscaleError
+from shared.service.imports import imported_at_once
 from toolscale.embedded.front import Front
 from toolscale.embedded.holder import connect, try_hold
 from toolscale.embedded.streams import Welcome, hello_of
@@ -64,7 +65,8 @@ def _serve_or_forward(front: Front, settings: Settings) -> None:
 
 def _open_service(settings: Settings, opened: ExitStack) -> socket.socket:
     """Start the service in this process, which `opened` closes, and return a connection to it."""
-    from toolscale.embedded.service import sessions_only  # noqa: PLC0415  # loads both sides: seconds
+    with imported_at_once():
+        from toolscale.embedded.service import sessions_only  # noqa: PLC0415  # loads both sides: seconds
 
     connection = opened.enter_context(sessions_only(settings)).open_connection()
     _greet(connection, settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from query.history.store import COUNTER_OVERHEAD_BYTES, OTHERS, Row, RowKey, Row
 from shared.errors import HistoryUnavailable
 from shared.service.redis import connect
 from tests.support.fake_redis import FakeRedisServer
+from tests.support.waiting import eventually
 
 TODAY = today()
 
@@ -172,6 +174,40 @@ def test_queued_events_are_written_at_the_end(history: SavingsHistory) -> None:
             recorder.record([answer()])
 
     assert history.rows(TODAY, TODAY)[answer()[0]]["answers"] == 500
+
+
+class CountingHistory(SqliteHistory):
+    """Counts its transactions."""
+
+    added = 0
+
+    def add(self, rows: Rows) -> None:
+        super().add(rows)
+        self.added += 1
+
+
+def test_events_after_a_write_share_the_next_one(tmp_path: Path) -> None:
+    with closing(CountingHistory(tmp_path / "savings.sqlite3", keep_days=2)) as history:
+        with closing(UsageRecorder(history, pause_s=600)) as recorder:
+            recorder.record([answer()])
+            eventually(lambda: history.added == 1)
+            for _ in range(50):
+                recorder.record([answer()])
+                history.rows(TODAY, TODAY)  # a thread that does not pause would write meanwhile
+
+        assert history.added == 2
+        assert history.rows(TODAY, TODAY)[answer()[0]]["answers"] == 51
+
+
+def test_a_read_waits_for_no_write(tmp_path: Path) -> None:
+    path = tmp_path / "savings.sqlite3"
+    with closing(SqliteHistory(path, keep_days=2)) as history, closing(sqlite3.connect(path)) as writer:
+        history.add(summed([answer()]))
+        writer.execute("BEGIN IMMEDIATE")
+        writer.execute("DELETE FROM counters")
+
+        assert history.rows(TODAY, TODAY)[answer()[0]]["answers"] == 1
+        assert history.sizes(TODAY, TODAY) == {}
 
 
 def test_an_event_that_cannot_be_counted_is_dropped_alone(history: SavingsHistory) -> None:

@@ -3,14 +3,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import anyio
 import pytest
 
-from query.savings.ledger import EVERYTHING_EVERY_S, FEW, OVERLAP_EVERY_S, OVERLAP_US, Ledger
+from query.savings.ledger import EVERYTHING_EVERY_S, FEW, OVERLAP_EVERY_S, OVERLAP_US, Ledger, run_behind
 from query.savings.savings import UNCOUNTED_SHOWN
+from query.turns import MOST, run_in_thread
 from shared.catalog import FEATURES_VERSION, Endpoint, Scope, ServerRecord
 from shared.errors import IndexUnavailable
 from shared.toolset import Selection
 from tests.support.fakes import FakeIndex, embedded, make_tool
+from tests.support.waiting import eventually
 
 NOW_US = 1_700_000_000_000_000
 
@@ -45,16 +48,28 @@ class WatchedIndex(FakeIndex):
 
 
 class SlowIndex(WatchedIndex):
-    """Something happens between its reading of everything and its answer."""
+    """Something happens between its next reading and its answer."""
 
     meanwhile: Callable[[], None] | None = None
 
+    def after_next(self, meanwhile: Callable[[], object]) -> None:
+        """Let it happen in the reading after the next."""
+        self.meanwhile = lambda: setattr(self, "meanwhile", meanwhile)
+
     def servers(self, *, newer_than: int = 0) -> list[ServerRecord]:
         records = super().servers(newer_than=newer_than)
-        if newer_than == 0 and self.meanwhile:
+        self._happen()
+        return records
+
+    def revisions(self, *, newer_than: int = 0) -> dict[str, int]:
+        revisions = super().revisions(newer_than=newer_than)
+        self._happen()
+        return revisions
+
+    def _happen(self) -> None:
+        if self.meanwhile:
             happens, self.meanwhile = self.meanwhile, None
             happens()
-        return records
 
 
 def record(server_id: str, revision: int, tokens: int = 10, uncounted: tuple[str, ...] = ()) -> ServerRecord:
@@ -97,6 +112,87 @@ def test_only_what_is_new_is_read_once_all_is_known() -> None:
     tokens(ledger)
 
     assert index.read == [100, 1, 0]
+
+
+def test_requests_that_wait_for_a_turn_share_the_next_read() -> None:
+    index = SlowIndex()
+    ledger = Ledger(index)
+    index.put_server(record("a", NOW_US))
+    tokens(ledger)
+    index.read.clear()
+    begun = threading.Semaphore(0)
+
+    async def ask(read: Callable[[], int]) -> None:
+        assert await run_in_thread("caller", read) == 10
+
+    def wait_until_all_began() -> int:
+        assert begun.acquire(timeout=60)
+        return tokens(ledger)
+
+    async def ask_all() -> None:
+        async with anyio.create_task_group() as requests:
+            for _ in range(MOST):
+                requests.start_soon(ask, wait_until_all_began)
+            for _ in range(20):
+                requests.start_soon(ask, lambda: tokens(ledger))
+            await anyio.wait_all_tasks_blocked()
+            begun.release(MOST)
+
+    anyio.run(ask_all)
+
+    assert len(index.read) == 1
+
+
+def test_a_request_that_began_after_a_write_does_not_share_a_read_of_before() -> None:
+    index, seen = SlowIndex(), list[int]()
+    ledger = Ledger(index)
+    index.put_server(record("a", NOW_US))
+    tokens(ledger)
+    asking = threading.Thread(target=lambda: seen.append(tokens(ledger)))
+
+    def meanwhile() -> None:
+        index.put_server(record("b", NOW_US + 1))
+        asking.start()
+
+    index.meanwhile = meanwhile
+    tokens(ledger)
+    asking.join(timeout=60)
+
+    assert seen == [20]
+
+
+@pytest.mark.parametrize("pause_s", [OVERLAP_EVERY_S, EVERYTHING_EVERY_S])
+def test_a_comparison_delays_no_request(pause_s: float) -> None:
+    index, clock, asked = SlowIndex(), Clock(), threading.Event()
+    ledger = Ledger(index, clock, run_behind)
+    index.put_server(record("fast", NOW_US))
+    tokens(ledger)
+    index.put_server(record("slow", NOW_US - 1))
+    clock.now_s += pause_s
+
+    index.after_next(lambda: asked.wait(60))  # the reading of the comparison
+    assert tokens(ledger) == 10
+    index.put_server(record("new", NOW_US + 1))
+    assert tokens(ledger) == 20
+    asked.set()
+
+    eventually(lambda: tokens(ledger) == 30)
+
+
+def test_a_comparison_that_failed_in_its_thread_is_repeated() -> None:
+    index, clock = SlowIndex(), Clock()
+    ledger = Ledger(index, clock, run_behind)
+    index.put_server(record("fast", NOW_US))
+    tokens(ledger)
+    index.put_server(record("slow", NOW_US - 1))
+    clock.now_s += OVERLAP_EVERY_S
+
+    index.meanwhile = lambda: setattr(index, "is_down", True)
+    assert tokens(ledger) == 10
+    eventually(lambda: "toolscale ledger" not in {thread.name for thread in threading.enumerate()})
+    index.is_down = False
+
+    eventually(lambda: tokens(ledger) == 20)
 
 
 def test_a_record_overtaken_by_a_higher_revision_is_found_by_the_overlap() -> None:
@@ -262,7 +358,7 @@ def test_what_was_learnt_while_records_were_read_again_is_not_taken_back() -> No
         clock.now_s += EVERYTHING_EVERY_S
         assert tokens(ledger) == 50
 
-    index.meanwhile = meanwhile
+    index.after_next(meanwhile)
     seen = {known.server_id: known.tokens["cl100k_base"] for known in ledger.known(Scope())}
 
     assert seen == {"a": 30, "b": 10, "c": 10}

@@ -7,7 +7,7 @@ from typing import Any
 
 from query.catalogue import Catalogue
 from query.savings.ledger import Ledger
-from query.tools.listing import NAMES_ONLY, ListRequest, list_tools
+from query.tools.listing import KEPT_S, NAMES_ONLY, KeptNames, ListRequest, list_tools
 from shared.catalog import FEATURES_VERSION, Encoding, Endpoint, Scope, ServerRecord
 from shared.text.forms import json_text
 from shared.text.tokens import counter
@@ -59,3 +59,45 @@ def test_a_description_that_does_not_fit_leaves_names_and_a_warning() -> None:
     assert names(page)
     assert page["warnings"] == [NAMES_ONLY]
     assert counter("cl100k_base")(json_text(page)) <= 400
+
+
+class Kept:
+    """A catalogue of one server, and the lists of names that one caller gets."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.index = FakeIndex()
+        self._catalogue = Catalogue(self.index, FakeEmbedder(), Ledger(self.index))
+        self._read = KeptNames(lambda: self.now_s)
+
+    def write(self, tool: str, revision: int) -> None:
+        """Write a tool, and then the server's record."""
+        self.index.upsert([embedded(make_tool("files", tool))])
+        self.index.put_server(
+            ServerRecord(server_id="files", endpoint=Endpoint(), last_listed_at=1.0, revision=revision)
+        )
+
+    def names(self) -> set[str]:
+        return names(list_tools(ListRequest(), Scope(), self._catalogue, "ann", self._read))
+
+
+def test_names_are_read_again_when_the_record_of_their_server_changes() -> None:
+    kept = Kept()
+    kept.write("one", revision=1)
+    assert kept.names() == {"one"}
+
+    kept.write("two", revision=2)
+
+    assert kept.names() == {"one", "two"}
+
+
+def test_names_that_were_written_after_the_record_follow_within_a_minute() -> None:
+    kept = Kept()
+    kept.write("one", revision=1)
+    assert kept.names() == {"one"}
+
+    kept.index.upsert([embedded(make_tool("files", "late"))])
+    assert kept.names() == {"one"}
+    kept.now_s += KEPT_S
+
+    assert kept.names() == {"one", "late"}
