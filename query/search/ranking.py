@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice, zip_longest
 
-from shared.catalog import Candidates
+from shared.catalog import Candidates, server_half
 
 # Candidates taken from each list.
 DEPTH = 150
@@ -26,9 +26,7 @@ Scores = Mapping[str, float]
 
 def rank(whole: Candidates, clauses: Sequence[Candidates] = ()) -> dict[str, float]:
     """Return the scores of a step's candidates, best first, given those of the whole text and of its clauses."""
-    scores = with_best_clause(fuse(whole), [fuse(clause) for clause in clauses])
-    servers = {point: server for candidates in (whole, *clauses) for point, server in candidates.servers.items()}
-    boosted = boost_servers(scores, servers)
+    boosted = boost_servers(with_best_clause(fuse(whole), [fuse(clause) for clause in clauses]))
     # equal scores in an order that does not depend on the engine's
     return dict(sorted(boosted.items(), key=lambda item: (-item[1], item[0])))
 
@@ -38,14 +36,14 @@ def similarity(candidates: Candidates) -> dict[str, float]:
 
     A candidate that is missing from a list is at most as close as the last one there, and counts as that.
     """
-    points = candidates.servers.keys()
+    points = candidates.points
     name, text = _completed(candidates.name, points), _completed(candidates.text, points)
     return {point: ((name[point] + text[point]) / 2 + max(name[point], text[point])) / 2 for point in points}
 
 
 def fuse(candidates: Candidates) -> dict[str, float]:
     """Return each candidate's weighted sum of z-scores, dense and BM25."""
-    terms = _completed(candidates.terms, candidates.servers.keys(), is_full=len(candidates.terms) >= candidates.depth)
+    terms = _completed(candidates.terms, candidates.points, is_full=len(candidates.terms) >= candidates.depth)
     dense, sparse = z_scores(similarity(candidates)), z_scores(terms)
     return {point: DENSE_WEIGHT * dense[point] + (1 - DENSE_WEIGHT) * sparse[point] for point in dense}
 
@@ -76,12 +74,13 @@ def with_best_clause(whole: Scores, clauses: Sequence[Scores]) -> dict[str, floa
     return {point: (1 - CLAUSE_WEIGHT) * total[point] + CLAUSE_WEIGHT * best[point] for point in points}
 
 
-def boost_servers(scores: Scores, servers: Mapping[str, str]) -> dict[str, float]:
+def boost_servers(scores: Scores) -> dict[str, float]:
     """Return the scores, each raised by a share of the best one of its server: a task rarely uses a single tool."""
     best: dict[str, float] = {}
     for point, score in scores.items():
-        best[servers[point]] = max(score, best.get(servers[point], score))
-    return {point: score + SERVER_WEIGHT * best[servers[point]] for point, score in scores.items()}
+        server = server_half(point)
+        best[server] = max(score, best.get(server, score))
+    return {point: score + SERVER_WEIGHT * best[server_half(point)] for point, score in scores.items()}
 
 
 def _completed(scores: Scores, points: Collection[str], *, is_full: bool = True) -> dict[str, float]:

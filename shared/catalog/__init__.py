@@ -12,6 +12,7 @@ from shared.catalog.definitions import (
     catalog_digest,
     digest,
     point_id,
+    server_half,
 )
 from shared.catalog.scope import (
     Scope,
@@ -82,4 +83,5 @@ __all__ = [
     "digest",
     "owner_of",
     "point_id",
+    "server_half",
 ]

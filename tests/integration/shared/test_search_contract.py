@@ -71,7 +71,6 @@ def test_every_engine_scores_as_the_fake_does(index: ToolIndex) -> None:
         assert list(ours.text) == list(expected.text)
         # equal scores may come in any order, and be cut off anywhere
         np.testing.assert_allclose(list(ours.terms.values()), list(expected.terms.values()), rtol=1e-5)
-        assert ours.servers.keys() == ours.name.keys() | ours.text.keys() | ours.terms.keys()
 
 
 def test_a_query_without_known_terms_or_without_a_vector_leaves_those_lists_empty(index: ToolIndex) -> None:
@@ -85,7 +84,7 @@ def test_a_query_without_known_terms_or_without_a_vector_leaves_those_lists_empt
 
     assert (len(by_vector.name), len(by_vector.text), len(by_vector.terms)) == (1, 1, 0)
     assert (len(by_terms.name), len(by_terms.text), len(by_terms.terms)) == (0, 0, 1)
-    assert by_nothing == Candidates(5, {}, {}, {}, {})
+    assert by_nothing == Candidates(5, {}, {}, {})
 
 
 def test_terms_are_scored_within_the_scope_as_well(index: ToolIndex) -> None:
@@ -94,7 +93,7 @@ def test_terms_are_scored_within_the_scope_as_well(index: ToolIndex) -> None:
 
     (found,) = index.search([asking(0, "read")], scope, 5)
 
-    assert {found.servers[point] for point in found.terms} == {"a"}
+    assert list(found.terms) == [point_id("a", "read")]
     assert _names(_everything(index, Scope(read_only=True))) == ["a:read"]
     assert _names(_everything(index, Scope(exclude=frozenset({"read"})))) == []
     assert index.token_sum(scope, "cl100k_base") == TokenSum(10, 1, 0)
@@ -119,15 +118,14 @@ def test_only_what_is_still_there_is_fetched(index: ToolIndex) -> None:
     assert index.get([]) == {}
 
 
-def test_a_candidates_server_is_known_however_often_tools_come_and_go(index: ToolIndex) -> None:
+def test_candidates_are_the_points_of_the_present_tools_however_often_tools_come_and_go(index: ToolIndex) -> None:
     for round_ in range(3):
         tools = [make_tool(f"s{i % 3}", f"t{i}") for i in range(round_, round_ + 9)]
         _write(index, tools)
 
         (found,) = index.search([asking(round_, "t3")], EVERYTHING, 100)
 
-        expected = {point_id(tool.server_id, tool.definition.name): tool.server_id for tool in _everything(index)}
-        assert found.servers == expected
+        assert found.points == {point_id(tool.server_id, tool.definition.name) for tool in _everything(index)}
         index.delete(f"s{round_}", index.tool_states(f"s{round_}"))
 
 

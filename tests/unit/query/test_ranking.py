@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from query.search.ranking import boost_servers, fuse, rank, round_robin, similarity, with_best_clause, z_scores
-from shared.catalog import Candidates
+from shared.catalog import Candidates, point_id
 
 
 def candidates(
@@ -12,9 +12,8 @@ def candidates(
     text: dict[str, float] | None = None,
     terms: dict[str, float] | None = None,
 ) -> Candidates:
-    """Return candidates, each on a server of its own."""
-    lists = (name or {}, text or {}, terms or {})
-    return Candidates(depth, *lists, {point: f"server of {point}" for scores in lists for point in scores})
+    """Return candidates; points with short ids are each on a server of their own."""
+    return Candidates(depth, name or {}, text or {}, terms or {})
 
 
 def test_scores_are_measured_in_standard_deviations_from_their_mean() -> None:
@@ -65,12 +64,11 @@ def test_a_tool_that_one_clause_is_about_rises() -> None:
 
 
 def test_a_tool_rises_with_the_best_of_its_server() -> None:
-    scores = {"best": 3.0, "sibling": 1.0, "stranger": 1.1}
-    servers = {"best": "s", "sibling": "s", "stranger": "t"}
+    best, sibling, stranger = point_id("s", "best"), point_id("s", "sibling"), point_id("t", "stranger")
 
-    boosted = boost_servers(scores, servers)
+    boosted = boost_servers({best: 3.0, sibling: 1.0, stranger: 1.1})
 
-    assert sorted(boosted, key=lambda point: -boosted[point]) == ["best", "sibling", "stranger"]
+    assert sorted(boosted, key=lambda point: -boosted[point]) == [best, sibling, stranger]
 
 
 def test_equal_scores_come_in_an_order_of_their_own() -> None:

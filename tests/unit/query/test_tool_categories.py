@@ -47,7 +47,7 @@ def index_of_own_tools(embedder: Embedder) -> FakeIndex:
 
 
 def candidates_with_similarity(cosine: float) -> Candidates:
-    return Candidates(1, {"a": cosine}, {"a": cosine}, {}, {"a": "s"})
+    return Candidates(1, {"a": cosine}, {"a": cosine}, {})
 
 
 def closest(question: str, embedder: Embedder) -> float:
