@@ -28,6 +28,14 @@ class AnyOf:
 
 
 @dataclass(frozen=True, slots=True)
+class Is:
+    """The keyword under `key` is `value`; every point of the collection has one keyword of a few under `key`."""
+
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class IsEmpty:
     """The payload has no `key`."""
 
@@ -59,7 +67,7 @@ class HasIdOrAny:
     values: Sequence[str]
 
 
-Condition = AnyOf | NoneOf | IsEmpty | GreaterThan | HasIdOrAny
+Condition = AnyOf | Is | NoneOf | IsEmpty | GreaterThan | HasIdOrAny
 PointFilter = Sequence[Condition]
 """All conditions hold; empty: every point."""
 

@@ -129,6 +129,30 @@ def test_candidates_are_the_points_of_the_present_tools_however_often_tools_come
         index.delete(f"s{round_}", index.tool_states(f"s{round_}"))
 
 
+def test_each_search_finds_the_tools_that_run_at_that_moment(index: ToolIndex) -> None:
+    tools = [make_tool(server_id, name, "a file") for server_id in "ab" for name in ("read", "write")]
+    _write(index, tools)
+    of_a, of_b = ({point_id(server_id, name) for name in ("read", "write")} for server_id in "ab")
+
+    def found() -> tuple[set[str], float]:
+        (found,) = index.search([asking(0, "read")], EVERYTHING, 9)
+        return set(found.points), found.terms[point_id("b", "read")]
+
+    everywhere = found()
+    assert everywhere[0] == of_a | of_b
+
+    index.set_status_and_groups("a", status="stopped", groups=frozenset())
+    only_b = found()
+    index.delete("b", ["write"])
+    without_write = found()
+    index.set_status_and_groups("a", status="running", groups=frozenset())
+    index.upsert([embedded(tools[-1], 3)])
+
+    assert (only_b[0], without_write[0]) == (of_b, {point_id("b", "read")})
+    assert without_write[1] < only_b[1]  # the word is in every tool that runs
+    assert found() == everywhere
+
+
 def test_copies_do_not_change_the_statistics_of_the_words(index: ToolIndex) -> None:
     tools = [make_tool("a", name, f"{name} a file") for name in ("read", "write", "move", "copy")]
     _write(index, tools)
