@@ -95,6 +95,8 @@ def _lowest(found: Mapping[str, float]) -> float:
 
 def round_robin(rankings: Sequence[Iterable[str]], limit: int) -> list[str]:
     """Return the first of each ranking, then the second of each, and so on: at most `limit`, none twice."""
+    if len(rankings) == 1:
+        return list(islice(rankings[0], limit))
     rounds = zip_longest(*rankings)
     interleaved = (item for round_ in rounds for item in round_ if item is not None)
     return list(islice(dict.fromkeys(interleaved), limit))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
 from uuid import UUID
 
 import numpy as np
@@ -115,7 +115,8 @@ class EdgeCollection(PointCollection):
         ]
         with self._shard.opened() as shard:
             answers = shard.query_batch(QueryBatchRequest(requests))
-        return [{_id_of(cast("UUID", point.id).int): point.score for point in found} for found in answers]
+        lists = cast("list[list[_Found]]", answers)
+        return [{_id_of(point.id.int): point.score for point in found} for found in lists]
 
     @override
     def facet(self, key: str, where: PointFilter, limit: int) -> dict[int | str, int]:
@@ -178,6 +179,13 @@ class EdgeCollection(PointCollection):
 @lru_cache(maxsize=200_000)
 def _id_of(number: int) -> str:
     return str(UUID(int=number))
+
+
+class _Found(Protocol):
+    """A point that a search found; all ids are UUIDs."""
+
+    id: UUID
+    score: float
 
 
 def _query(question: NamedVector) -> Query:
