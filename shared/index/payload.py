@@ -35,12 +35,12 @@ TERMS_VECTOR = "bm25"
 
 TOOL_INDEXES: Indexes = {
     "server_id": "keyword",
-    "digest": "keyword",
-    "names": "keyword",
+    "digest": "exact keyword",
+    "names": "exact keyword",
     "read_only": "keyword",
     "groups": "keyword",
     "status": "keyword",
-    **dict.fromkeys(TOOL_COUNT_KEYS, "integer"),
+    **dict.fromkeys(TOOL_COUNT_KEYS, "count"),
 }
 SERVER_INDEXES: Indexes = {"revision": "integer"}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol, cast
@@ -41,6 +41,7 @@ from shared.index.points import (
     GreaterThan,
     HasIdOrAny,
     Indexes,
+    IndexKind,
     Is,
     IsEmpty,
     NamedVector,
@@ -56,7 +57,12 @@ from shared.index.points import (
 # More than any key of the condition `Is` has.
 MAX_VALUES = 100
 
-_SCHEMA = {"keyword": PayloadSchemaType.Keyword, "integer": PayloadSchemaType.Integer}
+_SCHEMA: Mapping[IndexKind, PayloadSchemaType] = {
+    "keyword": PayloadSchemaType.Keyword,
+    "exact keyword": PayloadSchemaType.Keyword,
+    "integer": PayloadSchemaType.Integer,
+    "count": PayloadSchemaType.Integer,
+}
 
 
 class EdgeCollection(PointCollection):

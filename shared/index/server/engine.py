@@ -6,7 +6,7 @@ import re
 import threading
 import time
 import warnings
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from http import HTTPStatus
 
@@ -22,6 +22,7 @@ from shared.index.engine import CollectionSpec, Engine
 from shared.index.points import (
     AnyOf,
     Indexes,
+    IndexKind,
     NamedVector,
     Payload,
     Point,
@@ -41,7 +42,13 @@ TIMEOUT_S = 30
 # The message of local mode's ValueError.
 _LOCALLY_GONE = re.compile(r"^Collection .* not found")
 
-_SCHEMA = {"keyword": models.PayloadSchemaType.KEYWORD, "integer": models.PayloadSchemaType.INTEGER}
+_KEYWORD, _INTEGER = models.KeywordIndexType.KEYWORD, models.IntegerIndexType.INTEGER
+_SCHEMA: Mapping[IndexKind, models.KeywordIndexParams | models.IntegerIndexParams] = {
+    "keyword": models.KeywordIndexParams(type=_KEYWORD),
+    "exact keyword": models.KeywordIndexParams(type=_KEYWORD, enable_hnsw=False),
+    "integer": models.IntegerIndexParams(type=_INTEGER),
+    "count": models.IntegerIndexParams(type=_INTEGER, lookup=True, range=False, enable_hnsw=False),
+}
 
 
 # A collection that another process is creating exists, and its nodes answer 404 or 500 until they can read it.

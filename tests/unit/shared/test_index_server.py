@@ -11,14 +11,14 @@ import pytest
 
 from shared.catalog import SparseVector
 from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
-from shared.index.engine import SERVERS_SPEC
+from shared.index.engine import SERVERS_SPEC, CollectionSpec
 from shared.index.payload import TOOL_INDEXES
-from shared.index.points import AnyOf, Is, NamedVector, Point
+from shared.index.points import AnyOf, IndexKind, Is, NamedVector, Point, VectorSchema
 from shared.index.server.engine import ServerEngine, connect
 from shared.index.server.points import BATCH_CHARACTERS, BATCH_POINTS, batches
 from tests.support.indexes import open_server
 from tests.support.redis_server import free_port
-from tests.support.scripted_qdrant import COLLECTION, POINTS, scripted_qdrant
+from tests.support.scripted_qdrant import COLLECTION, POINTS, creating, scripted_qdrant
 
 
 def test_a_server_that_is_not_there_is_unavailable() -> None:
@@ -67,6 +67,23 @@ def test_a_collection_that_another_worker_made_in_the_same_moment_is_used() -> N
     assert refused == {"/collections/tools", "/collections/servers", "/collections/toolsets"}
     assert indexed.count("/collections/tools/index") == len(TOOL_INDEXES)
     assert indexed.count("/collections/servers/index") == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema"),
+    [
+        ("keyword", {"type": "keyword"}),
+        ("exact keyword", {"type": "keyword", "enable_hnsw": False}),
+        ("integer", {"type": "integer"}),
+        ("count", {"type": "integer", "lookup": True, "range": False, "enable_hnsw": False}),
+    ],
+)
+def test_only_keys_that_searches_filter_by_get_links_in_the_graph(kind: IndexKind, schema: object) -> None:
+    bodies = dict[str, Any]()
+    with scripted_qdrant(creating({"/collections/tools"}), bodies=bodies) as url:
+        ServerEngine(connect(url, None)).ensure(CollectionSpec("tools", VectorSchema(), {"key": kind}))
+
+    assert bodies["/collections/tools/index"] == {"field_name": "key", "field_schema": schema}
 
 
 @pytest.mark.parametrize("status", ["acknowledged", "wait_timeout"])
