@@ -24,7 +24,8 @@ def bm25(candidates: Candidates) -> Mapping[str, float]:
 
 def dense(candidates: Candidates) -> Mapping[str, float]:
     """Score by the dense vectors only."""
-    return similarity(candidates) if candidates.name else {}
+    points = list(candidates.points)
+    return dict(zip(points, similarity(candidates, points).tolist(), strict=True)) if candidates.name else {}
 
 
 def rrf(candidates: Candidates) -> Mapping[str, float]:

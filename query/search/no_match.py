@@ -46,7 +46,8 @@ def adjusted_similarity(query: NDArray[np.float32], candidates: Candidates, embe
     Raises:
         ModelUnavailable: the model cannot be loaded.
     """
-    return max(similarity(candidates).values()) - CATEGORY_WEIGHT * category_similarity(query, embedder)
+    closest = float(similarity(candidates, list(candidates.points)).max())
+    return closest - CATEGORY_WEIGHT * category_similarity(query, embedder)
 
 
 def is_covered(query: QueryVectors, tools: Sequence[IndexedTool]) -> bool:

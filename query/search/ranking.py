@@ -4,15 +4,20 @@ Fusion adds scores that were normalised within the query (CombSUM over z-scores:
 Multiple Searches", TREC-2, 1994; Montague and Aslam, "Relevance Score Normalization for Metasearch", CIKM 2001).
 Reciprocal ranks discard the distances between scores, and scored below the dense list by itself.
 Results hardly change around these weights; docs/retrieval.md lists the experiments.
+
+An array of scores has one for each of a step's points, which are in the order of their ids, so that no result depends
+on the engine's order.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, zip_longest
 
-from shared.catalog import Candidates
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.catalog import Candidates, server_half
 
 # Candidates taken from each list.
 DEPTH = 150
@@ -20,82 +25,78 @@ DENSE_WEIGHT = 0.7
 CLAUSE_WEIGHT = 0.3
 SERVER_WEIGHT = 0.3
 
-Scores = Mapping[str, float]
-"""By point id, higher is better."""
+Scores = NDArray[np.float64]
+"""By point, higher is better."""
 
 
 def rank(whole: Candidates, clauses: Sequence[Candidates] = ()) -> dict[str, float]:
     """Return the scores of a step's candidates, best first, given those of the whole text and of its clauses."""
-    scores = with_best_clause(fuse(whole), [fuse(clause) for clause in clauses])
-    servers = {point: server for candidates in (whole, *clauses) for point, server in candidates.servers.items()}
-    boosted = boost_servers(scores, servers)
-    # equal scores in an order that does not depend on the engine's
-    return dict(sorted(boosted.items(), key=lambda item: (-item[1], item[0])))
+    points = sorted(set[str]().union(*(candidates.points for candidates in (whole, *clauses))))
+    scores = with_best_clause(_fused(whole, points), [_fused(clause, points) for clause in clauses])
+    boosted = boost_servers(scores, points)
+    best_first: list[int] = np.argsort(-boosted, kind="stable").tolist()
+    return dict(zip([points[number] for number in best_first], boosted[best_first].tolist(), strict=True))
 
 
-def similarity(candidates: Candidates) -> dict[str, float]:
-    """Return each candidate's similarity to the query, -1 to 1: the middle between mean and maximum of both vectors.
+def similarity(candidates: Candidates, points: Sequence[str]) -> Scores:
+    """Return the similarity of these candidates to the query, -1 to 1: between mean and maximum of both vectors.
 
     A candidate that is missing from a list is at most as close as the last one there, and counts as that.
     """
-    points = candidates.servers.keys()
-    name, text = _completed(candidates.name, points), _completed(candidates.text, points)
-    return {point: ((name[point] + text[point]) / 2 + max(name[point], text[point])) / 2 for point in points}
+    name, text = (_scores(found, points, missing=_lowest(found)) for found in (candidates.name, candidates.text))
+    return ((name + text) / 2 + np.maximum(name, text)) / 2
 
 
-def fuse(candidates: Candidates) -> dict[str, float]:
-    """Return each candidate's weighted sum of z-scores, dense and BM25."""
-    terms = _completed(candidates.terms, candidates.servers.keys(), is_full=len(candidates.terms) >= candidates.depth)
-    dense, sparse = z_scores(similarity(candidates)), z_scores(terms)
-    return {point: DENSE_WEIGHT * dense[point] + (1 - DENSE_WEIGHT) * sparse[point] for point in dense}
+def fuse(candidates: Candidates, points: Sequence[str]) -> Scores:
+    """Return the weighted sum of z-scores, dense and BM25, of these candidates."""
+    is_cut_off = len(candidates.terms) >= candidates.depth
+    terms = _scores(candidates.terms, points, missing=_lowest(candidates.terms) if is_cut_off else 0.0)
+    return DENSE_WEIGHT * z_scores(similarity(candidates, points)) + (1 - DENSE_WEIGHT) * z_scores(terms)
 
 
-def z_scores(scores: Scores) -> dict[str, float]:
+def z_scores(scores: Scores) -> Scores:
     """Return the scores in standard deviations from their mean; all 0 when they are all the same."""
-    if not scores:
-        return {}
-    mean = math.fsum(scores.values()) / len(scores)
-    # not statistics.pstdev, whose exact fractions take longer than the search
-    deviation = math.sqrt(math.fsum((score - mean) ** 2 for score in scores.values()) / len(scores))
+    deviation = float(scores.std()) if scores.size else 0.0
     if deviation < 1e-9:  # noqa: PLR2004  # rounding alone
-        return dict.fromkeys(scores, 0.0)
-    return {point: (score - mean) / deviation for point, score in scores.items()}
+        return np.zeros_like(scores)
+    return (scores - float(scores.mean())) / deviation
 
 
-def with_best_clause(whole: Scores, clauses: Sequence[Scores]) -> dict[str, float]:
-    """Return the scores mixed with each tool's best over the clauses, so that a part of a task finds its tool.
-
-    A tool that is no candidate somewhere scores there as the last one.
-    """
-    if not clauses:
-        return dict(whole)
-    points = {point for scores in (whole, *clauses) for point in scores}
-    total = _completed(whole, points)
-    by_clause = [_completed(scores, points) for scores in clauses]
-    best = {point: max(scores[point] for scores in by_clause) for point in points}
-    return {point: (1 - CLAUSE_WEIGHT) * total[point] + CLAUSE_WEIGHT * best[point] for point in points}
+def with_best_clause(whole: Scores, clauses: Sequence[Scores]) -> Scores:
+    """Return the scores mixed with each point's best over the clauses, so that a part of a task finds its tool."""
+    return (1 - CLAUSE_WEIGHT) * whole + CLAUSE_WEIGHT * np.max(clauses, axis=0) if clauses else whole
 
 
-def boost_servers(scores: Scores, servers: Mapping[str, str]) -> dict[str, float]:
+def boost_servers(scores: Scores, points: Sequence[str]) -> Scores:
     """Return the scores, each raised by a share of the best one of its server: a task rarely uses a single tool."""
-    best: dict[str, float] = {}
-    for point, score in scores.items():
-        best[servers[point]] = max(score, best.get(servers[point], score))
-    return {point: score + SERVER_WEIGHT * best[servers[point]] for point, score in scores.items()}
+    numbers: dict[str, int] = {}
+    servers = [numbers.setdefault(server, len(numbers)) for server in map(server_half, points)]
+    best = np.full(len(numbers), -np.inf)
+    np.maximum.at(best, servers, scores)
+    return scores + SERVER_WEIGHT * best[servers]
 
 
-def _completed(scores: Scores, points: Collection[str], *, is_full: bool = True) -> dict[str, float]:
-    """Return a score for each point; one that is missing gets the lowest, or 0 where the list was not cut off."""
-    lowest = _lowest(scores.values()) if is_full else 0.0
-    return {point: scores.get(point, lowest) for point in points}
+def _fused(candidates: Candidates, points: Sequence[str]) -> Scores:
+    """Return the fused scores of these points; one that is no candidate scores as the last one."""
+    if len(candidates.points) == len(points):
+        return fuse(candidates, points)
+    own = sorted(candidates.points)
+    by_point = dict(zip(own, fuse(candidates, own).tolist(), strict=True))
+    return _scores(by_point, points, missing=_lowest(by_point))
 
 
-def _lowest(scores: Iterable[float]) -> float:
-    return min(scores, default=0.0)
+def _scores(found: Mapping[str, float], points: Sequence[str], *, missing: float) -> Scores:
+    return np.array([found.get(point, missing) for point in points], dtype=np.float64)
+
+
+def _lowest(found: Mapping[str, float]) -> float:
+    return min(found.values(), default=0.0)
 
 
 def round_robin(rankings: Sequence[Iterable[str]], limit: int) -> list[str]:
     """Return the first of each ranking, then the second of each, and so on: at most `limit`, none twice."""
+    if len(rankings) == 1:
+        return list(islice(rankings[0], limit))
     rounds = zip_longest(*rankings)
     interleaved = (item for round_ in rounds for item in round_ if item is not None)
     return list(islice(dict.fromkeys(interleaved), limit))

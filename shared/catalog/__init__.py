@@ -14,6 +14,7 @@ from shared.catalog.definitions import (
     catalog_digest,
     digest,
     point_id,
+    server_half,
 )
 from shared.catalog.scope import (
     Scope,
@@ -86,4 +87,5 @@ __all__ = [
     "digest",
     "owner_of",
     "point_id",
+    "server_half",
 ]

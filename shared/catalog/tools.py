@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -139,11 +139,15 @@ class Candidates:
     """The best tools of one query in three lists of at most `depth` scores by point id, best first.
 
     `name` and `text` are cosine similarities to the two dense vectors, `terms` are BM25 scores, all above 0.
-    A list shorter than `depth` holds every matching tool of the scope. `servers` has each candidate's server.
+    A list shorter than `depth` holds every matching tool of the scope.
     """
 
     depth: int
     name: Mapping[str, float]
     text: Mapping[str, float]
     terms: Mapping[str, float]
-    servers: Mapping[str, str]
+
+    @property
+    def points(self) -> Set[str]:
+        """Return the ids of all candidates."""
+        return self.name.keys() | self.text.keys() | self.terms.keys()

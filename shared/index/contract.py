@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from shared.toolset import Toolset
 
 
-# Part of the tools' collections' names: raise it when points get other vectors or payload keys.
-SCHEMA_VERSION = 3
+# Part of the tools' collections' names: raise it when points get other ids, vectors or payload keys.
+SCHEMA_VERSION = 4
 
 SERVERS_COLLECTION = "servers"
 TOOLSETS_COLLECTION = "toolsets"

@@ -11,7 +11,7 @@ import structlog
 
 from shared.catalog import FORMS, IndexedTool, Scope, ServerRecord, ToolDefinition, point_id
 from shared.index.contract import ToolState
-from shared.index.points import AnyOf, Condition, HasIdOrAny, Indexes, NoneOf, Payload, VectorSchema
+from shared.index.points import AnyOf, Condition, HasIdOrAny, Indexes, Is, NoneOf, Payload, VectorSchema
 from shared.observability.unreadable import count_unreadable
 from shared.toolset import StoredToolset
 
@@ -35,12 +35,12 @@ TERMS_VECTOR = "bm25"
 
 TOOL_INDEXES: Indexes = {
     "server_id": "keyword",
-    "digest": "keyword",
-    "names": "keyword",
+    "digest": "exact keyword",
+    "names": "exact keyword",
     "read_only": "keyword",
     "groups": "keyword",
     "status": "keyword",
-    **dict.fromkeys(TOOL_COUNT_KEYS, "integer"),
+    **dict.fromkeys(TOOL_COUNT_KEYS, "count"),
 }
 SERVER_INDEXES: Indexes = {"revision": "integer"}
 
@@ -138,13 +138,13 @@ def matches_nothing(scope: Scope) -> bool:
 
 def scope_conditions(scope: Scope) -> list[Condition]:
     """Return the conditions for a tool in the scope."""
-    conditions: list[Condition] = [AnyOf("status", (scope.status,))]
+    conditions: list[Condition] = [Is("status", scope.status)]
     if scope.groups is not None:
         conditions.append(_any_of("groups", scope.groups))
     if scope.servers is not None:
         conditions.append(_any_of("server_id", scope.servers))
     if scope.read_only:
-        conditions.append(AnyOf("read_only", ("yes",)))
+        conditions.append(Is("read_only", "yes"))
     if scope.exclude:
         conditions.append(NoneOf("names", _storable(scope.exclude)))
     if scope.hidden:

@@ -13,7 +13,11 @@ from shared.catalog import SparseVector
 
 Payload = dict[str, Any]
 Vector = NDArray[np.float32] | SparseVector
-IndexKind = Literal["keyword", "integer"]
+IndexKind = Literal["keyword", "exact keyword", "integer", "count"]
+"""A vector search with a filter needs links in the graph for a `keyword`, and none for an `exact keyword`.
+
+An `integer` has a range index; a `count` is only equal to others, in facets.
+"""
 
 # Larger pages are not measurably faster, and a page of definitions has about a megabyte.
 PAGE_SIZE = 1_000
@@ -25,6 +29,14 @@ class AnyOf:
 
     key: str
     values: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Is:
+    """The keyword under `key` is `value`; every point of the collection has one keyword of a few under `key`."""
+
+    key: str
+    value: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +71,7 @@ class HasIdOrAny:
     values: Sequence[str]
 
 
-Condition = AnyOf | NoneOf | IsEmpty | GreaterThan | HasIdOrAny
+Condition = AnyOf | Is | NoneOf | IsEmpty | GreaterThan | HasIdOrAny
 PointFilter = Sequence[Condition]
 """All conditions hold; empty: every point."""
 

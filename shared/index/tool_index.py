@@ -54,7 +54,6 @@ from shared.index.points import (
     Scores,
     walk,
 )
-from shared.index.server_ids import ServerIdsOfPoints
 
 if TYPE_CHECKING:
     from shared.catalog import (
@@ -90,7 +89,6 @@ class QdrantIndex(ToolIndex):
         self._tools = tools
         self._servers = servers
         self._toolsets = toolsets
-        self._server_ids = ServerIdsOfPoints(tools)
         self._facet_limit = facet_limit
 
     @override
@@ -135,13 +133,10 @@ class QdrantIndex(ToolIndex):
         by_query = [_query_vectors(query) for query in queries]
         vectors = [question for vectors in by_query for question in vectors]
         if depth < 1 or not vectors or matches_nothing(scope):
-            return [_candidates(depth, {}, {}) for _ in queries]
+            return [_candidates(depth, {}) for _ in queries]
         answers = iter(self._tools.query(vectors, scope_conditions(scope), depth, scope_conditions(corpus or scope)))
         lists_by_query = [{question.name: next(answers) for question in vectors} for vectors in by_query]
-        servers = self._server_ids.of(
-            point for lists in lists_by_query for scores in lists.values() for point in scores
-        )
-        return [_candidates(depth, lists, servers) for lists in lists_by_query]
+        return [_candidates(depth, lists) for lists in lists_by_query]
 
     @override
     def find_by_name(self, name: str, scope: Scope, limit: int) -> list[IndexedTool]:
@@ -288,14 +283,13 @@ def _query_vectors(query: QueryVectors) -> list[NamedVector]:
     return questions
 
 
-def _candidates(depth: int, lists: Mapping[str, Scores], owners: Mapping[str, str]) -> Candidates:
+def _candidates(depth: int, lists: Mapping[str, Scores]) -> Candidates:
     """Return the results of a query's vectors as candidates; a list without a vector is empty."""
     return Candidates(
         depth=depth,
         name=lists.get(NAME_VECTOR, {}),
         text=lists.get(TEXT_VECTOR, {}),
         terms=lists.get(TERMS_VECTOR, {}),
-        servers={point: owners[point] for scores in lists.values() for point in scores if point in owners},
     )
 
 

@@ -2,6 +2,7 @@
 
 The pointers are points in the collection of the server records. One write replaces a pointer, in both engines, and a
 reader gets the version's model with it. A Qdrant alias has no model: a query could be embedded for another version.
+Each schema has pointers of its own, so that a release never reads or writes points of another schema.
 """
 
 from __future__ import annotations
@@ -197,7 +198,7 @@ class IndexStore:
 
 def _id(role: str) -> str:
     # nested, so that it differs from every server's id; without a revision, so that no reader takes it for a record
-    return str(uuid.uuid5(uuid.uuid5(NAMESPACE, "versions"), role))
+    return str(uuid.uuid5(uuid.uuid5(NAMESPACE, f"versions of schema {SCHEMA_VERSION}"), role))
 
 
 _ACTIVE, _REQUESTED, _COMPLETE, _TOUCHED = _id("active"), _id("requested"), _id("complete"), _id("touched")

@@ -5,7 +5,7 @@ import uuid
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shared.catalog import catalog_digest, digest, point_id
+from shared.catalog import catalog_digest, digest, point_id, server_half
 from shared.text.tokens import counter, estimate
 from tests.support.builders import definition
 
@@ -21,7 +21,19 @@ def test_different_pairs_of_server_and_tool_never_share_a_point(a: str, b: str, 
 
 @given(names, names)
 def test_the_same_pair_always_has_the_same_valid_id(server: str, tool: str) -> None:
-    assert point_id(server, tool) == point_id(server, tool) == str(uuid.UUID(point_id(server, tool)))
+    point = uuid.UUID(point_id(server, tool))
+
+    assert point_id(server, tool) == str(point)
+    assert (point.version, point.variant) == (8, uuid.RFC_4122)
+
+
+@given(names, names, names, names)
+def test_two_points_share_their_first_half_if_they_are_tools_of_one_server(a: str, b: str, c: str, d: str) -> None:
+    first, second = point_id(a, b), point_id(c, d)
+
+    assert (server_half(first) == server_half(second)) == (a == c)
+    # the same tool of another server has another second half too
+    assert (first.removeprefix(server_half(first)) == second.removeprefix(server_half(second))) == ((a, b) == (c, d))
 
 
 def test_joining_server_and_tool_differently_is_another_point() -> None:

@@ -117,11 +117,7 @@ def test_the_order_of_candidates_does_not_matter(
         return dict(chance.sample(sorted(found.items()), len(found)))
 
     def candidates(*lists: dict[str, float]) -> Candidates:
-        points = sorted({point for each in lists for point in each})
-        by_name, by_text, by_terms = lists
-        return Candidates(
-            len(POINTS), by_name, by_text, by_terms, servers=dict.fromkeys(chance.sample(points, len(points)), "s")
-        )
+        return Candidates(len(POINTS), *lists)
 
     as_found = candidates(name, text, terms)
     in_another_order = candidates(shuffled(name), shuffled(text), shuffled(terms))

@@ -307,8 +307,7 @@ class FakeIndex:
         text = _closest({point: stored.vectors.text for point, stored in within.items()}, query.dense, depth)
         scores = {point: _bm25(query.terms, stored.vectors.terms, corpus) for point, stored in within.items()}
         terms = _first({point: score for point, score in scores.items() if score > 0}, depth)
-        servers = {point: within[point].tool.server_id for found in (name, text, terms) for point in found}
-        return Candidates(depth, name, text, terms, servers)
+        return Candidates(depth, name, text, terms)
 
     @contextmanager
     def _held(self) -> Generator[None]:

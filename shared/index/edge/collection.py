@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
 from uuid import UUID
 
 import numpy as np
@@ -18,6 +18,7 @@ from qdrant_edge import (
     IdfParams,
     IsEmptyCondition,
     MatchAny,
+    MatchValue,
     PayloadSchemaType,
     Query,
     QueryBatchRequest,
@@ -40,6 +41,8 @@ from shared.index.points import (
     GreaterThan,
     HasIdOrAny,
     Indexes,
+    IndexKind,
+    Is,
     IsEmpty,
     NamedVector,
     NoneOf,
@@ -51,7 +54,15 @@ from shared.index.points import (
     Vector,
 )
 
-_SCHEMA = {"keyword": PayloadSchemaType.Keyword, "integer": PayloadSchemaType.Integer}
+# More than any key of the condition `Is` has.
+MAX_VALUES = 100
+
+_SCHEMA: Mapping[IndexKind, PayloadSchemaType] = {
+    "keyword": PayloadSchemaType.Keyword,
+    "exact keyword": PayloadSchemaType.Keyword,
+    "integer": PayloadSchemaType.Integer,
+    "count": PayloadSchemaType.Integer,
+}
 
 
 class EdgeCollection(PointCollection):
@@ -65,6 +76,8 @@ class EdgeCollection(PointCollection):
             IndexUnavailable: it cannot be opened.
         """
         self._shard = Shard(path, spec.vectors)
+        self._content = object()  # another one after each write
+        self._values: dict[str, tuple[object, frozenset[str]]] = {}
         self._create_indexes(spec.indexes)
         with self._shard.opened() as shard:
             shard.optimize()  # frees the space of deleted points before the first search
@@ -102,13 +115,14 @@ class EdgeCollection(PointCollection):
     def query(
         self, vectors: Sequence[NamedVector], where: PointFilter, limit: int, corpus: PointFilter = ()
     ) -> list[Scores]:
-        only = _filter(where)
+        only = _filter(self._cheaper(where))
         requests = [
             QueryRequest(limit, query=_query(query), filter=only, params=_params(query, corpus)) for query in vectors
         ]
         with self._shard.opened() as shard:
             answers = shard.query_batch(QueryBatchRequest(requests))
-        return [{_id_of(cast("UUID", point.id).int): point.score for point in found} for found in answers]
+        lists = cast("list[list[_Found]]", answers)
+        return [{_id_of(point.id.int): point.score for point in found} for found in lists]
 
     @override
     def facet(self, key: str, where: PointFilter, limit: int) -> dict[int | str, int]:
@@ -137,6 +151,28 @@ class EdgeCollection(PointCollection):
 
     def _update(self, operation: UpdateOperation, points: int) -> None:
         self._shard.update(operation, points)
+        self._content = object()
+
+    def _cheaper(self, where: PointFilter) -> PointFilter:
+        """Return equal conditions without wanted values: most points have them, and a check of each takes longest.
+
+        Not for the corpus of IDF: without conditions, the engine counts deleted points too.
+        """
+        cheaper = [self._unwanted(condition) if isinstance(condition, Is) else condition for condition in where]
+        return [condition for condition in cheaper if condition]
+
+    def _unwanted(self, condition: Is) -> NoneOf | None:
+        unwanted = self._stored_values(condition.key) - {condition.value}
+        return NoneOf(condition.key, sorted(unwanted)) if unwanted else None
+
+    def _stored_values(self, key: str) -> frozenset[str]:
+        """Return all values under `key`, read again after each write."""
+        content, values = self._values.get(key, (None, frozenset[str]()))
+        if content is not self._content:
+            content = self._content  # before the read, which may miss a write that comes now
+            values = frozenset(map(str, self.facet(key, (), MAX_VALUES)))
+            self._values[key] = content, values
+        return values
 
     def _create_indexes(self, indexes: Indexes) -> None:
         with self._shard.opened() as shard:
@@ -149,6 +185,13 @@ class EdgeCollection(PointCollection):
 @lru_cache(maxsize=200_000)
 def _id_of(number: int) -> str:
     return str(UUID(int=number))
+
+
+class _Found(Protocol):
+    """A point that a search found; all ids are UUIDs."""
+
+    id: UUID
+    score: float
 
 
 def _query(question: NamedVector) -> Query:
@@ -197,8 +240,10 @@ def _alternatives(among: HasIdOrAny) -> list[FieldCondition | HasIdCondition]:
     return [HasIdCondition(set(among.ids)), FieldCondition(among.key, match=MatchAny(list(among.values)))]
 
 
-def _condition(condition: AnyOf | NoneOf | IsEmpty | GreaterThan) -> FieldCondition | IsEmptyCondition:
+def _condition(condition: AnyOf | Is | NoneOf | IsEmpty | GreaterThan) -> FieldCondition | IsEmptyCondition:
     match condition:
+        case Is(key, value):
+            return FieldCondition(key, match=MatchValue(value))
         case AnyOf(key, values) | NoneOf(key, values):
             return FieldCondition(key, match=MatchAny(list(values)))
         case GreaterThan(key, bound):

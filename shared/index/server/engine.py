@@ -6,7 +6,7 @@ import re
 import threading
 import time
 import warnings
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from http import HTTPStatus
 
@@ -15,7 +15,6 @@ from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
 from typing_extensions import override
 
-from shared.catalog import SparseVector
 from shared.collection_options import CollectionOptions
 from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
 from shared.index.contract import is_ours
@@ -23,6 +22,7 @@ from shared.index.engine import CollectionSpec, Engine
 from shared.index.points import (
     AnyOf,
     Indexes,
+    IndexKind,
     NamedVector,
     Payload,
     Point,
@@ -33,7 +33,8 @@ from shared.index.points import (
 )
 from shared.index.server.creation import deviations, parameters, with_replicas
 from shared.index.server.failover import Failover
-from shared.index.server.points import batches, filter_of, point_from, struct, struct_vector
+from shared.index.server.points import batches, filter_of, point_from, struct
+from shared.index.server.search import search, search_locally, searches
 from shared.service.qdrant_addresses import addresses
 
 TIMEOUT_S = 30
@@ -41,7 +42,13 @@ TIMEOUT_S = 30
 # The message of local mode's ValueError.
 _LOCALLY_GONE = re.compile(r"^Collection .* not found")
 
-_SCHEMA = {"keyword": models.PayloadSchemaType.KEYWORD, "integer": models.PayloadSchemaType.INTEGER}
+_KEYWORD, _INTEGER = models.KeywordIndexType.KEYWORD, models.IntegerIndexType.INTEGER
+_SCHEMA: Mapping[IndexKind, models.KeywordIndexParams | models.IntegerIndexParams] = {
+    "keyword": models.KeywordIndexParams(type=_KEYWORD),
+    "exact keyword": models.KeywordIndexParams(type=_KEYWORD, enable_hnsw=False),
+    "integer": models.IntegerIndexParams(type=_INTEGER),
+    "count": models.IntegerIndexParams(type=_INTEGER, lookup=True, range=False, enable_hnsw=False),
+}
 
 
 # A collection that another process is creating exists, and its nodes answer 404 or 500 until they can read it.
@@ -70,7 +77,7 @@ class ServerEngine(Engine):
         self._client = client
         self._prefix = prefix
         self._options = options or CollectionOptions()
-        self._is_local = client.init_options["location"] == ":memory:"
+        self._is_local = _is_local(client)
         self._guard = threading.RLock() if self._is_local else nullcontext()
 
     @override
@@ -112,11 +119,8 @@ class ServerEngine(Engine):
             self._client.close()
 
 
-def _params(query: NamedVector, corpus: PointFilter) -> models.SearchParams | None:
-    # a search of dense vectors rejects a corpus
-    if not corpus or not isinstance(query.vector, SparseVector):
-        return None
-    return models.SearchParams(idf=models.IdfCorpusParams(corpus=filter_of(corpus)))
+def _is_local(client: QdrantClient) -> bool:
+    return bool(client.init_options["location"] == ":memory:")
 
 
 # Writes go through a leader of each shard, so that all replicas apply them in the same order. The leader is a living
@@ -134,6 +138,7 @@ class _ServerCollection(PointCollection):
         self._name = name
         self._guard = guard
         self._options = options
+        self._is_local = _is_local(client)
 
     def ensure(self, vectors: VectorSchema, indexes: Indexes) -> None:
         """Create the collection and its payload indexes if missing, and return when it can be read.
@@ -205,20 +210,9 @@ class _ServerCollection(PointCollection):
     def query(
         self, vectors: Sequence[NamedVector], where: PointFilter, limit: int, corpus: PointFilter = ()
     ) -> list[Scores]:
-        only = filter_of(where)
-        requests = [
-            models.QueryRequest(
-                query=struct_vector(query.vector),
-                using=query.name,
-                filter=only,
-                limit=limit,
-                params=_params(query, corpus),
-            )
-            for query in vectors
-        ]
+        batch = searches(vectors, where, limit, corpus)
         with self._asking():
-            answers = self._client.query_batch_points(self._name, requests)
-        return [{str(point.id): point.score for point in found.points} for found in answers]
+            return (search_locally if self._is_local else search)(self._client, self._name, batch)
 
     @override
     def facet(self, key: str, where: PointFilter, limit: int) -> dict[int | str, int]:
@@ -249,8 +243,7 @@ class _ServerCollection(PointCollection):
             self._client.close()
 
     def _create(self, vectors: VectorSchema) -> None:
-        is_local = self._client.init_options["location"] == ":memory:"
-        options = self._options if is_local else with_replicas(self._options, self._client)
+        options = self._options if self._is_local else with_replicas(self._options, self._client)
         try:
             self._client.create_collection(self._name, **parameters(vectors, options))
         except UnexpectedResponse:

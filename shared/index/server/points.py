@@ -9,7 +9,7 @@ import numpy as np
 from qdrant_client import models
 
 from shared.catalog import SparseVector
-from shared.index.points import AnyOf, GreaterThan, HasIdOrAny, IsEmpty, NoneOf, Point, PointFilter, Vector
+from shared.index.points import AnyOf, GreaterThan, HasIdOrAny, Is, IsEmpty, NoneOf, Point, PointFilter, Vector
 
 # With up to four bytes per character, a request has less than the server's default limit of 32 MB.
 BATCH_POINTS = 256
@@ -78,8 +78,10 @@ def _alternatives(among: HasIdOrAny) -> list[models.Condition]:
     ]
 
 
-def _condition(condition: AnyOf | NoneOf | IsEmpty | GreaterThan) -> models.Condition:
+def _condition(condition: AnyOf | Is | NoneOf | IsEmpty | GreaterThan) -> models.Condition:
     match condition:
+        case Is(key, value):
+            return models.FieldCondition(key=key, match=models.MatchValue(value=value))
         case AnyOf(key, values) | NoneOf(key, values):
             return models.FieldCondition(key=key, match=models.MatchAny(any=list(values)))
         case GreaterThan(key, bound):

@@ -71,7 +71,6 @@ def test_every_engine_scores_as_the_fake_does(index: ToolIndex) -> None:
         assert list(ours.text) == list(expected.text)
         # equal scores may come in any order, and be cut off anywhere
         np.testing.assert_allclose(list(ours.terms.values()), list(expected.terms.values()), rtol=1e-5)
-        assert ours.servers.keys() == ours.name.keys() | ours.text.keys() | ours.terms.keys()
 
 
 def test_a_query_without_known_terms_or_without_a_vector_leaves_those_lists_empty(index: ToolIndex) -> None:
@@ -85,7 +84,7 @@ def test_a_query_without_known_terms_or_without_a_vector_leaves_those_lists_empt
 
     assert (len(by_vector.name), len(by_vector.text), len(by_vector.terms)) == (1, 1, 0)
     assert (len(by_terms.name), len(by_terms.text), len(by_terms.terms)) == (0, 0, 1)
-    assert by_nothing == Candidates(5, {}, {}, {}, {})
+    assert by_nothing == Candidates(5, {}, {}, {})
 
 
 def test_terms_are_scored_within_the_scope_as_well(index: ToolIndex) -> None:
@@ -94,7 +93,7 @@ def test_terms_are_scored_within_the_scope_as_well(index: ToolIndex) -> None:
 
     (found,) = index.search([asking(0, "read")], scope, 5)
 
-    assert {found.servers[point] for point in found.terms} == {"a"}
+    assert list(found.terms) == [point_id("a", "read")]
     assert _names(_everything(index, Scope(read_only=True))) == ["a:read"]
     assert _names(_everything(index, Scope(exclude=frozenset({"read"})))) == []
     assert index.token_sum(scope, "cl100k_base") == TokenSum(10, 1, 0)
@@ -119,16 +118,39 @@ def test_only_what_is_still_there_is_fetched(index: ToolIndex) -> None:
     assert index.get([]) == {}
 
 
-def test_a_candidates_server_is_known_however_often_tools_come_and_go(index: ToolIndex) -> None:
+def test_candidates_are_the_points_of_the_present_tools_however_often_tools_come_and_go(index: ToolIndex) -> None:
     for round_ in range(3):
         tools = [make_tool(f"s{i % 3}", f"t{i}") for i in range(round_, round_ + 9)]
         _write(index, tools)
 
         (found,) = index.search([asking(round_, "t3")], EVERYTHING, 100)
 
-        expected = {point_id(tool.server_id, tool.definition.name): tool.server_id for tool in _everything(index)}
-        assert found.servers == expected
+        assert found.points == {point_id(tool.server_id, tool.definition.name) for tool in _everything(index)}
         index.delete(f"s{round_}", index.tool_states(f"s{round_}"))
+
+
+def test_each_search_finds_the_tools_that_run_at_that_moment(index: ToolIndex) -> None:
+    tools = [make_tool(server_id, name, "a file") for server_id in "ab" for name in ("read", "write")]
+    _write(index, tools)
+    of_a, of_b = ({point_id(server_id, name) for name in ("read", "write")} for server_id in "ab")
+
+    def found() -> tuple[set[str], float]:
+        (found,) = index.search([asking(0, "read")], EVERYTHING, 9)
+        return set(found.points), found.terms[point_id("b", "read")]
+
+    everywhere = found()
+    assert everywhere[0] == of_a | of_b
+
+    index.set_status_and_groups("a", status="stopped", groups=frozenset())
+    only_b = found()
+    index.delete("b", ["write"])
+    without_write = found()
+    index.set_status_and_groups("a", status="running", groups=frozenset())
+    index.upsert([embedded(tools[-1], 3)])
+
+    assert (only_b[0], without_write[0]) == (of_b, {point_id("b", "read")})
+    assert without_write[1] < only_b[1]  # the word is in every tool that runs
+    assert found() == everywhere
 
 
 def test_copies_do_not_change_the_statistics_of_the_words(index: ToolIndex) -> None:

@@ -22,7 +22,8 @@ from query.search.request import FindRequest
 from shared.catalog import DefinitionPolicy, Listing, QueryVectors, Scope, ServerRecord
 from shared.errors import ServerTimeout
 from shared.events import ServerEvent
-from shared.index.contract import ToolState
+from shared.index import versions as stored
+from shared.index.contract import SCHEMA_VERSION, IndexVersion, ToolState
 from shared.index.engine import SERVERS_SPEC, TOOLSETS_SPEC, Engine, tools_spec
 from shared.index.open_versions import IndexVersions, OpenVersion
 from shared.index.tool_index import QdrantIndex
@@ -32,7 +33,7 @@ from shared.text.bm25 import query_terms
 from shared.text.embedding import Embedder
 from tests.chaos.interrupted import Leases, WithLeases
 from tests.support.builders import changed, definition, down, listing, up
-from tests.support.fakes import SaltedEmbedder, WithoutModel, embedded, make_tool
+from tests.support.fakes import DIMENSION, SaltedEmbedder, WithoutModel, embedded, make_tool
 from tests.support.index_versions import (
     ENGINES,
     NEW,
@@ -44,6 +45,7 @@ from tests.support.index_versions import (
     index_version,
     maintain_index,
     migrate,
+    rebuild_if_lost,
     reconcile_all,
     running,
     tools_found,
@@ -619,6 +621,27 @@ def test_tools_from_before_index_versions_of_another_model_serve_until_migrated(
     finish(wanting(shop))
 
     assert "files:read_file" in tools_found(shop.worker(NEW))
+
+
+def test_points_of_another_schema_are_not_read_and_all_servers_are_listed_again(
+    shop: Catalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget_versions(shop)  # each schema has pointers of its own
+    monkeypatch.setattr(stored, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
+    next_schema = IndexVersion(OLD, DIMENSION, SCHEMA_VERSION + 1)
+    versions = IndexVersions(IndexStore(shop.engine), SaltedEmbedder(OLD), SaltedEmbedder)
+    versions.own = next_schema
+
+    versions.store.ensure_active_version(next_schema)
+    active = versions.current()[0]
+    deps = replace(shop.worker(OLD), versions=versions, index=active.index)
+
+    assert active.version == next_schema
+    assert tools_found(deps) == set()
+    rebuild_if_lost(deps)
+    reconcile_all(deps)
+    assert tools_found(deps) == {"files:read_file", "files:write_file", "clock:get_time", "clock:set_alarm"}
+    assert versions.store.drop_retired(older_than_s=0) == [index_version(OLD).name]
 
 
 def test_each_search_uses_one_index_version_at_every_moment(shop: Catalogue) -> None:

@@ -89,7 +89,7 @@ def test_a_run_over_any_files_goes_through_the_whole_system(corpus: Path, tmp_pa
 
 
 def test_each_rival_uses_its_own_evidence() -> None:
-    found = Candidates(5, {"a": 0.9, "b": 0.1}, {"a": 0.9, "b": 0.1}, {"b": 7.0}, {"a": "s", "b": "s"})
+    found = Candidates(5, {"a": 0.9, "b": 0.1}, {"a": 0.9, "b": 0.1}, {"b": 7.0})
 
     assert bm25(found) == {"b": 7.0}
     assert dense(found) == {"a": 0.9, "b": 0.1}

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from query.search.ranking import boost_servers, fuse, rank, round_robin, similarity, with_best_clause, z_scores
-from shared.catalog import Candidates
+from shared.catalog import Candidates, point_id
 
 
 def candidates(
@@ -12,35 +13,34 @@ def candidates(
     text: dict[str, float] | None = None,
     terms: dict[str, float] | None = None,
 ) -> Candidates:
-    """Return candidates, each on a server of its own."""
-    lists = (name or {}, text or {}, terms or {})
-    return Candidates(depth, *lists, {point: f"server of {point}" for scores in lists for point in scores})
+    """Return candidates; points with short ids are each on a server of their own."""
+    return Candidates(depth, name or {}, text or {}, terms or {})
 
 
 def test_scores_are_measured_in_standard_deviations_from_their_mean() -> None:
-    assert z_scores({"a": 1.0, "b": 2.0, "c": 3.0}) == pytest.approx({"a": -1.2247, "b": 0, "c": 1.2247}, abs=1e-4)
-    assert z_scores({"a": 5.0, "b": 5.0}) == {"a": 0.0, "b": 0.0}
-    assert z_scores({}) == {}
+    assert z_scores(np.array([1.0, 2.0, 3.0])) == pytest.approx([-1.2247, 0, 1.2247], abs=1e-4)
+    assert z_scores(np.array([5.0, 5.0])).tolist() == [0.0, 0.0]
+    assert z_scores(np.array([])).tolist() == []
 
 
 def test_closeness_lies_between_the_mean_and_the_higher_of_both_cosines() -> None:
-    assert similarity(candidates(name={"a": 0.8}, text={"a": 0.4})) == pytest.approx({"a": 0.7})
+    assert similarity(candidates(name={"a": 0.8}, text={"a": 0.4}), ["a"]) == pytest.approx([0.7])
 
 
 def test_a_candidate_missing_from_a_dense_list_is_as_close_as_the_last_one_there() -> None:
     found = candidates(depth=2, name={"a": 0.9, "b": 0.5}, text={"a": 0.9, "c": 0.7})
 
-    assert similarity(found)["c"] == pytest.approx((0.6 + 0.7) / 2)
+    assert similarity(found, ["c"]) == pytest.approx([(0.6 + 0.7) / 2])
 
 
 def test_a_candidate_missing_from_a_list_of_terms_that_was_not_cut_off_scores_nothing_there() -> None:
     dense = {"a": 0.5, "b": 0.5, "c": 0.5}
 
-    whole = fuse(candidates(depth=3, name=dense, text=dense, terms={"a": 9.0, "b": 8.0}))
-    cut_off = fuse(candidates(depth=2, name=dense, text=dense, terms={"a": 9.0, "b": 8.0}))
+    _, b, c = fuse(candidates(depth=3, name=dense, text=dense, terms={"a": 9.0, "b": 8.0}), list("abc"))
+    assert b > c
 
-    assert whole["b"] > whole["c"]
-    assert cut_off["b"] == cut_off["c"]
+    _, b, c = fuse(candidates(depth=2, name=dense, text=dense, terms={"a": 9.0, "b": 8.0}), list("abc"))
+    assert b == c
 
 
 def test_words_and_meaning_both_count_and_meaning_counts_more() -> None:
@@ -56,21 +56,30 @@ def test_without_a_model_terms_alone_rank() -> None:
 
 
 def test_a_tool_that_one_clause_is_about_rises() -> None:
-    whole = {"a": 1.0, "b": 0.9, "c": 0.0}
+    whole = np.array([1.0, 0.9, 0.0])
 
-    mixed = with_best_clause(whole, [{"b": 2.0, "c": 0.0}, {"a": 0.0, "c": 0.1}])
+    a, b, c = with_best_clause(whole, [np.array([0.0, 2.0, 0.0]), np.array([0.0, 0.0, 0.1])])
 
-    assert mixed["b"] > mixed["a"] > mixed["c"]
-    assert with_best_clause(whole, []) == whole
+    assert b > a > c
+    assert with_best_clause(whole, []) is whole
+
+
+def test_a_tool_that_is_no_candidate_of_a_clause_scores_there_as_the_last_one() -> None:
+    every, last, other = {"a": 0.9, "b": 0.5, "c": 0.5}, {"a": 0.9, "b": 0.1}, {"a": 0.9, "b": 0.1, "c": 0.1}
+
+    without = rank(candidates(name=every, text=every), [candidates(name=last, text=last)])
+    as_last = rank(candidates(name=every, text=every), [candidates(name=other, text=other)])
+
+    assert without["b"] == without["c"]
+    assert list(without) == list(as_last) == ["a", "b", "c"]
 
 
 def test_a_tool_rises_with_the_best_of_its_server() -> None:
-    scores = {"best": 3.0, "sibling": 1.0, "stranger": 1.1}
-    servers = {"best": "s", "sibling": "s", "stranger": "t"}
+    points = [point_id("s", "best"), point_id("s", "sibling"), point_id("t", "stranger")]
 
-    boosted = boost_servers(scores, servers)
+    best, sibling, stranger = boost_servers(np.array([3.0, 1.0, 1.1]), points)
 
-    assert sorted(boosted, key=lambda point: -boosted[point]) == ["best", "sibling", "stranger"]
+    assert best > sibling > stranger
 
 
 def test_equal_scores_come_in_an_order_of_their_own() -> None:

@@ -47,12 +47,12 @@ def index_of_own_tools(embedder: Embedder) -> FakeIndex:
 
 
 def candidates_with_similarity(cosine: float) -> Candidates:
-    return Candidates(1, {"a": cosine}, {"a": cosine}, {}, {"a": "s"})
+    return Candidates(1, {"a": cosine}, {"a": cosine}, {})
 
 
 def closest(question: str, embedder: Embedder) -> float:
     (found,) = index_of_own_tools(embedder).search([query_vectors(question, embedder)], Scope(), depth=10)
-    return max(similarity(found).values())
+    return float(similarity(found, list(found.points)).max())
 
 
 def test_an_embedder_embeds_the_tool_categories_once_and_keeps_their_vectors() -> None:

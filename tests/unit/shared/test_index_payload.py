@@ -7,7 +7,7 @@ import pytest
 from shared.catalog import Encoding, Scope, ToolDefinition
 from shared.index.contract import collection_name
 from shared.index.payload import matches_nothing, scope_conditions, tool_from, tool_payload
-from shared.index.points import AnyOf
+from shared.index.points import AnyOf, Is
 from tests.support.fakes import make_tool
 
 
@@ -47,9 +47,9 @@ def test_only_an_empty_set_matches_nothing(scope: Scope, nothing: bool) -> None:
 
 
 def test_a_scope_asks_for_its_status_and_only_for_what_it_restricts() -> None:
-    assert scope_conditions(Scope()) == [AnyOf("status", ("running",))]
+    assert scope_conditions(Scope()) == [Is("status", "running")]
     assert scope_conditions(Scope(groups=frozenset({"b", "a"}), servers=frozenset({"s"}), status="stopped")) == [
-        AnyOf("status", ("stopped",)),
+        Is("status", "stopped"),
         AnyOf("groups", ["a", "b"]),
         AnyOf("server_id", ["s"]),
     ]

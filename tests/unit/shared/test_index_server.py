@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 from urllib.parse import parse_qsl
 
+import numpy as np
 import pytest
 
+from shared.catalog import SparseVector
 from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
-from shared.index.engine import SERVERS_SPEC
+from shared.index.engine import SERVERS_SPEC, CollectionSpec
 from shared.index.payload import TOOL_INDEXES
-from shared.index.points import Point
+from shared.index.points import AnyOf, IndexKind, Is, NamedVector, Point, VectorSchema
 from shared.index.server.engine import ServerEngine, connect
 from shared.index.server.points import BATCH_CHARACTERS, BATCH_POINTS, batches
 from tests.support.indexes import open_server
-from tests.support.scripted_qdrant import COLLECTION, POINTS, scripted_qdrant
+from tests.support.redis_server import free_port
+from tests.support.scripted_qdrant import COLLECTION, POINTS, creating, scripted_qdrant
 
 
 def test_a_server_that_is_not_there_is_unavailable() -> None:
@@ -65,6 +69,23 @@ def test_a_collection_that_another_worker_made_in_the_same_moment_is_used() -> N
     assert indexed.count("/collections/servers/index") == 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "schema"),
+    [
+        ("keyword", {"type": "keyword"}),
+        ("exact keyword", {"type": "keyword", "enable_hnsw": False}),
+        ("integer", {"type": "integer"}),
+        ("count", {"type": "integer", "lookup": True, "range": False, "enable_hnsw": False}),
+    ],
+)
+def test_only_keys_that_searches_filter_by_get_links_in_the_graph(kind: IndexKind, schema: object) -> None:
+    bodies = dict[str, Any]()
+    with scripted_qdrant(creating({"/collections/tools"}), bodies=bodies) as url:
+        ServerEngine(connect(url, None)).ensure(CollectionSpec("tools", VectorSchema(), {"key": kind}))
+
+    assert bodies["/collections/tools/index"] == {"field_name": "key", "field_schema": schema}
+
+
 @pytest.mark.parametrize("status", ["acknowledged", "wait_timeout"])
 def test_a_write_that_was_only_noted_is_none_since_what_is_read_next_would_lack_it(status: str) -> None:
     noted = {"operation_id": 1, "status": status}
@@ -113,3 +134,39 @@ def test_writes_go_through_the_leader_of_a_shard_so_that_replicas_do_not_come_to
         servers.set_payload({"status": "stopped"}, ())
 
     assert [dict(parse_qsl(path.partition("?")[2])) for path in asked] == [{"wait": "true", "ordering": "medium"}] * 3
+
+
+HIT = "00000000-0000-0000-0000-000000000001"
+BY_MEANING = NamedVector("dense", np.array([0.5, 0.5], np.float32))
+BY_WORDS = NamedVector("bm25", SparseVector((3,), (1.0,)))
+
+
+def test_a_search_of_several_lists_is_one_request_for_ids_and_scores() -> None:
+    asked, bodies = list[str](), dict[str, Any]()
+    lists = [{"points": [{"id": HIT, "version": 7, "score": score}]} for score in (0.9, 3.5)]
+    with scripted_qdrant(lambda _method, _path: (200, lists), asked, bodies) as url:
+        servers = ServerEngine(connect(url, None)).collection(SERVERS_SPEC)
+
+        found = servers.query([BY_MEANING, BY_WORDS], (Is("status", "running"),), 5, (AnyOf("groups", ("dev",)),))
+
+    assert found == [{HIT: 0.9}, {HIT: 3.5}]
+    assert len(asked) == 1
+    by_meaning, by_words = bodies["/collections/servers/points/query/batch"]["searches"]
+    running = {"must": [{"key": "status", "match": {"value": "running"}}]}
+    assert by_meaning["filter"] == by_words["filter"] == running | {"must_not": []}
+    assert (by_meaning["query"], by_meaning["limit"], "idf" in by_meaning["params"]) == ([0.5, 0.5], 5, False)
+    assert by_words["query"] == {"indices": [3], "values": [1.0]}
+    assert by_words["params"]["idf"]["corpus"]["must"] == [{"key": "groups", "match": {"any": ["dev"]}}]
+
+
+@pytest.mark.parametrize(("status", "lists"), [(200, [{"points": [{"id": HIT}]}]), (200, None), (503, None)])
+def test_a_search_without_readable_scores_is_unavailable(status: int, lists: object) -> None:
+    with scripted_qdrant(lambda _method, _path: (status, lists)) as url, pytest.raises(IndexUnavailable):
+        ServerEngine(connect(url, None)).collection(SERVERS_SPEC).query([BY_MEANING], (), 5)
+
+
+def test_a_search_goes_to_the_next_address_while_the_first_one_does_not_answer() -> None:
+    with scripted_qdrant(lambda _method, _path: (200, [POINTS])) as url:
+        servers = ServerEngine(connect(f"http://127.0.0.1:{free_port()},{url}", None)).collection(SERVERS_SPEC)
+
+        assert servers.query([BY_MEANING], (), 5) == [{}]
