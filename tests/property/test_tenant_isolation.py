@@ -49,8 +49,8 @@ class KeptByContent(CursorStore):
         self._kept: dict[bytes, bytes] = {}
 
     @override
-    def put(self, kept: bytes) -> bytes:
-        key = hashlib.sha256(kept).digest()[:KEY_LENGTH]
+    def put(self, kept: bytes, key: bytes | None = None) -> bytes:
+        key = key or hashlib.sha256(kept).digest()[:KEY_LENGTH]
         self._kept[key] = kept
         return key
 
