@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, zip_longest
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, TypeAlias
 
 from shared.catalog import Candidates, server_half
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 # Candidates taken from each list.
 DEPTH = 150
@@ -25,7 +27,7 @@ DENSE_WEIGHT = 0.7
 CLAUSE_WEIGHT = 0.3
 SERVER_WEIGHT = 0.3
 
-Scores = NDArray[np.float64]
+Scores: TypeAlias = "NDArray[np.float64]"
 """By point, higher is better."""
 
 
@@ -34,7 +36,7 @@ def rank(whole: Candidates, clauses: Sequence[Candidates] = ()) -> dict[str, flo
     points = sorted(set[str]().union(*(candidates.points for candidates in (whole, *clauses))))
     scores = with_best_clause(_fused(whole, points), [_fused(clause, points) for clause in clauses])
     boosted = boost_servers(scores, points)
-    best_first: list[int] = np.argsort(-boosted, kind="stable").tolist()
+    best_first: list[int] = (-boosted).argsort(kind="stable").tolist()
     return dict(zip([points[number] for number in best_first], boosted[best_first].tolist(), strict=True))
 
 
@@ -43,6 +45,8 @@ def similarity(candidates: Candidates, points: Sequence[str]) -> Scores:
 
     A candidate that is missing from a list is at most as close as the last one there, and counts as that.
     """
+    import numpy as np  # noqa: PLC0415  # 0.1 s, which the start of a client's service does not need
+
     name, text = (_scores(found, points, missing=_lowest(found)) for found in (candidates.name, candidates.text))
     return ((name + text) / 2 + np.maximum(name, text)) / 2
 
@@ -58,17 +62,21 @@ def z_scores(scores: Scores) -> Scores:
     """Return the scores in standard deviations from their mean; all 0 when they are all the same."""
     deviation = float(scores.std()) if scores.size else 0.0
     if deviation < 1e-9:  # noqa: PLR2004  # rounding alone
-        return np.zeros_like(scores)
+        return scores * 0.0
     return (scores - float(scores.mean())) / deviation
 
 
 def with_best_clause(whole: Scores, clauses: Sequence[Scores]) -> Scores:
     """Return the scores mixed with each point's best over the clauses, so that a part of a task finds its tool."""
+    import numpy as np  # noqa: PLC0415  # as above
+
     return (1 - CLAUSE_WEIGHT) * whole + CLAUSE_WEIGHT * np.max(clauses, axis=0) if clauses else whole
 
 
 def boost_servers(scores: Scores, points: Sequence[str]) -> Scores:
     """Return the scores, each raised by a share of the best one of its server: a task rarely uses a single tool."""
+    import numpy as np  # noqa: PLC0415  # as above
+
     numbers: dict[str, int] = {}
     servers = [numbers.setdefault(server, len(numbers)) for server in map(server_half, points)]
     best = np.full(len(numbers), -np.inf)
@@ -86,6 +94,8 @@ def _fused(candidates: Candidates, points: Sequence[str]) -> Scores:
 
 
 def _scores(found: Mapping[str, float], points: Sequence[str], *, missing: float) -> Scores:
+    import numpy as np  # noqa: PLC0415  # as above
+
     return np.array([found.get(point, missing) for point in points], dtype=np.float64)
 
 

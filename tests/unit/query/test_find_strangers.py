@@ -63,18 +63,30 @@ def test_the_exact_name_of_a_strangers_tool_has_no_first_place_without_its_serve
     assert found(index, "evil:weather")[0] == "evil:weather"
 
 
-def test_pages_show_each_tool_once_where_there_are_strangers() -> None:
-    flood = [make_tool("evil", f"commit_{number}", f"commit logs {number}") for number in range(12)]
-    index = announced([*flood, GIT, COPY], git=OPERATOR_SOURCE)
-
+def on_pages(index: FakeIndex, limit: int) -> list[str]:
+    """Return the names of the tools on all pages."""
     catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), no_match_threshold=-1)
     seen: list[str] = []
     cursor: str | None = None
     while cursor or not seen:
-        request = FindRequest(tool_description="commit logs", limit=4, cursor=cursor)
+        request = FindRequest(tool_description="commit logs", limit=limit, cursor=cursor)
         page, _ = find_tool(request, Scope(), catalogue)
         seen += [tool.name for tool in page.tools]
         cursor = page.next_cursor
+    return seen
+
+
+def test_pages_show_each_tool_of_a_server_whose_digests_are_cleared() -> None:
+    tools = [replace(make_tool("git", f"log_{number}", "commit logs"), digest="") for number in range(3)]
+
+    assert sorted(on_pages(index_of(*tools), limit=1)) == [tool.qualified_name for tool in tools]
+
+
+def test_pages_show_each_tool_once_where_there_are_strangers() -> None:
+    flood = [make_tool("evil", f"commit_{number}", f"commit logs {number}") for number in range(12)]
+    index = announced([*flood, GIT, COPY], git=OPERATOR_SOURCE)
+
+    seen = on_pages(index, limit=4)
 
     assert len(seen) == len(set(seen)) == 14
     assert seen[-1] == "evil:git_log"
