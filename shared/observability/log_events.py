@@ -52,8 +52,8 @@ LOG_EVENTS: Mapping[str, str] = {
     "messages or too few workers.",
     "sweep_failed": "The intent store, or the broker at a worker's start, did not answer the sweep; the next one "
     "retries.",
-    "tools_copied": "The texts of `copied` of the `compared` tools of this server are those of other servers' tools; "
-    "`tools` names ten. Servers of the `mcp.json`, or of a producer with a token, are not reported.",
+    "tools_copied": "The texts of `copied` of the `compared` tools of this server, which has no owner, are those of "
+    "servers with an owner; `tools` names ten.",
     "counts_differ": "The sums in a server's record are not those of its tools: `stated` and `counted` are tokens. A "
     "stored count or the record is wrong; all tools of the server are counted again.",
     "intents_restored": "The intent store was empty, as after a wipe of Redis; these servers were restored from the "

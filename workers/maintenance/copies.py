@@ -35,7 +35,7 @@ class CopyReports:
         self._checked: dict[str, int] = {}
 
     def check(self, server_id: str, index: ToolIndex) -> None:
-        """Log a warning if more than a tenth of the server's tools are copies of other servers' tools.
+        """Log a warning if more than a tenth of the server's tools are copies of tools of servers with an owner.
 
         Raises:
             IndexUnavailable: the index does not answer.
@@ -52,7 +52,7 @@ class CopyReports:
 
 
 def _originals(tools: Sequence[IndexedTool], record: ServerRecord, index: ToolIndex) -> dict[str, str]:
-    """Return the qualified name of another server's tool with the same text, by the tool's name."""
+    """Return the qualified name of a tool with the same text, on a server with an owner, by the tool's name."""
     elsewhere = Scope(hidden=frozenset({record.server_id}))
     originals: dict[str, str] = {}
     for start in range(0, len(tools), TOOLS_AT_A_TIME):
@@ -61,15 +61,14 @@ def _originals(tools: Sequence[IndexedTool], record: ServerRecord, index: ToolIn
         others = index.get(sorted({point for candidates in found for point in candidates.terms}))
         for tool in part:
             copied = (other for other in others.values() if is_copy(tool.definition, other.definition))
-            if original := next((each for each in copied if not _is_of_kind(each.server_id, record, index)), None):
+            if original := next((each for each in copied if _has_owner(each.server_id, index)), None):
                 originals[tool.definition.name] = original.qualified_name
     return originals
 
 
-def _is_of_kind(server_id: str, record: ServerRecord, index: ToolIndex) -> bool:
-    """Return whether a server is interchangeable with that of the record, whose tools it may have."""
-    other = index.server(server_id)
-    return other is not None and other.kind == record.kind
+def _has_owner(server_id: str, index: ToolIndex) -> bool:
+    record = index.server(server_id)
+    return record is not None and record.has_owner
 
 
 def _text(tool: IndexedTool) -> str:

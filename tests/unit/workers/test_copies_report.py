@@ -63,5 +63,16 @@ def test_servers_of_the_operator_and_honest_servers_are_not_reported(tmp_path: P
     assert reported(CopyReports(), path_with(tmp_path / "none", "elsewhere")) == []
 
 
+def test_servers_are_not_compared_with_servers_without_an_owner(tmp_path: Path) -> None:
+    path = path_with(tmp_path, "elsewhere", *COPIES)
+    path.world.servers["git"] = listing(declared_name="gone")
+    path.world.servers["another"] = listing(*ORIGINALS, declared_name="another")
+    for server_id, source in (("git", OPERATOR_SOURCE), ("another", "elsewhere")):
+        path.deps.intents.record(up(server_id, groups=["g"], source=source), due_in_s=60)
+        reconcile(server_id, path.deps)
+
+    assert reported(CopyReports(), path) == []
+
+
 def test_the_server_with_the_originals_is_not_reported(tmp_path: Path) -> None:
     assert reported(CopyReports(), path_with(tmp_path, "elsewhere", *COPIES), "git") == []
