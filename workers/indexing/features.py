@@ -94,7 +94,6 @@ def _stored_features(definitions: Definitions, deps: FeatureDependencies) -> dic
     remembered = deps.remembered.of(deps.embedder.model, definitions.keys())
     unread = definitions.keys() - remembered
     stored = remembered | (deps.index.features_by_digest(unread) if unread else {})
-    deps.remembered.keep(deps.embedder.model, stored)
     return {digest: _recounted(features, definitions[digest], deps.counters) for digest, features in stored.items()}
 
 

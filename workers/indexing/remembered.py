@@ -1,4 +1,7 @@
-"""The features that a worker computed or read last, so that replicas need not read them from the index again."""
+"""The features that a worker computed last, so that replicas need not read them from the index.
+
+Features that were read are not remembered: after an audit found a wrong count, it would be written again.
+"""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from tests.support.builders import WritePath, changed, definition, down, listing
 from tests.support.fakes import FakeIndex
 from tests.support.metrics import shown
 from tests.support.tampering import WRONG_BY, tamper_record, tamper_tool
+from workers.indexing.remembered import RememberedFeatures
 from workers.ingest import reconcile
 from workers.maintenance.audit import AuditRounds, audit, differences
 from workers.metrics import AuditResult, WorkerMetrics
@@ -365,3 +366,17 @@ def test_a_round_goes_on_after_an_index_that_did_not_answer(path: WritePath) -> 
         sweeps.continue_round(path.index, path.deps.intents)
 
     assert results(path.deps.metrics)["equal"] == 2
+
+
+def test_a_wrong_count_that_a_worker_has_read_is_counted_again_by_it(path: WritePath) -> None:
+    before = everything(path)
+    tamper_tool(path.index, "s:a", "cl100k_base", "wire")
+    restarted = replace(path, deps=replace(path.deps, remembered=RememberedFeatures()))
+    path.world.servers["replica"] = path.world.servers["s"]
+    path.deps.intents.record(up("replica"), due_in_s=60)
+    look(restarted, "replica")
+
+    assert audited(restarted) == "differs"
+    look(restarted)
+
+    assert {name: tool for name, tool in everything(path).items() if name in before} == before
