@@ -2,6 +2,3 @@
 
 BUNDLED_MODEL = "toolscale/all-MiniLM-L6-v2-static-int8"
 """The model that ships with Toolscale, defined here so that the settings do not load numpy."""
-
-PREVIOUS_MODEL = "toolscale/all-MiniLM-L6-v2-int8"
-"""The model of collections from before 0.2.0."""

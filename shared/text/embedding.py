@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 from shared.errors import ConfigInvalid, ModelUnavailable
-from shared.text import BUNDLED_MODEL, PREVIOUS_MODEL
+from shared.text import BUNDLED_MODEL
 from shared.text.bundled import DIMENSION, THREADS, BundledModel, bundled_model
 from shared.text.terms import words
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from shared.catalog import ToolDefinition
 
 BUNDLED_DIMENSION = DIMENSION
-# The two differ in quantisation only (cosine 0.99), so one file serves the queries of a collection of the previous
-# model until its tools are embedded again.
-_BUNDLED = frozenset({BUNDLED_MODEL, PREVIOUS_MODEL})
 
 # One text at a time: many models of fastembed scale their activations over the whole batch, so a text's vector would
 # depend on the other texts.
@@ -83,7 +80,7 @@ class FastEmbedder:
     @property
     def dimension(self) -> int:
         """Return the length of each vector, without loading the model."""
-        return BUNDLED_DIMENSION if self.model in _BUNDLED else _dimension_of(self.model)
+        return BUNDLED_DIMENSION if self.model == BUNDLED_MODEL else _dimension_of(self.model)
 
     @property
     def is_loaded(self) -> bool:
@@ -147,7 +144,7 @@ def known_models() -> list[str]:
     """Return the names of all supported models."""
     from fastembed import TextEmbedding  # noqa: PLC0415  # 2 s to import
 
-    return [*sorted(_BUNDLED), *(str(model["model"]) for model in TextEmbedding.list_supported_models())]
+    return [BUNDLED_MODEL, *(str(model["model"]) for model in TextEmbedding.list_supported_models())]
 
 
 def name_passage(tool: ToolDefinition, declared_name: str) -> str:
@@ -188,4 +185,4 @@ def _dimension_of(model: str) -> int:
 
 
 def _load(model: str) -> _Model:
-    return BundledModel(bundled_model()) if model in _BUNDLED else _FastembedModel(model)
+    return BundledModel(bundled_model()) if model == BUNDLED_MODEL else _FastembedModel(model)

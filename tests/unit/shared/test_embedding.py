@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import ConfigInvalid, ModelUnavailable
-from shared.text import PREVIOUS_MODEL, embedding
+from shared.text import embedding
 from shared.text.bundled import BATCH_TOKENS, MAX_PASSAGE_TOKENS, batches
 from shared.text.embedding import BUNDLED_DIMENSION, FastEmbedder, name_passage, text_passage
 from tests.support.builders import definition
@@ -54,13 +54,6 @@ def test_a_passage_is_cut_after_its_first_tokens_and_a_query_is_not(embedder: Fa
 
     assert np.array_equal(passages[0], passages[1])
     assert not np.allclose(embedder.query(start + "in Tokyo"), embedder.query(start + "on the moon"))
-
-
-def test_the_name_of_the_previous_model_gives_the_vectors_of_the_bundled_one(embedder: FastEmbedder) -> None:
-    previous = FastEmbedder(PREVIOUS_MODEL)
-
-    assert previous.dimension == BUNDLED_DIMENSION
-    assert np.array_equal(previous.query("list files"), embedder.query("list files"))
 
 
 @given(st.lists(st.integers(1, 70), max_size=60))
