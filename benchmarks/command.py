@@ -19,11 +19,13 @@ DATA = ROOT.parent / "shared" / "retrieval"
 R = TypeVar("R", bound=BaseModel)
 
 
-def command(name: str, *, has_quick: bool = True) -> argparse.ArgumentParser:
+def command(name: str, *, has_quick: bool = True, needs_demo: bool = False) -> argparse.ArgumentParser:
     """Return the parser of `python -m benchmarks.NAME` with the common options."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}")
     if has_quick:
         parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything still runs")
+    if needs_demo:
+        parser.add_argument("--demo", type=Path, default=ROOT / ".demo", help="directory of the demo's servers")
     parser.add_argument("--render", action="store_true", help="measure nothing, render the stored JSON again")
     parser.add_argument("--output", type=Path, default=RESULTS, help="directory of the JSON and the Markdown")
     return parser

@@ -12,7 +12,7 @@ import structlog
 from query.metrics import QueryMetrics
 from query.paging.policy import ResponsePolicy, response_policy
 from query.policy.rules import ReadPolicy, no_policy, policy_reader
-from query.savings.ledger import Ledger, run_behind
+from query.savings.ledger import Ledger, Run, run_behind, run_now
 from query.search.no_match import NO_MATCH_THRESHOLD
 from shared.errors import FollowedConfigUnavailable
 from shared.upstream.followed_config import FollowedConfig, FollowedConfigStore, followed_config_store
@@ -55,9 +55,13 @@ class Catalogue:
 
 
 def catalogue_of(
-    index: ToolIndex, embedder: Embedder, settings: Settings, metrics: QueryMetrics | None = None
+    index: ToolIndex,
+    embedder: Embedder,
+    settings: Settings,
+    metrics: QueryMetrics | None = None,
+    run: Run = run_now,
 ) -> Catalogue:
-    """Return the catalogue of this index with these settings and metrics.
+    """Return the catalogue of this index with these settings and metrics; `run` runs comparisons of the ledger.
 
     Raises:
         ConfigInvalid: the key of the cursors cannot be read or written, or the policy file is invalid.
@@ -66,7 +70,7 @@ def catalogue_of(
     return Catalogue(
         index,
         embedder,
-        Ledger(index),
+        Ledger(index, run=run),
         settings.token_encoding,
         settings.no_match_threshold,
         index_is_embedded=settings.qdrant_url is None,
@@ -78,15 +82,9 @@ def catalogue_of(
 
 def live_catalogue(live: LiveIndex, settings: Settings, metrics: QueryMetrics | None = None) -> Catalogue:
     """Return the catalogue of the active index version, as it changes."""
-    catalogue = catalogue_of(live.index, live.current().embedder, settings, metrics)
+    catalogue = catalogue_of(live.index, live.current().embedder, settings, metrics, run_behind)
     followed = partial(_followed_config, followed_config_store(settings))
-    return replace(
-        catalogue,
-        ledger=Ledger(live.index, run=run_behind),
-        current_version=live.current,
-        is_complete=live.is_complete,
-        followed_config=followed,
-    )
+    return replace(catalogue, current_version=live.current, is_complete=live.is_complete, followed_config=followed)
 
 
 def _followed_config(store: FollowedConfigStore) -> FollowedConfig | None:

@@ -15,7 +15,7 @@ import anyio
 from benchmarks.capture.report import render
 from benchmarks.capture.results import Places, Results, Strategy
 from benchmarks.capture.strategies import attacks
-from benchmarks.command import ROOT, command, run_benchmark
+from benchmarks.command import command, run_benchmark
 from benchmarks.requests.data import Servers, corpus, demo_servers, read_requests
 from benchmarks.retrieval.data import ToolKey
 from benchmarks.retrieval.system import System, asking, ingested
@@ -80,9 +80,7 @@ async def _ask(system: System, requests: Sequence[str]) -> dict[str, list[ToolKe
 
 def main() -> None:
     """Measure, unless only the stored JSON is rendered again."""
-    parser = command("capture", has_quick=False)
-    parser.add_argument("--demo", type=Path, default=ROOT / ".demo", help="directory of the demo's servers")
-    arguments = parser.parse_args()
+    arguments = command("capture", has_quick=False, needs_demo=True).parse_args()
     run_benchmark("capture", arguments, lambda: measure(arguments.demo), Results, render)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from benchmarks.command import ROOT, command, run_benchmark
+from benchmarks.command import command, run_benchmark
 from benchmarks.recount.measuring import LAST_REPORT, record, recounted
 from benchmarks.recount.report import render
 from benchmarks.recount.results import Results, results_of
@@ -30,9 +30,7 @@ def measure(demo: Path) -> Results:
 
 def main() -> None:
     """Measure, unless only the stored JSON is rendered again."""
-    parser = command("recount", has_quick=False)
-    parser.add_argument("--demo", type=Path, default=ROOT / ".demo", help="directory of the demo's servers")
-    arguments = parser.parse_args()
+    arguments = command("recount", has_quick=False, needs_demo=True).parse_args()
     results = run_benchmark("recount", arguments, lambda: measure(arguments.demo), Results, render)
     print(f"{results.compared:,} numbers, {len(results.differences):,} differ.")
     sys.exit(1 if results.differences else 0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import anyio
 
-from benchmarks.command import ROOT, command, run_benchmark
+from benchmarks.command import command, run_benchmark
 from benchmarks.requests.data import Request, corpus, demo_servers, read_requests
 from benchmarks.retrieval.data import ToolKey
 from benchmarks.retrieval.system import System, asking, ingested
@@ -115,9 +115,7 @@ def _missed_row(answer: Answer) -> tuple[str, str, str]:
 
 def main() -> None:
     """Measure, unless only the stored JSON is rendered again."""
-    parser = command("requests", has_quick=False)
-    parser.add_argument("--demo", type=Path, default=ROOT / ".demo", help="directory of the demo's servers")
-    arguments = parser.parse_args()
+    arguments = command("requests", has_quick=False, needs_demo=True).parse_args()
     run_benchmark("requests", arguments, lambda: measure(arguments.demo), Results, render)
 
 
