@@ -61,14 +61,18 @@ class Graph:
         return int(self._weights["embeddings.word_embeddings.weight"].shape[1])
 
     def _embedded(self) -> str:
-        words, scales = quantised(self._weights["embeddings.word_embeddings.weight"], axis=1)
-        rows = self._node("Gather", [self._constant("words", words), "input_ids"])
-        row_scales = self._node("Gather", [self._constant("word_scales", scales), "input_ids"])
-        word = self._node("Mul", [self._node("Cast", [rows], to=onnx.TensorProto.FLOAT), row_scales])
+        word = self._words()
         tokens = self._node("Shape", ["input_ids"], start=1, end=2)
         zero = self._constant("zero", np.array([0]))
         position = self._node("Slice", [self._constant("positions", positions(self._weights)), zero, tokens, zero])
         return self._normalised(self._node("Add", [word, position]), "embeddings.LayerNorm")
+
+    def _words(self) -> str:
+        """Return the vectors of the words, shape (batch, tokens, channels)."""
+        words, scales = quantised(self._weights["embeddings.word_embeddings.weight"], axis=1)
+        rows = self._node("Gather", [self._constant("words", words), "input_ids"])
+        row_scales = self._node("Gather", [self._constant("word_scales", scales), "input_ids"])
+        return self._node("Mul", [self._node("Cast", [rows], to=onnx.TensorProto.FLOAT), row_scales])
 
     def _layer(self, number: int, x: str) -> str:
         layer = f"encoder.layer.{number}."

@@ -63,6 +63,19 @@ def _tensor(content: bytes, base: int, tensor: Mapping[str, list[int]]) -> Array
     return values.reshape(tensor["shape"])
 
 
+def write_weights(weights: Weights, path: Path) -> None:
+    """Write these tensors as a safetensors file; the same tensors give the same bytes."""
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    content: list[bytes] = []
+    size = 0
+    for name, values in weights.items():
+        content.append(np.ascontiguousarray(values, dtype=np.float32).tobytes())
+        header[name] = {"dtype": "F32", "shape": values.shape, "data_offsets": [size, size + len(content[-1])]}
+        size += len(content[-1])
+    encoded = json.dumps(header).encode()
+    path.write_bytes(b"".join([struct.pack("<Q", len(encoded)), encoded, *content]))
+
+
 def layers(weights: Weights) -> int:
     """Return the number of layers."""
     return 1 + max(int(name.split(".")[2]) for name in weights if name.startswith("encoder.layer."))

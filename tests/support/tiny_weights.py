@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import struct
 from pathlib import Path
 
 import numpy as np
+
+from benchmarks.quantisation.network import write_weights
 
 CHANNELS, INNER, WORDS, POSITIONS, LAYERS = 64, 128, 300, 64, 2
 
@@ -14,15 +14,11 @@ CHANNELS, INNER, WORDS, POSITIONS, LAYERS = 64, 128, 300, 64, 2
 def write_tiny_weights(path: Path) -> None:
     """Write the weights to this file; the same each time."""
     rng = np.random.default_rng(0)
-    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
-    content = b""
-    for name, shape in _shapes().items():
-        around = 1.0 if name.endswith("LayerNorm.weight") else 0.0
-        values = rng.normal(around, 0.1, shape).astype(np.float32).tobytes()
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(content), len(content) + len(values)]}
-        content += values
-    encoded = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(encoded)) + encoded + content)
+    weights = {
+        name: rng.normal(1.0 if name.endswith("LayerNorm.weight") else 0.0, 0.1, shape).astype(np.float32)
+        for name, shape in _shapes().items()
+    }
+    write_weights(weights, path)
 
 
 def _shapes() -> dict[str, list[int]]:

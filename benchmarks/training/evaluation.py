@@ -1,0 +1,95 @@
+"""`python -m benchmarks.training.evaluation MODEL OUT`: recall of `find_tool` with the model of the directory MODEL.
+
+It runs in the project's environment. OUT gets `scores.json` and a run of each set, which `evaluate.py` compares with
+those of another model. Without MODEL, as `-`, the bundled model is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+
+import anyio
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.command import DATA
+from benchmarks.retrieval.data import read_queries, read_servers, write_run
+from benchmarks.retrieval.results import Score
+from benchmarks.retrieval.scoring import Evaluation
+from benchmarks.retrieval.sets import SETS, QuerySet
+from benchmarks.retrieval.system import ask, ingested
+from shared.observability.logging import configure_logging
+from shared.text.bundled import DIMENSION, BundledModel, bundled_model
+
+K = 10
+OWN = QuerySet("own_dev", "own_dev", ("haystack",), 5)
+# ADR 0056 chooses by the mean over these.
+CHOOSING = ("livemcp_tasks", "livemcp_agent", "toolsieve", "mcpbench_single", "own_dev")
+# ADR 0056 excludes a model that finds less on one of these.
+GUARDS = ("mcpproxy_golden", "mcpzero_task_dev", "mcpzero_agent_dev")
+
+
+class TrainedModel:
+    """An embedder with the tokenizer and the graph of a directory. Safe to call from several threads."""
+
+    model = "toolscale/trained"
+    dimension = DIMENSION
+
+    def __init__(self, directory: Path) -> None:
+        self._model = BundledModel(directory)
+
+    def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return shape (len(texts), dimension), float32, unit rows."""
+        return self._model.passages(texts)
+
+    def query(self, text: str) -> NDArray[np.float32]:
+        """Return shape (dimension,), float32, unit length."""
+        return self._model.query(text)
+
+
+def measure(sets: Sequence[QuerySet], model: Path, out: Path, data: Path) -> dict[str, Score]:
+    """Return the score of each set, and write its run to the directory `out`."""
+    evaluation, scores = Evaluation(data), dict[str, Score]()
+    for _, together in groupby(sets, key=lambda query_set: query_set.corpora):
+        own = list(together)
+        with ingested(read_servers(own[0].corpus_files(data)), TrainedModel(model)) as system:
+            for query_set in own:
+                queries = read_queries(query_set.query_file(data))
+                run = anyio.run(partial(ask, system, queries, K, in_steps=query_set.in_steps))
+                write_run(out / f"{query_set.name}.jsonl", run)
+                scores[query_set.name] = evaluation.score(query_set.queries, run)
+                print(f"{query_set.name}: {scores[query_set.name]}", flush=True)
+    return scores
+
+
+def mean(scores: dict[str, Score]) -> float | None:
+    """Return the mean of recall at 5 and at 10 over the sets of CHOOSING, in percent; None if one is missing."""
+    if not scores.keys() >= set(CHOOSING):
+        return None
+    return round(float(np.mean([(scores[name].recall_at_5 + scores[name].recall_at_10) / 2 for name in CHOOSING])), 2)
+
+
+def main() -> None:
+    """Measure and write the scores."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--sets", nargs="+", default=[*CHOOSING, *GUARDS], choices=[each.name for each in (*SETS, OWN)])
+    parser.add_argument("--data", type=Path, default=DATA, help="directory of corpora, queries and evaluate.py")
+    arguments = parser.parse_args()
+    configure_logging("WARNING")
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    sets = [query_set for query_set in (*SETS, OWN) if query_set.name in arguments.sets]
+    directory = bundled_model() if str(arguments.model) == "-" else arguments.model
+    scores = measure(sets, directory, arguments.out, arguments.data)
+    kept = {"mean": mean(scores), "sets": {name: score.model_dump() for name, score in scores.items()}}
+    (arguments.out / "scores.json").write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,312 @@
+"""Training of the model. The tests of the network itself need JAX, which is not in the project's environment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from benchmarks.quantisation.network import Weights, read_weights, vector, write_weights
+from benchmarks.retrieval.results import Score
+from benchmarks.training.data import MISSING, Data, filled, read_data, rows, tokens_of, write_data
+from benchmarks.training.evaluation import CHOOSING, GUARDS, OWN, TrainedModel, mean
+from benchmarks.training.quick import tiny_data, tiny_weights
+from benchmarks.training.sampling import Base, Batch, Sampler, closeness, masked, nearest
+from benchmarks.training.schedule import averaged, is_trained, rates
+from benchmarks.training.texts import as_data, read_requests
+from shared.text.bundled import bundled_model
+
+BATCH = 16
+
+
+def unit(count: int, seed: int) -> Any:
+    """Return random unit rows of four channels."""
+    values = np.random.default_rng(seed).normal(size=(count, 4)).astype(np.float32)
+    return values / np.linalg.norm(values, axis=1, keepdims=True)
+
+
+def random_base(data: Data) -> Base:
+    return Base(unit(len(data.queries), 0), unit(len(data.names), 1), unit(len(data.texts), 2))
+
+
+def sampler(seed: int = 0, weights: Mapping[str, float] | None = None) -> Sampler:
+    data = tiny_data()
+    return Sampler(data, random_base(data), BATCH, seed, weights or {})
+
+
+# Data
+
+
+def test_a_long_text_is_cut_and_keeps_its_closing_token() -> None:
+    found = rows([[101, 7, 8, 9, 102], [101, 102]], 4)
+
+    assert found.tolist() == [[101, 7, 8, 102], [101, 102, 0, 0]]
+    assert tokens_of(found) == [[101, 7, 8, 102], [101, 102]]
+
+
+def test_data_is_read_as_it_was_written(tmp_path: Path) -> None:
+    write_data(tiny_data(), tmp_path / "data.npz")
+
+    found = read_data(tmp_path / "data.npz")
+
+    assert found.relevant.tolist() == tiny_data().relevant.tolist()
+    assert found.styles.tolist() == tiny_data().styles.tolist()
+
+
+def test_requests_and_tools_become_the_tokens_of_the_product(tmp_path: Path) -> None:
+    tool = {"server": "weather", "name": "getForecast", "description": "Tomorrow.", "inputSchema": {"type": "object"}}
+    other = {**tool, "name": "getAlerts"}
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps(line) + "\n" for line in (other, tool)))
+    request = {"query": "will it rain", "relevant": [{"server": "weather", "name": "getForecast"}], "style": "task"}
+
+    found = as_data([request], corpus)
+
+    assert found.relevant.tolist() == [[1]]
+    assert found.servers.tolist() == [0, 0]
+    tokenizer = Tokenizer.from_file(str(bundled_model() / "tokenizer.json"))
+    tokenizer.no_padding()
+    assert tokens_of(found.names)[1] == tokenizer.encode("weather: get Forecast").ids
+    assert tokens_of(found.texts)[1] == tokenizer.encode("get Forecast: Tomorrow.").ids
+
+
+def test_a_request_for_a_tool_outside_the_corpus_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text("")
+
+    with pytest.raises(KeyError):
+        as_data(
+            [{"query": "q", "relevant": [{"server": "a", "name": "b"}], "style": "task"}], tmp_path / "corpus.jsonl"
+        )
+
+
+def test_each_request_is_whole_and_none_repeats() -> None:
+    requests = read_requests()
+
+    assert all(request["query"].strip() and request["relevant"] and request["style"] for request in requests)
+    assert len({request["query"] for request in requests}) > 0.99 * len(requests)
+
+
+# Batches
+
+
+def test_the_same_seed_draws_the_same_batches() -> None:
+    first, again, other = ([batch.tools.tolist() for batch in sampler(seed).epoch()] for seed in (1, 1, 2))
+
+    assert first == again
+    assert first != other
+
+
+def test_a_request_is_drawn_once_in_an_epoch_with_one_of_its_tools_as_positive() -> None:
+    batches = list(sampler().epoch())
+
+    drawn = np.concatenate([batch.queries for batch in batches])
+    assert len(drawn) == len(set(drawn.tolist())) == len(tiny_data().queries) // BATCH * BATCH
+    assert all(np.array_equal(batch.tools[:BATCH], tiny_data().relevant[batch.queries, 0]) for batch in batches)
+
+
+def test_half_of_the_hard_negatives_are_siblings_and_none_is_a_positive() -> None:
+    data = tiny_data()
+
+    for batch in sampler().epoch():
+        positives, hard = batch.tools[:BATCH], batch.tools[BATCH:]
+        assert np.array_equal(data.servers[hard[::2]], data.servers[positives[::2]])
+        assert np.all(hard != positives)
+
+
+def test_styles_count_by_their_weights() -> None:
+    (batch, *_) = sampler(weights={"hard": 3.0}).epoch()
+
+    hard = tiny_data().styles[batch.queries] == "hard"
+    assert batch.weights[hard].mean() == pytest.approx(3 * batch.weights[~hard].mean())
+    assert batch.weights.mean() == pytest.approx(1.0)
+
+
+@given(st.lists(st.lists(st.integers(0, 11), min_size=1, max_size=3, unique=True), min_size=2, max_size=6), st.data())
+def test_positives_and_their_near_duplicates_are_no_negatives(wanted: list[list[int]], drawn: st.DataObject) -> None:
+    texts = np.repeat(unit(6, 3), 2, axis=0)  # each tool has an equal neighbour
+    columns = [own[0] for own in wanted] + drawn.draw(st.lists(st.integers(0, 11), max_size=6))
+
+    found = masked(filled(wanted, 3, MISSING), np.array(columns, dtype=np.int32), texts)
+
+    for row, own in enumerate(wanted):
+        for column, tool in enumerate(columns):
+            is_close = any(float(texts[tool] @ texts[positive]) > 0.9 for positive in own)
+            assert found[row, column] == (column != row and (tool in own or is_close))
+
+
+def test_the_nearest_tools_are_those_of_the_highest_closeness_without_the_positives() -> None:
+    data = tiny_data()
+    base = random_base(data)
+
+    found = nearest(data, base)
+
+    scores = closeness(base.queries @ base.names.T, base.queries @ base.texts.T)
+    scores[np.arange(len(scores)), data.relevant[:, 0]] = -np.inf
+    assert all(set(own) == set((-row).argsort()[: len(own)]) for own, row in zip(found.tolist(), scores, strict=True))
+
+
+# Schedule and weights
+
+
+@given(st.integers(1, 2000))
+def test_the_learning_rate_rises_to_its_peak_and_falls_and_is_never_0(steps: int) -> None:
+    found = rates(steps, 1.0)
+
+    peak = int(found.argmax())
+    assert len(found) == steps
+    assert found.max() == 1.0
+    assert found.min() > 0
+    assert np.all(np.diff(found[: peak + 1]) > 0)
+    assert np.all(np.diff(found[peak:]) < 0)
+
+
+def test_only_layers_above_the_frozen_ones_are_trained() -> None:
+    names = ("embeddings.LayerNorm.weight", "encoder.layer.2.output.dense.weight", "encoder.layer.3.output.dense.bias")
+
+    assert [is_trained(name, 3) for name in names] == [False, False, True]
+
+
+def test_an_average_is_between_both_and_leaves_equal_tensors_as_they_are() -> None:
+    base = {"a": np.array([0.1, 0.2], np.float32), "b": np.array([0.3], np.float32)}
+    trained = {"a": np.array([1.1, 0.2], np.float32), "b": base["b"]}
+
+    found = averaged(base, trained, 0.5)
+
+    assert found["a"] == pytest.approx([0.6, 0.2])
+    assert found["b"].tobytes() == base["b"].tobytes()
+    assert averaged(base, trained, 1.0)["a"] == pytest.approx(trained["a"])
+
+
+def test_weights_are_read_as_they_were_written(tmp_path: Path) -> None:
+    weights = tiny_weights(tmp_path)
+
+    write_weights(weights, tmp_path / "again.safetensors")
+
+    again = read_weights(tmp_path / "again.safetensors")
+    assert list(again) == list(weights)
+    assert all(again[name].tobytes() == values.tobytes() for name, values in weights.items())
+
+
+# The choice
+
+
+def test_the_mean_of_a_choice_is_over_its_sets_alone() -> None:
+    scores = {name: _score(60.0, 80.0) for name in CHOOSING} | {name: _score(0.0, 0.0) for name in GUARDS}
+
+    assert mean(scores) == 70.0
+    assert mean({OWN.name: _score(1.0, 1.0)}) is None
+
+
+def test_a_trained_model_is_read_from_its_directory() -> None:
+    model = TrainedModel(bundled_model())
+
+    assert model.query("rain tomorrow") @ model.passages(["rain tomorrow"])[0] == pytest.approx(1.0)
+
+
+def _score(at_5: float, at_10: float) -> Score:
+    return Score(recall_at_5=at_5, recall_at_8=at_10, recall_at_10=at_10, interval_at_5=(0, 0), interval_at_10=(0, 0))
+
+
+# The network
+
+
+def test_the_network_returns_the_vectors_of_the_reference_with_or_without_filling(tmp_path: Path) -> None:
+    states = pytest.importorskip("benchmarks.training.states", reason="needs JAX", exc_type=ImportError)
+    weights = tiny_weights(tmp_path)
+    tokens = tiny_data().texts[:9]
+
+    found = states.computed(weights, tokens, 1)[1]
+
+    cosines = [float(row @ vector(weights, own)) for row, own in zip(found, tokens_of(tokens), strict=True)]
+    assert min(cosines) > 0.99999
+
+
+@pytest.fixture
+def learnt(tmp_path: Path) -> tuple[Weights, Weights, list[Any]]:
+    """The weights before and after a training of the upper layer, and its figures."""
+    pytest.importorskip("jax", reason="needs JAX")
+    return tiny_weights(tmp_path), *_trained(tmp_path)
+
+
+def test_the_loss_falls(learnt: tuple[Weights, Weights, list[Any]]) -> None:
+    losses = [step.loss for step in learnt[2]]
+
+    assert 0 < np.mean(losses[-5:]) < 0.5 * np.mean(losses[:5])
+
+
+def test_training_changes_each_tensor_of_the_upper_layer_and_no_other(
+    learnt: tuple[Weights, Weights, list[Any]],
+) -> None:
+    base, trained, _ = learnt
+
+    changed = {name for name in base if trained[name].tobytes() != base[name].tobytes()}
+
+    # A key's bias moves all scores of a query equally: it has no gradient, only noise.
+    keys = {"encoder.layer.1.attention.self.key.bias"}
+    assert changed | keys == {name for name in base if is_trained(name, 1)}
+
+
+def test_the_same_seed_trains_the_same_bytes(learnt: tuple[Weights, Weights, list[Any]], tmp_path: Path) -> None:
+    again, _ = _trained(tmp_path / "again")
+
+    assert all(again[name].tobytes() == values.tobytes() for name, values in learnt[1].items())
+
+
+def test_a_masked_column_does_not_change_the_loss(tmp_path: Path) -> None:
+    learning, states = _network()
+    weights, data = tiny_weights(tmp_path), tiny_data()
+    texts = states.prepared(weights, data, 1, tmp_path / "states")
+    (batch, *_) = Sampler(data, texts.base, BATCH, 0, {}).epoch()
+    hidden = batch.masked.copy()
+    hidden[:, -1] = True
+    tools = batch.tools.copy()
+    tools[-1] = tools[0]
+
+    before, after = (
+        float(
+            learning.loss(
+                weights, learning.arrays(texts, Batch(batch.queries, own, hidden, batch.weights)), range(1, 2)
+            )
+        )
+        for own in (batch.tools, tools)
+    )
+
+    assert before == pytest.approx(after, rel=1e-6)
+
+
+def test_an_exported_model_returns_the_vectors_of_the_trained_weights(
+    learnt: tuple[Weights, Weights, list[Any]], tmp_path: Path
+) -> None:
+    export = pytest.importorskip("benchmarks.training.export", reason="needs onnx", exc_type=ImportError)
+    states = _network()[1]
+    tokens = tiny_data().texts
+
+    figures = export.exported(learnt[1], tmp_path, tokens_of(tokens))
+
+    found = export.vectors(tmp_path / "float32.onnx", tokens_of(tokens))
+    assert np.abs(found - states.computed(learnt[1], tokens, 0)[1]).max() < 1e-5
+    assert figures["cosine_to_float32"]["lowest"] > 0.99
+    assert figures["largest_difference_by_batch"] < 1e-5
+
+
+def _network() -> tuple[Any, Any]:
+    names = ("benchmarks.training.learning", "benchmarks.training.states")
+    learning, states = (pytest.importorskip(name, reason="needs JAX", exc_type=ImportError) for name in names)
+    return learning, states
+
+
+def _trained(directory: Path) -> tuple[Weights, list[Any]]:
+    learning, states = _network()
+    directory.mkdir(exist_ok=True)
+    weights, data = tiny_weights(directory), tiny_data()
+    texts = states.prepared(weights, data, 1, directory / "states")
+    batches = learning.epochs(Sampler(data, texts.base, BATCH, 0, {}), 5)
+    trained, figures = learning.trained(weights, 1, texts, batches, 30, 1e-3)
+    return trained, figures
