@@ -15,7 +15,15 @@ from dataclasses import asdict, dataclass, replace
 
 import structlog
 
-from shared.catalog import EmbeddedTool, Listing, ToolDefinition, ToolFeatures, digest
+from shared.catalog import (
+    OPERATOR_SOURCE,
+    EmbeddedTool,
+    Listing,
+    ToolDefinition,
+    ToolFeatures,
+    digest,
+    owner_of,
+)
 from shared.errors import ServerError, ServerTimeout
 from shared.observability.tracing import SpanKind, span
 from shared.text.forms import indexed_tool
@@ -50,7 +58,8 @@ class Ingested:
 
     `offered` tools are usable, and `rejected` ones invalid. `written` tools are new or changed; `added` counts the new
     ones among them. `removed` tools are no longer in the listing, or held. `unaccepted` ones have a changed definition,
-    and `held` ones of them are not served. `catalogue_id` is that of the record, None if no listing was read.
+    and `held` ones of them are not served. `meaning` and `cosmetic` count the definitions that changed since the last
+    listing. `catalogue_id` is that of the record, None if no listing was read.
     """
 
     offered: int = 0
@@ -60,6 +69,8 @@ class Ingested:
     rejected: int = 0
     unaccepted: int = 0
     held: int = 0
+    meaning: int = 0
+    cosmetic: int = 0
     catalogue_id: str | None = None
 
     def counts(self) -> dict[str, int]:
@@ -143,13 +154,15 @@ def ingest(listing: Listing, run: Run) -> Ingested:
         batch = {wanted[tool.name]: tool for tool in changed[start : start + BATCH]}
         _write_batch(batch, listing.declared_name, reviewed.changed_since, run)
     index.delete(intent.server_id, gone)
-    if not unchanged:
+    if states and not unchanged:  # new tools are written with both
         index.set_status_and_groups(intent.server_id, status="running", groups=groups)
     record = listed_record(reviewed, wanted, intent, before, index, run.deps.intents.next_revision)
     index.put_server(record)
     added, rejected = len(wanted.keys() - states.keys()), len(listing.rejected)
+    run.deps.metrics.drifted(reviewed.drift)
     numbers = (len(wanted), added, len(changed), len(gone), rejected, reviewed.unaccepted, reviewed.held)
-    return Ingested(*numbers, record.catalogue_id)
+    meaning, cosmetic = (reviewed.drift.get(kind, 0) for kind in ("meaning", "cosmetic"))
+    return Ingested(*numbers, meaning, cosmetic, record.catalogue_id)
 
 
 def _reconcile_intent(intent: Intent, lease: Lease, deps: Dependencies) -> Ingested | None:
@@ -210,12 +223,18 @@ def _was_crowded_out(error: ServerError, intent: Intent, deps: Dependencies) -> 
 
 
 def _reconcile_stopped(run: Run) -> Ingested:
-    """Hide the server's tools and exclude them from counts; they stay, so that its return embeds nothing."""
+    """Hide the server's tools and exclude them from counts; they stay, so that its return embeds nothing.
+
+    A server that the operator removed from the `mcp.json`, or disabled there, loses its changes. Any other may stop
+    itself, and keeps them.
+    """
     intent, index, next_revision = run.intent, run.index, run.deps.intents.next_revision
     record = stopped_record(known_record(intent, index, next_revision), intent, next_revision())
     invalidate_record(index.server(intent.server_id), index)
     index.set_status_and_groups(intent.server_id, status="stopped", groups=intent.announcement.groups)
     index.put_server(record)
+    if owner_of(intent.source) == OPERATOR_SOURCE:
+        index.put_changes(intent.server_id, ())
     structlog.get_logger().info("server_stopped", server=intent.server_id, generation=intent.desired)
     return Hidden()
 

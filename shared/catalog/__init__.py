@@ -16,15 +16,22 @@ from shared.catalog.definitions import (
     point_id,
     server_half,
 )
+from shared.catalog.drift import (
+    ChangeKind,
+    DefinitionChange,
+)
 from shared.catalog.scope import (
     Scope,
 )
 from shared.catalog.servers import (
     DEFINITION_CHANGES,
+    DOCKER_SOURCE,
+    KUBERNETES_SOURCE,
     OPERATOR_SOURCE,
     POLICIES,
     PRODUCER_PREFIX,
     REPLICA_SET,
+    TOOLHIVE_SOURCE,
     DefinitionPolicy,
     Endpoint,
     Listing,
@@ -51,9 +58,11 @@ from shared.catalog.tools import (
 __all__ = [
     "DEFINITIONS_REMEMBERED",
     "DEFINITION_CHANGES",
+    "DOCKER_SOURCE",
     "ENCODINGS",
     "FEATURES_VERSION",
     "FORMS",
+    "KUBERNETES_SOURCE",
     "MODEL_FIELDS",
     "NAMESPACE",
     "OPERATOR_SOURCE",
@@ -61,7 +70,10 @@ __all__ = [
     "PRODUCER_PREFIX",
     "REPLICA_SET",
     "SMALL_DEFINITION",
+    "TOOLHIVE_SOURCE",
     "Candidates",
+    "ChangeKind",
+    "DefinitionChange",
     "DefinitionPolicy",
     "EmbeddedTool",
     "Encoding",

@@ -33,6 +33,11 @@ DEFINITION_CHANGES = "definition_changes"
 OPERATOR_SOURCE = "toolscale/mcp.json"
 """The source of the events of the operator's `mcp.json`."""
 
+DOCKER_SOURCE = "toolscale/docker"
+KUBERNETES_SOURCE = "toolscale/kubernetes"
+TOOLHIVE_SOURCE = "toolscale/toolhive"
+"""The sources of the watchers' events; a watcher with a watch id adds `/` and the id."""
+
 PRODUCER_PREFIX = "toolscale/producers/"
 """Begins the source of the events of a producer with a token of its own; the rest is the producer's name."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from shared.catalog import (
         Candidates,
+        DefinitionChange,
         EmbeddedTool,
         Encoding,
         Form,
@@ -189,6 +190,22 @@ class ToolIndex(Protocol):
 
     def revisions(self, *, newer_than: int = 0) -> dict[str, int]:
         """Return each revision above `newer_than` by server, far cheaper than the records."""
+        ...
+
+    def put_changes(self, server_id: str, changes: Sequence[DefinitionChange]) -> None:
+        """Replace the stored changes of a server's definitions by these; without any, delete them."""
+        ...
+
+    def changes(self, server_id: str) -> Sequence[DefinitionChange]:
+        """Return the stored changes of a server's definitions, newest first."""
+        ...
+
+    def recent_changes(self, newer_than: float) -> dict[str, Sequence[DefinitionChange]]:
+        """Return the changes after a time in seconds since the epoch by server, newest first, without their diffs."""
+        ...
+
+    def changed_servers(self, newer_than: float) -> set[str]:
+        """Return the servers with changes after a time, in whole seconds: far cheaper than the changes."""
         ...
 
     def put_toolset(self, toolset: Toolset) -> None:

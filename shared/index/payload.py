@@ -8,17 +8,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import structlog
+from pydantic import TypeAdapter
 
 from shared.catalog import FORMS, IndexedTool, Scope, ServerRecord, ToolDefinition, point_id
+from shared.catalog.drift import StoredChanges
 from shared.index.contract import ToolState
 from shared.index.points import AnyOf, Condition, HasIdOrAny, Indexes, Is, NoneOf, Payload, VectorSchema
 from shared.observability.unreadable import count_unreadable
 from shared.toolset import StoredToolset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from shared.catalog import Encoding, Form
+    from shared.catalog import DefinitionChange, Encoding, Form
     from shared.toolset import Selection, Toolset
 
 COUNT_KEYS: Mapping[Form, Mapping[Encoding, str]] = {
@@ -42,7 +44,10 @@ TOOL_INDEXES: Indexes = {
     "status": "keyword",
     **dict.fromkeys(TOOL_COUNT_KEYS, "count"),
 }
-SERVER_INDEXES: Indexes = {"revision": "integer"}
+SERVER_INDEXES: Indexes = {"revision": "integer", "changed_at": "integer"}
+# The keys of a server's changes without their diffs.
+CHANGE_KEYS = ("server_id", "changes")
+_DIFFS = TypeAdapter(list[str])
 
 _log = structlog.get_logger()
 
@@ -121,7 +126,31 @@ def toolset_from(payload: Payload) -> Toolset | None:
     return _readable("toolset", payload["toolset"], lambda stored: StoredToolset.model_validate(stored).toolset)
 
 
-def _readable(kind: Literal["server", "toolset"], stored: str, parse: Callable[[object], M]) -> M | None:
+def changes_payload(server_id: str, changes: Sequence[DefinitionChange]) -> Payload:
+    """Return the payload of a server's changes, newest first: the diffs are apart, since most readers need none."""
+    stored = StoredChanges(changes=tuple(change.without_diff for change in changes))
+    return {
+        "server_id": server_id,
+        "changed_at": int(changes[0].at),
+        "changes": json.dumps(stored.model_dump()),
+        "diffs": json.dumps([change.diff for change in changes]),
+    }
+
+
+def changes_from(payload: Payload) -> Sequence[DefinitionChange]:
+    """Return the changes of a payload, with diffs if it has them; log an invalid payload and return none."""
+    return _readable("changes", payload["changes"], partial(_with_diffs, diffs=payload.get("diffs"))) or ()
+
+
+def _with_diffs(stored: object, diffs: str | None) -> Sequence[DefinitionChange]:
+    changes = StoredChanges.model_validate(stored).changes
+    if diffs is None:
+        return changes
+    texts = zip(changes, _DIFFS.validate_python(json.loads(diffs)), strict=True)
+    return tuple(change.model_copy(update={"diff": diff}) for change, diff in texts)
+
+
+def _readable(kind: Literal["server", "toolset", "changes"], stored: str, parse: Callable[[object], M]) -> M | None:
     try:
         return parse(json.loads(stored))
     except ValueError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
+from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
@@ -164,6 +165,12 @@ class PointCollection(Protocol):
     def close(self) -> None:
         """Release the collection; a second call is no error."""
         ...
+
+
+def behind(point: str | None) -> str | None:
+    """Return where a page behind this point begins; None: where the first page begins."""
+    # engines begin a page at an id, inclusive; no id is the greatest UUID, so this does not overflow
+    return None if point is None else str(UUID(int=UUID(point).int + 1))
 
 
 def walk(collection: PointCollection, where: PointFilter, keys: Sequence[str] | None = None) -> Iterator[Payload]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
@@ -13,7 +12,6 @@ from typing_extensions import override
 
 from shared.catalog import (
     FORMS,
-    NAMESPACE,
     Candidates,
     SparseVector,
     TokenSum,
@@ -23,7 +21,8 @@ from shared.catalog import (
     ToolVectors,
     point_id,
 )
-from shared.index.contract import SHARES, ToolIndex, ToolState
+from shared.index.contract import ToolState
+from shared.index.documents import DocumentIndex
 from shared.index.payload import (
     COUNT_KEYS,
     NAME_VECTOR,
@@ -35,23 +34,19 @@ from shared.index.payload import (
     matches_nothing,
     named,
     scope_conditions,
-    server_from,
-    server_payload,
     state_from,
     tool_from,
     tool_payload,
-    toolset_from,
-    toolset_payload,
 )
 from shared.index.points import (
     AnyOf,
-    GreaterThan,
     IsEmpty,
     NamedVector,
     Point,
     PointCollection,
     PointFilter,
     Scores,
+    behind,
     walk,
 )
 
@@ -63,10 +58,8 @@ if TYPE_CHECKING:
         IndexedTool,
         QueryVectors,
         Scope,
-        ServerRecord,
         Status,
     )
-    from shared.toolset import Toolset
 
 
 # Digests per request: about 300 KB of vectors, and below the batch limit of servers in strict mode.
@@ -76,7 +69,7 @@ DIGESTS_A_REQUEST = 64
 FACET_LIMIT = 65_536
 
 
-class QdrantIndex(ToolIndex):
+class QdrantIndex(DocumentIndex):
     """A ToolIndex on collections of points."""
 
     def __init__(
@@ -86,9 +79,8 @@ class QdrantIndex(ToolIndex):
         toolsets: PointCollection,
         facet_limit: int = FACET_LIMIT,
     ) -> None:
+        super().__init__(servers, toolsets)
         self._tools = tools
-        self._servers = servers
-        self._toolsets = toolsets
         self._facet_limit = facet_limit
 
     @override
@@ -191,57 +183,15 @@ class QdrantIndex(ToolIndex):
     def tools(self, scope: Scope, *, limit: int, after: str | None = None) -> ToolPage:
         if matches_nothing(scope):
             return ToolPage(())
-        page, following = self._tools.scroll(scope_conditions(scope), limit, _behind(after))
+        page, following = self._tools.scroll(scope_conditions(scope), limit, behind(after))
         tools = [tool_from(payload) for payload in page]
         is_last = following is None or not tools
         return ToolPage(tools, None if is_last else point_id(tools[-1].server_id, tools[-1].definition.name))
 
     @override
-    def put_server(self, record: ServerRecord) -> None:
-        self._servers.upsert([Point(_server_point_id(record.server_id), server_payload(record))])
-
-    @override
-    def server(self, server_id: str) -> ServerRecord | None:
-        found = self._servers.retrieve([_server_point_id(server_id)])
-        return next(map(server_from, found.values()), None)
-
-    @override
-    def servers(self, *, newer_than: int = 0) -> list[ServerRecord]:
-        return list(filter(None, map(server_from, walk(self._servers, (GreaterThan("revision", newer_than),)))))
-
-    @override
-    def share(self, number: int, *, limit: int, after: str = "") -> list[str]:
-        begin = _behind(_server_point_id(after)) if after else str(uuid.UUID(int=number * _SHARE_SIZE))
-        page, _ = self._servers.scroll((GreaterThan("revision", 0),), limit, begin, ("server_id",))
-        return [row["server_id"] for row in page if _share_of(row["server_id"]) == number]
-
-    @override
-    def revisions(self, *, newer_than: int = 0) -> dict[str, int]:
-        rows = walk(self._servers, (GreaterThan("revision", newer_than),), ("server_id", "revision"))
-        return {row["server_id"]: row["revision"] for row in rows}
-
-    @override
-    def put_toolset(self, toolset: Toolset) -> None:
-        self._toolsets.upsert([Point(_toolset_point_id(toolset.name), toolset_payload(toolset))])
-
-    @override
-    def toolset(self, name: str) -> Toolset | None:
-        found = self._toolsets.retrieve([_toolset_point_id(name)])
-        return next(map(toolset_from, found.values()), None)
-
-    @override
-    def toolsets(self) -> list[Toolset]:
-        readable = filter(None, map(toolset_from, walk(self._toolsets, ())))
-        return sorted(readable, key=lambda toolset: toolset.name)
-
-    @override
-    def delete_toolset(self, name: str) -> None:
-        self._toolsets.delete([_toolset_point_id(name)])
-
-    @override
     def close(self) -> None:
-        with closing(self._toolsets), closing(self._servers):
-            self._tools.close()
+        with closing(self._tools):
+            super().close()
 
     def _tools_by_value(self, where: PointFilter, key: str) -> Mapping[Any, int]:
         found = self._tools.facet(key, where, self._facet_limit)
@@ -291,24 +241,3 @@ def _candidates(depth: int, lists: Mapping[str, Scores]) -> Candidates:
         text=lists.get(TEXT_VECTOR, {}),
         terms=lists.get(TERMS_VECTOR, {}),
     )
-
-
-def _behind(point: str | None) -> str | None:
-    # engines begin a page at an id, inclusive; no id is the greatest UUID, so this does not overflow
-    return None if point is None else str(uuid.UUID(int=uuid.UUID(point).int + 1))
-
-
-def _server_point_id(server_id: str) -> str:
-    return str(uuid.uuid5(NAMESPACE, server_id))
-
-
-# Shares are equal ranges of the records' point ids, in whose order an engine returns pages.
-_SHARE_SIZE = 2**128 // SHARES
-
-
-def _share_of(server_id: str) -> int:
-    return uuid.UUID(_server_point_id(server_id)).int // _SHARE_SIZE
-
-
-def _toolset_point_id(name: str) -> str:
-    return str(uuid.uuid5(NAMESPACE, name))

@@ -14,6 +14,7 @@ from mcp.types import CONNECTION_CLOSED, CallToolResult, TextContent
 
 from query.replicas.serving import first_server
 from query.response.find_response import BEING_FILLED
+from query.response.recent_answers import KEEP_S
 from query.tools.tool import CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE
 from tests.chaos.history import History, Offer
 from tests.chaos.results import Asked
@@ -70,7 +71,8 @@ class Judge:
     def index_lost(self) -> None:
         """Note that nothing that was found before need be found now."""
         self._awaited = set(self._always)
-        self._lost_at = self._history.now()
+        # until then, an answer from before the loss may be sent again
+        self._lost_at = self._history.now() + KEEP_S
 
     def answered(self, question: Question, result: CallToolResult) -> None:
         """Judge an answer."""

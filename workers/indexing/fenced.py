@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shared.catalog import EmbeddedTool, ServerRecord, Status
+    from shared.catalog import DefinitionChange, EmbeddedTool, ServerRecord, Status
     from shared.index.contract import ToolIndex
     from workers.intents.store import Lease
 
@@ -26,6 +26,7 @@ class FencedIndex:
         self.tool_states = index.tool_states
         self.server = index.server
         self.get = index.get
+        self.changes = index.changes
         self.token_sum = index.token_sum
 
     def upsert(self, tools: Sequence[EmbeddedTool]) -> None:
@@ -52,6 +53,11 @@ class FencedIndex:
         """Write the server's record."""
         with self._fenced():
             self._index.put_server(record)
+
+    def put_changes(self, server_id: str, changes: Sequence[DefinitionChange]) -> None:
+        """Replace the changes of the server's definitions."""
+        with self._fenced():
+            self._index.put_changes(server_id, changes)
 
     def assert_held(self) -> None:
         """Raise LeaseHeld if the lease was lost, for a write to another store."""

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from shared.catalog import DOCKER_SOURCE
 from workers.sources.announcer import Running
 from workers.sources.watcher import Announcements, SourceUnavailable, names, scoped
 
 if TYPE_CHECKING:
     from docker.api.client import APIClient
 
-SOURCE = "toolscale/docker"
 LABEL = "toolscale.server"
 TIMEOUT_S = 10
 
@@ -75,7 +75,7 @@ class DockerSource:
     """
 
     def __init__(self, environ: Mapping[str, str], scope: str = "") -> None:
-        self.name = scoped(SOURCE, scope)
+        self.name = scoped(DOCKER_SOURCE, scope)
         self._environ = environ
         self._announcements = Announcements()
         self._started: dict[str, object] = {}

@@ -19,6 +19,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from shared.catalog import KUBERNETES_SOURCE, TOOLHIVE_SOURCE
 from workers.sources.announcer import Running
 from workers.sources.watcher import Announcements, names
 
@@ -130,6 +131,6 @@ def _running(
     return Running(announcement, (metadata.uid, metadata.generation)) if announcement else None
 
 
-SERVICES = ResourceKind("toolscale/kubernetes", "/api/v1/services", _service)
-MCP_SERVERS = ResourceKind("toolscale/toolhive", "/apis/toolhive.stacklok.dev/v1alpha1/mcpservers", _mcp_server)
+SERVICES = ResourceKind(KUBERNETES_SOURCE, "/api/v1/services", _service)
+MCP_SERVERS = ResourceKind(TOOLHIVE_SOURCE, "/apis/toolhive.stacklok.dev/v1alpha1/mcpservers", _mcp_server)
 RESOURCE_KINDS = (SERVICES, MCP_SERVERS)

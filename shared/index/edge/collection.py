@@ -78,6 +78,7 @@ class EdgeCollection(PointCollection):
         self._shard = Shard(path, spec.vectors)
         self._content = object()  # another one after each write
         self._values: dict[str, tuple[object, frozenset[str]]] = {}
+        self._found_nothing: tuple[object, PointFilter] = (None, ())
         self._create_indexes(spec.indexes)
         with self._shard.opened() as shard:
             shard.optimize()  # frees the space of deleted points before the first search
@@ -139,10 +140,15 @@ class EdgeCollection(PointCollection):
     def scroll(
         self, where: PointFilter, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
     ) -> tuple[list[Payload], str | None]:
+        content = self._content  # before the read, which may miss a write that comes now
+        if self._found_nothing == (content, where):
+            return [], None
         wanted = True if keys is None else list(keys)
         request = ScrollRequest(offset=offset, limit=limit, filter=_filter(where), with_payload=wanted)
         with self._shard.opened() as shard:
             records, following = shard.scroll(request)
+        if not records and offset is None:
+            self._found_nothing = content, where
         return [record.payload or {} for record in records], None if following is None else str(following)
 
     @override
@@ -150,8 +156,10 @@ class EdgeCollection(PointCollection):
         self._shard.close()
 
     def _update(self, operation: UpdateOperation, points: int) -> None:
-        self._shard.update(operation, points)
-        self._content = object()
+        try:
+            self._shard.update(operation, points)
+        finally:  # a write that fails may have written some points
+            self._content = object()
 
     def _cheaper(self, where: PointFilter) -> PointFilter:
         """Return equal conditions without wanted values: most points have them, and a check of each takes longest.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -12,7 +15,7 @@ import pytest
 from shared.catalog import SparseVector
 from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
 from shared.index.engine import SERVERS_SPEC, CollectionSpec
-from shared.index.payload import TOOL_INDEXES
+from shared.index.payload import SERVER_INDEXES, TOOL_INDEXES
 from shared.index.points import AnyOf, IndexKind, Is, NamedVector, Point, VectorSchema
 from shared.index.server.engine import ServerEngine, connect
 from shared.index.server.points import BATCH_CHARACTERS, BATCH_POINTS, batches
@@ -66,7 +69,7 @@ def test_a_collection_that_another_worker_made_in_the_same_moment_is_used() -> N
 
     assert refused == {"/collections/tools", "/collections/servers", "/collections/toolsets"}
     assert indexed.count("/collections/tools/index") == len(TOOL_INDEXES)
-    assert indexed.count("/collections/servers/index") == 1
+    assert indexed.count("/collections/servers/index") == len(SERVER_INDEXES)
 
 
 @pytest.mark.parametrize(
@@ -170,3 +173,30 @@ def test_a_search_goes_to_the_next_address_while_the_first_one_does_not_answer()
         servers = ServerEngine(connect(f"http://127.0.0.1:{free_port()},{url}", None)).collection(SERVERS_SPEC)
 
         assert servers.query([BY_MEANING], (), 5) == [{}]
+
+
+def test_requests_share_a_connection_and_ask_for_whole_responses() -> None:
+    # a chunked response ends with a packet of its own, 40 ms after the others
+    seen: list[tuple[object, str | None]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            seen.append((self.client_address, self.headers["Accept-Encoding"]))
+            body = b'{"result": {"collections": []}, "status": "ok", "time": 0}'
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with closing(connect(f"http://127.0.0.1:{server.server_port}", None)) as client:
+            for _ in range(3):
+                client.get_collections()
+        server.shutdown()
+
+    assert len(set(seen)) == 1
+    assert {encoding for _, encoding in seen} == {"identity"}

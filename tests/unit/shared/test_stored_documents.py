@@ -12,9 +12,16 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from shared.catalog import Endpoint, RejectedTool, ServerRecord
+from shared.catalog import DefinitionChange, Endpoint, RejectedTool, ServerRecord
 from shared.events import ServerAnnouncement
-from shared.index.payload import server_from, server_payload, toolset_from, toolset_payload
+from shared.index.payload import (
+    changes_from,
+    changes_payload,
+    server_from,
+    server_payload,
+    toolset_from,
+    toolset_payload,
+)
 from shared.index.points import Point
 from shared.toolset import Toolset
 from shared.upstream.followed_config import FileFollowedConfig, FollowedConfig
@@ -34,6 +41,7 @@ RECORD = ServerRecord(
 )
 TOOLSET = Toolset(name="mail", tools=("files:read",))
 ANNOUNCEMENT = ServerAnnouncement(server_id="files", url="http://files.example/mcp")
+CHANGE = DefinitionChange(tool="read", at=1.5, before="a", after="b", parts=("title",), diff="-a\n+b")
 INTENT = Intent(server_id="files", status="running", announcement=ANNOUNCEMENT, source="test", desired=1)
 
 
@@ -59,12 +67,18 @@ def of_toolset(change: Callable[[Any], Any]) -> object:
     return toolset_from({**payload, "toolset": json.dumps(change(json.loads(payload["toolset"])))})
 
 
+def of_changes(change: Callable[[Any], Any]) -> object:
+    payload = changes_payload("files", (CHANGE,))
+    found = changes_from({**payload, "changes": json.dumps(change(json.loads(payload["changes"])))})
+    return found[0] if found else None
+
+
 def of_intent(change: Callable[[Any], Any]) -> object:
     return readable("files", json.dumps(change(json.loads(INTENT.model_dump_json()))))
 
 
-DOCUMENTS = {of_record: RECORD, of_toolset: TOOLSET, of_intent: INTENT}
-KINDS: dict[object, str] = {of_record: "server", of_toolset: "toolset", of_intent: "intent"}
+DOCUMENTS = {of_record: RECORD, of_toolset: TOOLSET, of_intent: INTENT, of_changes: CHANGE}
+KINDS: dict[object, str] = {of_record: "server", of_toolset: "toolset", of_intent: "intent", of_changes: "changes"}
 
 
 @pytest.mark.parametrize(("read", "written"), DOCUMENTS.items())
@@ -128,3 +142,11 @@ def test_an_index_with_an_unreadable_record_answers_with_the_others(tmp_path: Pa
         index._servers.upsert([unreadable])  # pyright: ignore[reportPrivateUsage]
 
         assert index.servers() == [RECORD]
+
+
+@pytest.mark.parametrize("diffs", ["", "not JSON", "null", "[]", "[1]", '["one", "too many"]'])
+def test_changes_with_invalid_diffs_are_logged_and_left_out(diffs: str) -> None:
+    with capture_logs() as lines:
+        assert changes_from({**changes_payload("files", (CHANGE,)), "diffs": diffs}) == ()
+
+    assert [(line["event"], line["kind"]) for line in lines] == [("record_unreadable", "changes")]
