@@ -60,6 +60,12 @@ class ConfigFile:
             self._current()
             return self._targets
 
+    def entry(self, server_id: str, /) -> object:
+        """Return the entry of a server as it is written in the file; None while it, or the file, is invalid."""
+        with self._lock:
+            found = self._current()
+        return found.entries.get(server_id) if isinstance(found, Config) else None
+
     def _current(self) -> Config | ConfigInvalid:
         signature = file_signature(self.path)  # before the file is read: a change in between causes another read
         if self._found is None or signature != self._signature:

@@ -72,13 +72,15 @@ class EntryProblem(BaseModel):
 class Config:
     """The valid servers of a file with their targets, and the problems of the others.
 
-    `named` contains the ids of all servers that should run, also those with a problem.
+    `named` contains the ids of all servers that should run, also those with a problem. `entries` has the entries of the
+    valid ones as they are written, by server id.
     """
 
     announcements: tuple[ServerAnnouncement, ...] = ()
     targets: Mapping[str, Target] = field(default_factory=dict[str, Target])
     problems: tuple[EntryProblem, ...] = ()
     named: frozenset[str] = frozenset()
+    entries: Mapping[str, object] = field(default_factory=dict[str, object], repr=False)
 
     def events(self) -> list[ServerUp]:
         """Return a server-up event for each usable server."""
@@ -124,6 +126,7 @@ def config_of(entries: Mapping[str, Any], environ: Mapping[str, str]) -> Config:
     targets: dict[str, Target] = {}
     problems: list[EntryProblem] = []
     named: set[str] = set()
+    written: dict[str, object] = {}
     for name, raw in entries.items():
         if is_disabled(raw):  # checked before variables are expanded, since a disabled entry may lack them
             continue
@@ -133,10 +136,10 @@ def config_of(entries: Mapping[str, Any], environ: Mapping[str, str]) -> Config:
             if announcement.server_id in targets:
                 raise ConfigInvalid(f"{name}: a server {announcement.server_id!r} is there already")
             announcements.append(announcement)
-            targets[announcement.server_id] = target
+            targets[announcement.server_id], written[announcement.server_id] = target, raw
         except ConfigInvalid as error:
             problems.append(EntryProblem(name=name, reason=str(error).removeprefix(f"{name}: ")))
-    return Config(tuple(announcements), targets, tuple(problems), frozenset(named))
+    return Config(tuple(announcements), targets, tuple(problems), frozenset(named), written)
 
 
 def read_entry(name: str, raw: object, environ: Mapping[str, str]) -> tuple[ServerAnnouncement, Target]:

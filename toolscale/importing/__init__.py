@@ -4,6 +4,5 @@
 - `formats`: the format of each client
 - `find`: their servers in one form, and the entries that cannot be imported
 - `merge`: the effect on the `mcp.json`
-- `masking`: entries without their secrets
 - `target`: reads that file, and writes it with a backup
 """

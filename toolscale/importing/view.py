@@ -11,9 +11,9 @@ from typing import Any
 from rich.text import Text
 
 from shared.text.display import printable
+from shared.upstream.masking import masked, masked_servers
 from toolscale.importing.entries import dumped
 from toolscale.importing.find import FoundServers
-from toolscale.importing.masking import masked, masked_servers
 from toolscale.importing.merge import Became, Merged, MergeOutcome
 from toolscale.importing.target import TargetFile
 

@@ -36,6 +36,9 @@ from shared.upstream.transport.json_size import MAX_MESSAGE_NODES
 from shared.upstream.transport.session_state import SessionState
 from shared.validation import first_problem
 
+LAST_WORDS = "; its last words: "
+"""Begins the end of a child's stderr, as a JSON string, at the end of an error."""
+
 FOREIGN_ERRORS = (
     ExceptionGroup,
     MCPError,
@@ -181,9 +184,7 @@ def _http_error(state: SessionState, error: httpx2.HTTPError | httpx2.InvalidURL
 
 
 def _stderr_tail(state: SessionState) -> str:
-    return _exit_status(state) + (
-        f"; its last words: {state.quote(state.stderr[-600:])}" if state.stderr.strip() else ""
-    )
+    return _exit_status(state) + (f"{LAST_WORDS}{state.quote(state.stderr[-600:])}" if state.stderr.strip() else "")
 
 
 def _exit_status(state: SessionState) -> str:

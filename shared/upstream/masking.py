@@ -9,8 +9,8 @@ from typing import Any, cast
 from urllib.parse import urlsplit, urlunsplit
 
 from shared.upstream.dial import StdioTarget
+from shared.upstream.packages import packages, program_of
 from shared.upstream.secrets import SHORTEST, secrets_of
-from toolscale.importing.programs import packages, program_of
 
 HIDDEN = "***"
 CHANGED = "(changed)"
