@@ -64,23 +64,25 @@ def answer_rows(
     encoding: Encoding,
     shown: Sequence[tuple[str, str]] = (),
     search: Mapping[str, int] | None = None,
+    tokens: int | None = None,
 ) -> Iterator[Row]:
     """Yield the row of an answer of our tool, and one for each tool of a server that it shows.
 
-    `texts` are those that Toolscale wrote; `search` has the counters of a search.
+    `texts` are those that Toolscale wrote; `search` has the counters of a search. `tokens` are those of the texts in
+    this encoding, where they are known.
     """
-    count = counting(encoding)
-    counts = {"answers": 1, "tokens": sum(map(count, texts)), "bytes": sum(map(_length, texts))}
+    tokens = sum(map(counting(encoding), texts)) if tokens is None else tokens
+    counts = {"answers": 1, "tokens": tokens, "bytes": sum(map(_length, texts))}
     yield RowKey(day, caller, "", tool), counts | dict(search or {})
     for server, name in shown:
         yield RowKey(day, caller, server, name), {"answers": 1}
 
 
 def call_rows(
-    day: date, caller: str, server: str, tool: str, result_bytes: int, *, is_failed: bool = False
+    day: date, caller: str, server: str, tool: str, result_bytes: int, took_ms: int, *, is_failed: bool = False
 ) -> Iterator[Row]:
     """Yield the row of a call of a server's tool; a failed call may have no result."""
-    counts = {"answers": 0, "calls": 1, "bytes": result_bytes}
+    counts = {"answers": 0, "calls": 1, "bytes": result_bytes, "ms": took_ms}
     yield RowKey(day, caller, server, tool), counts | ({"failed_calls": 1} if is_failed else {})
 
 

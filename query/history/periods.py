@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 
 MAX_DAYS = 400
 
@@ -11,6 +11,11 @@ MAX_DAYS = 400
 def today() -> date:
     """Return the current day in UTC."""
     return datetime.now(UTC).date()
+
+
+def start_s(day: date) -> float:
+    """Return the beginning of a day, in seconds since the epoch."""
+    return datetime.combine(day, time(), UTC).timestamp()
 
 
 def days_of(period: str, now: date) -> tuple[date, date]:

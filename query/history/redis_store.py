@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
 from itertools import groupby
@@ -21,6 +21,8 @@ from query.history.store import (
     SavingsHistory,
     ServerSize,
     Sizes,
+    TotalSize,
+    TotalSizes,
 )
 from shared.errors import HistoryUnavailable
 from shared.service.redis import redis_errors
@@ -110,9 +112,18 @@ class RedisHistory(SavingsHistory):
             pipeline.execute()
 
     @override
-    def sizes(self, first: date, last: date) -> Sizes:
+    def sizes(self, first: date, last: date, server: str | None = None) -> Sizes:
+        hashes = self._hashes(SIZES_PREFIX, first, last, server)
         return {
-            day: {server: ServerSize(*map(int, size.split())) for server, size in fields.items()}
+            day: {name: ServerSize(*map(int, size.split())) for name, size in fields.items()}
+            for day, fields in hashes
+            if fields
+        }
+
+    @override
+    def total_sizes(self, first: date, last: date, servers: Collection[str] | None = None) -> TotalSizes:
+        return {
+            day: _total(size for server, size in fields.items() if servers is None or server in servers)
             for day, fields in self._hashes(SIZES_PREFIX, first, last)
             if fields
         }
@@ -125,13 +136,19 @@ class RedisHistory(SavingsHistory):
         """Return the end of the last day that shows this one, in seconds since the epoch."""
         return int(datetime.combine(day, time.min, UTC).timestamp()) + self._keep_days * _DAY_S
 
-    def _hashes(self, prefix: str, first: date, last: date) -> list[tuple[date, dict[str, str]]]:
-        """Return each day's hash with this prefix, in one round trip."""
+    def _hashes(
+        self, prefix: str, first: date, last: date, field: str | None = None
+    ) -> list[tuple[date, dict[str, str]]]:
+        """Return each day's hash with this prefix, or only this field of it, in one round trip."""
         days = _days(first, last)
         with _redis_errors(), self._redis.pipeline(transaction=False) as pipeline:
             for day in days:
-                pipeline.hgetall(prefix + day.isoformat())
-            return list(zip(days, pipeline.execute(), strict=True))
+                key = prefix + day.isoformat()
+                pipeline.hgetall(key) if field is None else pipeline.hget(key, field)
+            read = pipeline.execute()
+        if field is not None:
+            read = [{} if value is None else {field: value} for value in read]
+        return list(zip(days, read, strict=True))
 
 
 def _days(first: date, last: date) -> list[date]:
@@ -140,6 +157,15 @@ def _days(first: date, last: date) -> list[date]:
 
 def _key(day: date) -> str:
     return PREFIX + day.isoformat()
+
+
+def _total(sizes: Iterable[str]) -> TotalSize:
+    """Return the sum of these fields, which have the tools and the tokens of a server."""
+    servers = all_tools = all_tokens = 0
+    for size in sizes:
+        tools, tokens = map(int, size.split())
+        servers, all_tools, all_tokens = servers + (tools > 0), all_tools + tools, all_tokens + tokens
+    return TotalSize(servers, all_tools, all_tokens)
 
 
 def _row(key: RowKey) -> str:

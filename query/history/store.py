@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from typing import NamedTuple, Protocol
@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 # The name of the rest; no server can have it.
 OTHERS = "(others)"
 # Beyond this limit, callers and tools that are new to the day are summed as OTHERS. A caller has at most six counters
-# for each tool of ours, and four for each tool of a server: about 18,000 counters with names of usual lengths.
+# for each tool of ours, and five for each tool of a server: about 18,000 counters with names of usual lengths.
 MAX_BYTES_A_DAY = 5 << 19
 COUNTER_OVERHEAD_BYTES = 100
 """Of a counter in Redis, without the bytes of its names."""
@@ -26,6 +26,17 @@ class ServerSize:
 
 
 Sizes = Mapping[date, Mapping[str, ServerSize]]
+
+
+class TotalSize(NamedTuple):
+    """The sum over several servers: the number of those with tools, and the cost of all tools."""
+
+    servers: int = 0
+    tools: int = 0
+    tokens: int = 0
+
+
+TotalSizes = Mapping[date, TotalSize]
 
 
 class RowKey(NamedTuple):
@@ -47,7 +58,7 @@ Counts = Mapping[str, int]
 
 Of `tools/list`: `answers` (first pages), `tokens`, `bytes`, `baseline_tokens`, `baseline_tools`.
 Of a tool of ours: `answers`, `tokens`, `bytes`; of `find_tool` also `searches`, `found_nothing`, `tokens_saved`.
-Of a server's tool: `answers` that showed it, `calls`, `failed_calls`, `bytes` of its results.
+Of a server's tool: `answers` that showed it, `calls`, `failed_calls`, their `ms`, `bytes` of its results.
 """
 Row = tuple[RowKey, Counts]
 Rows = Mapping[RowKey, Counts]
@@ -87,8 +98,18 @@ class SavingsHistory(Protocol):
         """Store the day's sizes of these servers, replacing earlier ones."""
         ...
 
-    def sizes(self, first: date, last: date) -> Sizes:
-        """Return the sizes by day and server, both days included; days without sizes are left out."""
+    def sizes(self, first: date, last: date, server: str | None = None) -> Sizes:
+        """Return the sizes by day and server, of one server or all, both days included.
+
+        Days without sizes are left out.
+        """
+        ...
+
+    def total_sizes(self, first: date, last: date, servers: Collection[str] | None = None) -> TotalSizes:
+        """Return the sums over these servers, or all, by day, both days included; days without any size are left out.
+
+        Much faster than a sum over `sizes`.
+        """
         ...
 
     def close(self) -> None:

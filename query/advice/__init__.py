@@ -1,0 +1,1 @@
+"""Advice on the tools that a caller is shown, from their use in the last weeks."""

@@ -1,0 +1,213 @@
+"""What a toolset should hold, which tools cost most in answers, and which do the same: from the last weeks' use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from query.advice.choice import best_within, by_calls, calls_of, tokens_of
+from query.advice.rivals import Rivals, rivals
+from query.advice.use import ToolUse, Usage, counted_calls, counted_rows, may_see, usable_tools, usage_of
+from query.history.events import TOOLS_LIST
+from query.history.periods import today
+from query.history.recent_calls import DAYS
+from query.toolsets.active import with_toolset, with_toolset_scope
+from query.toolsets.offered import direct_definition, has_offered_tools, offered_tools
+from shared.catalog import Encoding
+from shared.errors import ToolsetUnknown
+from shared.quoting import quoted_name
+from shared.text.forms import PROFILE, Profile
+from shared.text.tokens import is_estimate
+
+if TYPE_CHECKING:
+    from query.caller import Caller
+    from query.catalogue import Catalogue
+    from query.history.store import Rows, SavingsHistory
+
+DEFAULT_BUDGET_TOKENS = 4_000
+"""Where neither the request nor the toolset has a budget, and no tool is offered."""
+SHOWN_MOST = 10
+NAMED = 3
+
+Label = Literal["measured", "estimated"]
+
+
+class Choice(BaseModel):
+    """Tools, the most called first, with their tokens in each `tools/list` and their calls in the period."""
+
+    model_config = ConfigDict(frozen=True)
+
+    tools: list[ToolUse]
+    tokens: int
+    calls: int
+
+    @classmethod
+    def of(cls, tools: Sequence[ToolUse]) -> Choice:
+        """Return the choice of these tools."""
+        return cls(tools=sorted(tools, key=by_calls), tokens=tokens_of(tools), calls=calls_of(tools))
+
+
+class ShownTool(ToolUse):
+    """A tool in answers of `find_tool` and `describe_tool`: `shown` times its tokens, as if shown with its schema."""
+
+    shown_tokens: int
+
+
+class ToolsetAdvice(BaseModel):
+    """The choice within a budget that covers most calls of the period, beside the tools that are offered today."""
+
+    model_config = ConfigDict(frozen=True)
+
+    first_day: date
+    last_day: date
+    toolset: str | None
+    budget_tokens: int
+    encoding: Encoding
+    profile: Profile
+    calls: int
+    """Of all tools that may be chosen."""
+    advised: Choice
+    offered: Choice
+    dropped: list[ToolUse]
+    """Offered and not advised, the most expensive first."""
+    labels: Mapping[str, Label]
+
+    @property
+    def sentences(self) -> list[str]:
+        """Return the advice in short sentences."""
+        days = f"{self.first_day} to {self.last_day}"
+        if not self.calls:
+            return [f"No calls of these tools from {days} (measured), so none is advised against."]
+        tokens, count = self.labels["tokens"], len(self.advised.tools)
+        chosen = f"{count} {'tool' if count == 1 else 'tools'} of {self.advised.tokens} tokens ({tokens})"
+        summary = f"{chosen} had {self.advised.calls} of {self.calls} calls from {days} (measured)."
+        return [summary, *(_without(tool, tokens) for tool in self.dropped[:NAMED])]
+
+
+class Advice(ToolsetAdvice):
+    """The whole advice; `lists` counts the `tools/list` that the viewer may see, of any toolset."""
+
+    lists: int
+    shown_most: list[ShownTool]
+    rivals: list[Rivals]
+
+
+def advice_for(
+    viewer: Caller, catalogue: Catalogue, history: SavingsHistory, toolset: str | None = None, budget: int | None = None
+) -> Advice:
+    """Return the advice on a toolset, by default the viewer's, or else on all tools that the viewer may see.
+
+    Raises:
+        ToolsetUnknown: the viewer has no toolset of this name.
+        HistoryUnavailable, IndexUnavailable: the store or the index did not answer.
+    """
+    catalogue, (first, last) = _refreshed(catalogue), _period()
+    caller = _of_toolset(viewer, toolset, catalogue)
+    rows = history.rows(first, last)
+    usage = usage_of(counted_rows(rows), viewer, caller, catalogue)
+    advice = _toolset_advice(usage, caller, catalogue, budget)
+    shown = [usage.of(tool, catalogue) for tool in usable_tools(usage.points, caller, catalogue)]
+    return Advice(
+        **dict(advice),
+        lists=_lists(rows, viewer),
+        shown_most=_shown_most(shown),
+        rivals=rivals(usage, caller, catalogue),
+    )
+
+
+def toolset_advice(viewer: Caller, catalogue: Catalogue, history: SavingsHistory, toolset: str) -> ToolsetAdvice:
+    """Return the advice on a toolset alone, for which the history adds up the calls.
+
+    Raises: the errors of `advice_for`.
+    """
+    catalogue, (first, last) = _refreshed(catalogue), _period()
+    caller = _of_toolset(viewer, toolset, catalogue)
+    usage = usage_of(counted_calls(history.calls(first, last)), viewer, caller, catalogue)
+    return _toolset_advice(usage, caller, catalogue, None)
+
+
+def _toolset_advice(usage: Usage, caller: Caller, catalogue: Catalogue, budget: int | None) -> ToolsetAdvice:
+    (first, last), encoding = _period(), catalogue.encoding
+    found = usable_tools(usage.points, caller, catalogue)
+    usable = [tool for tool in found if direct_definition(tool.definition.name, tool)]
+    used = [usage.of(tool, catalogue) for tool in usable]
+    offered = _offered(usage, caller, catalogue)
+    budget_tokens = budget or caller.budget_tokens or tokens_of(offered) or DEFAULT_BUDGET_TOKENS
+    advised = best_within(used, budget_tokens)
+    names = {tool.name for tool in advised}
+    # a period without calls is no reason to drop a tool
+    dropped = [tool for tool in offered if tool.name not in names] if advised else []
+    is_counted = all(encoding in tool.model_counts for tool in usable) and not is_estimate(encoding)
+    return ToolsetAdvice(
+        first_day=first,
+        last_day=last,
+        toolset=caller.toolset,
+        budget_tokens=budget_tokens,
+        encoding=encoding,
+        profile=PROFILE,
+        calls=calls_of(used),
+        advised=Choice.of(advised),
+        offered=Choice.of(offered),
+        dropped=sorted(dropped, key=lambda tool: (-tool.tokens, tool.name)),
+        labels=_labels(is_counted=is_counted),
+    )
+
+
+def _offered(usage: Usage, caller: Caller, catalogue: Catalogue) -> list[ToolUse]:
+    """Return the tools that `tools/list` offers the callers of the toolset today, by the calls in this usage."""
+    if not has_offered_tools(caller):
+        return []
+    rules = catalogue.read_policy().of(caller)
+    kept = offered_tools(caller, catalogue, usage.call_counts, rules).kept
+    return [usage.of(tool, catalogue) for tool in kept]
+
+
+def _of_toolset(viewer: Caller, name: str | None, catalogue: Catalogue) -> Caller:
+    """Return the viewer within the toolset; a token for one toolset shows no other."""
+    if name is None:
+        return with_toolset_scope(viewer, catalogue.index)
+    toolset = catalogue.index.toolset(name) if viewer.toolset in (None, name) else None
+    if toolset is None:
+        raise ToolsetUnknown(f"There is no toolset {quoted_name(name)} for you.")
+    return with_toolset(viewer, toolset)
+
+
+def _refreshed(catalogue: Catalogue) -> Catalogue:
+    pinned = catalogue.pinned()
+    pinned.ledger.refresh()
+    return pinned
+
+
+def _period() -> tuple[date, date]:
+    last = today()
+    return last - timedelta(days=DAYS - 1), last
+
+
+def _lists(rows: Rows, viewer: Caller) -> int:
+    lists = ((key, counts) for key, counts in rows.items() if (key.server, key.tool) == ("", TOOLS_LIST))
+    return sum(counts["answers"] for key, counts in lists if may_see(viewer, key.caller))
+
+
+def _shown_most(used: Sequence[ToolUse]) -> list[ShownTool]:
+    shown = [ShownTool(**dict(tool), shown_tokens=tool.shown * tool.tokens) for tool in used if tool.shown]
+    return sorted(shown, key=lambda tool: (-tool.shown_tokens, tool.name))[:SHOWN_MOST]
+
+
+def _labels(*, is_counted: bool) -> dict[str, Label]:
+    return {
+        "tokens": "measured" if is_counted else "estimated",
+        "calls": "measured",
+        "callers": "measured",
+        "shown": "measured",
+        "shown_tokens": "estimated",
+        "lists": "measured",
+        "similarity": "measured",
+    }
+
+
+def _without(tool: ToolUse, tokens: Label) -> str:
+    saved = f"Without {quoted_name(tool.name)} you save {tool.tokens} tokens ({tokens}) in each tools/list"
+    return f"{saved}; it had {tool.calls} calls (measured)."
