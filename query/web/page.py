@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from starlette.responses import Response
+
 if TYPE_CHECKING:
     from query.caller import Caller
     from query.catalogue import Catalogue
@@ -13,12 +15,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """The caller, the catalogue, and the parameters of path and query string."""
+    """The caller, the catalogue, the parameters of path and query string, and the address of the service.
+
+    `address` is the public one of the settings, or `http://host:port`, as the browser used it.
+    """
 
     caller: Caller
     catalogue: Catalogue
     path: Mapping[str, str]
     query: Mapping[str, str]
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +37,8 @@ class Page:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-View = Callable[[PageRequest], Page]
+View = Callable[[PageRequest], Page | Response]
+"""Returns a page, or a response that is no page."""
 
 
 def message_page(status: int, title: str, text: str, headers: Mapping[str, str] | None = None) -> Page:

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.responses import Response
 
 from query.web.page import Page
@@ -50,6 +50,11 @@ def cut(text: str, characters: int) -> str:
     return text if len(text) <= characters else text[: characters - 1] + "…"
 
 
+def lines(text: str) -> Markup:
+    """Return the text with its line breaks, and otherwise printable."""
+    return Markup("\n").join(escape(printable(line)) for line in text.split("\n"))
+
+
 def number(value: int | None) -> str:
     """Return 12,345, or a dash if unknown."""
     return UNKNOWN if value is None else f"{value:,}"
@@ -70,13 +75,21 @@ def size(length: int) -> str:
 
 def ago(at_s: float | None) -> str:
     """Return the age of a time in seconds since the epoch, in its largest unit."""
-    if at_s is None:
-        return "never"
-    passed_s = max(0, int(time.time() - at_s))
+    return "never" if at_s is None else f"{_span(time.time() - at_s)} ago"
+
+
+def ahead(at_s: float) -> str:
+    """Return the wait until a time in seconds since the epoch, in its largest unit."""
+    wait_s = at_s - time.time()
+    return f"in {_span(wait_s)}" if wait_s >= 1 else "now"
+
+
+def _span(span_s: float) -> str:
+    whole_s = max(0, int(span_s))
     for unit, seconds in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if passed_s >= seconds:
-            return f"{passed_s // seconds} {unit} ago"
-    return f"{passed_s} s ago"
+        if whole_s >= seconds:
+            return f"{whole_s // seconds} {unit}"
+    return f"{whole_s} s"
 
 
 def moment(at_s: float) -> str:
@@ -108,7 +121,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (cut, number, percent, size, ago, moment, machine_moment, short_day, part_of_path)
+    filters = (cut, lines, number, percent, size, ago, ahead, moment, machine_moment, short_day, part_of_path)
     untyped: Any = made  # jinja2 types its filters and globals too narrowly
     untyped.filters.update({function.__name__: function for function in filters})
     untyped.globals.update(version=importlib.metadata.version("toolscale"))

@@ -13,13 +13,19 @@ from starlette.responses import FileResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from query.auth.http import AuthFailureLog
-from query.server.http import security_of
+from query.server.http import MCP_PATH, security_of
 from query.toolsets.active import with_toolset_scope
 from query.turns import run_in_thread
-from query.web import views
 from query.web.page import Page, PageRequest, View, message_page
 from query.web.rendering import HEADERS, render
 from query.web.signin import SignIn
+from query.web.views.advice import advice, advice_json
+from query.web.views.changes import changes, changes_json
+from query.web.views.find import find
+from query.web.views.history import history
+from query.web.views.overview import overview
+from query.web.views.servers import server, servers
+from query.web.views.tools import tool
 from shared.errors import CallsExhausted, IndexUnavailable
 
 if TYPE_CHECKING:
@@ -45,27 +51,44 @@ def page_routes(catalogue: Catalogue, listener: HttpListener) -> list[Route]:
     sign_in = SignIn(listener.authentication, AuthFailureLog())
 
     def page(path: str, name: str, view: View) -> Route:
-        return Route(PATH + path, _PageEndpoint(name, view, catalogue, sign_in, security), methods=["GET"])
+        endpoint = _PageEndpoint(name, view, catalogue, sign_in, security, _public_address(listener))
+        return Route(PATH + path, endpoint, methods=["GET"])
 
     return [
         Route("/", _to_page, methods=["GET"]),
         *(Route(f"{PATH}/static/{file.name}", _static(file), methods=["GET"]) for file in STATIC.iterdir()),
-        page("", "overview", views.overview),
-        page("/find", "find", views.find),
-        page("/history", "history", views.history),
-        page("/servers", "servers", views.servers),
-        page("/servers/{server_id:path}", "server", views.server),
+        page("", "overview", overview),
+        page("/advice", "advice", advice),
+        page("/advice.json", "advice", advice_json),
+        page("/changes", "changes", changes),
+        page("/changes.json", "changes", changes_json),
+        page("/find", "find", find),
+        page("/history", "history", history),
+        page("/servers", "servers", servers),
+        page("/servers/{server_id:path}", "server", server),
+        page("/tools/{name:path}", "tool", tool),
     ]
+
+
+def _public_address(listener: HttpListener) -> str:
+    """Return the public URL without the path of MCP; empty if it is not set."""
+    return (listener.public_url or "").rstrip("/").removesuffix(MCP_PATH)
 
 
 class _PageEndpoint:
     """ASGI application: checks Host and caller, and renders the page in a thread."""
 
     def __init__(
-        self, name: str, view: View, catalogue: Catalogue, sign_in: SignIn, security: TransportSecurityMiddleware
+        self,
+        name: str,
+        view: View,
+        catalogue: Catalogue,
+        sign_in: SignIn,
+        security: TransportSecurityMiddleware,
+        public_address: str,
     ) -> None:
         self._name, self._view, self._catalogue = name, view, catalogue
-        self._sign_in, self._security = sign_in, security
+        self._sign_in, self._security, self._public_address = sign_in, security, public_address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -88,12 +111,14 @@ class _PageEndpoint:
     def _render(self, request: Request, known: Caller) -> Response:
         try:
             caller = with_toolset_scope(known, self._catalogue.index)
-            page_request = PageRequest(caller, self._catalogue, request.path_params, dict(request.query_params))
+            address = self._public_address or str(request.base_url).rstrip("/")
+            query = dict(request.query_params)
+            page_request = PageRequest(caller, self._catalogue, request.path_params, query, address)
             page = self._view(page_request)
         except IndexUnavailable as error:
             _log.warning("page_failed", page=self._name, reason=str(error))
             page = message_page(503, "Not now", "The tool catalogue cannot be reached at the moment.")
-        return render(page, page_name=self._name, caller=known)
+        return page if isinstance(page, Response) else render(page, page_name=self._name, caller=known)
 
 
 async def _to_page(_: Request) -> RedirectResponse:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from query.replicas.sets import set_key
 from query.savings.context import share
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from query.savings.savings import Baseline
     from shared.catalog import Encoding, Scope, ServerRecord
 
-State = Literal["fresh", "stale", "awaited", "installing", "stopped", "quarantined"]
+State = Literal["quarantined", "stale", "awaited", "installing", "stopped", "fresh"]
+
+STATES: tuple[State, ...] = get_args(State)
+"""From the one to look at first to the usual one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,3 +165,8 @@ def state_of(record: ServerRecord) -> State:
         return "fresh"
     is_starting = record.state == "awaited" and record.stale_since is None
     return "installing" if is_starting and record.endpoint.transport == "stdio" else record.state
+
+
+def by_tokens(of_set: SetRow) -> tuple[float, str]:
+    """Return a key that sorts the most expensive servers first."""
+    return -(of_set.tokens or 0), of_set.server_id

@@ -147,7 +147,7 @@ class Tab:
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of a JavaScript expression, which the page's own policy does not bind."""
-        answer = self.call("Runtime.evaluate", {"expression": expression, "returnByValue": True})
+        answer = self.call("Runtime.evaluate", {"expression": expression, "returnByValue": True, "awaitPromise": True})
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 

@@ -32,9 +32,12 @@ PAGES = (
     "/ui/servers/hostile",
     "/ui/find?q=alert",
     "/ui/find?q=look+up+a+record",
+    "/ui/advice",
     "/ui/history",
+    "/ui/changes",
     "/ui/servers/nothing",
 )
+MENU = ("Overview", "Servers", "Changes", "Find", "Advice", "History")
 CHARTS = ("What all tools cost a context", "Net tokens saved")
 MARKUP_SERVER = Path(__file__).parents[2] / "support" / "hostile" / "markup_server.py"
 
@@ -136,6 +139,19 @@ def test_a_search_works_without_scripts(chromium: Browser, service: str) -> None
     assert tab.problems == []
 
 
+def test_a_server_of_the_file_shows_its_command_and_the_latest_next_reconciliation(
+    chromium: Browser, service: str
+) -> None:
+    tab = chromium.tab(scripts=False)
+    tab.open(f"{service}/ui/servers/hostile")
+
+    facts = " ".join(tab.evaluate("document.querySelector('.facts').innerText").split())
+
+    assert re.search(r"Next reconciliation in \d+ min at the latest, by the resync interval", facts), facts
+    assert re.search(r"Command \S*python\S* \S*markup_server.py stdio ", facts), facts
+    assert tab.evaluate("getComputedStyle(document.querySelector('.command')).userSelect") == "all"
+
+
 def test_a_replica_set_opens_from_the_keyboard_without_scripts(chromium: Browser, service: str) -> None:
     tab = chromium.tab(PHONE, scripts=False)
     tab.open(f"{service}/ui/servers")
@@ -167,7 +183,7 @@ def test_the_keyboard_leads_past_the_menu_to_the_content(chromium: Browser, serv
     tab.open(f"{service}/ui/servers")
 
     assert tab.press_tab() == "Skip to the content"
-    assert [tab.press_tab() for _ in range(5)] == ["Toolscale", "Overview", "Servers", "Find", "History"]
+    assert [tab.press_tab() for _ in range(7)] == ["Toolscale", *MENU]
 
 
 def test_a_screen_reader_is_told_of_landmarks_and_of_what_charts_show(chromium: Browser, service: str) -> None:

@@ -19,9 +19,9 @@ from query.history.periods import today
 from query.history.recorder import UsageRecorder
 from query.history.sqlite_store import SqliteHistory
 from query.savings.ledger import Ledger
-from query.web import views
 from query.web.page import PageRequest
 from query.web.rendering import CONTENT_SECURITY_POLICY, ago, render, size
+from query.web.views.overview import overview
 from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, RejectedTool, ServerRecord
 from shared.errors import KeysUnavailable
 from shared.text.display import printable
@@ -202,7 +202,7 @@ def test_the_overview_advises_a_qdrant_server_for_a_large_embedded_index(
     index = catalogue(make_tool("clock", "get_time"), tool_count=tools)
     large = Catalogue(index, FakeEmbedder(), Ledger(index), index_is_embedded=index_is_embedded)
 
-    shown = render(views.overview(PageRequest(ANYONE, large, {}, {})), page_name="overview", caller=ANYONE).body
+    shown = render(overview(PageRequest(ANYONE, large, {}, {})), page_name="overview", caller=ANYONE).body
 
     assert (b"more than 20,000 tools: set QDRANT_URL" in shown) is is_advised
 
@@ -246,14 +246,12 @@ async def test_a_servers_tools_are_sorted_by_their_tokens_and_come_in_pages() ->
         *(make_tool("big", f"tool{number:03}", tokens=1_000, model_tokens=number) for number in range(250))
     )
 
-    first, last = (
-        Parsed(await get("/ui/servers/big", index)).text,
-        Parsed(await get("/ui/servers/big?page=3", index)).text,
-    )
+    pages = [await get(path, index) for path in ("/ui/servers/big", "/ui/servers/big?page=3")]
+    first, last = (Parsed(page).text for page in pages)
 
     assert first.index("tool249") < first.index("tool248") < first.index("tool150")
     assert "tool149" not in first
-    assert "Page 3 of 3" in last
+    assert 'aria-label="Page 3 of 3" aria-current="page"' in pages[1].text
     assert "tool049" in last
     assert "tool050" not in last
 
@@ -266,7 +264,7 @@ async def test_a_page_number_that_is_none_shows_some_page(page: str) -> None:
 async def test_a_search_shows_tools_and_what_they_save() -> None:
     text = " ".join(Parsed(await get("/ui/find?q=tell+the+time")).text.split())
 
-    assert text.index("All tools 100 tokens") < text.index("get_time of clock")
+    assert text.index("All tools 80 tokens, as a model sees them; 100 as sent") < text.index("get_time of clock")
     assert "Took" in text
 
 

@@ -1,0 +1,1 @@
+"""The cost of the web page's pages with many servers."""

@@ -1,0 +1,115 @@
+"""A real query service over a catalogue of many servers with a history."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import psutil
+
+from benchmarks.page.results import Plan
+from benchmarks.throughput.catalogue import fill
+from benchmarks.throughput.corpus import server_id
+from benchmarks.throughput.embedded import embedded_settings
+from query.history import open_history
+from query.history.periods import today
+from query.history.store import RowKey, ServerSize
+from shared.catalog import OPERATOR_SOURCE, DefinitionChange, ServerRecord
+from shared.index.contract import ToolIndex
+from shared.settings import Settings
+from shared.text import BUNDLED_MODEL
+from shared.text.embedding import BUNDLED_DIMENSION
+from tests.support.indexes import open_index
+from tests.support.processes import Composition
+
+_STARTED = "query_service_started"
+_SOURCES = (OPERATOR_SOURCE, "toolscale/docker", "toolscale/kubernetes", "toolscale/cli")
+# One server in so many is in each of the other states.
+_FAILING, _STOPPED, _QUARANTINED = 20, 25, 50
+# One server in so many has changed definitions, each so many times.
+_CHANGED, _CHANGES = 10, 10
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The address of the service and its process."""
+
+    url: str
+    process: psutil.Process
+
+    def processor_ms(self) -> float:
+        """Return the processor time of the service so far."""
+        times = self.process.cpu_times()
+        return float(times.user + times.system) * 1e3
+
+
+@contextmanager
+def serving(directory: Path, servers: int, plan: Plan) -> Generator[Service]:
+    """Fill an index and a history, and run `python -m query` on them, with its default settings."""
+    settings = embedded_settings(directory)
+    with closing(open_index(settings, BUNDLED_MODEL, BUNDLED_DIMENSION)) as index:
+        fill(index, range(servers), plan.tools_per_server, plan.seed, BUNDLED_DIMENSION)
+        for number, record in enumerate(sorted(index.servers(), key=lambda record: record.server_id)):
+            index.put_server(_varied(record, number))
+            if number % _CHANGED == 1:
+                index.put_changes(record.server_id, [_change(age) for age in range(_CHANGES)])
+        _write_history(settings, index, plan)
+    environment = {"TOOLSCALE_PORT": "0", "TOOLSCALE_HOST": "", "QDRANT_URL": "", "TOOLSCALE_LOG_LEVEL": ""}
+    with Composition("", directory, environment).run("query", "-m", "query") as running:
+        running.wait_for(_STARTED)
+        lines = (json.loads(line) for line in running.output().splitlines())
+        url = next(str(line["url"]) for line in lines if line["event"] == _STARTED)
+        yield Service(url.removesuffix("/mcp"), psutil.Process(running.process.pid))
+
+
+def _varied(record: ServerRecord, number: int) -> ServerRecord:
+    """Return the record with groups, labels, a source and a state as fleets have them."""
+    changes: dict[str, object] = {
+        "groups": frozenset({f"team-{number % 40}"}),
+        "labels": {"env": ("prod", "test")[number % 2], "region": f"r{number % 7}"},
+        "source": _SOURCES[number % len(_SOURCES)],
+    }
+    if number % _FAILING == 1:
+        changes |= {"stale_since": 2.0, "failures": 2, "last_error": f"{record.server_id}: the connection closed"}
+    if number % _STOPPED == 2:
+        changes |= {"status": "stopped"}
+    if number % _QUARANTINED == 3:
+        changes |= {"status": "quarantined", "failures": 5, "stale_since": 2.0, "last_error": "no connection"}
+    return record.model_copy(update=changes)
+
+
+def _change(age: int) -> DefinitionChange:
+    """Return a change of a description, so many hours ago."""
+    diff = "-does something\n+does something else"
+    at = time.time() - age * 3600
+    return DefinitionChange(
+        tool=f"tool_{age}", at=at, before="a" * 32, after="b" * 32, parts=("description",), diff=diff
+    )
+
+
+def _write_history(settings: Settings, index: ToolIndex, plan: Plan) -> None:
+    sizes = {
+        record.server_id: ServerSize(record.tool_count, record.model_tokens["cl100k_base"])
+        for record in index.servers()
+    }
+    names = [server_id(number) for number in range(len(sizes))]
+    with closing(open_history(settings)) as history:
+        for ago in range(plan.days):
+            day = today() - timedelta(days=ago)
+            history.store_sizes(day, sizes)
+            used = {
+                RowKey(day, f"caller-{caller}", names[(caller * 31 + tool) % len(names)], f"tool-{tool}"): {
+                    "answers": 9,
+                    "calls": 3,
+                    "failed_calls": 1,
+                    "bytes": 4_096,
+                }
+                for caller in range(plan.callers)
+                for tool in range(plan.callers)
+            }
+            history.add(used)

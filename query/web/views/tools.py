@@ -1,0 +1,122 @@
+"""One tool: its definition, its tokens, its use, its servers, and the tools nearest to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from query.replicas.serving import Replicated, Serving, servings
+from query.reports.changes import server_changes
+from query.reports.tool_use import ToolUse, tool_use
+from query.response.summary import first_sentence
+from query.web.page import Page, PageRequest, message_page
+from query.web.servers import ServerRow, state_of
+from query.web.tool_tokens import token_table
+from query.web.views.history import DEFAULT_PERIOD
+from query.web.views.paging import ROWS
+from shared.catalog import QueryVectors, SparseVector, point_id
+from shared.errors import HistoryUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from shared.catalog import DefinitionChange, IndexedTool, Scope
+    from shared.index.contract import ToolIndex
+
+NEAR = 8
+# Candidates of which the nearest distinct definitions are shown.
+NEAR_DEPTH = 40
+NO_TERMS = SparseVector((), ())
+
+_log = structlog.get_logger()
+
+
+def tool(request: PageRequest) -> Page:
+    """Return one tool of the caller's scope, running or not."""
+    request.catalogue.ledger.refresh()
+    found, record = _tool_named(request.path["name"], request), None
+    if found is not None:
+        record = request.catalogue.ledger.record(found.server_id)
+    if found is None or record is None:
+        return message_page(404, "No such tool", "There is no tool of this name that you may see.")
+    index, encoding = request.catalogue.pinned().index, request.catalogue.encoding
+    replicated = Replicated.of(request.caller.scope, request.catalogue.ledger.replica_sets(request.caller.scope))
+    serving = _serving(found, replicated, index)
+    values: dict[str, Any] = {
+        "tool": found,
+        "does": first_sentence(found.definition.description),
+        "server": ServerRow(record, state_of(record), None, None, None),
+        "encoding": encoding,
+        "table": token_table(found, encoding),
+        "changes": _changes(found, request),
+        "forms": {"model": _indented(found.definition.for_model()), "wire": _indented(found.definition.as_object())},
+        "serving": serving,
+        "servers": _rows(serving.servers, request),
+        "also_on": _rows(serving.also_on, request),
+        "use": _use(found, serving.servers, request),
+        "days": DEFAULT_PERIOD,
+        "near": _nearest(found, replicated.scope, index),
+        "shown": ROWS,
+    }
+    return Page("tool.html", values)
+
+
+def _tool_named(name: str, request: PageRequest) -> IndexedTool | None:
+    """Return the tool of this qualified name; None if the caller may not see it."""
+    server_id, _, tool_name = name.partition(":")
+    point = point_id(server_id, tool_name)
+    found = request.catalogue.pinned().index.get([point]).get(point)
+    if found is None or not replace(request.caller.scope, status=found.status).contains(found):
+        return None
+    return found
+
+
+def _serving(found: IndexedTool, replicated: Replicated, index: ToolIndex) -> Serving:
+    """Return the servers of a tool and its name for calls; a tool that is not running has its own server alone."""
+    represented = replace(found, server_id=replicated.sets.representative(found.server_id))
+    return servings([represented], replicated, replicated, index)[represented.qualified_name]
+
+
+def _rows(server_ids: Sequence[str], request: PageRequest) -> list[ServerRow]:
+    records = filter(None, map(request.catalogue.ledger.record, server_ids))
+    return [ServerRow(record, state_of(record), None, None, None) for record in records]
+
+
+def _use(found: IndexedTool, server_ids: Collection[str], request: PageRequest) -> ToolUse | None:
+    """Return the tool's use of the last days; None without a history or if it does not answer."""
+    recorder, name = request.catalogue.recorder, found.definition.name
+    if recorder is None:
+        return None
+    try:
+        return tool_use(request.caller, name, frozenset(server_ids), f"{DEFAULT_PERIOD}d", recorder.history)
+    except HistoryUnavailable as error:
+        _log.warning("savings_read_failed", reason=str(error))
+        return None
+
+
+def _changes(found: IndexedTool, request: PageRequest) -> list[DefinitionChange]:
+    stored = server_changes(found.server_id, request.caller.scope, request.catalogue)
+    return [change for change in stored if change.tool == found.definition.name]
+
+
+def _nearest(found: IndexedTool, scope: Scope, index: ToolIndex) -> list[tuple[IndexedTool, float]]:
+    """Return the tools of the scope with the nearest descriptions, and their cosines; each definition once."""
+    features = index.features_by_digest([found.digest] if found.digest else []).get(found.digest)
+    if features is None:
+        return []
+    query, others = QueryVectors(features.vectors.text, NO_TERMS), replace(scope, seen=frozenset({found.digest}))
+    (candidates,) = index.search([query], others, NEAR_DEPTH)
+    tools = index.get(list(candidates.text))
+    near = [(tools[point], cosine) for point, cosine in candidates.text.items() if point in tools]
+    distinct: dict[str, tuple[IndexedTool, float]] = {}
+    for each, cosine in near:
+        distinct.setdefault(each.definition_id, (each, cosine))
+    return list(distinct.values())[:NEAR]
+
+
+def _indented(definition: dict[str, Any]) -> str:
+    return json.dumps(definition, ensure_ascii=False, indent=2)

@@ -1,0 +1,211 @@
+"""The page of a search: the answer that an agent gets, its cost beside that of all tools, and calls to copy."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp.types import TextContent
+
+from query.calling.arguments import check_arguments
+from query.calling.request import CallRequest
+from query.search.ranking import rank, score_parts
+from query.web.call_example import call_example
+from shared.catalog import Candidates, ToolDefinition, point_id
+from shared.text.tokens import counter
+from shared.toolset import Toolset
+from tests.support.calling import upstreams_to
+from tests.support.fakes import FakeIndex
+from tests.support.http_callers import app_of, entry, http_client, mcp_client, static
+from tests.support.replicated import put_server, tool
+
+pytestmark = pytest.mark.anyio
+
+QUESTION = {"tool_description": "tell the time"}
+PATH = "/ui/find?q=tell+the+time"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def index() -> FakeIndex:
+    index = FakeIndex()
+    put_server(index, "clock", [tool("get_time", "Tell the time", 30), tool("set_time", "Set the time", 20)], "clock")
+    put_server(index, "files", [tool("read_file", "Read a file", 50)], "files")
+    return index
+
+
+def text(page: httpx2.Response) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", page.text).split())
+
+
+def blocks(page: httpx2.Response) -> list[str]:
+    """Return the texts of the blocks to read or copy: the request, the answer, and a call of each tool."""
+    return [html.unescape(block) for block in re.findall(r"<pre.*?><code>(.*?)</code>", page.text, re.DOTALL)]
+
+
+class CountedSearches(FakeIndex):
+    """An index that counts its searches."""
+
+    searches = 0
+
+    def search(self, *args: Any, **kwargs: Any) -> list[Candidates]:
+        self.searches += 1
+        return super().search(*args, **kwargs)
+
+
+# --- the answer ---
+
+
+@pytest.mark.parametrize("token", ["all", "dev"])
+async def test_the_page_shows_the_text_that_an_agent_gets_and_its_tokens(
+    index: FakeIndex, tmp_path: Path, token: str
+) -> None:
+    index.put_toolset(Toolset(name="dev", tools=("clock:get_time", "clock:set_time")))
+    known = static(tmp_path / "t.toml", all=entry("all"), dev=entry("dev", toolset="dev"))
+
+    upstreams = upstreams_to({})
+    async with http_client(app_of(index, known, upstreams), token) as http, mcp_client(http) as client:
+        page = await http.get(PATH)
+        result = await client.call_tool("find_tool", QUESTION)
+
+    sent, answer, *_ = blocks(page)
+    assert isinstance(result.content[0], TextContent)
+    assert answer == result.content[0].text
+    assert json.loads(sent) == QUESTION
+    assert f"This answer {counter('cl100k_base')(answer)} tokens" in text(page)
+
+
+async def test_the_answer_is_beside_the_cost_of_all_tools_and_the_net(index: FakeIndex) -> None:
+    page = text(await http_get(index, PATH))
+
+    found = re.search(
+        r"All tools 100 tokens, .*? This answer (\d+) tokens, for 3 tools Saved, net (-?\d+) tokens", page
+    )
+    assert found
+    assert 100 - int(found[1]) == int(found[2])
+
+
+async def http_get(index: FakeIndex, path: str) -> httpx2.Response:
+    async with http_client(app_of(index)) as http:
+        return await http.get(path)
+
+
+async def test_a_further_page_claims_no_savings() -> None:
+    index = FakeIndex()
+    put_server(index, "clock", [tool(f"time_{number}", "Tell the time") for number in range(12)], "clock")
+
+    async with http_client(app_of(index)) as http:
+        first = await http.get(PATH)
+        following = re.search(r'rel="next" href="(.*?)"', first.text)
+        assert following
+        second = await http.get(html.unescape(following[1]))
+
+    assert "Saved, net" in text(first)
+    assert second.status_code == 200
+    assert not re.search("Saved, net|All tools", text(second))
+    assert "for 4 tools" in text(second)
+    assert json.loads(blocks(second)[0]).keys() == {"tool_description", "cursor"}
+
+
+async def test_a_found_tool_links_to_its_page(index: FakeIndex) -> None:
+    assert 'href="/ui/tools/clock%3Aget_time"' in (await http_get(index, PATH)).text
+
+
+# --- scores ---
+
+
+async def test_the_parts_of_scores_are_computed_only_on_demand() -> None:
+    index = CountedSearches()
+    put_server(index, "clock", [tool("get_time", "Tell the time"), tool("other")], "clock")
+
+    plain = await http_get(index, PATH)
+    searches = index.searches
+    explained = await http_get(index, f"{PATH}&scores=1")
+
+    assert (searches, index.searches) == (1, 3)
+    assert "by meaning" not in text(plain)
+    assert f'href="{PATH.replace("+", "%20")}&amp;scores=1"' in plain.text
+    assert text(explained).count("by meaning") == 2
+
+
+async def test_a_tool_without_a_score_is_shown_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_parts: dict[str, float] = {}
+    monkeypatch.setattr("query.web.views.find.score_parts", Mock(return_value=no_parts))
+    index = FakeIndex()
+    put_server(index, "clock", [tool("get_time", "Tell the time")], "clock")
+
+    page = text(await http_get(index, "/ui/find?q=get_time&scores=1"))
+
+    assert "Found without a score, such as by its name." in page
+
+
+async def test_the_parts_of_a_replicas_score_are_those_of_its_set() -> None:
+    index = FakeIndex()
+    for number in range(5):  # the answer names three of them, and not the first, which is stale
+        put_server(index, f"web{number}", [tool("echo", "repeats a text")], stale_since=None if number else 2.0)
+    put_server(index, "files", [tool("read_file", "Read a file")], "files")
+
+    page = text(await http_get(index, "/ui/find?q=repeats+a+text&scores=1"))
+
+    assert "echo of web1 and 4 other servers" in page
+    assert page.count("by meaning") == 2
+
+
+POINTS = [point_id(server, name) for server in ("a", "b", "c") for name in ("x", "y", "z")]
+scores = st.dictionaries(st.sampled_from(POINTS), st.floats(0, 1, width=16))
+lists = st.builds(Candidates, st.integers(1, 9), scores, scores, scores)
+
+
+@given(lists, st.lists(lists, max_size=3))
+def test_the_parts_add_up_to_the_score(whole: Candidates, clauses: list[Candidates]) -> None:
+    parts = score_parts(whole, clauses)
+
+    assert {point: sum(each) for point, each in parts.items()} == pytest.approx(rank(whole, clauses), abs=1e-9)
+
+
+# --- calls ---
+
+
+async def test_each_tool_has_a_call_to_copy_under_its_name_for_calls(index: FakeIndex) -> None:
+    _, _, *calls = blocks(await http_get(index, PATH))
+
+    requests = [CallRequest.model_validate(json.loads(call)) for call in calls]
+    assert {request.tool_name for request in requests} == {"clock:get_time", "clock:set_time", "files:read_file"}
+
+
+def test_a_call_has_the_required_parameters_with_values_of_their_types() -> None:
+    properties = {
+        "zone": {"type": "string"},
+        "unit": {"enum": ["s", "ms"]},
+        "limit": {"type": "integer", "default": 10},
+        "days": {"type": "array", "items": {"type": "string"}},
+        "exact": {"type": "boolean"},
+        "left_out": {"type": "string"},
+    }
+    schema = {"type": "object", "properties": properties, "required": [*properties][:-1]}
+    definition = ToolDefinition.from_wire(json.dumps({"name": "t", "inputSchema": schema}))
+
+    call = CallRequest.model_validate(json.loads(call_example("clock:t", definition)))
+
+    assert call.parameters == {"zone": "<zone>", "unit": "s", "limit": 10, "days": [], "exact": False}
+    assert call.tool_name == "clock:t"
+    check_arguments(definition, call.parameters)
+
+
+@pytest.mark.parametrize("schema", [None, 1, {}, {"required": "zone"}, {"required": [1, "z"], "properties": {"z": 1}}])
+def test_a_schema_of_any_form_has_a_call(schema: object) -> None:
+    definition = ToolDefinition.from_wire(json.dumps({"name": "t", "inputSchema": schema}))
+
+    assert json.loads(call_example("t", definition))["tool_name"] == "t"

@@ -1,0 +1,179 @@
+"""The overview: the net in a sentence, problems that the service knows, and texts that connect a client."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import httpx2
+import pytest
+from starlette.applications import Starlette
+
+from query.caller import ANYONE, Caller
+from query.catalogue import Catalogue
+from query.history.events import TOOLS_LIST
+from query.history.periods import today
+from query.history.recorder import UsageRecorder
+from query.history.sqlite_store import SqliteHistory
+from query.history.store import RowKey
+from query.savings.ledger import Ledger
+from query.server.listener import open_listener
+from query.web.page import PageRequest
+from query.web.rendering import render
+from query.web.routes import page_routes
+from query.web.views.overview import overview
+from shared.settings import load_settings
+from tests.support.fakes import FakeEmbedder, FakeIndex
+from tests.support.http_callers import app_of, entry, http_client, static
+from tests.support.replicated import put_server, tool
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Generator[UsageRecorder]:
+    with closing(SqliteHistory(tmp_path / "history.sqlite3", 30)) as history, closing(UsageRecorder(history)) as usage:
+        yield usage
+
+
+def index() -> FakeIndex:
+    index = FakeIndex()
+    put_server(index, "clock", [tool("get_time", "Tell the time", 30)], "clock")
+    return index
+
+
+def add_day(recorder: UsageRecorder, back: int, baseline: int, answer: int, lists: int = 1) -> None:
+    """Record a list and an answer of this many tokens, of a day so many days ago."""
+    day = today() - timedelta(days=back)
+    listed = {"answers": lists, "tokens": 100, "bytes": 400, "baseline_tokens": baseline, "baseline_tools": 9}
+    rows = {RowKey(day, "ann", "", TOOLS_LIST): listed}
+    recorder.history.add(rows | {RowKey(day, "ann", "", "find_tool"): {"answers": 1, "tokens": answer, "bytes": 9}})
+
+
+async def shown(recorder: UsageRecorder | None = None) -> str:
+    async with http_client(app_of(index(), savings=recorder)) as http:
+        return text(await http.get("/ui"))
+
+
+def text(page: httpx2.Response) -> str:
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page.text)).split())
+
+
+def rendered(catalogue: Catalogue, caller: Caller = ANYONE) -> str:
+    page = overview(PageRequest(caller, catalogue, {}, {}, "http://127.0.0.1:8765"))
+    return bytes(render(page, page_name="overview", caller=caller).body).decode()
+
+
+# --- net ---
+
+
+async def test_the_net_is_a_sentence_before_all_figures(recorder: UsageRecorder) -> None:
+    add_day(recorder, 0, 5_000, 400)
+    add_day(recorder, 4, 3_000, 100)
+
+    page = await shown(recorder)
+
+    assert "In the last 5 days, Toolscale kept 7,300 tokens out of the contexts of agents, net." in page
+    assert "All tools would have cost 8,000 tokens in 2 contexts; the lists and answers of Toolscale cost 700." in page
+    assert page.index("7,300 tokens") < page.index("Context of all tools")
+
+
+async def test_a_loss_is_called_one(recorder: UsageRecorder) -> None:
+    add_day(recorder, 0, 150, 400)
+
+    page = await shown(recorder)
+
+    assert "Today, Toolscale cost 350 tokens more than it saved." in page
+    assert "in 1 context;" in page
+
+
+async def test_without_a_context_nothing_is_claimed(recorder: UsageRecorder) -> None:
+    recorder.history.add({RowKey(today(), "ann", "", TOOLS_LIST): {"answers": 1, "tokens": 100, "bytes": 1}})
+
+    page = await shown(recorder)
+
+    assert "Nothing is saved yet: " in page
+    assert "The lists so far cost 100 tokens." in page
+
+
+@pytest.mark.parametrize(("back", "is_short"), [(0, True), (1, True), (2, False)])
+async def test_a_short_history_names_its_unit(recorder: UsageRecorder, back: int, is_short: bool) -> None:
+    add_day(recorder, back, 5_000, 400)
+
+    assert ("The history has days, and no hours" in await shown(recorder)) is is_short
+
+
+async def test_without_a_history_the_page_makes_no_statement_about_savings() -> None:
+    page = await shown()
+
+    assert not re.search("saved|kept|history", page)
+
+
+async def test_the_time_of_the_page_is_beside_a_link_that_renews_it() -> None:
+    assert re.search(r"As of \d{4}-\d\d-\d\d \d\d:\d\d UTC \. Refresh", await shown())
+
+
+# --- problems ---
+
+
+@pytest.mark.parametrize(
+    ("caller", "letters", "is_shown"),
+    [
+        (ANYONE, 3, True),
+        (ANYONE, 0, False),
+        (ANYONE, None, False),
+        (Caller("ann", frozenset({"team"})), 3, False),
+        (Caller("dev", toolset="dev"), 3, False),
+    ],
+)
+def test_dead_letters_are_shown_to_a_caller_that_sees_all(caller: Caller, letters: int | None, is_shown: bool) -> None:
+    catalogue = replace(Catalogue(index(), FakeEmbedder(), Ledger(index())), dead_letters=lambda: letters)
+
+    assert ("Rejected events and messages: 3" in rendered(catalogue, caller)) is is_shown
+
+
+# --- clients ---
+
+
+async def test_the_texts_that_connect_a_client_name_this_service() -> None:
+    async with http_client(app_of(index())) as http:
+        page = await http.get("/ui")
+
+    command, config = [
+        html.unescape(block) for block in re.findall(r"<pre.*?><code>(.*?)</code>", page.text, re.DOTALL)
+    ]
+    assert command == "claude mcp add --transport http toolscale http://127.0.0.1/mcp"
+    assert json.loads(config) == {"mcpServers": {"toolscale": {"type": "http", "url": "http://127.0.0.1/mcp"}}}
+    assert "TOKEN" not in page.text
+
+
+async def test_behind_an_ingress_the_texts_name_the_public_url() -> None:
+    settings = load_settings(port=0, public_url="https://tools.example.org/mcp")
+    with closing(open_listener(settings)) as listener:
+        routes = page_routes(Catalogue(index(), FakeEmbedder(), Ledger(index())), listener)
+        async with http_client(Starlette(routes=routes)) as http:
+            page = await http.get("/ui")
+
+    assert "claude mcp add --transport http toolscale https://tools.example.org/mcp" in page.text
+    assert "http://127.0.0.1" not in page.text
+
+
+async def test_with_tokens_the_texts_have_a_place_for_one_and_never_the_callers_own(tmp_path: Path) -> None:
+    known = static(tmp_path / "t.toml", ann=entry("some-secret"))
+
+    async with http_client(app_of(index(), known), "some-secret") as http:
+        page = await http.get("/ui")
+
+    assert "--header 'Authorization: Bearer TOKEN'" in html.unescape(page.text)
+    assert "some-secret" not in page.text
