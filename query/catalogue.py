@@ -15,6 +15,8 @@ from query.policy.rules import ReadPolicy, no_policy, policy_reader
 from query.savings.ledger import Ledger, Run, run_behind, run_now
 from query.search.no_match import NO_MATCH_THRESHOLD
 from shared.errors import FollowedConfigUnavailable
+from shared.service.protection import full_environment
+from shared.upstream.config_file import ConfigFile
 from shared.upstream.followed_config import FollowedConfig, FollowedConfigStore, followed_config_store
 
 if TYPE_CHECKING:
@@ -44,7 +46,13 @@ class Catalogue:
     metrics: QueryMetrics = field(default_factory=QueryMetrics)
     followed_config: Callable[[], FollowedConfig | None] = lambda: None
     """Returns the state of the followed `mcp.json`, None if no process follows one."""
+    dead_letters: Callable[[], int | None] = lambda: None
+    """Returns the number of dead letters, None if this process does not know it."""
     read_policy: ReadPolicy = no_policy
+    resync_interval_s: float = 0.0
+    stdio_resync_interval_s: float = 0.0
+    operator_entry: Callable[[str], object] = lambda _: None
+    """Returns the entry of a server as it is written in the operator's `mcp.json`, None without one."""
 
     def pinned(self) -> Catalogue:
         """Return the catalogue for one request: its index and embedder belong to one index version until the end."""
@@ -77,6 +85,8 @@ def catalogue_of(
         response_policy=response_policy(settings, metrics.count_truncated),
         metrics=metrics,
         read_policy=policy_reader(settings),
+        resync_interval_s=settings.resync_interval_s,
+        stdio_resync_interval_s=settings.stdio_resync_interval_s,
     )
 
 
@@ -84,6 +94,8 @@ def live_catalogue(live: LiveIndex, settings: Settings, metrics: QueryMetrics | 
     """Return the catalogue of the active index version, as it changes."""
     catalogue = catalogue_of(live.index, live.current().embedder, settings, metrics, run_behind)
     followed = partial(_followed_config, followed_config_store(settings))
+    if settings.mcp_config:
+        catalogue = replace(catalogue, operator_entry=ConfigFile(settings.mcp_config, full_environment()).entry)
     return replace(catalogue, current_version=live.current, is_complete=live.is_complete, followed_config=followed)
 
 

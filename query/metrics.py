@@ -193,7 +193,8 @@ class QueryMetrics:
             self._saved.labels(tokens.encoding).inc(tokens.tokens_saved)
             self._no_match.inc(bool(response.no_match))
         for part in ("embed", "search", "sum", "fit"):
-            self._find_seconds.labels(part).observe(getattr(timings, f"{part}_ms") / 1e3)
+            if part_ms := getattr(timings, f"{part}_ms"):  # a response that is sent again has no parts
+                self._find_seconds.labels(part).observe(part_ms / 1e3)
 
     def count_call(self, outcome: str, seconds: float) -> None:
         """Count and time a call of a server's tool."""

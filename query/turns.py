@@ -74,7 +74,8 @@ class Turns:
                 self._waiting.setdefault(caller, deque()).appendleft(granted)
             self._grant()
         try:
-            await asyncio.wrap_future(granted)
+            if not granted.done():  # waiting wakes the event loop once more
+                await asyncio.wrap_future(granted)
             yield
         finally:
             if not granted.cancel():

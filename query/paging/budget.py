@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from pydantic import Field
 from query.paging.request import ToolRequest
 from shared.catalog import Encoding
 from shared.errors import AssetInvalid, CountFailed
-from shared.text.tokens import Counter, counter, estimate
+from shared.text.tokens import Counter, counter, estimate, is_estimate
 
 MIN_TOKENS = 200
 # No token of the encodings is longer, so a text of more characters than this for each token needs no counting.
@@ -20,6 +21,11 @@ MAX_TOKEN_CHARACTERS = 128
 # Counting a run of blanks takes time that grows with its square, so a longer text is counted in pieces.
 EXACT_CHARACTERS = 64 << 10
 PIECE_CHARACTERS = 4 << 10
+# Between a tool's name or the end of a list and the text before: no token of the encodings spans a run of signs and a
+# letter or digit behind it, so the tokens of the parts add up.
+PART = re.compile(r"""(?:(?<=,\{"name":")|(?<=\}\],"))(?=[A-Za-z0-9])""")
+# Parts of answers, mostly a tool each, whose tokens are remembered, and their length in characters.
+REMEMBERED_PARTS, REMEMBERED_CHARACTERS = 4_096, 2_048
 
 _log = structlog.get_logger()
 
@@ -75,14 +81,21 @@ class Budget:
 def counting(encoding: Encoding) -> Counter:
     """Return a counter that never raises: it estimates tokens that the encoding cannot count."""
     try:
-        return functools.partial(_counted, counter(encoding))
+        count = counter(encoding)
     except AssetInvalid as error:
         _log.error("vocabulary_unusable", encoding=encoding, reason=str(error))
         return estimate
+    if is_estimate(encoding):
+        return count
+    return functools.partial(_counted, count, functools.lru_cache(REMEMBERED_PARTS)(count))
 
 
-def _counted(count: Counter, text: str) -> int:
+def _counted(count: Counter, count_tool: Counter, text: str) -> int:
+    """Return the tokens of a text; `count_tool` remembers those of short parts that are neither first nor last."""
+    first, *tools = PART.split(text)
+    last = [tools.pop()] if tools else []
     try:
-        return count(text)
+        of_tools = (count_tool(tool) if len(tool) <= REMEMBERED_CHARACTERS else count(tool) for tool in tools)
+        return sum(map(count, [first, *last])) + sum(of_tools)
     except CountFailed:
         return estimate(text)

@@ -116,8 +116,8 @@ def replica_sets(records: Iterable[ServerRecord], scope: Scope, until: int | Non
 def set_key(record: ServerRecord, scope: Scope, until: int | None = None) -> tuple[str, str]:
     """Return a key that the replicas within the scope share, whatever their status; see `replica_sets`."""
     is_settled = record.is_listed and (until is None or record.revision <= until)
-    if is_settled and record.catalogue_id and _admits_whole(scope, record.server_id):
-        return record.catalogue_id, ""
+    if is_settled and _admits_whole(scope, record.server_id) and (catalogue_id := record.catalogue_id):
+        return catalogue_id, ""
     return "", record.server_id
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import date
 from typing import TYPE_CHECKING
 
 from query.caller import Caller
 from query.history.periods import days_of, today
-from query.history.store import Rows, Sizes
+from query.history.store import Rows
 from query.reports.savings import SavingsReport, report
 from shared.catalog import IndexedTool, Scope, point_id
 
@@ -27,7 +26,8 @@ def report_for(caller: Caller, period: str, catalogue: Catalogue, history: Savin
         HistoryUnavailable, IndexUnavailable: the store or the index did not answer.
     """
     first, last = days_of(period, today())
-    rows, sizes = history.rows(first, last), sizes_for(caller, first, last, catalogue, history)
+    rows = history.rows(first, last)
+    sizes = history.total_sizes(first, last, _whole_servers(caller, catalogue))
     if is_unrestricted(caller):
         return report(rows, first, last, sizes=sizes)
     own = {key: counters for key, counters in rows.items() if key.caller == caller.name}
@@ -35,24 +35,18 @@ def report_for(caller: Caller, period: str, catalogue: Catalogue, history: Savin
     return report(own, first, last, lambda key: (key.server, key.tool) in visible, sizes)
 
 
-def sizes_for(caller: Caller, first: date, last: date, catalogue: Catalogue, history: SavingsHistory) -> Sizes:
-    """Return the sizes by day and server, of servers whose tools are all in the caller's scope.
-
-    Raises:
-        HistoryUnavailable, IndexUnavailable: the store, or the index, did not answer.
-    """
-    sizes = history.sizes(first, last)
+def _whole_servers(caller: Caller, catalogue: Catalogue) -> frozenset[str] | None:
+    """Return the servers whose tools are all in the caller's scope; None: all servers."""
     if is_unrestricted(caller):
-        return sizes
+        return None
+    known = (record.server_id for record in catalogue.ledger.known(caller.scope))
+    return frozenset(server_id for server_id in known if sees_whole(caller, server_id))
+
+
+def sees_whole(caller: Caller, server_id: str) -> bool:
+    """Return whether the caller's scope has all tools of a server in it, if it has any."""
     selection = caller.scope.within
-    whole = {
-        record.server_id
-        for record in catalogue.ledger.known(caller.scope)
-        if selection is None or record.server_id in selection.servers
-    }
-    return {
-        day: {server: size for server, size in by_server.items() if server in whole} for day, by_server in sizes.items()
-    }
+    return selection is None or server_id in selection.servers
 
 
 def is_unrestricted(caller: Caller) -> bool:

@@ -10,12 +10,15 @@ from shared.observability.tracing import record_span
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """The parts of one search, in milliseconds: embedding the query, searching, the baseline, and the answer's form."""
+    """The parts of one search, in milliseconds: embedding the query, searching, the baseline, and the answer's form.
 
-    embed_ms: float
-    search_ms: float
-    sum_ms: float
-    fit_ms: float
+    All parts are 0 for a response that is sent again.
+    """
+
+    embed_ms: float = 0.0
+    search_ms: float = 0.0
+    sum_ms: float = 0.0
+    fit_ms: float = 0.0
 
     @property
     def total_ms(self) -> float:

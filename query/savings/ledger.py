@@ -17,12 +17,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
+from typing import get_args
 
 from query.replicas.sets import ReplicaSets
 from query.savings.records import Records, summed
 from query.savings.savings import UNCOUNTED_SHOWN, Baseline
 from query.turns import began_at_s
-from shared.catalog import Encoding, Scope, ServerRecord
+from shared.catalog import Encoding, Scope, ServerRecord, Status
 from shared.errors import IndexUnavailable
 from shared.index.contract import ToolIndex
 
@@ -62,7 +63,7 @@ class Ledger:
     A baseline includes every record that was written before its request began, unless a higher revision overtook it.
     An overtaken record follows with a comparison: of the overlap, OVERLAP_EVERY_S after the one before. A record that
     is later than the overlap, or has a lower revision than before, follows with that of all, each EVERYTHING_EVERY_S.
-    Requests start the comparisons; with `run_behind` they do not wait for them, and read the sums of before.
+    Requests start the comparisons; with `run_behind` they do not wait for them, and read the earlier sums.
     """
 
     def __init__(self, index: ToolIndex, clock_s: Callable[[], float] = time.monotonic, run: Run = run_now) -> None:
@@ -91,6 +92,15 @@ class Ledger:
         if newer_than is not None and not self._comparing.locked():
             self._run(partial(self._compare, newer_than, now_s))
 
+    def state(self) -> object:
+        """Return an object that is the same one until a server's record changes.
+
+        Raises:
+            IndexUnavailable: the records could not be read.
+        """
+        self.refresh()
+        return self._records
+
     def baseline(self, scope: Scope, encoding: Encoding) -> Baseline:
         """Return the cost of all tools in the scope.
 
@@ -112,8 +122,11 @@ class Ledger:
             IndexUnavailable: the records, or the sums over a part of a server's tools, could not be read.
         """
         self.refresh()
-        records = [record for record in self.records(scope) if scope.admits(record)]
-        return {record.server_id: self._of_records([record], scope, encoding) for record in records}
+        admitted = [record for record in self._records.by_id.values() if scope.admits(record)]
+        if scope.is_of_whole_servers:
+            costs = self._records.costs_in(encoding)
+            return {record.server_id: costs[record.server_id] for record in admitted}
+        return {record.server_id: self._of_records([record], scope, encoding) for record in admitted}
 
     def of_servers(self, server_ids: Collection[str], scope: Scope, encoding: Encoding) -> Baseline:
         """Return the cost of these servers' tools in the scope, as of the last refresh.
@@ -139,9 +152,8 @@ class Ledger:
 
     def records(self, scope: Scope) -> list[ServerRecord]:
         """Return the records of all servers in the scope, of every status, sorted by id, as of the last refresh."""
-        admitted = (
-            record for record in self._records.by_id.values() if replace(scope, status=record.status).admits(record)
-        )
+        scopes = {status: replace(scope, status=status) for status in get_args(Status)}
+        admitted = (record for record in self._records.by_id.values() if scopes[record.status].admits(record))
         return sorted(admitted, key=lambda record: record.server_id)
 
     def being_listed(self, scope: Scope) -> int:

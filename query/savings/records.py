@@ -19,15 +19,17 @@ Unrelated = tuple[int, frozenset[tuple[str, int]]]
 class Records:
     """Server records by id. They never change, so the sums of a scope are cached. Safe to use from several threads.
 
-    `sum_of` returns the cost of all tools of the admitted servers. `being_listed` returns how many admitted servers
-    were announced and never listed. `revisions_of` returns the revisions of the admitted servers. `replica_sets_of`
-    returns their replica sets, without servers that changed after a revision. `unrelated_of` returns the tokens of the
-    representatives that are not related, and the related ones with their revisions.
+    `sum_of` returns the cost of all tools of the admitted servers. `costs_in` returns that of each server.
+    `being_listed` returns how many admitted servers were announced and never listed. `revisions_of` returns the
+    revisions of the admitted servers. `replica_sets_of` returns their replica sets, without servers that changed after
+    a revision. `unrelated_of` returns the tokens of the representatives that are not related, and the related ones with
+    their revisions.
     """
 
     def __init__(self, by_id: Mapping[str, ServerRecord]) -> None:
         self.by_id = by_id
         self.sum_of: Callable[[Scope, Encoding], Baseline] = lru_cache(CACHED_SCOPES)(partial(_sum_of, by_id))
+        self.costs_in: Callable[[Encoding], Mapping[str, Baseline]] = lru_cache(partial(_costs_in, by_id))
         self.being_listed: Callable[[Scope], int] = lru_cache(CACHED_SCOPES)(partial(_being_listed, by_id))
         self.revisions_of: Callable[[Scope], tuple[int, ...]] = lru_cache(CACHED_SCOPES)(partial(_revisions, by_id))
         self.replica_sets_of: Callable[[Scope, int | None], ReplicaSets] = lru_cache(CACHED_SCOPES)(
@@ -66,6 +68,10 @@ def summed(records: Iterable[ServerRecord], encoding: Encoding) -> Baseline:
 
 def _sum_of(by_id: Mapping[str, ServerRecord], scope: Scope, encoding: Encoding) -> Baseline:
     return summed((record for record in by_id.values() if scope.admits(record)), encoding)
+
+
+def _costs_in(by_id: Mapping[str, ServerRecord], encoding: Encoding) -> Mapping[str, Baseline]:
+    return {server_id: summed([record], encoding) for server_id, record in by_id.items()}
 
 
 def _being_listed(by_id: Mapping[str, ServerRecord], scope: Scope) -> int:

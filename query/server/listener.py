@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 class HttpListener:
     """A listening socket; without `authentication`, every caller that reaches it may use it.
 
-    A Host or Origin header may name loopback or one of `http_hosts`.
+    A Host or Origin header may name loopback or one of `http_hosts`. `public_url` is that of `/mcp`, where it is set.
     """
 
     server_socket: socket.socket
     authentication: Authentication | None = None
     http_hosts: tuple[str, ...] = ()
+    public_url: str | None = None
 
     @property
     def address(self) -> str:
@@ -58,7 +59,8 @@ def open_listener(settings: Settings, authentication: Authentication | None = No
     """
     if authentication is None:
         _refuse_public_bind(settings)
-    return HttpListener(bind(settings.host, settings.port, "host and port"), authentication, _http_hosts(settings))
+    server_socket = bind(settings.host, settings.port, "host and port")
+    return HttpListener(server_socket, authentication, _http_hosts(settings), settings.public_url)
 
 
 def _http_hosts(settings: Settings) -> tuple[str, ...]:

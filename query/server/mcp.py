@@ -162,7 +162,7 @@ class _Tools:
             _log.warning("cursor_store_unavailable", reason=str(error))
             raise MCPError(code=INTERNAL_ERROR, message=CURSOR_STORE_UNAVAILABLE) from error
         is_first = params is None or params.cursor is None
-        record_list(self._catalogue, caller, page, context.protocol_version, is_first=is_first)
+        record_list(self._catalogue, caller, page, context, is_first=is_first)
         return page.model_copy(update={"meta": direct.meta})
 
     async def call(

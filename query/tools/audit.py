@@ -52,6 +52,7 @@ class CallAudit:
     policy: Action = "allow"
     outcome: str = "cancelled"
     result_bytes: int = 0
+    took_ms: int = 0
     _started_s: float = field(default_factory=time.perf_counter)
 
     def __enter__(self) -> CallAudit:
@@ -65,6 +66,7 @@ class CallAudit:
         if self.server and isinstance(error, ServerError):
             self.server = error.server_id
         took_s = time.perf_counter() - self._started_s
+        self.took_ms = round(took_s * 1e3)
         self.metrics.count_call(self.outcome, took_s)
         _log.info(
             "tool_called",
@@ -93,7 +95,8 @@ class CallAudit:
         """Yield the call as a row of the history; one that Toolscale ended itself has none."""
         if self.server and self.outcome not in _ENDED_HERE:
             is_failed = self.outcome != "ok"
-            yield from call_rows(today(), self.caller, self.server, self.tool, self.result_bytes, is_failed=is_failed)
+            call = self.caller, self.server, self.tool, self.result_bytes, self.took_ms
+            yield from call_rows(today(), *call, is_failed=is_failed)
 
     def set_result(self, result: CallToolResult | ReadResourceResult, server_id: str) -> None:
         """Record a server's own result."""

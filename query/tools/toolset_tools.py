@@ -67,10 +67,11 @@ class Toolsets:
         sets = self.catalogue.ledger.replica_sets(caller.scope)
         calls, rules = recent_calls(caller, self.catalogue), self.catalogue.read_policy().of(caller)
         budget = offered_tools(caller, self.catalogue, calls, rules)
+        is_leaner = self.catalogue.response_policy.has_leaner_definitions
         callable_by_name = {
             name: handler
             for tool in (*budget.kept, *budget.excluded, *budget.denied)
-            for name, handler in _handlers(tool, sets, self.call_tool)
+            for name, handler in _handlers(tool, sets, self.call_tool, is_leaner=is_leaner)
         }
         by_name = {_name_of(tool): tool for tool in budget.kept}
         handlers = [callable_by_name[name] for name in by_name if name in callable_by_name]
@@ -81,12 +82,14 @@ def _name_of(tool: IndexedTool) -> str:
     return direct_name(tool.server_id, tool.definition.name)
 
 
-def _handlers(tool: IndexedTool, sets: ReplicaSets, call_tool: ToolHandler) -> Iterator[tuple[str, ToolHandler]]:
+def _handlers(
+    tool: IndexedTool, sets: ReplicaSets, call_tool: ToolHandler, *, is_leaner: bool
+) -> Iterator[tuple[str, ToolHandler]]:
     """Yield the tool by its name and, with replicas, by their names; nothing where the SDK rejects the definition."""
     has_replicas = _has_replicas(tool, sets)
     for server_id in sets.replicas(tool.server_id) if has_replicas else (tool.server_id,):
         name = direct_name(server_id, tool.definition.name)
-        if definition := direct_definition(name, tool):
+        if definition := direct_definition(name, tool, is_leaner=is_leaner):
             yield name, _DirectTool(definition, tool, call_tool, has_replicas=has_replicas)
 
 

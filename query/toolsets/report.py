@@ -16,7 +16,6 @@ from query.toolsets.active import with_toolset
 from query.toolsets.budget import BudgetResult, apply_budget, by_use, cost
 from query.toolsets.offered import recent_calls, without_denied
 from shared.catalog import Encoding, IndexedTool, Scope
-from shared.quoting import quoted_name
 from shared.text.forms import PROFILE
 from shared.text.tokens import is_estimate
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from shared.index.contract import ToolIndex
     from shared.toolset import Toolset
 
-ADVISED = 3
 _PAGE = 250
 
 NONE_ACTIVE = "No toolset is active: you find and call every tool you may see."
@@ -83,14 +81,13 @@ def _report(toolset: Toolset, caller: Caller, catalogue: Catalogue, encoding: En
 
 
 def _budget(caller: Caller, tools: Sequence[IndexedTool], result: BudgetResult) -> dict[str, Any]:
-    """Return the budget, the tools it excludes and the most expensive tools; nothing without a budget.
+    """Return the budget and the tools it excludes; nothing without a budget.
 
     These tokens are in the encoding of the service, since the budget is.
     """
     if caller.budget_tokens is None:
         return {}
     encoding = result.encoding
-    costliest = sorted(tools, key=lambda tool: (-cost(tool, encoding), tool.qualified_name))[:ADVISED]
     return {
         "budget": {
             "tokens": caller.budget_tokens,
@@ -100,9 +97,6 @@ def _budget(caller: Caller, tools: Sequence[IndexedTool], result: BudgetResult) 
             "exceededBy": max(0, sum(cost(tool, encoding) for tool in tools) - caller.budget_tokens),
         },
         "leftOut": [_costing(tool, encoding) for tool in result.excluded],
-        "advice": [
-            f"Without {quoted_name(tool.qualified_name)} you save {cost(tool, encoding)} tokens." for tool in costliest
-        ],
     }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Protocol, cast
 
@@ -12,6 +11,8 @@ from py_rust_stemmers import SnowballStemmer  # type: ignore[import-untyped]  # 
 
 # Longer texts do not improve search, and cost time.
 MAX_CHARACTERS = 20_000
+# Words repeat; their terms are cached, except those of longer words.
+CACHED_RUNS, CACHED_CHARACTERS = 50_000, 64
 
 STOP_WORDS = frozenset(
     """
@@ -30,6 +31,7 @@ _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u
 # Vowel signs and accents that follow their letter and that \w leaves out.
 _MARKS = "\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0900-\u0903\u093a-\u094f\u0980-\u0983\u09bc-\u09cd\u0b80-\u0bcd"
 _RUN = re.compile(rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}](?:[^\W_{_UNSPACED}]|[{_MARKS}])*")
+_UNSPACED_START = re.compile(f"[{_UNSPACED}]")
 _PART_EDGE = re.compile(rf"{_CAMEL_EDGE.pattern}|(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")
 
 
@@ -55,7 +57,7 @@ def name_terms(name: str) -> list[str]:
 
     The whole name is a term too, because prose writes a name such as GitHub as one word.
     """
-    return _terms(part for run in _runs(name) for part in _whole_and_parts(run))
+    return [term for run in _runs(name) for term in _terms(run, is_prose=False)]
 
 
 def prose_terms(text: str) -> list[str]:
@@ -63,24 +65,32 @@ def prose_terms(text: str) -> list[str]:
 
     A capitalised word stays whole, since it is a name (GitHub is not git); other identifiers are split.
     """
-    return _terms(part for run in _runs(text) for part in _whole_and_parts(run, only_identifiers=True))
+    return [term for run in _runs(text) for term in _terms(run, is_prose=True)]
 
 
 def _runs(text: str) -> list[str]:
     return _RUN.findall(unicodedata.normalize("NFKC", text[:MAX_CHARACTERS]))
 
 
-def _whole_and_parts(run: str, *, only_identifiers: bool = False) -> list[str]:
-    if _is_unspaced(run):
+def _terms(run: str, *, is_prose: bool) -> tuple[str, ...]:
+    return (_cached_terms if len(run) <= CACHED_CHARACTERS else _terms_of)(run, is_prose)
+
+
+def _terms_of(run: str, is_prose: bool) -> tuple[str, ...]:
+    tokens = (token.lower() for token in _whole_and_parts(run, is_prose=is_prose))
+    return tuple(_stem(token) for token in tokens if token not in STOP_WORDS)
+
+
+_cached_terms = lru_cache(CACHED_RUNS)(_terms_of)
+
+
+def _whole_and_parts(run: str, *, is_prose: bool) -> list[str]:
+    if _UNSPACED_START.match(run):
         return _bigrams(run)
     parts = _PART_EDGE.split(run)
-    if len(parts) == 1 or (only_identifiers and run[0].isupper()):
+    if len(parts) == 1 or (is_prose and run[0].isupper()):
         return [run]
     return [run, *parts]
-
-
-def _is_unspaced(run: str) -> bool:
-    return re.match(f"[{_UNSPACED}]", run) is not None
 
 
 def _bigrams(run: str) -> list[str]:
@@ -88,15 +98,6 @@ def _bigrams(run: str) -> list[str]:
     return [run[i : i + 2] for i in range(len(run) - 1)] or [run]
 
 
-def _terms(tokens: Iterable[str]) -> list[str]:
-    return list(_stems(token.lower() for token in tokens))
-
-
-def _stems(tokens: Iterable[str]) -> Iterator[str]:
-    return (_stem(token) for token in tokens if token not in STOP_WORDS)
-
-
-@lru_cache(maxsize=100_000)
 def _stem(token: str) -> str:
     if token.isascii():
         return _ENGLISH.stem_word(token)

@@ -11,7 +11,9 @@ import importlib.resources
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,6 +69,24 @@ def count_all(texts: Iterable[str], counters: Mapping[Encoding, Counter]) -> lis
     return [_counts(text, counters) for text in texts]
 
 
+def count_parts(parts: Sequence[str], encoding: Encoding) -> list[int]:
+    """Return the tokens of the joined parts by part: a token counts for the part in which it begins.
+
+    The sum is the count of the joined text. `encoding` is one of tiktoken's.
+
+    Raises:
+        AssetInvalid: the vocabulary is missing or is not the file that tiktoken expects.
+        CountFailed: tiktoken failed.
+    """
+    vocabulary = _load(encoding, bundled_vocabularies())
+    ends = list(accumulate(len(part.encode("utf-8", "surrogatepass")) for part in parts))
+    counts, at = [0] * len(parts), 0
+    for token in _tokens(vocabulary, "".join(parts)):
+        counts[bisect_right(ends, at)] += 1
+        at += len(vocabulary.decode_single_token_bytes(token))
+    return counts
+
+
 def counters(vocabularies: Path | None = None) -> dict[Encoding, Counter]:
     """Return a counter for every encoding of tiktoken; each loads its vocabulary for its first text.
 
@@ -105,9 +125,13 @@ def _counts(text: str, available: Mapping[Encoding, Counter]) -> dict[Encoding, 
 
 
 def _count(encoding: tiktoken.Encoding, text: str) -> int:
+    return len(_tokens(encoding, text))
+
+
+def _tokens(encoding: tiktoken.Encoding, text: str) -> list[int]:
     # encode() raises on text such as <|endoftext|>, which is plain text in a description
     try:
-        return len(encoding.encode_ordinary(text))
+        return encoding.encode_ordinary(text)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic of tiktoken's Rust side is no Exception
@@ -149,7 +173,10 @@ def _load(name: str, directory: Path) -> tiktoken.Encoding:
     with _loading:
         # tiktoken reads its cache directory from the environment only
         os.environ["TIKTOKEN_CACHE_DIR"] = str(directory)
-        return tiktoken.get_encoding(name)
+        encoding = tiktoken.get_encoding(name)
+    # 15 to 30 MB that only pickling reads: the compiled side has its own copy
+    getattr(encoding, "_mergeable_ranks", {}).clear()
+    return encoding
 
 
 def _check(name: str, directory: Path) -> None:

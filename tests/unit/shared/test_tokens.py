@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import tiktoken
 from structlog.testing import capture_logs
 
 from shared.errors import AssetInvalid, CountFailed
@@ -11,6 +12,7 @@ from shared.text.tokens import (
     VOCABULARIES,
     bundled_vocabularies,
     count_all,
+    count_parts,
     counter,
     counters,
     estimate,
@@ -62,6 +64,20 @@ def test_a_special_token_in_a_description_counts_as_the_plain_text_it_is() -> No
     assert counter("cl100k_base")("<|endoftext|>") == 7
 
 
+@pytest.mark.parametrize(
+    ("parts", "counts"),
+    [
+        (["Hello", " world"], [1, 1]),
+        (["Hel", "lo", " world"], [1, 0, 1]),  # the first token ends in the second part
+        (["", "Hello", ""], [0, 1, 0]),
+        (["\u00e9", "\ud800", " a"], [1, 1, 1]),  # tiktoken counts a lone surrogate as U+FFFD
+        ([], []),
+    ],
+)
+def test_a_token_counts_for_the_part_in_which_it_begins(parts: list[str], counts: list[int]) -> None:
+    assert count_parts(parts, "cl100k_base") == counts
+
+
 def test_a_count_that_fails_is_absent_and_never_zero() -> None:
     def fails(text: str) -> int:
         raise CountFailed(f"no count for {len(text)} characters")
@@ -93,6 +109,14 @@ def test_a_vocabulary_is_loaded_when_the_first_text_is_counted(tmp_path: Path) -
         shutil.copy(bundled_vocabularies() / file_name, tmp_path)
 
     assert count_all(["hello world"], late) == [{"cl100k_base": 2, "o200k_base": 2}]
+
+
+def test_a_loaded_vocabulary_is_held_once_and_still_counts() -> None:
+    count = counter("cl100k_base")
+    encoding = tiktoken.get_encoding("cl100k_base")
+
+    assert not encoding._mergeable_ranks  # pyright: ignore[reportPrivateUsage]
+    assert count("hello <|endoftext|> world") == len(encoding.encode_ordinary("hello <|endoftext|> world"))
 
 
 def test_a_vocabulary_that_is_unusable_is_said_to_be_so_once(tmp_path: Path) -> None:

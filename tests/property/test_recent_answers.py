@@ -1,0 +1,140 @@
+"""An answer that is sent again equals the answer of a new search, whatever changed between the two."""
+
+from __future__ import annotations
+
+import weakref
+from itertools import count
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from query.caller import Caller
+from query.catalogue import Catalogue
+from query.find import find_tool
+from query.response.recent_answers import KEEP_S, MAX_TOKENS, MOST, RecentAnswers
+from query.savings.ledger import Ledger
+from query.search.request import FindRequest
+from query.tools.find_tool import FindTool
+from query.toolsets.offered import nothing_offered
+from shared.catalog import FEATURES_VERSION, Encoding, Endpoint, ServerRecord
+from tests.support.builders import Clock
+from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+
+SERVERS, GROUPS = ("time", "files"), ("red", "blue")
+NAMES = ("get_time", "read_file", "convert_time")
+CALLERS = (Caller("anyone"), Caller("red", frozenset({"red"})), Caller("poor", limit_tokens=15, budget_tokens=15))
+QUESTIONS = ({"tool_description": "time"}, {"tool_description": "file", "limit": 1}, {"tool_description": "get"})
+
+offers = st.tuples(st.sampled_from(SERVERS), st.sets(st.sampled_from(NAMES)), st.sampled_from(GROUPS))
+questions = st.tuples(st.sampled_from(CALLERS), st.sampled_from(QUESTIONS))
+
+
+class World:
+    """A catalogue whose servers change, and `find_tool` as clients reach it."""
+
+    def __init__(self) -> None:
+        self.index, self.embedder, self._revisions = FakeIndex(), FakeEmbedder(), count(1)
+        self.catalogue = Catalogue(self.index, self.embedder, Ledger(self.index), no_match_threshold=-1)
+        self.tool = FindTool(self.catalogue, nothing_offered)
+
+    def offer(self, server: str, names: set[str], group: str) -> None:
+        """Make a server offer these tools, as a reconciliation does: its record last."""
+        tools = [make_tool(server, name, groups=[group]) for name in sorted(names)]
+        self.index.delete(server, set(NAMES) - names)
+        self.index.upsert([ingested(tool, self.embedder) for tool in tools])
+        sums: dict[Encoding, int] = {"cl100k_base": 10 * len(tools)}
+        self.index.put_server(
+            ServerRecord(
+                server_id=server,
+                endpoint=Endpoint(),
+                groups=frozenset({group}),
+                features_version=FEATURES_VERSION,
+                last_listed_at=1.0,
+                tool_count=len(tools),
+                tokens=sums,
+                model_tokens=sums,
+                revision=next(self._revisions),
+            )
+        )
+
+    def answer(self, caller: Caller, question: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer as a client gets it, without its random cursor."""
+        return _without_cursor(self.tool.respond(FindRequest(**question), caller))
+
+    def new_answer(self, caller: Caller, question: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer of a new search."""
+        response, _ = find_tool(FindRequest(**question), caller.scope, self.catalogue, caller)
+        return _without_cursor(response.as_object())
+
+
+def _without_cursor(answer: dict[str, Any]) -> dict[str, Any]:
+    has_cursor = answer.pop("nextCursor", None) is not None
+    answer["token_metrics"] = {**answer["token_metrics"], "answer_tokens": 0, "net_tokens_saved": 0}
+    return {**answer, "has_cursor": has_cursor}
+
+
+@given(st.lists(st.one_of(offers, questions), max_size=12))
+def test_an_answer_equals_that_of_a_new_search(steps: list[tuple[Any, ...]]) -> None:
+    world = World()
+    for step in steps:
+        if isinstance(step[0], Caller):
+            assert world.answer(*step) == world.new_answer(*step)
+        else:
+            world.offer(*step)
+
+
+def test_a_repeated_question_is_not_searched_again_until_a_server_changes() -> None:
+    world = World()
+    world.offer("time", {"get_time"}, "red")
+
+    answers = [world.answer(CALLERS[0], QUESTIONS[0]) for _ in range(3)]
+    searched = len(world.embedder.queries)
+    world.offer("files", {"convert_time"}, "red")
+    afterwards = world.answer(CALLERS[0], QUESTIONS[0])
+
+    assert (searched, len(world.embedder.queries)) == (1, 2)
+    assert answers[0] == answers[1] == answers[2]
+    assert {tool["name"] for tool in afterwards["tools"]} == {"time:get_time", "files:convert_time"}
+
+
+def test_an_answer_is_kept_for_a_while_only_and_neither_without_tools_nor_if_it_is_very_long() -> None:
+    world, clock, state = World(), Clock(), object()
+    world.offer("time", {"get_time"}, "red")
+    response, _ = find_tool(FindRequest(tool_description="time"), CALLERS[0].scope, world.catalogue)
+    long = response.model_copy(update={"token_metrics": response.token_metrics.with_answer_tokens(MAX_TOKENS + 1)})
+    recent = RecentAnswers(clock)
+    recent.keep("usual", state, response)
+    recent.keep("empty", state, response.model_copy(update={"tools": []}))
+    recent.keep("long", state, long)
+
+    assert [recent.get(key, state) for key in ("usual", "empty", "long")] == [response, None, None]
+    clock.ahead_s = KEEP_S + 1
+    assert recent.get("usual", state) is None
+
+
+def test_the_answers_that_were_not_used_for_longest_give_way() -> None:
+    world, state = World(), object()
+    world.offer("time", {"get_time"}, "red")
+    response, _ = find_tool(FindRequest(tool_description="time"), CALLERS[0].scope, world.catalogue)
+    recent = RecentAnswers()
+    for number in range(MOST):
+        recent.keep(number, state, response)
+    used = recent.get(0, state)
+
+    recent.keep(MOST, state, response)
+
+    assert used is response
+    assert (recent.get(0, state), recent.get(1, state), recent.get(MOST, state)) == (response, None, response)
+
+
+def test_another_state_frees_the_earlier_one_and_its_answers() -> None:
+    world, before = World(), Clock()
+    world.offer("time", {"get_time"}, "red")
+    response, _ = find_tool(FindRequest(tool_description="time"), CALLERS[0].scope, world.catalogue)
+    recent, gone = RecentAnswers(), weakref.ref(before)
+    recent.keep("usual", before, response)
+    del before
+
+    assert recent.get("usual", object()) is None
+    assert gone() is None
