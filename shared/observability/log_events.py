@@ -9,7 +9,17 @@ from collections.abc import Mapping
 
 # Fields of calls that pass a mapping, so that the code does not name them.
 FURTHER_FIELDS: Mapping[str, tuple[str, ...]] = {
-    "server_indexed": ("offered", "added", "written", "removed", "rejected", "unaccepted", "held"),
+    "server_indexed": (
+        "offered",
+        "added",
+        "written",
+        "removed",
+        "rejected",
+        "unaccepted",
+        "held",
+        "meaning",
+        "cosmetic",
+    ),
 }
 
 LOG_EVENTS: Mapping[str, str] = {
@@ -28,7 +38,8 @@ LOG_EVENTS: Mapping[str, str] = {
     # reconciliation
     "server_indexed": "The index equals the server's list. `written` tools were embedded, `added` of them are new; "
     "`rejected` tools cannot be used. `unaccepted` ones have changed definitions, and the `held` ones of them are not "
-    "served.",
+    "served. Since the last list, the definitions of `meaning` tools changed, and of `cosmetic` tools only in cosmetic "
+    "parts.",
     "invisible_definitions": "The texts of these tools had invisible characters; search and answers have marks in "
     "place of them.",
     "definitions_changed": "A server changed `changed` definitions, or added tools, after its first list; `tools` "
@@ -132,7 +143,7 @@ LOG_EVENTS: Mapping[str, str] = {
     "page_failed": "A page could not be rendered, since the index did not answer.",
     "cursor_key_missing": "Redis is set, but `TOOLSCALE_CURSOR_KEY` is not: cursors only work in this process.",
     # tools
-    "tools_found": "A `find_tool` request was answered.",
+    "tools_found": "A `find_tool` request was answered; with 0 ms, the same answer was sent again.",
     "keyword_search_fallback": "The embedding model cannot be loaded; this search used keywords only.",
     "find_failed": "A `find_tool` request got an error result, since the index did not answer.",
     "tools_described": "A `describe_tool` request was answered.",

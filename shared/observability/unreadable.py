@@ -12,7 +12,8 @@ DOCUMENTS_UNREADABLE = Metric(
     "toolscale_documents_unreadable_total",
     "counter",
     "documents",
-    "Reads of invalid stored documents, which were left out, by kind: `intent`, `server`, `toolset` or `definitions`.",
+    "Reads of invalid stored documents, which were left out, by kind: `intent`, `server`, `toolset`, "
+    "`definitions` or `changes`.",
     ("kind",),
 )
 METRICS = (DOCUMENTS_UNREADABLE,)
@@ -23,6 +24,6 @@ UNREADABLE = Counter(
 """Of this process; each registry of metrics shows it. Stores have no metrics of their own."""
 
 
-def count_unreadable(kind: Literal["intent", "server", "toolset", "definitions"]) -> None:
+def count_unreadable(kind: Literal["intent", "server", "toolset", "definitions", "changes"]) -> None:
     """Count a document that is left out."""
     UNREADABLE.labels(kind).inc()

@@ -195,13 +195,14 @@ def pages(fleet: Sequence[Server], groups: frozenset[str] | None, paths: Sequenc
     async def request_names(file: Path, savings: UsageRecorder) -> list[str]:
         authentication = static(file, caller=entry("token", "*" if groups is None else sorted(groups)))
         async with http_client(app_of(index, authentication, savings=savings), "token") as http:
-            return [(await http.get(path)).text for path in paths]
+            # the second of rendering may differ between two pages
+            return [re.sub("As of <time.*?</time>", "", (await http.get(path)).text) for path in paths]
 
     with tempfile.TemporaryDirectory() as directory, closing(SqliteHistory(Path(directory) / "db", 30)) as history:
         CatalogueSampler(Ledger(index), history, "cl100k_base").sample()
         used = [tool for server in fleet for tool in server.tools]
         for name in ("caller", "somebody else") if groups is None else ("somebody else",):
-            calls = (call_rows(today(), name, tool.server_id, tool.definition.name, 100) for tool in used)
+            calls = (call_rows(today(), name, tool.server_id, tool.definition.name, 100, 7) for tool in used)
             history.add(summed(chain.from_iterable(calls)))
         with closing(UsageRecorder(history)) as savings:
             return anyio.run(request_names, Path(directory) / "tokens.toml", savings)

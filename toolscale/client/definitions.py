@@ -6,10 +6,10 @@ Both use the intent store, which other processes may have open.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
-from difflib import get_close_matches, unified_diff
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from shared.errors import ToolNotFound
 from shared.events import ServerChanged, ServerRef
 from shared.settings import Settings
+from shared.text.definition_diff import definition_diff
 from toolscale.client.emit import SOURCE, EmitResult, emit_result, enqueue
 from toolscale.client.server_names import unknown
 from workers.emit import Emitter, message_time_s
@@ -85,11 +86,10 @@ def as_object(found: Definitions) -> dict[str, Any]:
 def diff(found: Definitions, name: str) -> list[str]:
     """Return a unified diff of the accepted and the current definition, with escapes for invisible characters."""
     change = found.changed[name]
-    accepted = _lines(change.accepted)
     if change.current is None or (change.accepted is None and name in found.accepted):
         return ["(The definitions are not stored, since the changes of this server are too large.)"]
     label = f"{found.server_id}:{name}"
-    return list(unified_diff(accepted, _lines(change.current), f"{label} accepted", f"{label} current", lineterm=""))
+    return definition_diff(change.accepted, change.current, (f"{label} accepted", f"{label} current"))
 
 
 def head(found: Definitions, name: str) -> str:
@@ -147,25 +147,6 @@ def _object(found: Definitions, name: str, change: ChangedDefinition) -> dict[st
 
 def _decoded(definition: str | None) -> Any:
     return None if definition is None else json.loads(definition)
-
-
-def _lines(definition: str | None) -> list[str]:
-    """Return the definition as indented JSON with sorted keys, and a line for each line of a text."""
-    if definition is None:
-        return []
-    text = json.dumps(json.loads(definition), indent=2, sort_keys=True, ensure_ascii=False)
-    return [_visible(part) for line in text.splitlines() for part in _parts(line)]
-
-
-def _parts(line: str) -> Iterator[str]:
-    indent = " " * (len(line) - len(line.lstrip()))
-    first, *others = line.replace("\\\\", "\\\\\0").split("\\n")
-    for part in (first, *(f"{indent}  {other}" for other in others)):
-        yield part.replace("\\\\\0", "\\\\")
-
-
-def _visible(line: str) -> str:
-    return "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in line)
 
 
 def _iso(change: ChangedDefinition) -> str:

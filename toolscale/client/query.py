@@ -16,12 +16,13 @@ import httpx2
 from anyio.from_thread import start_blocking_portal
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
-from mcp.types import INTERNAL_ERROR, ElicitResult, InputRequiredResult, TextContent
+from mcp.types import INTERNAL_ERROR, ElicitResult, Implementation, InputRequiredResult, TextContent
 
 from query.calling.upstreams import upstreams_of
 from query.catalogue import catalogue_of
 from query.server.http import MCP_PATH
 from query.server.mcp import service_of
+from query.server.usage import COMMAND_LINE
 from query.tools.tool import CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE
 from shared.errors import IndexHeld, ServiceRejected, ServiceUnreachable, ToolscaleError
 from shared.index.open_versions import open_index_versions
@@ -48,6 +49,7 @@ Confirm = Callable[[str], bool]
 _ASKING = "Asking the catalogue ..."
 
 _FOREIGN_ERRORS = (ExceptionGroup, MCPError, httpx2.HTTPError, httpx2.InvalidURL, anyio.ClosedResourceError)
+_COMMAND = Implementation(name=COMMAND_LINE, version="1")
 _NEEDS_TOKEN = (401, 403)
 _NOT_NOW = (CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE)
 
@@ -139,7 +141,7 @@ async def _http_client(url: str, token: str | None, statuses: list[int]) -> Asyn
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     http = httpx2.AsyncClient(headers=headers, timeout=TIMEOUT_S, trust_env=False, event_hooks={"response": [note]})
     transport = streamable_http_client(url, http_client=http)
-    async with http, Client(transport, cache=None, elicitation_callback=_decline) as client:
+    async with http, Client(transport, cache=None, elicitation_callback=_decline, client_info=_COMMAND) as client:
         yield client
 
 

@@ -28,7 +28,7 @@ def savings(settings: Settings, period: str) -> SavingsReport:
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="period") from error
     with closing(open_history(settings)) as history:
-        return report(history.rows(first, last), first, last, sizes=history.sizes(first, last))
+        return report(history.rows(first, last), first, last, sizes=history.total_sizes(first, last))
 
 
 def view(report: SavingsReport) -> Group:

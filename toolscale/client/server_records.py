@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-import httpx2
 from pydantic import BaseModel, ValidationError
 
-from shared.errors import ServiceRejected, ServiceUnreachable
+from shared.errors import ServiceRejected
 from shared.upstream.mcp_json import EntryProblem
+from toolscale.client.requests import json_of, response_of
 from workers.intents.store import Intent
 
 if TYPE_CHECKING:
@@ -19,9 +18,7 @@ if TYPE_CHECKING:
     from shared.upstream.followed_config import FollowedConfig
 
 PATH = "/servers"
-TIMEOUT_S = 60.0
 
-_MCP_PATH = re.compile(r"(/mcp(/[^/]*)?)?/?$")
 # Neither credentials' names nor labels: a caller may not change or call a server by them.
 _SHOWN: dict[str, Any] = {
     "server_id": True,
@@ -68,22 +65,13 @@ def records_at(url: str, token: str | None) -> ServerRecords | None:
         ServiceUnreachable: the service does not answer.
         ServiceRejected: the token is missing or wrong, or the answer has another form.
     """
-    address = _MCP_PATH.sub("", url) + PATH
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    try:
-        response = httpx2.get(address, headers=headers, timeout=TIMEOUT_S, trust_env=False)
-    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise ServiceUnreachable(f"{address} does not answer: {type(error).__name__}") from error
+    response = response_of("GET", PATH, url, token, permission="catalog:read")
     if response.status_code == HTTPStatus.NOT_FOUND:
         return None
-    if response.status_code != HTTPStatus.OK:
-        is_temporary = response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR
-        refused = ServiceUnreachable if is_temporary else ServiceRejected
-        raise refused(f"{address} answered {response.status_code}")
     try:
-        return ServerRecords.model_validate_json(response.content)
+        return ServerRecords.model_validate(json_of(response))
     except ValidationError as error:
-        raise ServiceRejected(f"{address} answers in a form that this version does not read") from error
+        raise ServiceRejected(f"{url} answers in a form that this version does not read") from error
 
 
 def _is_in(scope: Scope, intent: Intent) -> bool:

@@ -8,20 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
-import httpx2
-
-from shared.errors import IndexHeld, ServiceRejected, ServiceUnreachable
+from shared.errors import IndexHeld
 from shared.index.open_versions import open_index_versions
-from shared.text.display import printable
 from shared.text.embedding import FastEmbedder
 from shared.toolset import Toolset
 from toolscale.client.instance import service_url
+from toolscale.client.requests import request_json
 
 if TYPE_CHECKING:
     from shared.settings import Settings
-
-_NEEDS_TOKEN = (401, 403)
-TIMEOUT_S = 10.0
 
 
 class Toolsets(Protocol):
@@ -75,23 +70,6 @@ class _ServedToolsets(Toolsets):
 def request_toolsets(method: str, path: str, url: str, token: str | None, body: object = None) -> Any:
     """Return the JSON of the response; None for an empty response.
 
-    Raises:
-        ServiceUnreachable: it does not answer, or with a server error.
-        ServiceRejected: it rejects the request; the message has the reason.
+    Raises: the errors of `request_json`.
     """
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    base = url.rstrip("/").removesuffix("/mcp")
-    try:
-        with httpx2.Client(timeout=TIMEOUT_S, headers=headers, trust_env=False) as client:
-            response = client.request(method, f"{base}/toolsets{path}", json=body)
-    except httpx2.HTTPError as error:
-        raise ServiceUnreachable(
-            f"{base} does not answer: {type(error).__name__}; is `toolscale serve` running?"
-        ) from error
-    if response.is_success:
-        return response.json() if response.content else None
-    if response.status_code in _NEEDS_TOKEN:
-        needed = "pass a token with the permission toolsets:write by --token or TOOLSCALE_TOKEN"
-        raise ServiceRejected(f"{base} answered {response.status_code}: {needed}")
-    message = f"{base} answered {response.status_code}: {printable(response.text[:500])}"
-    raise ServiceUnreachable(message) if response.is_server_error else ServiceRejected(message)
+    return request_json(method, f"/toolsets{path}", url, token, body, permission="toolsets:write")

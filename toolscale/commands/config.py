@@ -13,7 +13,15 @@ from shared.errors import ConfigInvalid
 from shared.settings import load_settings
 from shared.text.display import printable
 from shared.upstream.mcp_json import server_id
-from toolscale.commands.options import DataDirOption, JsonOption, key_and_value
+from toolscale.commands.options import (
+    CommandArgument,
+    DataDirOption,
+    EnvOption,
+    HeaderOption,
+    JsonOption,
+    ServerUrlOption,
+    key_and_value,
+)
 from toolscale.console import err, out, print_json
 from toolscale.importing.client_files import named_file, this_machine
 from toolscale.importing.find import server_of_entry
@@ -38,19 +46,10 @@ ADD_EXAMPLES = (
 
 def add(
     name: NameArgument,
-    command: Annotated[
-        list[str] | None,
-        typer.Argument(help="The command of a stdio server, after `--`.", show_default=False),
-    ] = None,
-    url: Annotated[str | None, typer.Option(help="Its URL, in place of a command.", show_default=False)] = None,
-    env: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="A variable of the command; repeat it for several.", show_default=False),
-    ] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="A header for the URL; repeat it for several.", show_default=False),
-    ] = None,
+    command: CommandArgument = None,
+    url: ServerUrlOption = None,
+    env: EnvOption = None,
+    header: HeaderOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
     data_dir: DataDirOption = None,
@@ -61,7 +60,7 @@ def add(
     """
     settings = load_settings(mcp_config=config, data_dir=data_dir)
     target = read_target(config_path(settings))
-    entry = _entry(command or [], url, env or [], header or [])
+    entry = entry_of(command or [], url, env or [], header or [])
     server = server_of_entry(name, entry, named_file(target.path), this_machine(), settings)
     (outcome,) = (merged := merge(target.servers, [server], "keep")).outcomes
     if outcome.became == "kept out":
@@ -84,7 +83,12 @@ def remove(
     _write(target, remaining, server_id(name), "removed", as_json=as_json)
 
 
-def _entry(command: Sequence[str], url: str | None, env: Sequence[str], header: Sequence[str]) -> dict[str, Any]:
+def entry_of(command: Sequence[str], url: str | None, env: Sequence[str], header: Sequence[str]) -> dict[str, Any]:
+    """Return the entry of a server with this command or URL.
+
+    Raises:
+        ConfigInvalid: not exactly one of both is given, or an option belongs to the other.
+    """
     if bool(command) == bool(url):
         raise ConfigInvalid("expected either a command after `--`, or --url")
     if (env and not command) or (header and not url):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +11,7 @@ from shared.catalog import Encoding
 from shared.observability.logging import configure_logging
 from shared.settings import load_settings
 from shared.text.display import printable
-from toolscale.commands.options import DataDirOption, JsonOption
+from toolscale.commands.options import DataDirOption, JsonOption, McpJsonOption
 from toolscale.console import err, out, print_json
 
 if TYPE_CHECKING:
@@ -21,19 +20,13 @@ if TYPE_CHECKING:
 
 
 def costs(
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            "--config", "-c", help="An mcp.json; default: the one of `serve`, else the user's files of all clients.",
-            show_default=False,
-        ),
-    ] = None,
+    config: McpJsonOption = None,
     encoding: Annotated[
         Encoding | None, typer.Option(help="Encoding; default: TOOLSCALE_TOKEN_ENCODING.", show_default=False)
     ] = None,
     as_json: JsonOption = False,
     data_dir: DataDirOption = None,
-) -> None:  # fmt: skip
+) -> None:
     """List the servers of an mcp.json, and show the tokens that a client pays for their tools.
 
     It needs no catalogue and writes none. Exit code 1 means that no server could be listed.

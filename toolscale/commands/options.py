@@ -45,3 +45,25 @@ ServerArgument = Annotated[
 BudgetOption = Annotated[
     int | None, typer.Option(min=1, help="Limit of tokens for its definitions.", show_default=False)
 ]
+McpJsonOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", "-c", help="An mcp.json; default: the one of `serve`, else the user's files of all clients.",
+        show_default=False,
+    ),
+]  # fmt: skip
+# A server that no file names yet: its command or its URL.
+CommandArgument = Annotated[
+    list[str] | None, typer.Argument(help="The command of a stdio server, after `--`.", show_default=False)
+]
+ServerUrlOption = Annotated[
+    str | None, typer.Option("--url", help="Its URL, in place of a command.", show_default=False)
+]
+EnvOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY=VALUE", help="A variable of the command; repeat it for several.", show_default=False),
+]
+HeaderOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY=VALUE", help="A header for the URL; repeat it for several.", show_default=False),
+]

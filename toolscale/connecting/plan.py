@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from shared.errors import ConfigInvalid
+from shared.upstream.masking import masked_servers
 from shared.upstream.mcp_json import server_id
 from toolscale.connecting.editing import edited, servers_in, syntax_of
 from toolscale.connecting.targets import NAME, TARGETS, Connection, entry_for, file_of
 from toolscale.importing.client_files import TITLES, Client, Machine
-from toolscale.importing.masking import masked_servers
 from toolscale.importing.target import backups_of, write_with_backup
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from shared.catalog import Encoding
     from shared.events import ServerAnnouncement
     from shared.settings import Settings
+    from shared.upstream.dial import Target
     from toolscale.costs.servers import FoundServers
 
 _INTERRUPT_EVERY_S = 0.05
@@ -42,12 +43,24 @@ def server_costs(
     found: FoundServers, settings: Settings, encoding: Encoding, on_progress: Callable[[int], None]
 ) -> list[ServerCost]:
     """List all servers and return their costs, the costliest first; `on_progress` gets the number of listed servers."""
-    list_one = partial(_cost, _lister(found, settings), encoding)
+    list_one = partial(_cost, lister(found.config.targets, settings), encoding)
     with _running([partial(list_one, server) for server in found.config.announcements]) as futures:
         for done, _ in enumerate(as_completed(futures), start=1):
             on_progress(done)
         costs = [future.result() for future in futures]
     return sorted([*costs, *(ServerCost(name, None, reason) for name, reason in found.unusable)], key=_order)
+
+
+def lister(targets: Mapping[str, Target], settings: Settings) -> Callable[[ServerAnnouncement], Listing]:
+    """Return the function that lists one of these servers; it raises a ServerError if the server cannot be listed."""
+    dialler = dialler_for(settings, os.environ, targets, keeps_logs=False)
+    limits = Limits(timeout_s=settings.listing_timeout_s, start_timeout_s=settings.stdio_start_timeout_s)
+
+    def list_server(server: ServerAnnouncement) -> Listing:
+        target = dialler.target(server.server_id, server.endpoint)
+        return fetch_tools_blocking(server.server_id, target, limits)
+
+    return list_server
 
 
 @contextmanager
@@ -62,17 +75,6 @@ def _running(jobs: Sequence[Callable[[], ServerCost]]) -> Generator[list[Future[
         while not all(future.done() for future in futures):
             interrupt_fetches()  # repeatedly: a job may be about to begin its fetch
             time.sleep(_INTERRUPT_EVERY_S)
-
-
-def _lister(found: FoundServers, settings: Settings) -> Callable[[ServerAnnouncement], Listing]:
-    dialler = dialler_for(settings, os.environ, found.config.targets, keeps_logs=False)
-    limits = Limits(timeout_s=settings.listing_timeout_s, start_timeout_s=settings.stdio_start_timeout_s)
-
-    def list_server(server: ServerAnnouncement) -> Listing:
-        target = dialler.target(server.server_id, server.endpoint)
-        return fetch_tools_blocking(server.server_id, target, limits)
-
-    return list_server
 
 
 def _cost(

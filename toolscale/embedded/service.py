@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Generator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
@@ -23,9 +22,10 @@ from query.server.mcp import service_of
 from query.server.metrics_route import metrics_route
 from query.server.servers_route import servers_route
 from query.server.shutdown import grace_s_of
+from query.web.connecting import claude_command, client_config
 from query.web.routes import PATH as PAGE_PATH
 from query.web.routes import page_routes
-from shared.errors import ConfigInvalid
+from shared.errors import ConfigInvalid, IntentsUnavailable
 from shared.service.protection import full_environment
 from shared.settings import Settings
 from shared.text.display import printable
@@ -50,9 +50,7 @@ if TYPE_CHECKING:
     from query.server.listener import HttpListener
     from shared.catalog import Scope
     from toolscale.embedded.streams import Hello
-
-# Only for a tokens file; with JWTs the client gets a token from the issuer.
-TOKEN_HEADER = {"Authorization": "Bearer TOKEN"}
+    from workers.intents.store import IntentStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +122,21 @@ def _running(settings: Settings) -> Generator[tuple[Embedded, Catalogue]]:
         recording(settings) as savings,
     ):
         metrics = QueryMetrics(embedded.deps.metrics.registry)
-        catalogue = replace(live_catalogue(followed, settings, metrics), recorder=savings)
+        catalogue = replace(
+            live_catalogue(followed, settings, metrics),
+            recorder=savings,
+            dead_letters=partial(_dead_letters, embedded.deps.intents),
+        )
         with sampling(catalogue):
             yield embedded, catalogue
+
+
+def _dead_letters(intents: IntentStore) -> int | None:
+    """Return the number of dead letters, None if the store does not answer."""
+    try:
+        return intents.backlog().dead_letters
+    except IntentsUnavailable:
+        return None
 
 
 def _check(path: Path) -> None:
@@ -204,10 +214,8 @@ def _events_routes(embedded: Embedded) -> Generator[list[Route]]:
 
 def connection_help(url: str, settings: Settings) -> str:
     """Return the commands and configuration that connect a client to this catalogue."""
+    # with JWTs the client gets a token from the issuer
     needs_token = settings.tokens_file is not None
-    entry: dict[str, object] = {"type": "http", "url": url}
-    over_http = {"mcpServers": {"toolscale": entry | ({"headers": TOKEN_HEADER} if needs_token else {})}}
-    header = f" --header {shlex.quote(': '.join(*TOKEN_HEADER.items()))}" if needs_token else ""
     command = stdio_command(settings)
     return "\n".join(
         (
@@ -215,12 +223,12 @@ def connection_help(url: str, settings: Settings) -> str:
             f"Web page: {url.removesuffix(MCP_PATH)}{PAGE_PATH}",
             "",
             "Claude Code:",
-            f"  claude mcp add --transport http toolscale {url}{header}",
+            f"  {claude_command(url, needs_token=needs_token)}",
             "or over stdio, where the client starts the process:",
             f"  claude mcp add toolscale -- {shlex.join(command)}",
             "",
             "Cursor, Claude Code and others, in an mcp.json (VS Code: `servers` in place of `mcpServers`):",
-            json.dumps(over_http, indent=2),
+            client_config(url, needs_token=needs_token),
             "",
         )
     )

@@ -36,6 +36,7 @@ from tests.support.metrics import shown
 from tests.support.waiting import eventually
 from toolscale.client.emit import emit_raw
 from toolscale.embedded.composition import Embedded, run_embedded
+from toolscale.embedded.service import running
 from workers.monitoring.queue import QUEUE
 
 # what is promised, as of a worker: one that consumes nothing is not ready within half a minute
@@ -303,6 +304,17 @@ def test_an_embedded_catalogue_is_not_ready_when_its_intents_are_gone(settings: 
         eventually(lambda: ready(embedded)[0] == 503, RED_WITHIN_S)
 
         assert "not done for" in ready(embedded)[1]["checks"]["sweep"]
+
+
+def test_the_catalogue_of_a_service_counts_its_dead_letters(settings: Settings) -> None:
+    with running(settings) as service:
+        before = service.catalogue.dead_letters()
+        service.embedded.deps.intents.add_dead_letter("not a server", "{}")
+
+        assert (before, service.catalogue.dead_letters()) == (0, 1)
+
+        service.embedded.deps.intents.close()
+        assert service.catalogue.dead_letters() is None
 
 
 def ready(embedded: Embedded) -> tuple[int, dict[str, Any]]:

@@ -135,7 +135,7 @@ def test_many_threads_keep_and_read_without_disturbing_each_other(store: CursorS
     wrong: list[bytes] = []
 
     def keep_and_read(number: int) -> None:
-        for _ in range(50):
+        for _ in range(MAX_BYTES // 8 // 10):  # all of them fit, so that no thread evicts the value of another
             text = bytes([number]) * 10
             if (found := store.get(store.put(text))) != text:
                 wrong.append(found)

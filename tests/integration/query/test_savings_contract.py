@@ -18,7 +18,17 @@ from query.history.periods import today
 from query.history.recorder import UsageRecorder
 from query.history.redis_store import PREFIX, SIZES_PREFIX, RedisHistory
 from query.history.sqlite_store import SqliteHistory
-from query.history.store import COUNTER_OVERHEAD_BYTES, OTHERS, Row, RowKey, Rows, SavingsHistory, ServerSize, summed
+from query.history.store import (
+    COUNTER_OVERHEAD_BYTES,
+    OTHERS,
+    Row,
+    RowKey,
+    Rows,
+    SavingsHistory,
+    ServerSize,
+    TotalSize,
+    summed,
+)
 from shared.errors import HistoryUnavailable
 from shared.service.redis import connect
 from tests.support.fake_redis import FakeRedisServer
@@ -133,6 +143,21 @@ def test_callers_beyond_the_bound_are_summed_as_others_for_each_tool_of_ours(ope
     assert rows[RowKey(TODAY, OTHERS, "", "tools/list")]["answers"] == 1
 
 
+def test_totals_of_sizes_count_the_chosen_servers_and_those_with_tools(history: SavingsHistory) -> None:
+    yesterday = TODAY - timedelta(days=1)
+    history.store_sizes(yesterday, {'"odd': ServerSize(1, 10)})
+    history.store_sizes(TODAY, {'"odd': ServerSize(1, 11), "b": ServerSize(2, 20), "stopped": ServerSize(0, 0)})
+
+    everything = history.total_sizes(TODAY - timedelta(days=5), TODAY)
+
+    assert everything == {yesterday: TotalSize(1, 1, 10), TODAY: TotalSize(2, 3, 31)}
+    assert history.total_sizes(yesterday, TODAY, ["b", "stopped"]) == {
+        yesterday: TotalSize(),
+        TODAY: TotalSize(1, 2, 20),
+    }
+    assert history.total_sizes(TODAY, TODAY, ()) == {TODAY: TotalSize()}
+
+
 def test_the_last_size_of_a_server_on_a_day_is_the_days(history: SavingsHistory) -> None:
     yesterday = TODAY - timedelta(days=1)
     history.store_sizes(yesterday, {"a": ServerSize(1, 10), "b": ServerSize(2, 20)})
@@ -146,6 +171,7 @@ def test_the_last_size_of_a_server_on_a_day_is_the_days(history: SavingsHistory)
         TODAY: {"a": ServerSize(0, 0), 'odd"] 1:é': ServerSize(1, 1)},
     }
     assert history.sizes(yesterday, yesterday).keys() == {yesterday}
+    assert history.sizes(yesterday, TODAY, "b") == {yesterday: {"b": ServerSize(2, 20)}}
     assert history.rows(yesterday, TODAY) == {}
 
 

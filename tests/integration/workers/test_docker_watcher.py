@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from shared.catalog import OPERATOR_SOURCE
+from shared.catalog import DOCKER_SOURCE, OPERATOR_SOURCE
 from tests.support.builders import up
 from tests.support.docker_api import ScriptedDocker, scripted_docker
 from tests.support.metrics import scraped, shown
@@ -24,7 +24,7 @@ from tests.support.watched import generation, running, watching
 from workers.emit import Emitter
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.transitions import RetryPolicy
-from workers.sources.docker import SOURCE, DockerSource
+from workers.sources.docker import DockerSource
 from workers.sources.metrics import SourceMetrics
 
 pytest.importorskip("docker", reason="the extra `docker` is not installed")
@@ -60,7 +60,7 @@ def test_what_runs_at_the_start_is_announced_and_what_is_gone_is_taken_down(
 
     intent = intents.intent("docs")
     assert intent is not None
-    assert intent.source == SOURCE
+    assert intent.source == DOCKER_SOURCE
     assert intent.announcement.transport == "sse"
     assert intent.announcement.groups == {"x", "y"}
     assert intent.announcement.credential_ref == "key"
@@ -265,5 +265,5 @@ def test_a_label_with_the_id_of_a_server_of_the_file_changes_nothing_and_the_oth
     assert intent is not None
     assert (intent.announcement, intent.status) == (of_the_file.data, "running")
     assert [(log["origin"], log["server"]) for log in logs if log["event"] == "server_not_announced"] == [
-        (SOURCE, "payments")
+        (DOCKER_SOURCE, "payments")
     ]

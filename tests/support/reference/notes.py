@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from toolscale.lint.findings import RULES
+
+_RULES = "\n".join(f"| `{rule}` | {level} | {meaning} |" for rule, (level, meaning) in RULES.items())
+
 NOTES = {
+    "toolscale advice": """
+Without `--toolset`, every tool may be chosen, within 4,000 tokens. [page.md](page.md#advice) explains the tables.
+""",
     "toolscale backup": """
 [backup.md](backup.md) describes the files, and copies of Redis and Qdrant.
 """,
@@ -45,6 +52,64 @@ Toolscale in their place lists 6 tools: 1,012 tokens against 21,108, 95.2% less
 The servers start as their client starts them, and end after their list; no Redis, index or model is needed.
 Without `--config`, the files are the `mcp.json` of `serve`, or else those of your clients, without a project's files.
 A server may take `TOOLSCALE_STDIO_START_TIMEOUT_S` (5 minutes) to start, since it may download packages first.
+""",
+    "toolscale lint": f"""
+```text
+$ toolscale lint --server memory --config .demo/mcp.json
+ tool                 tokens  name  description  parameters  schema  largest parameter
+ create_relations        132     3           18          75      36  relations (75)
+ delete_relations        131     3            8          84      36  relations (84)
+ ⋮
+ level    tool                           rule                           finding
+ warning  create_entities.entities       missing-parameter-description  it has no description
+ ⋮
+ warning  delete_relations               similar-descriptions           like the description of delete_entities (cosine
+                                                                        0.92)
+ ⋮
+ note     read_graph                     leaner-definition              15 tokens less without $schema (15)
+
+9 tools, 876 tokens (generic profile, cl100k_base): 0 errors, 8 warnings, 12 notes. Sizes are compared with 150 tools
+of 11 public servers, measured on 2026-11-23.
+```
+
+Each rule has an id, for `--ignore`:
+
+| rule | level | finding |
+|---|---|---|
+{_RULES}
+
+A size is a note above the 90th percentile of the corpus and a warning above the 99th.
+The corpus is the demo's, which is small: see [its sizes](../benchmarks/results/definitions.md).
+Descriptions are similar from a cosine of 0.85 on.
+`--json` has the tokens of each part of each tool; their sum is the tool's model form (generic profile).
+
+`--leaner` prints definitions whose input schemas accept the same arguments, for the tools of `leaner-definition`.
+They lack titles that repeat a name, unused `$defs`, examples and a `$schema` without effect.
+They also lack sentences that three tools share: the finding and stderr show them, for the server's `instructions`.
+For the demo's servers that saves 2,987 of 21,108 tokens.
+
+In GitHub Actions, the findings become annotations of the file that `--source` names.
+The wheel is a file of a release of Toolscale; `OWNER/toolscale` stands for its repository:
+
+```yaml
+jobs:
+  lint:
+    runs-on: ubuntu-latest
+    permissions:
+      contents: read
+      security-events: write
+    steps:
+      - uses: actions/checkout@v5
+      - run: gh release download --repo OWNER/toolscale --pattern 'toolscale-*.whl'
+        env:
+          GH_TOKEN: ${{{{ github.token }}}}
+      - run: pip install toolscale-*.whl .
+      - run: toolscale lint --sarif lint.sarif --source my_server/__main__.py -- python -m my_server
+      - uses: github/codeql-action/upload-sarif@v4
+        if: always()
+        with:
+          sarif_file: lint.sarif
+```
 """,
     "toolscale find": """
 ```text

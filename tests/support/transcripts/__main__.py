@@ -41,7 +41,7 @@ async def _results(url: str, directory: Path) -> list[dict[str, Any]]:
     results: list[dict[str, Any]] = []
     async with Client(url) as client:
         for transcript in TRANSCRIPTS:
-            if transcript.tool == "get_savings_report":
+            if transcript.tool in ("get_active_toolset", "get_savings_report"):
                 await anyio.to_thread.run_sync(_wait_until_recorded, directory)
             result = await client.call_tool(transcript.tool, dict(transcript.arguments))
             results.append(result.model_dump(mode="json", by_alias=True, exclude_none=True))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from mcp.types import INTERNAL_ERROR, INVALID_PARAMS
+from mcp.types import CLIENT_INFO_META_KEY, INTERNAL_ERROR, INVALID_PARAMS
 
+from query.server.usage import COMMAND_LINE
 from shared.errors import ServiceRejected, ServiceUnreachable, ToolscaleError
 from shared.settings import load_settings
 from tests.support.hostile.messages import failure
@@ -33,3 +34,21 @@ def test_only_an_error_of_the_request_is_a_rejection(code: int, expected: type[T
         open_call_client(load_settings(), server.url) as call,
     ):
         call("find_tool", {})
+
+
+def test_a_command_names_itself_so_that_its_answers_count_for_no_agent() -> None:
+    clients: list[str | None] = []
+
+    def respond(exchange: Exchange) -> None:
+        meta = exchange.request_json.get("params", {}).get("_meta", {})
+        clients.append(meta.get(CLIENT_INFO_META_KEY, {}).get("name"))
+        exchange.play(GOOD)
+
+    with (
+        scripted_http(respond) as server,
+        pytest.raises(ServiceRejected),
+        open_call_client(load_settings(), server.url) as call,
+    ):
+        call("find_tool", {})
+
+    assert set(filter(None, clients)) == {COMMAND_LINE}

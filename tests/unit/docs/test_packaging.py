@@ -126,7 +126,12 @@ def test_the_wheel_that_the_image_makes_holds_every_package_with_its_data(tmp_pa
 
     data = {path.relative_to(ROOT).as_posix() for path in ASSETS.rglob("*") if path.is_file()}
     data |= {f"toolscale/demo/{name}" for name in ("modern.lock", "legacy.lock", "package-lock.json")}
-    data |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "query/web").glob("*/*") if path.suffix != ".pyc"}
+    data |= {"toolscale/lint/corpus.json"}
+    data |= {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "query/web").glob("*/*")
+        if path.suffix in (".html", ".css", ".svg")
+    }
     assert data <= names
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == set(PACKAGES)
     assert "toolscale = toolscale.cli:main" in scripts

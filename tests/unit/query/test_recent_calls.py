@@ -72,7 +72,7 @@ def either(request: pytest.FixtureRequest, history: ScriptedHistory, fake_redis:
 def add(history: SavingsHistory, caller: str, tool: str, times: int = 1, days_ago: int = 0) -> None:
     """Record calls of this tool of the server `git`."""
     day = today() - timedelta(days=days_ago)
-    history.add(summed(row for _ in range(times) for row in call_rows(day, caller, "git", tool, 10)))
+    history.add(summed(row for _ in range(times) for row in call_rows(day, caller, "git", tool, 10, 7)))
 
 
 def test_the_calls_are_a_callers_own_of_the_last_days(either: SavingsHistory) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from query.history.events import TOOLS_LIST
 from query.history.periods import days_of
-from query.history.store import OTHERS, Counts, RowKey, Rows, ServerSize
+from query.history.store import OTHERS, Counts, RowKey, Rows
 from query.reports.savings import SHOWN, report
 
 DAY = date(2026, 11, 21)
@@ -130,14 +130,6 @@ def test_calls_and_their_results_are_summed_by_server_and_tool() -> None:
     assert (server.calls, server.failed_calls, server.result_bytes) == (4, 2, 600)
     assert [(tool.name, tool.calls) for tool in found.by_tool] == [("srv:read", 2), ("srv:write", 2)]
     assert found.by_day == []
-
-
-def test_a_server_without_tools_that_can_be_found_is_no_part_of_the_days_catalogue() -> None:
-    sizes = {DAY: {"a": ServerSize(2, 30), "stopped": ServerSize(0, 0)}}
-
-    (day,) = report({}, DAY, DAY, sizes=sizes).catalogue
-
-    assert (day.day, day.servers, day.tools, day.tokens) == (DAY, 1, 2, 30)
 
 
 def test_tools_that_may_not_be_named_are_among_the_others() -> None:

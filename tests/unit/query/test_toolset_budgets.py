@@ -92,7 +92,7 @@ def known_as(caller: Caller, _: object) -> Caller:
 def use(history: SavingsHistory, caller: str, **times: int) -> None:
     """Record so many calls of these tools."""
     for tool, count in times.items():
-        history.add(summed(row for _ in range(count) for row in call_rows(today(), caller, "mail", tool, 10)))
+        history.add(summed(row for _ in range(count) for row in call_rows(today(), caller, "mail", tool, 10, 7)))
 
 
 async def offered(client: Client) -> tuple[list[str], list[str]]:

@@ -307,6 +307,16 @@ def test_a_server_whose_entry_was_never_valid_has_no_other_address(path: Path) -
         ConfigFile(path, {}).get("a")
 
 
+def test_an_entry_is_that_of_the_file_without_values_of_variables(path: Path) -> None:
+    entry = at(1, headers={"X": "${HOME}"})
+    write(path, a=entry, b=at(2, headers={"X": "${NOT_SET}"}))
+    file = ConfigFile(path, {"HOME": "/h"})
+    assert [file.entry(name) for name in ("a", "b", "c")] == [entry, None, None]
+
+    replace(path, "{")
+    assert file.entry("a") is None
+
+
 def test_an_unchanged_file_is_not_read_again(path: Path) -> None:
     write(path, a=at(1))
     file = ConfigFile(path, {})
