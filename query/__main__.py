@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from collections.abc import Generator
 from contextlib import closing, contextmanager
@@ -28,6 +27,7 @@ from shared.errors import ToolscaleError
 from shared.index.open_versions import open_index_versions
 from shared.observability.logging import configure_logging
 from shared.observability.tracing import configure_tracing
+from shared.service.interrupts import interrupt_once
 from shared.service.protection import full_environment
 from shared.settings import Settings, load_service_settings
 from shared.text.embedding import FastEmbedder
@@ -38,8 +38,7 @@ _log = structlog.get_logger()
 def main() -> int:
     """Serve until a signal or the client ends it; return the exit code, 1 when it could not start."""
     configure_logging("INFO")
-    # SIGTERM unwinds as Ctrl-C does, so that open resources are closed
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupt_once()
     try:
         serve(load_service_settings(), stdio=_arguments().stdio)
     except ToolscaleError as error:

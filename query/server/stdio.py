@@ -10,6 +10,7 @@ import anyio
 from mcp.server.stdio import stdio_server
 
 from query.caller import Caller, operator
+from shared.service.interrupts import ignore_interrupts
 
 if TYPE_CHECKING:
     from mcp.server import Server
@@ -30,6 +31,7 @@ def serve_stdio(server: Server[Any]) -> None:
     serving = threading.Thread(target=anyio.run, args=(_serve, server), name="stdio", daemon=True)
     serving.start()
     serving.join()
+    ignore_interrupts()
 
 
 async def _serve(server: Server[Any]) -> None:

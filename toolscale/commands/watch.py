@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import signal
 import threading
 from collections.abc import Sequence
 from functools import partial
@@ -14,6 +13,7 @@ import structlog
 import typer
 
 from shared.errors import ConfigInvalid
+from shared.service.interrupts import interrupt_once
 from shared.settings import Settings, load_settings
 from toolscale.commands.help import command, group
 
@@ -66,7 +66,7 @@ def _watch(settings: Settings, sources: Sequence[Source]) -> None:
     from workers.sources.metrics import SourceMetrics  # noqa: PLC0415
     from workers.sources.watcher import READY_WITHIN_S, Watcher  # noqa: PLC0415
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: closes every resource
+    interrupt_once()
     with source_process(settings, [source.name for source in sources], READY_WITHIN_S) as process:
         metrics = SourceMetrics(process.registry)
         process.registry.register(metrics)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import atexit
 import gc
-import signal
 from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING
 
 from shared.observability.tracing import configure_tracing
 from shared.service.imports import imported_at_once
+from shared.service.interrupts import interrupt_once
 from shared.service.open_files import raise_open_files
 from shared.service.protection import full_environment, withhold_secrets
 from toolscale.client.instance import published
@@ -33,7 +33,7 @@ def serve_embedded(settings: Settings, *, stdio: bool) -> None:
     """
     withhold_secrets()
     raise_open_files()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: closes every resource
+    interrupt_once()
     atexit.register(gc.freeze)  # else the interpreter's last collection takes half a second
     configure_tracing("toolscale", full_environment())
     settings = with_config_file(settings)

@@ -12,6 +12,7 @@ import structlog
 
 from shared.errors import ConfigInvalid, ToolscaleError
 from shared.service.imports import imported_at_once
+from shared.service.interrupts import ignore_interrupts
 from toolscale.embedded.front import Front
 from toolscale.embedded.holder import connect, try_hold
 from toolscale.embedded.streams import Welcome, hello_of
@@ -56,6 +57,7 @@ def _serve_or_forward(front: Front, settings: Settings) -> None:
                 connection = _open_service(settings, service)
             front.link(connection)
             front.has_ended.wait()
+            ignore_interrupts()
     elif joined := _joined(settings):
         front.link(joined)
         front.is_unlinked.wait()

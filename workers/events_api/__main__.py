@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 
 import structlog
 
 from shared.errors import ToolscaleError
 from shared.observability.logging import configure_logging
+from shared.service.interrupts import interrupt_once
 from shared.settings import load_service_settings
 from workers.events_api.app import serve
 
@@ -18,8 +18,7 @@ _log = structlog.get_logger()
 def main() -> int:
     """Serve until a signal; return the exit code, 1 when the API could not start."""
     configure_logging("INFO")
-    # SIGTERM unwinds as Ctrl-C does, so that every context manager closes
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupt_once()
     try:
         serve(load_service_settings())
     except ToolscaleError as error:

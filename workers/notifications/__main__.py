@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import threading
 from functools import partial
@@ -11,6 +10,7 @@ import structlog
 
 from shared.errors import ToolscaleError
 from shared.observability.logging import configure_logging
+from shared.service.interrupts import interrupt_once
 from shared.settings import Settings, load_service_settings
 from workers.monitoring.index import warn_if_index_unreachable
 from workers.notifications.open_files import connection_limit
@@ -26,8 +26,7 @@ _log = structlog.get_logger()
 def main() -> int:
     """Listen until a signal; return the exit code, 1 when the listeners could not start."""
     configure_logging("INFO")
-    # SIGTERM unwinds as Ctrl-C does, so that every context manager closes
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupt_once()
     try:
         _listen(load_service_settings())
     except ToolscaleError as error:
