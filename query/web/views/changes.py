@@ -14,7 +14,7 @@ from query.history.periods import start_s, today
 from query.reports.changes import ChangesRequest, changes_as_object, recent_changes
 from query.web.page import Page, PageRequest
 from query.web.rendering import PAGE_HEADERS
-from query.web.views.paging import page_of_rows
+from query.web.row_pages import page_of_rows
 from shared.errors import ServerUnknown
 from shared.validation import first_invalid_argument
 
@@ -29,13 +29,10 @@ def changes(request: PageRequest) -> Page:
     """Return the changes of these days, the servers with the newest changes first; on request without cosmetic ones."""
     requested, only_meaning = request.query.get("days", ""), request.query.get("kind") == "meaning"
     days = int(requested) if requested in map(str, PERIODS) else DEFAULT_PERIOD
-    found = recent_changes(request.caller.scope, request.catalogue, start_s(today() - timedelta(days=days - 1)))
-    rows = [
-        (server_id, change)
-        for server_id, of_server in found.items()
-        for change in of_server
-        if change.kind != "cosmetic" or not only_meaning
-    ]
+    since = int(start_s(today() - timedelta(days=days - 1)))
+    wanted = ChangesRequest(since=since, kind="meaning" if only_meaning else None)
+    found = recent_changes(request.caller.scope, request.catalogue, since)
+    rows = [(server_id, change) for server_id in found for change in found[server_id] if wanted.admits(change)]
     shown, pages = page_of_rows(rows, request)
     servers = [
         (server_id, _with_diffs(server_id, (change for _, change in of_server), request))

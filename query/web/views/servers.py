@@ -17,12 +17,12 @@ from query.savings.context import share
 from query.tools.listing import tools_of
 from query.web.charts import chart
 from query.web.page import Page, PageRequest, message_page
+from query.web.row_pages import ROWS, page_of_rows
+from query.web.server_facts import address, callers_of, next_run, split_error
+from query.web.server_table import COLUMNS, LONGEST, ORIGINS, origin_of, table_query
 from query.web.servers import STATES, ServerTable, servers_for
 from query.web.views.history import DEFAULT_PERIOD
 from query.web.views.overview import followed_config
-from query.web.views.paging import ROWS, page_of_rows
-from query.web.views.server_facts import address, callers_of, next_run, split_error
-from query.web.views.server_table import COLUMNS, LONGEST, ORIGINS, origin_of, table_query
 from shared.errors import HistoryUnavailable
 
 if TYPE_CHECKING:

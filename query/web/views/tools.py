@@ -14,11 +14,11 @@ from query.reports.changes import server_changes
 from query.reports.tool_use import ToolUse, tool_use
 from query.response.summary import first_sentence
 from query.web.page import Page, PageRequest, message_page
+from query.web.row_pages import ROWS
 from query.web.servers import ServerRow, state_of
 from query.web.tool_tokens import token_table
 from query.web.views.history import DEFAULT_PERIOD
-from query.web.views.paging import ROWS
-from shared.catalog import QueryVectors, SparseVector, point_id
+from shared.catalog import QueryVectors, point_id
 from shared.errors import HistoryUnavailable
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 NEAR = 8
 # Candidates of which the nearest distinct definitions are shown.
 NEAR_DEPTH = 40
-NO_TERMS = SparseVector((), ())
 
 _log = structlog.get_logger()
 
@@ -108,7 +107,7 @@ def _nearest(found: IndexedTool, scope: Scope, index: ToolIndex) -> list[tuple[I
     features = index.features_by_digest([found.digest] if found.digest else []).get(found.digest)
     if features is None:
         return []
-    query, others = QueryVectors(features.vectors.text, NO_TERMS), replace(scope, seen=frozenset({found.digest}))
+    query, others = QueryVectors(features.vectors.text), replace(scope, seen=frozenset({found.digest}))
     (candidates,) = index.search([query], others, NEAR_DEPTH)
     tools = index.get(list(candidates.text))
     near = [(tools[point], cosine) for point, cosine in candidates.text.items() if point in tools]

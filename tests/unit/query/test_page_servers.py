@@ -26,9 +26,9 @@ from query.savings.ledger import Ledger
 from query.toolsets.active import with_toolset
 from query.web.page import Page, PageRequest
 from query.web.rendering import ahead, render
+from query.web.server_facts import NextRun, next_run, split_error
+from query.web.server_table import COLUMNS, ORIGINS, TableQuery, origin_of, table_query
 from query.web.servers import STATES, ServerRow, SetRow, state_of
-from query.web.views.server_facts import NextRun, next_run, split_error
-from query.web.views.server_table import COLUMNS, ORIGINS, TableQuery, origin_of, table_query
 from query.web.views.servers import server, servers
 from shared.catalog import OPERATOR_SOURCE, Endpoint, ServerRecord
 from shared.toolset import Toolset
