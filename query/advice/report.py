@@ -104,11 +104,11 @@ def advice_for(
         ToolsetUnknown: the viewer has no toolset of this name.
         HistoryUnavailable, IndexUnavailable: the store or the index did not answer.
     """
-    catalogue, (first, last) = _refreshed(catalogue), _period()
+    catalogue, days = _refreshed(catalogue), _period()
     caller = _of_toolset(viewer, toolset, catalogue)
-    rows = history.rows(first, last)
+    rows = history.rows(*days)
     usage = usage_of(counted_rows(rows), viewer, caller, catalogue)
-    advice = _toolset_advice(usage, caller, catalogue, budget)
+    advice = _toolset_advice(usage, days, caller, catalogue, budget)
     shown = [usage.of(tool, catalogue) for tool in usable_tools(usage.points, caller, catalogue)]
     return Advice(
         **dict(advice),
@@ -123,14 +123,16 @@ def toolset_advice(viewer: Caller, catalogue: Catalogue, history: SavingsHistory
 
     Raises: the errors of `advice_for`.
     """
-    catalogue, (first, last) = _refreshed(catalogue), _period()
+    catalogue, days = _refreshed(catalogue), _period()
     caller = _of_toolset(viewer, toolset, catalogue)
-    usage = usage_of(counted_calls(history.calls(first, last)), viewer, caller, catalogue)
-    return _toolset_advice(usage, caller, catalogue, None)
+    usage = usage_of(counted_calls(history.calls(*days)), viewer, caller, catalogue)
+    return _toolset_advice(usage, days, caller, catalogue, None)
 
 
-def _toolset_advice(usage: Usage, caller: Caller, catalogue: Catalogue, budget: int | None) -> ToolsetAdvice:
-    (first, last), encoding = _period(), catalogue.encoding
+def _toolset_advice(
+    usage: Usage, days: tuple[date, date], caller: Caller, catalogue: Catalogue, budget: int | None
+) -> ToolsetAdvice:
+    encoding = catalogue.encoding
     found = usable_tools(usage.points, caller, catalogue)
     usable = [tool for tool in found if direct_definition(tool.definition.name, tool)]
     used = [usage.of(tool, catalogue) for tool in usable]
@@ -142,8 +144,8 @@ def _toolset_advice(usage: Usage, caller: Caller, catalogue: Catalogue, budget: 
     dropped = [tool for tool in offered if tool.name not in names] if advised else []
     is_counted = all(encoding in tool.model_counts for tool in usable) and not is_estimate(encoding)
     return ToolsetAdvice(
-        first_day=first,
-        last_day=last,
+        first_day=days[0],
+        last_day=days[1],
         toolset=caller.toolset,
         budget_tokens=budget_tokens,
         encoding=encoding,

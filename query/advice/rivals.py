@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from query.advice.choice import by_calls
 from query.advice.use import ToolUse, Usage, usable_tools
-from shared.catalog import IndexedTool, QueryVectors, SparseVector, point_id
+from shared.catalog import IndexedTool, QueryVectors, point_id
 
 if TYPE_CHECKING:
     from query.caller import Caller
@@ -25,7 +25,6 @@ NEIGHBOURS = 10
 SIMILAR = 0.75
 """Least cosine of rivals' text vectors; `make bench-advice` has the pairs of the demo's servers."""
 
-_NO_TERMS = SparseVector((), ())
 
 Near = tuple[IndexedTool, IndexedTool, float]
 
@@ -82,7 +81,7 @@ def _cosines(tools: Iterable[IndexedTool], caller: Caller, catalogue: Catalogue)
     digests = {_point(tool): tool.digest for tool in tools if tool.digest}
     features = catalogue.index.features_by_digest(set(digests.values()))
     stored = {point: features[digest].vectors.text for point, digest in digests.items() if digest in features}
-    queries = [QueryVectors(vector, _NO_TERMS) for vector in stored.values()]
+    queries = [QueryVectors(vector) for vector in stored.values()]
     found = catalogue.index.search(queries, scope, NEIGHBOURS)
     return {
         (min(point, other), max(point, other)): cosine

@@ -128,10 +128,13 @@ class EmbeddedTool:
 
 @dataclass(frozen=True, slots=True)
 class QueryVectors:
-    """The vectors of a query. `dense` is float32, unit length; None searches by terms only."""
+    """The vectors of a query. `dense` is float32, unit length; None searches by terms only.
+
+    Without terms, `dense` decides alone.
+    """
 
     dense: NDArray[np.float32] | None
-    terms: SparseVector
+    terms: SparseVector = SparseVector((), ())
 
 
 @dataclass(frozen=True, slots=True)
