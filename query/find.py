@@ -61,7 +61,7 @@ def find_tool(
     """
     stopwatch, catalogue = Stopwatch(), catalogue.pinned()
     scope, ledger, policy = request.narrow(allowed), catalogue.ledger, catalogue.response_policy
-    encoding, detail = request.encoding or catalogue.encoding, request.detail or policy.mode
+    encoding = request.encoding or catalogue.encoding
     pages = SearchPages(policy.cursors, caller.name, request.question).after(request.cursor)
     steps = embed_steps(request.steps, catalogue.embedder)
     embed_ms = stopwatch.lap_ms("embed query")
@@ -100,7 +100,7 @@ def find_tool(
         has_leaner_definitions=policy.has_leaner_definitions,
     )
     budget = policy.budget(request.max_tokens, encoding)
-    response = within_budget(result, detail, budget, policy.on_truncated)
+    response = within_budget(result, request.detail or policy.mode, budget, policy.on_truncated)
     return response, Timings(embed_ms, search_ms, sum_ms, stopwatch.lap_ms("fit answer"))
 
 

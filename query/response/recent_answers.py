@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from query.response.find_response import FindResponse
 
 MOST = 512
-# A usual answer has less; 512 answers of so many tokens take about 50 MB.
+# A usual answer has less. This bounds the memory of all kept answers.
 MAX_TOKENS = 8_000
 # A repair of the index may change tools without the record of their server; a cursor expires much later.
 KEEP_S = 30.0
@@ -53,7 +53,7 @@ class RecentAnswers:
                 self._kept.popitem(last=False)
 
     def _enter(self, state: object) -> None:
-        """Forget the answers of another state, so that no state of before stays in memory."""
+        """Forget the answers of another state, so that no earlier state stays in memory."""
         if state is not self._state:
             self._kept.clear()
             self._state = state

@@ -58,9 +58,9 @@ class FindTool(CatalogueTool[FindRequest]):
     def _found(self, request: FindRequest, caller: Caller) -> tuple[FindResponse, Timings]:
         """Return the response to this request, or the same one again if no server has changed since."""
         catalogue = self._catalogue.pinned()
-        # a model change replaces the index, without a change of the records
         state = catalogue.ledger.state()
         offered = self._offered(caller, request.encoding or catalogue.encoding)
+        # with the model: its change replaces the index, without a change of the records
         key = (request.model_dump_json(), caller, offered, catalogue.embedder.model)
         if (recent := self._recent.get(key, state)) is not None:
             return recent, Timings()
