@@ -56,15 +56,15 @@ A server may take `TOOLSCALE_STDIO_START_TIMEOUT_S` (5 minutes) to start, since 
     "toolscale lint": f"""
 ```text
 $ toolscale lint --server memory --config .demo/mcp.json
- tool                 tokens  name  description  parameters  schema  largest parameter
- create_relations        132     3           18          75      36  relations (75)
- delete_relations        131     3            8          84      36  relations (84)
+ tool                 tokens  name  description  parameters  rest  largest parameter
+ create_relations        132     5           20          76    31  relations (76)
+ delete_relations        131     5           10          85    31  relations (85)
  ⋮
  level    tool                           rule                           finding
  warning  create_entities.entities       missing-parameter-description  it has no description
  ⋮
  warning  delete_relations               similar-descriptions           like the description of delete_entities (cosine
-                                                                        0.92)
+                                                                        0.93)
  ⋮
  note     read_graph                     leaner-definition              15 tokens less without $schema (15)
 
