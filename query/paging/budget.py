@@ -21,10 +21,10 @@ MAX_TOKEN_CHARACTERS = 128
 # Counting a run of blanks takes time that grows with its square, so a longer text is counted in pieces.
 EXACT_CHARACTERS = 64 << 10
 PIECE_CHARACTERS = 4 << 10
-# Between a tool's name or the end of a list and the text before: no token of the encodings spans a run of signs and a
-# letter or digit behind it, so the tokens of the parts add up.
-PART = re.compile(r"""(?:(?<=,\{"name":")|(?<=\}\],"))(?=[A-Za-z0-9])""")
-# Parts of answers, mostly a tool each, whose tokens are remembered, and their length in characters.
+# Before the first key of an object in a list, or the key behind a list: no token of the encodings spans a run of signs
+# and a letter or digit behind it, so the tokens of the parts add up.
+PART = re.compile(r"""(?:(?<=,\{")|(?<=\}\],"))(?=[A-Za-z0-9])""")
+# Parts of answers and short texts, mostly a tool each, whose tokens are remembered, and their length in characters.
 REMEMBERED_PARTS, REMEMBERED_CHARACTERS = 4_096, 2_048
 
 _log = structlog.get_logger()
@@ -90,12 +90,9 @@ def counting(encoding: Encoding) -> Counter:
     return functools.partial(_counted, count, functools.lru_cache(REMEMBERED_PARTS)(count))
 
 
-def _counted(count: Counter, count_tool: Counter, text: str) -> int:
-    """Return the tokens of a text; `count_tool` remembers those of short parts that are neither first nor last."""
-    first, *tools = PART.split(text)
-    last = [tools.pop()] if tools else []
+def _counted(count: Counter, remembered: Counter, text: str) -> int:
+    """Return the tokens of a text; `remembered` counts its short parts."""
     try:
-        of_tools = (count_tool(tool) if len(tool) <= REMEMBERED_CHARACTERS else count(tool) for tool in tools)
-        return sum(map(count, [first, *last])) + sum(of_tools)
+        return sum((remembered if len(part) <= REMEMBERED_CHARACTERS else count)(part) for part in PART.split(text))
     except CountFailed:
         return estimate(text)

@@ -10,7 +10,7 @@ from query.paging.budget import PART, counting
 from shared.catalog import Encoding
 from shared.text.tokens import counter
 
-SEPARATORS = (',{"name":"', '}],"', '":"', "'s", "\n", " ", "}", '"')
+SEPARATORS = (',{"name":"', ',{"', '}],"', '":"', "'s", "\n", " ", "}", '"')
 texts = st.lists(st.one_of(st.sampled_from(SEPARATORS), st.text(max_size=12)), max_size=20).map("".join)
 
 
@@ -24,9 +24,9 @@ def test_the_tokens_of_the_parts_add_up(encoding: Encoding, text: str) -> None:
 
 
 def test_an_answer_is_divided_into_its_tools() -> None:
-    answer = '{"tools":[{"name":"a:b","summary":"c"},{"name":"d:e","summary":"f"}],"token_metrics":{"answer_tokens":9}}'
+    answer = '{"tools":[{"name":"a:b","summary":"c"},{"serverName":"d","name":"e"}],"token_metrics":{"answer_tokens":9}}'
 
     parts = PART.split(answer)
 
     assert "".join(parts) == answer
-    assert parts[1:] == ['d:e","summary":"f"}],"', 'token_metrics":{"answer_tokens":9}}']
+    assert parts[1:] == ['serverName":"d","name":"e"}],"', 'token_metrics":{"answer_tokens":9}}']
