@@ -42,8 +42,8 @@ class RecentAnswers:
             return response
 
     def keep(self, key: Hashable, state: object, response: FindResponse) -> None:
-        """Keep an answer with tools, unless it is very long; `state` is that of before the search."""
-        if not response.tools or response.token_metrics.answer_tokens > MAX_TOKENS:
+        """Keep an answer that names tools, unless it is very long; `state` is that of before the search."""
+        if not (response.tools or response.nearest) or response.token_metrics.answer_tokens > MAX_TOKENS:
             return
         with self._lock:
             self._enter(state)

@@ -14,6 +14,7 @@ from query.catalogue import Catalogue
 from query.find import find_tool
 from query.response.recent_answers import KEEP_S, MAX_TOKENS, MOST, RecentAnswers
 from query.savings.ledger import Ledger
+from query.search.no_match import NO_THRESHOLD
 from query.search.request import FindRequest
 from query.tools.find_tool import FindTool
 from query.toolsets.offered import nothing_offered
@@ -24,6 +25,8 @@ from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 SERVERS, GROUPS = ("time", "files"), ("red", "blue")
 NAMES = ("get_time", "read_file", "convert_time")
 CALLERS = (Caller("anyone"), Caller("red", frozenset({"red"})), Caller("poor", limit_tokens=15, budget_tokens=15))
+NO_MATCH = 2.0
+"""No similarity is so high, so only names and words match."""
 QUESTIONS = ({"tool_description": "time"}, {"tool_description": "file", "limit": 1}, {"tool_description": "get"})
 
 offers = st.tuples(st.sampled_from(SERVERS), st.sets(st.sampled_from(NAMES)), st.sampled_from(GROUPS))
@@ -33,9 +36,9 @@ questions = st.tuples(st.sampled_from(CALLERS), st.sampled_from(QUESTIONS))
 class World:
     """A catalogue whose servers change, and `find_tool` as clients reach it."""
 
-    def __init__(self) -> None:
+    def __init__(self, no_match_threshold: float = NO_THRESHOLD) -> None:
         self.index, self.embedder, self._revisions = FakeIndex(), FakeEmbedder(), count(1)
-        self.catalogue = Catalogue(self.index, self.embedder, Ledger(self.index), no_match_threshold=-1)
+        self.catalogue = Catalogue(self.index, self.embedder, Ledger(self.index), no_match_threshold=no_match_threshold)
         self.tool = FindTool(self.catalogue, nothing_offered)
 
     def offer(self, server: str, names: set[str], group: str) -> None:
@@ -74,9 +77,9 @@ def _without_cursor(answer: dict[str, Any]) -> dict[str, Any]:
     return {**answer, "has_cursor": has_cursor}
 
 
-@given(st.lists(st.one_of(offers, questions), max_size=12))
-def test_an_answer_equals_that_of_a_new_search(steps: list[tuple[Any, ...]]) -> None:
-    world = World()
+@given(st.lists(st.one_of(offers, questions), max_size=12), st.sampled_from([NO_THRESHOLD, NO_MATCH]))
+def test_an_answer_equals_that_of_a_new_search(steps: list[tuple[Any, ...]], no_match_threshold: float) -> None:
+    world = World(no_match_threshold)
     for step in steps:
         if isinstance(step[0], Caller):
             assert world.answer(*step) == world.new_answer(*step)
@@ -98,7 +101,7 @@ def test_a_repeated_question_is_not_searched_again_until_a_server_changes() -> N
     assert {tool["name"] for tool in afterwards["tools"]} == {"time:get_time", "files:convert_time"}
 
 
-def test_an_answer_is_kept_for_a_while_only_and_neither_without_tools_nor_if_it_is_very_long() -> None:
+def test_an_answer_is_kept_for_a_while_only_and_neither_without_names_nor_if_it_is_very_long() -> None:
     world, clock, state = World(), Clock(), object()
     world.offer("time", {"get_time"}, "red")
     response, _ = find_tool(FindRequest(tool_description="time"), CALLERS[0].scope, world.catalogue)
@@ -107,8 +110,11 @@ def test_an_answer_is_kept_for_a_while_only_and_neither_without_tools_nor_if_it_
     recent.keep("usual", state, response)
     recent.keep("empty", state, response.model_copy(update={"tools": []}))
     recent.keep("long", state, long)
+    nearest = response.model_copy(update={"tools": [], "nearest": ["time:get_time"]})
+    recent.keep("nearest", state, nearest)
 
     assert [recent.get(key, state) for key in ("usual", "empty", "long")] == [response, None, None]
+    assert recent.get("nearest", state) is nearest
     clock.ahead_s = KEEP_S + 1
     assert recent.get("usual", state) is None
 
