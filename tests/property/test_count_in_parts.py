@@ -24,11 +24,9 @@ def test_the_tokens_of_the_parts_add_up(encoding: Encoding, text: str) -> None:
 
 
 def test_an_answer_is_divided_into_its_tools() -> None:
-    answer = (
-        '{"tools":[{"name":"a:b","summary":"c"},{"serverName":"d","name":"e"}],"token_metrics":{"answer_tokens":9}}'
-    )
+    answer = '{"tools":[{"name":"a:b","summary":"c"},{"serverName":"d","name":"e"}],"token_metrics":{"tokens":9}}'
 
     parts = PART.split(answer)
 
     assert "".join(parts) == answer
-    assert parts[1:] == ['serverName":"d","name":"e"}],"', 'token_metrics":{"answer_tokens":9}}']
+    assert parts[1:] == ['serverName":"d","name":"e"}],"', 'token_metrics":{"tokens":9}}']
