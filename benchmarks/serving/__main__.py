@@ -10,7 +10,7 @@ from benchmarks.command import command, run_benchmark
 from benchmarks.serving.measuring import measure_serving
 from benchmarks.serving.plan import FULL, QUICK, Plan
 from benchmarks.serving.report import render
-from benchmarks.serving.results import Results, results_before
+from benchmarks.serving.results import Results
 from benchmarks.throughput.machine import Watches, this_machine
 
 
@@ -32,8 +32,7 @@ def run(plan: Plan) -> Results:
 def main() -> None:
     """Run the benchmark, or only render what is kept."""
     arguments = command("serving").parse_args()
-    rendered = partial(render, before=results_before(arguments.output))
-    run_benchmark("serving", arguments, lambda: run(QUICK if arguments.quick else FULL), Results, rendered)
+    run_benchmark("serving", arguments, lambda: run(QUICK if arguments.quick else FULL), Results, render)
 
 
 if __name__ == "__main__":

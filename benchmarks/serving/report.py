@@ -11,11 +11,9 @@ from benchmarks.throughput.results import Latency
 LONGEST_WAIT_MS = 1_000
 
 
-def render(results: Results, before: Results | None = None) -> str:
-    """Return the whole report; every number in it comes from `results`, and from those of the build `before`."""
+def render(results: Results) -> str:
+    """Return the whole report; every number in it comes from `results`."""
     sections = [_head(results), _caveats(results)]
-    if before:
-        sections += [_beside(results, before)]
     for served in results.served:
         sections += [_asked(served), _called(served, results), _crowds(served)]
     return "\n\n".join("\n".join(section) for section in sections) + "\n"
@@ -47,33 +45,6 @@ def _caveats(results: Results) -> Iterator[str]:
     yield "- Tool definitions and questions are generated, vectors are random directions."
     yield "- All traffic is on loopback. Toolscale is always asked over HTTP, also where it calls a server over stdio."
     yield f"- {_others(results)}"
-
-
-def _beside(results: Results, before: Results) -> Iterator[str]:
-    versions = f"{before.machine.packages['toolscale']} on {before.made_at}"
-    yield "## Beside the build before"
-    yield ""
-    yield f"Medians of this run beside those of {versions}, on the same machine; `ratio` is this run's part of them."
-    yield ""
-    rows: list[tuple[str, ...]] = []
-    for now, then in zip(results.served, before.served, strict=True):
-        at = f"{now.tools:,} tools"
-        for asked, earlier in zip(now.asked, then.asked, strict=True):
-            if asked.protocol != now.asked[0].protocol:
-                continue
-            ms = asked.latency.p50.median, earlier.latency.p50.median
-            rows.append((f"{asked.what}, {at}: p50, ms", *_ratio(*ms)))
-        for crowd, earlier_crowd in zip(now.crowds, then.crowds, strict=True):
-            of = f"{crowd.clients} clients, {crowd.queries}, {at}"
-            rows.append((f"{of}: processor, ms", *_ratio(crowd.service_ms.median, earlier_crowd.service_ms.median)))
-            rows.append((f"{of}: p95, ms", *_ratio(crowd.latency.p95.median, earlier_crowd.latency.p95.median)))
-            per_s = crowd.answers_per_s.median, earlier_crowd.answers_per_s.median
-            rows.append((f"{of}: answers a second", *_ratio(*per_s)))
-    yield from table(("measured", "before", "now", "ratio"), rows)
-
-
-def _ratio(now: float, before: float) -> tuple[str, str, str]:
-    return number(before), number(now), f"{now / before:.2f}"
 
 
 def _others(results: Results) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from benchmarks.serving.plan import Plan
 from benchmarks.throughput.machine import Conditions, Machine
 from benchmarks.throughput.results import Frozen, Latency, Spread
@@ -63,9 +61,3 @@ class Results(Frozen):
     machine: Machine
     conditions: tuple[Conditions, ...]
     served: tuple[Served, ...]
-
-
-def results_before(directory: Path) -> Results | None:
-    """Return the results of an earlier build from `serving.before.json`, if there are any."""
-    file = directory / "serving.before.json"
-    return Results.model_validate_json(file.read_bytes()) if file.is_file() else None

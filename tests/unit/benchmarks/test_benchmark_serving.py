@@ -10,7 +10,7 @@ import pytest
 from benchmarks.command import RESULTS
 from benchmarks.serving.plan import QUICK
 from benchmarks.serving.report import render
-from benchmarks.serving.results import Results, results_before
+from benchmarks.serving.results import Results
 from benchmarks.throughput.embedded import embedded_settings
 from query.catalogue import Catalogue
 from query.history import recording
@@ -27,7 +27,7 @@ def kept() -> Results:
 
 
 def test_the_kept_report_is_the_one_its_numbers_give(kept: Results) -> None:
-    assert render(kept, results_before(RESULTS)) == (RESULTS / "serving.md").read_text(encoding="utf-8")
+    assert render(kept) == (RESULTS / "serving.md").read_text(encoding="utf-8")
 
 
 def test_the_report_has_a_line_for_every_question_and_every_way_to_call(kept: Results) -> None:
@@ -37,17 +37,6 @@ def test_the_report_has_a_line_for_every_question_and_every_way_to_call(kept: Re
         assert f"find_tool for {kept.plan.clients} clients at once, at {served.tools:,} tools" in report
         assert all(f"| {question.what} |" in report for question in served.asked)
         assert all(f"| {calls.transport} | {calls.protocol} |" in report for calls in served.called)
-
-
-def test_a_faster_build_is_shown_beside_the_one_before(kept: Results, tmp_path: Path) -> None:
-    slow = kept.model_copy(deep=True).model_dump()
-    slow["served"][0]["crowds"][0]["service_ms"]["median"] *= 2
-    (tmp_path / "serving.before.json").write_text(Results.model_validate(slow).model_dump_json(), encoding="utf-8")
-
-    (line,) = [line for line in render(kept, results_before(tmp_path)).splitlines() if line.endswith("| 0.50 |")]
-
-    assert line.startswith("| 50 clients, never asked before, 1,000 tools: processor, ms |")
-    assert "Beside the build before" not in render(kept, results_before(tmp_path / "none"))
 
 
 def test_a_wait_beyond_the_target_is_not_hidden(kept: Results) -> None:

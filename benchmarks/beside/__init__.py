@@ -1,0 +1,1 @@
+"""Two builds of the query service that answer the same requests in turns."""
