@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,21 @@ from benchmarks.beside.results import Results
 from benchmarks.command import RESULTS
 from tests.support.quick_runs import quick_run
 
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "performance.md").read_text(encoding="utf-8")
 KEPT = Results.model_validate_json((RESULTS / "beside.json").read_text(encoding="utf-8"))
 
 
 def test_the_kept_report_is_rendered_from_the_kept_results() -> None:
     assert render(KEPT) == (RESULTS / "beside.md").read_text(encoding="utf-8")
+
+
+def test_the_document_states_the_ratios_of_the_kept_results() -> None:
+    stated = sorted(re.findall(r"^\| .+ \| (\d\.\d\d) \|$", DOCUMENT, re.MULTILINE))
+    ratios = {compared.request: f"{compared.ratio.median:.2f}" for compared in KEPT.sizes[0].compared}
+    ratios.pop("describe_tool")  # it did not change
+
+    assert stated == sorted(ratios.values())
+    assert f"of the commit {KEPT.before}" in DOCUMENT
 
 
 @pytest.mark.slow
