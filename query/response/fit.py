@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING
 
@@ -175,6 +176,7 @@ def _without_tools(result: SearchResult, budget: Budget) -> FindResponse:
         return counted(empty, budget.count)
     names = empty.nearest
 
+    @cache
     def response(count: int) -> FindResponse:
         return counted(empty.model_copy(update={"nearest": names[:count]}), budget.count)
 
