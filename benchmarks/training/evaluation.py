@@ -27,6 +27,7 @@ from shared.observability.logging import configure_logging
 from shared.text.bundled import DIMENSION, BundledModel, bundled_model
 
 K = 10
+SCORES = "scores.json"
 OWN = QuerySet("own_dev", "own_dev", ("haystack",), 5)
 # ADR 0056 chooses by the mean over these.
 CHOOSING = ("livemcp_tasks", "livemcp_agent", "toolsieve", "mcpbench_single", "own_dev")
@@ -74,6 +75,12 @@ def mean(scores: dict[str, Score]) -> float | None:
     return round(float(np.mean([(scores[name].recall_at_5 + scores[name].recall_at_10) / 2 for name in CHOOSING])), 2)
 
 
+def read_scores(directory: Path) -> dict[str, Score]:
+    """Return the scores that `main` wrote to this directory."""
+    kept = json.loads((directory / SCORES).read_text(encoding="utf-8"))
+    return {name: Score.model_validate(score) for name, score in kept["sets"].items()}
+
+
 def main() -> None:
     """Measure and write the scores."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -88,7 +95,7 @@ def main() -> None:
     directory = bundled_model() if str(arguments.model) == "-" else arguments.model
     scores = measure(sets, directory, arguments.out, arguments.data)
     kept = {"mean": mean(scores), "sets": {name: score.model_dump() for name, score in scores.items()}}
-    (arguments.out / "scores.json").write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+    (arguments.out / SCORES).write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

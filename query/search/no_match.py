@@ -21,7 +21,7 @@ MIN_COVERAGE = 0.5
 # The weight of the category similarity; a logistic regression found the same.
 CATEGORY_WEIGHT = 0.3
 # For the bundled model; docs/retrieval.md has the curve of other thresholds.
-NO_MATCH_THRESHOLD = 0.18
+NO_MATCH_THRESHOLD = 0.2
 NO_THRESHOLD = -1.0
 
 

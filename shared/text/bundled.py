@@ -65,7 +65,7 @@ class BundledModel:
 
 def bundled_model() -> Path:
     """Return the directory of the model that ships with Toolscale."""
-    return Path(str(importlib.resources.files("shared") / "assets" / "all-MiniLM-L6-v2-static-int8"))
+    return Path(str(importlib.resources.files("shared") / "assets" / "tools-minilm-l6-v1"))
 
 
 def batches(lengths: Sequence[int]) -> Generator[list[int]]:

@@ -1,6 +1,6 @@
 """Embed texts; the only module that imports fastembed.
 
-The default is the bundled int8 all-MiniLM-L6-v2, so the first run needs no network, and no fastembed.
+The default is the bundled model, so the first run needs no network, and no fastembed.
 """
 
 from __future__ import annotations

@@ -13,12 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from benchmarks.command import RESULTS
 from benchmarks.quantisation.network import Weights, read_weights, vector, write_weights
+from benchmarks.retrieval.data import read_run, write_run
 from benchmarks.retrieval.results import Score
 from benchmarks.training.data import MISSING, Data, filled, read_data, rows, tokens_of, write_data
 from benchmarks.training.evaluation import CHOOSING, GUARDS, OWN, TrainedModel, mean
 from benchmarks.training.packing import PLACES, ROWS, packed
 from benchmarks.training.quick import tiny_data, tiny_weights
+from benchmarks.training.report import Results, changed, render
 from benchmarks.training.sampling import Base, Batch, Sampler, closeness, masked, nearest
 from benchmarks.training.schedule import averaged, is_trained, mixed, rates
 from benchmarks.training.texts import as_data, read_requests
@@ -245,6 +248,37 @@ def test_a_trained_model_is_read_from_its_directory() -> None:
 
 def _score(at_5: float, at_10: float) -> Score:
     return Score(recall_at_5=at_5, recall_at_8=at_10, recall_at_10=at_10, interval_at_5=(0, 0), interval_at_10=(0, 0))
+
+
+def test_a_change_is_the_mean_of_paired_differences_with_its_interval() -> None:
+    before, after = np.array([0.0, 100.0, 50.0] * 30), np.array([100.0, 100.0, 50.0] * 30)
+
+    found = changed("own_dev", 5, before, after)
+
+    assert (found.before, found.after, found.difference) == (50.0, 83.3, 33.3)
+    assert found.interval[0] < 33.3 < found.interval[1]
+    assert changed("own_dev", 5, after, after).interval == (0.0, 0.0)
+
+
+def test_the_kept_report_of_the_choice_is_the_one_that_its_numbers_give() -> None:
+    results = Results.model_validate_json((RESULTS / "model.json").read_bytes())
+
+    assert (RESULTS / "model.md").read_text(encoding="utf-8") == render(results)
+
+
+def test_the_chosen_model_has_the_highest_mean() -> None:
+    results = Results.model_validate_json((RESULTS / "model.json").read_bytes())
+
+    means = {name: mean(scores) or 0 for name, scores in results.candidates.items()}
+    assert max(means, key=lambda name: means[name]) == results.chosen
+
+
+def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
+    run = {"q1": [("clock", "get_time"), ("git", "log")], "q2": []}
+
+    write_run(tmp_path / "run.jsonl", run)
+
+    assert read_run(tmp_path / "run.jsonl") == run
 
 
 # The network

@@ -114,7 +114,7 @@ def test_what_is_measured_is_what_is_served() -> None:
 
 
 def test_a_task_of_another_tool_category_is_no_match_at_the_same_similarity(bundled: Embedder) -> None:
-    elsewhere, here = "list my calendar events", "is it night in Sydney"
+    elsewhere, here = "create a calendar event", "is my colleague in Sydney asleep"
     index = index_of_own_tools(bundled)
     catalogue = Catalogue(index, bundled, Ledger(index))
 

@@ -114,7 +114,7 @@ def test_a_model_that_cannot_be_loaded_is_not_tried_again_at_once(
     monkeypatch.setattr(embedding, "bundled_model", lambda: tmp_path / "missing")
     embedder = FastEmbedder()
 
-    with pytest.raises(ModelUnavailable, match="all-MiniLM") as first:
+    with pytest.raises(ModelUnavailable, match="tools-minilm") as first:
         embedder.query("anything")
     with pytest.raises(ModelUnavailable) as second:
         embedder.passages(["anything"])
