@@ -130,13 +130,13 @@ def test_it_prints_how_to_connect_a_client(config: Path) -> None:
 @pytest.mark.slow
 def test_after_a_crash_the_catalogue_is_there_at_once_and_nothing_is_embedded_again(config: Path) -> None:
     with serving(config) as (first, url):
-        eventually(lambda: '"event": "server_indexed"' in first.output(), 60, what=first.output())
+        eventually(lambda: '"event": "server_indexed"' in first.output(), what=first.output())
         before = ask(url)
         first.process.send_signal(signal.SIGKILL)
         first.process.wait(60)
 
     with serving(config) as (second, url):
-        eventually(lambda: '"event": "server_indexed"' in second.output(), 60, what=second.output())
+        eventually(lambda: '"event": "server_indexed"' in second.output(), what=second.output())
         after = ask(url)
 
     indexed = [json.loads(line) for line in second.output().splitlines() if '"event": "server_indexed"' in line]

@@ -122,7 +122,7 @@ def test_an_interrupted_wait_prints_no_traceback(tmp_path: Path) -> None:
         waiting(tmp_path, TOOLSCALE, "resync", "--wait") as process,
         closing(open_intents(load_settings(data_dir=tmp_path))) as intents,
     ):
-        eventually(lambda: [intent.desired for intent in intents.intents()] == [2], 60, "the resync")
+        eventually(lambda: [intent.desired for intent in intents.intents()] == [2], what="the resync")
 
         process.send_signal(signal.SIGINT)
 

@@ -44,7 +44,7 @@ def echoed(client: StdioClient, words: str) -> str:
         texts.append(result["content"][0]["text"])
         return not result.get("isError")
 
-    eventually(is_echoed, 60.0, what="echo")
+    eventually(is_echoed, what="echo")
     return texts[-1]
 
 
@@ -309,7 +309,7 @@ def test_the_service_counts_a_list_that_was_answered_before_it_started(tmp_path:
             report = json.loads(client.call("get_savings_report")["content"][0]["text"])
             return [use["answers"] for use in report["own_tools"] if use["name"] == "tools/list"]
 
-        eventually(listings, 60.0, what="a counted list")
+        eventually(listings, what="a counted list")
         counted = listings()
         assert client.end() == 0
 
@@ -343,7 +343,7 @@ def test_the_tools_of_a_toolset_are_announced_as_soon_as_the_service_has_them(tm
         capabilities = client.handshake()["result"]["capabilities"]
         early = client.answer(client.request("tools/list"))["result"]["tools"]
         changed = "notifications/tools/list_changed"
-        eventually(lambda: any(message.get("method") == changed for message in client.messages()), 60.0)
+        eventually(lambda: any(message.get("method") == changed for message in client.messages()))
         late = client.answer(client.request("tools/list"))["result"]["tools"]
         assert client.end() == 0
 

@@ -47,7 +47,7 @@ def test_a_server_is_added_described_called_and_removed(tmp_path: Path, monkeypa
     with serving(tmp_path / "mcp.json") as (running, url):
         monkeypatch.setenv("TOOLSCALE_PORT", url.split(":")[-1].removesuffix("/mcp"))
         add("good", good_stdio())
-        eventually(lambda: states() == {"able": "listed", "good": "listed"}, 60, what=running.output())
+        eventually(lambda: states() == {"able": "listed", "good": "listed"}, what=running.output())
 
         described = run("describe", "good:tool_007").stdout
         called = run("call", "able:echo", "words=007").stdout
@@ -56,7 +56,7 @@ def test_a_server_is_added_described_called_and_removed(tmp_path: Path, monkeypa
         with pytest.raises(ToolNotFound, match="is no tool that you may use"):
             run("call", "able:ehco")
         run("remove", "able")
-        eventually(lambda: states() == {"able": "stopped", "good": "listed"}, 60, what=running.output())
+        eventually(lambda: states() == {"able": "stopped", "good": "listed"}, what=running.output())
     without_service = run("describe", "tool_007").stdout
 
     assert described == without_service

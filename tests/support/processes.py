@@ -24,7 +24,7 @@ class Running:
     process: Process
     log: Path
 
-    def wait_for(self, text: str, within_s: float = 60.0, times: int = 1) -> None:
+    def wait_for(self, text: str, within_s: float = 90.0, times: int = 1) -> None:
         """Wait until the output contains this text so many times."""
 
         def said() -> bool:

@@ -142,8 +142,8 @@ def test_a_wiped_redis_and_a_wiped_index_are_restored(
             intents.record(up("files", url=server), due_in_s=0)
             intents.record(up("old", url=server), due_in_s=0)
             intents.record(down("old"), due_in_s=0)
-            eventually(lambda: (intent := intents.intent("files")) and intent.committed == 1, 30)
-            eventually(lambda: (intent := intents.intent("old")) and not intent.is_lagging, 30)
+            eventually(lambda: (intent := intents.intent("files")) and intent.committed == 1)
+            eventually(lambda: (intent := intents.intent("old")) and not intent.is_lagging)
         with open_toolsets(load_settings()) as toolsets:
             toolsets.put_toolset(Toolset.model_validate(DEV))
         record_use()
@@ -156,7 +156,7 @@ def test_a_wiped_redis_and_a_wiped_index_are_restored(
         again = results(toolscale("restore", backup))
 
         with composition.worker(), closing(open_intents(load_settings())) as intents:
-            eventually(lambda: (intent := intents.intent("files")) and intent.listed_at, 30)
+            eventually(lambda: (intent := intents.intent("files")) and intent.listed_at)
             stopped = intents.intent("old")
         found = toolscale("find", "read", "a", "text")
         with open_toolsets(load_settings()) as toolsets:

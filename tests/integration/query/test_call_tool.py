@@ -27,7 +27,7 @@ from tests.support.calling import calling, text_of, tool_of, upstreams_to
 from tests.support.hostile.processes import callable_stdio, free_port, good_http, http_target
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.anyio
 
 both_eras = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 

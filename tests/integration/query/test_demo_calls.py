@@ -30,7 +30,7 @@ from toolscale.demo.servers import LEGACY, install, launchable
 from workers.fetch.fetch import fetch_tools_blocking
 from workers.fetch.limits import Limits
 
-pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.index, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.index]
 
 both_eras = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 needs_node = pytest.mark.skipif(not shutil.which("npm"), reason="Node.js and npm are not installed")

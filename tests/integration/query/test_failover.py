@@ -37,7 +37,7 @@ from tests.support.hostile.scripted_http import Exchange, Respond, ScriptedServe
 from tests.support.hostile.scripts import GOOD, status
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.anyio
 
 HANDSHAKE = "2025-11-25"
 READ = tool_of("s", "read", "readOnlyHint")

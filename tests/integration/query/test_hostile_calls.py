@@ -25,7 +25,7 @@ from tests.support.hostile.scripted_http import Exchange, Respond, scripted_http
 from tests.support.hostile.scripts import GOOD, MEGABYTE, status
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.anyio
 
 LIMITS = CallLimits(timeout_s=60, max_message_bytes=MEGABYTE)
 ROOMY = CallLimits(timeout_s=60)

@@ -26,7 +26,7 @@ from workers.notifications.membership import MEMBERS, RedisMembership, SoleMembe
 from workers.notifications.rendezvous import owner
 from workers.notifications.running_servers import RunningServers
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.redis
 
 PACE = RetryPolicy(first_s=30.0, longest_s=60.0)
 SERVERS = [f"server-{number}" for number in range(30)]
@@ -162,19 +162,19 @@ def test_processes_divide_the_servers_and_take_over_those_of_a_killed_one(
             intents.record(up(server_id, url=server.target.url), due_in_s=600)
             intents.commit(server_id, 1)
         first = Listeners(composition, "first", stack)
-        eventually(lambda: first.connected() == len(SERVERS), 60, what=first.running.output())
+        eventually(lambda: first.connected() == len(SERVERS), what=first.running.output())
 
         second = Listeners(composition, "second", stack)
-        eventually(second.connected, 60)
-        eventually(lambda: first.connected() + second.connected() == len(SERVERS), 60)
+        eventually(second.connected)
+        eventually(lambda: first.connected() + second.connected() == len(SERVERS))
         shares = _shares(client)
-        eventually(lambda: {first.connected(), second.connected()} == {len(share) for share in shares.values()}, 60)
+        eventually(lambda: {first.connected(), second.connected()} == {len(share) for share in shares.values()})
         assert second.servers() in shares.values()
 
         second.running.kill()
         desired = {server_id: _desired(intents, server_id) for server_id in second.servers()}
 
-        eventually(lambda: first.connected() == len(SERVERS), 60)
+        eventually(lambda: first.connected() == len(SERVERS))
         # a change while no process listened is found: each new connection requests a reconciliation
         for server_id, before in desired.items():
             eventually(partial(_was_requested, intents, server_id, before))

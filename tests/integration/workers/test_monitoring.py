@@ -49,7 +49,7 @@ class Monitored:
         """Run the worker until the block ends; it is ready at the beginning."""
         given = {"TOOLSCALE_METRICS_PORT": str(self.port), **environment}
         with self.composition.worker("worker", *options, app=app, **given) as worker:
-            eventually(lambda: self.ready() == 200, 20, what=worker.output())
+            eventually(lambda: self.ready() == 200, what=worker.output())
             yield worker
 
     def ready(self) -> int:
@@ -108,9 +108,9 @@ def test_a_worker_shows_what_it_did_and_what_waits(monitored: Monitored, produce
         monitored.worker() as worker,
     ):
         announce(producer, "files", server.url)
-        eventually(lambda: (found := intents.intent("files")) and not found.is_lagging, 30, what=worker.output())
+        eventually(lambda: (found := intents.intent("files")) and not found.is_lagging, what=worker.output())
         wanted = 'toolscale_reconciles_total{result="changed"}'
-        eventually(lambda: wanted in scraped(monitored.url("/metrics")), 10)
+        eventually(lambda: wanted in scraped(monitored.url("/metrics")))
 
         found = scraped(monitored.url("/metrics"))
 
@@ -131,7 +131,7 @@ def test_a_worker_that_no_longer_consumes_turns_red_within_half_a_minute(
     monitored: Monitored, producer: Celery
 ) -> None:
     with monitored.worker() as worker, monitored.composition.beat():
-        eventually(lambda: producer.control.cancel_consumer("toolscale", reply=True, timeout=2), 20, what="cancelled")
+        eventually(lambda: producer.control.cancel_consumer("toolscale", reply=True, timeout=2), what="cancelled")
 
         took_s = turns_red(monitored)
 
@@ -144,8 +144,8 @@ def test_a_worker_that_no_longer_consumes_turns_red_within_half_a_minute(
         assert found['toolscale_queue_messages{state="waiting"}'] > 0
         assert found["toolscale_queue_oldest_seconds"] > took_s / 2
 
-        eventually(lambda: producer.control.add_consumer("toolscale", reply=True, timeout=2), 20, what="added")
-        eventually(lambda: monitored.ready() == 200, 20, what="ready again")
+        eventually(lambda: producer.control.add_consumer("toolscale", reply=True, timeout=2), what="added")
+        eventually(lambda: monitored.ready() == 200, what="ready again")
 
 
 @pytest.mark.slow
@@ -154,10 +154,10 @@ def test_a_worker_that_is_stuck_while_the_broker_is_well_asks_for_a_restart(
 ) -> None:
     with monitored.worker(app="tests.support.impatient_worker") as worker, monitored.composition.beat():
         assert monitored.answer("/healthz") == (200, {"status": "alive"})
-        eventually(lambda: producer.control.cancel_consumer("toolscale", reply=True, timeout=2), 20, what="cancelled")
+        eventually(lambda: producer.control.cancel_consumer("toolscale", reply=True, timeout=2), what="cancelled")
 
         turns_red(monitored)
-        eventually(lambda: monitored.answer("/healthz")[0] == 503, 10, what="stuck")
+        eventually(lambda: monitored.answer("/healthz")[0] == 503, what="stuck")
 
         stuck = monitored.answer("/healthz")[1]
         assert stuck["status"] == "stuck"
@@ -167,7 +167,7 @@ def test_a_worker_that_is_stuck_while_the_broker_is_well_asks_for_a_restart(
 
         with connect(monitored.composition.redis_url) as redis:
             redis.shutdown(nosave=True)
-        eventually(lambda: monitored.answer("/healthz")[0] == 200, 20, what="alive without a broker")
+        eventually(lambda: monitored.answer("/healthz")[0] == 200, what="alive without a broker")
         assert monitored.ready() == 503
 
 
@@ -198,7 +198,7 @@ def test_a_worker_that_is_frozen_does_not_answer_and_is_ready_again_afterwards(m
             eventually(lambda: monitored.ready() == 0)
         finally:
             worker.process.send_signal(signal.SIGCONT)
-        eventually(lambda: monitored.ready() == 200, 20, what=worker.output())
+        eventually(lambda: monitored.ready() == 200, what=worker.output())
 
 
 @pytest.mark.slow
@@ -227,7 +227,7 @@ def test_a_worker_counts_what_its_processes_did_where_they_keep_it(
         monitored.worker("--pool", "processes", "--concurrency", "1", **given) as worker,
     ):
         announce(producer, "files", server.url)
-        eventually(lambda: scraped(monitored.url("/metrics")).get(reconciles), 60, what=worker.output())
+        eventually(lambda: scraped(monitored.url("/metrics")).get(reconciles), what=worker.output())
 
         found = scraped(monitored.url("/metrics"))
 
@@ -251,9 +251,9 @@ def test_a_worker_shows_how_it_follows_the_operators_file(monitored: Monitored, 
         f'toolscale_source_lists_total{{result="{result}",source="toolscale/mcp.json"}}' for result in _RESULTS
     )
     with monitored.worker(TOOLSCALE_MCP_CONFIG=str(config)) as worker:
-        eventually(lambda: scraped(monitored.url("/metrics")).get(followed), 20, what=worker.output())
+        eventually(lambda: scraped(monitored.url("/metrics")).get(followed), what=worker.output())
         config.write_text("no JSON", encoding="utf-8")
-        eventually(lambda: scraped(monitored.url("/metrics")).get(failed), 20, what=worker.output())
+        eventually(lambda: scraped(monitored.url("/metrics")).get(failed), what=worker.output())
 
         found = scraped(monitored.url("/metrics"))
 
@@ -273,7 +273,7 @@ def test_beat_counts_its_ticks_and_turns_red_when_they_reach_no_broker(monitored
     metrics = monitored.url("/metrics")
     with monitored.composition.beat(TOOLSCALE_METRICS_PORT=str(monitored.port)) as beat:
         beat.wait_for("metrics_port_opened")
-        eventually(lambda: scraped(metrics)["toolscale_beat_ticks_total"] >= 2, 20, what=beat.output())
+        eventually(lambda: scraped(metrics)["toolscale_beat_ticks_total"] >= 2, what=beat.output())
         assert scraped(metrics)["toolscale_beat_last_tick_seconds"] < 15
         assert monitored.readiness() == (200, {"status": "ready", "checks": {"broker": "ok", "ticks": "ok"}})
 

@@ -121,8 +121,8 @@ class Sentinels:
         )
         stack.enter_context(redis_process(directory, str(config), "--sentinel", port=ports[2], bind="127.0.0.1"))
         self.url = f"redis+sentinel://127.0.0.1:{ports[2]}/main/0"
-        eventually(lambda: _has_replica(ports[0]), 30, "the replica")
-        eventually(lambda: _knows_replica(ports[2]), 60, "the Sentinel's replica")
+        eventually(lambda: _has_replica(ports[0]), what="the replica")
+        eventually(lambda: _knows_replica(ports[2]), what="the Sentinel's replica")
 
     @staticmethod
     def _start(stack: ExitStack, directory: Path, port: int, **settings: object) -> subprocess.Popen[bytes]:
@@ -159,15 +159,15 @@ def test_the_catalogue_is_true_after_sentinel_has_replaced_a_killed_master(tmp_p
         stack.enter_context(composition.beat())
         worker = stack.enter_context(composition.worker())
         _announce(intents, "before", server.url)
-        eventually(partial(_is_committed, intents, "before"), 60, worker.output())
+        eventually(partial(_is_committed, intents, "before"), what=worker.output())
 
         sentinels.master.kill()
         names = [f"during-{number}" for number in range(10)]
         for name in names:
-            eventually(partial(_announce, intents, name, server.url), 60, "the new master")
+            eventually(partial(_announce, intents, name, server.url), what="the new master")
 
         for name in ("before", *names):
-            eventually(partial(_is_committed, intents, name), 60, f"{name}: {worker.output()}")
+            eventually(partial(_is_committed, intents, name), what=f"{name}: {worker.output()}")
         assert worker.stop() == 0
 
 

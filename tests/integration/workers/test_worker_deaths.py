@@ -106,7 +106,6 @@ STEPS: dict[str, Callable[[Site], bool]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_worker_whose_process_group_is_killed_at_any_step_leaves_nothing_that_the_next_does_not_mend(
     site: Site, step: str
@@ -125,7 +124,6 @@ def test_a_worker_whose_process_group_is_killed_at_any_step_leaves_nothing_that_
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_a_server_that_kills_pool_processes_is_parked_and_the_worker_goes_on(site: Site) -> None:
     killed: list[int] = []
     with ExitStack() as opened:
@@ -159,7 +157,6 @@ def _is_parked(intents: RedisIntents) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_a_worker_outlives_a_redis_that_is_killed_again_and_again(site: Site) -> None:
     gate = threading.Event()
 
