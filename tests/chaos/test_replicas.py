@@ -22,7 +22,8 @@ from shared.catalog import ServerRecord
 from shared.errors import ReplicasFailed
 from tests.support.calling import replica_record, upstreams_to
 from tests.support.hostile import logging_replica
-from tests.support.hostile.processes import free_port, http_target
+from tests.support.hostile.processes import http_target
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 from tests.support.warm import Process, start
 

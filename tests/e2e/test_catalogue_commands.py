@@ -16,7 +16,7 @@ from shared.settings import load_settings
 from tests.e2e.test_serve import serving
 from tests.support.hostile.processes import good_stdio
 from tests.support.http_callers import entry, token_file
-from tests.support.redis_server import free_port
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 from toolscale.app import app
 from toolscale.client.costs import costs

@@ -12,8 +12,8 @@ import pytest
 
 from tests.support.metrics import scraped
 from tests.support.notifying import NotifyingServer, notifying_server
+from tests.support.ports import free_port
 from tests.support.processes import Composition, Running
-from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow

@@ -19,7 +19,7 @@ import pytest
 from shared.settings import load_settings
 from tests.support import warm
 from tests.support.hostile.processes import good_stdio
-from tests.support.redis_server import free_port
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 from workers.intents import open_intents
 

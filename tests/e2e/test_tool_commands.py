@@ -19,8 +19,8 @@ from tests.e2e.test_catalogue_commands import run
 from tests.e2e.test_serve import serving
 from tests.support.hostile.processes import callable_stdio, good_stdio
 from tests.support.policies import rule
+from tests.support.ports import free_port
 from tests.support.processes import Composition
-from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from tests.support.warm import start
 from toolscale.app import app

@@ -25,8 +25,8 @@ from tests.support.http_limits import (
     request,
     status_of,
 )
+from tests.support.ports import free_port
 from tests.support.processes import Composition, Running
-from tests.support.redis_server import free_port
 from tests.support.stdio_client import stdio_client
 from tests.support.waiting import eventually
 from toolscale.embedded.holder import connect

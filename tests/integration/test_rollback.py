@@ -20,9 +20,9 @@ from tests.support.builders import changed, up
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.processes import good_stdio
 from tests.support.hostile.scripted_http import scripted_http
+from tests.support.ports import free_port
 from tests.support.processes import Composition, Running
 from tests.support.qdrant_server import emptied_qdrant, own_qdrant_url
-from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from tests.support.warm import cold_starts, run
 from workers.intents.redis_store import RedisIntents

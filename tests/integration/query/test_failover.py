@@ -32,9 +32,10 @@ from shared.upstream.dial import HttpTarget, StdioTarget, Target
 from tests.support.calling import calling, replica_record, replicated, text_of, tool_of, upstreams_to
 from tests.support.fakes import ingested
 from tests.support.hostile.messages import answer, failure, initialized, result
-from tests.support.hostile.processes import callable_stdio, free_port, good_http, http_target
+from tests.support.hostile.processes import callable_stdio, good_http, http_target
 from tests.support.hostile.scripted_http import Exchange, Respond, ScriptedServer, scripted_http
 from tests.support.hostile.scripts import GOOD, status
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.anyio

@@ -26,7 +26,8 @@ from shared.upstream.transport.proxy import proxy_for
 from tests.support.certificates import server_context, write_certificate
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import ScriptedServer, scripted_http
-from tests.support.redis_server import free_port, redis_process, wait_until_up
+from tests.support.ports import free_port
+from tests.support.redis_server import redis_process, wait_until_up
 from tests.support.scripted_qdrant import creating, scripted_qdrant
 from workers.fetch.fetch import fetch_tools_blocking
 from workers.fetch.limits import Limits

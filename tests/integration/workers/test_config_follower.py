@@ -18,8 +18,8 @@ from tests.support.builders import changed, down, up
 from tests.support.events_api import Producer
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import Exchange, scripted_http
+from tests.support.ports import free_port
 from tests.support.processes import Composition
-from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from toolscale.embedded.composition import Embedded, run_embedded
 from workers.intents import open_intents

@@ -17,8 +17,8 @@ from shared.catalog import DOCKER_SOURCE, OPERATOR_SOURCE
 from tests.support.builders import up
 from tests.support.docker_api import ScriptedDocker, scripted_docker
 from tests.support.metrics import scraped, shown
+from tests.support.ports import free_port
 from tests.support.processes import Composition
-from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from tests.support.watched import generation, running, watching
 from workers.emit import Emitter

@@ -19,8 +19,8 @@ from celery import Celery
 from shared.events import ServerAnnouncement, ServerUp
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import ScriptedServer, scripted_http
+from tests.support.ports import free_port
 from tests.support.processes import Composition
-from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from workers.tasks import ACCEPT_EVENT, RECONCILE_SERVER, SWEEP_INTENTS
 

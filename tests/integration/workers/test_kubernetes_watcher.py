@@ -16,8 +16,8 @@ from prometheus_client import CollectorRegistry
 
 from tests.support.kubernetes_api import ScriptedKubernetes, kubeconfig, scripted_kubernetes
 from tests.support.metrics import scraped, shown
+from tests.support.ports import free_port
 from tests.support.processes import Composition
-from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from tests.support.watched import generation, running, watching
 from workers.intents.sqlite_store import SqliteIntents

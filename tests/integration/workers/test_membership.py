@@ -17,8 +17,8 @@ from shared.service.redis import connect
 from tests.support.builders import down, up
 from tests.support.metrics import scraped
 from tests.support.notifying import notifying_server
+from tests.support.ports import free_port
 from tests.support.processes import Composition, Running
-from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from workers.intents.redis_store import RedisIntents
 from workers.intents.transitions import RetryPolicy

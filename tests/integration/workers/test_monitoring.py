@@ -22,8 +22,8 @@ from tests.support.builders import up
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import scripted_http
 from tests.support.metrics import scraped
+from tests.support.ports import free_port
 from tests.support.processes import APP, Composition, Running
-from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from workers.intents.redis_store import RedisIntents
 from workers.intents.transitions import RetryPolicy

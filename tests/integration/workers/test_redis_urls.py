@@ -20,8 +20,9 @@ from tests.support.builders import up
 from tests.support.certificates import write_certificate
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import scripted_http
+from tests.support.ports import free_port
 from tests.support.processes import Composition
-from tests.support.redis_server import free_port, redis_process, redis_server, wait_until_up
+from tests.support.redis_server import redis_process, redis_server, wait_until_up
 from tests.support.waiting import eventually
 from toolscale.doctor.stores import check_redis
 from workers.celery_app import build_app

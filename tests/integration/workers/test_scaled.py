@@ -29,8 +29,8 @@ from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.processes import good_stdio
 from tests.support.hostile.scripted_http import Exchange, ScriptedServer, scripted_http
 from tests.support.indexes import open_index
+from tests.support.ports import free_port
 from tests.support.processes import Composition
-from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from tests.support.warm import run
 from workers.intents import MIN_INTERVAL_S

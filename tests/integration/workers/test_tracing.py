@@ -22,8 +22,8 @@ from tests.support.docker_api import scripted_docker
 from tests.support.events_api import Producer
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import ScriptedServer, scripted_http
+from tests.support.ports import free_port
 from tests.support.processes import Composition, Running
-from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from tests.support.warm import run
 from workers.tasks import ACCEPT_EVENT

@@ -20,7 +20,7 @@ from shared.index.points import AnyOf, IndexKind, Is, NamedVector, Point, Vector
 from shared.index.server.engine import ServerEngine, connect
 from shared.index.server.points import BATCH_CHARACTERS, BATCH_POINTS, batches
 from tests.support.indexes import open_server
-from tests.support.redis_server import free_port
+from tests.support.ports import free_port
 from tests.support.scripted_qdrant import COLLECTION, POINTS, creating, scripted_qdrant
 
 
