@@ -138,7 +138,6 @@ async def _play(replicas: list[_Replica], load: _Load, chance: random.Random) ->
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("protocol_version", [HANDSHAKE, None], ids=["sessions", "any"])
 def test_reads_are_answered_and_no_other_call_reaches_two_servers_while_replicas_are_killed(
     protocol_version: str | None, tmp_path: Path
