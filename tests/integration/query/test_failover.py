@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import re
 import signal
 import socket
 import threading
@@ -443,13 +444,12 @@ async def test_all_attempts_share_the_time_of_one_call() -> None:
             for number, hole in enumerate(holes)
         }
         async with calling(targets, limits=CallLimits(timeout_s=3), catalogue=first(targets, WRITE)) as client:
-            started = time.monotonic()
             called = await call(client, WRITE)
-            took_s = time.monotonic() - started
 
     assert text_of(called).startswith(f"{NOT_DONE}; no replica answered: r0: no connection within 1 s")
     assert all(f"{server_id}: " in text_of(called) for server_id in targets)
-    assert took_s < 3 + 6
+    waits_s = [float(wait_s) for wait_s in re.findall(r"no connection within (\S+) s", text_of(called))]
+    assert sum(waits_s) <= 3
 
 
 async def test_a_call_that_its_caller_cancels_is_not_tried_again() -> None:

@@ -204,7 +204,7 @@ def _traced_serving(config: Path, collector: Collector) -> Generator[tuple[Runni
 
 async def _find_and_call(url: str) -> None:
     async with Client(url) as client:
-        for _ in range(200):
+        for _ in range(900):
             found = await client.call_tool("find_tool", {"tool_description": "first"}, meta=IN_TRACE)
             if (found.structured_content or {})["tools"]:
                 break
