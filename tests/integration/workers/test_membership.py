@@ -18,7 +18,7 @@ from tests.support.builders import down, up
 from tests.support.metrics import scraped
 from tests.support.notifying import notifying_server
 from tests.support.ports import free_port
-from tests.support.processes import Composition, Running
+from tests.support.processes import SHORT_LEASE, Composition, Running
 from tests.support.waiting import eventually
 from workers.intents.redis_store import RedisIntents
 from workers.intents.transitions import RetryPolicy
@@ -155,7 +155,7 @@ class Listeners:
 def test_processes_divide_the_servers_and_take_over_those_of_a_killed_one(
     intents: RedisIntents, client: redis.Redis, own_redis_url: str, tmp_path: Path
 ) -> None:
-    environment = {"TOOLSCALE_LOG_LEVEL": "DEBUG", "QDRANT_URL": ""}
+    environment = {**SHORT_LEASE, "TOOLSCALE_LOG_LEVEL": "DEBUG", "QDRANT_URL": ""}
     composition = Composition(own_redis_url, tmp_path, environment)
     with notifying_server("http", tmp_path / "tools", "one") as server, ExitStack() as stack:
         for server_id in SERVERS:

@@ -211,8 +211,7 @@ def test_a_worker_counts_what_its_processes_did_where_they_keep_it(
 ) -> None:
     kept = tmp_path / "counters"
     kept.mkdir()
-    # no beat repeats a reconciliation here, so none may lose its lease on a busy machine
-    given = {"PROMETHEUS_MULTIPROC_DIR": str(kept), "TOOLSCALE_LEASE_S": "10"}
+    given = {"PROMETHEUS_MULTIPROC_DIR": str(kept)}
     pages = one_page(tool("read_file"), tool("write_file"))
     reconciles, changes = 'toolscale_reconciles_total{result="changed"}', 'toolscale_tool_changes_total{change="added"}'
     with (

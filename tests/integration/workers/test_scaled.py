@@ -30,7 +30,7 @@ from tests.support.hostile.processes import good_stdio
 from tests.support.hostile.scripted_http import Exchange, ScriptedServer, scripted_http
 from tests.support.indexes import open_index
 from tests.support.ports import free_port
-from tests.support.processes import Composition
+from tests.support.processes import SHORT_LEASE, Composition
 from tests.support.waiting import eventually
 from tests.support.warm import run
 from workers.intents import MIN_INTERVAL_S
@@ -118,7 +118,7 @@ def test_tools_are_there_in_the_end_when_the_worker_is_killed_in_mid_task(
     composition: Composition, intents: RedisIntents, producer: Celery
 ) -> None:
     with composition.beat(), gated("read_file", "write_file") as (server, asked, gate):
-        with composition.worker("first") as first:
+        with composition.worker("first", **SHORT_LEASE) as first:
             announce(producer, "files", server.url)
             assert asked.wait(60), first.output()
             first.kill()

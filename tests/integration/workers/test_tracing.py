@@ -47,8 +47,7 @@ def collector() -> Generator[Collector]:
 
 @pytest.fixture
 def composition(own_redis_url: str, tmp_path: Path, collector: Collector) -> Composition:
-    # no beat repeats a reconciliation here, so none may lose its lease on a busy machine
-    return Composition(own_redis_url, tmp_path, {**traced(collector), "TOOLSCALE_LEASE_S": "10"})
+    return Composition(own_redis_url, tmp_path, traced(collector))
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from tests.support.builders import up
 from tests.support.hostile.messages import Message, cursor_of, tool
 from tests.support.hostile.scripted_http import Exchange, ScriptedServer, scripted_http
 from tests.support.hostile.scripts import on_tools_list
-from tests.support.processes import Composition, Running
+from tests.support.processes import SHORT_LEASE, Composition, Running
 from tests.support.redis_server import PROGRAM
 from tests.support.waiting import eventually
 from workers.ingest import BATCH
@@ -75,7 +75,7 @@ def site(tmp_path: Path) -> Generator[Site]:
     with ExitStack() as opened:
         server = RedisProcess(tmp_path / "redis")
         opened.callback(server.kill)
-        settings = {"TOOLSCALE_QUARANTINE_AFTER": str(ATTEMPTS), "TOOLSCALE_RETRY_MAX_S": "2"}
+        settings = {**SHORT_LEASE, "TOOLSCALE_QUARANTINE_AFTER": str(ATTEMPTS), "TOOLSCALE_RETRY_MAX_S": "2"}
         composition = Composition(server.url, tmp_path, settings)
         intents = opened.enter_context(closing(RedisIntents(connect(server.url), RetryPolicy(1.0, 2.0))))
         seen: list[str] = []
