@@ -22,6 +22,7 @@ from tests.support.hostile.processes import callable_stdio
 from tests.support.policies import rule
 from tests.support.stdio_client import MODERN, StdioClient, stdio_client
 from tests.support.waiting import eventually
+from tests.support.warm import run
 from toolscale.embedded.holder import SOCKET
 
 HEAVY = ("celery", "fastembed", "jwt", "numpy", "onnxruntime", "qdrant_edge", "tiktoken")
@@ -337,7 +338,7 @@ def test_the_tools_of_a_toolset_are_announced_as_soon_as_the_service_has_them(tm
     with serving(config) as (running, _):
         running.wait_for('"event": "server_indexed"')
         create = [sys.executable, "-m", "toolscale", "toolset", "create", "dev", "s:echo", "--data-dir", str(tmp_path)]
-        subprocess.run(create, env={**os.environ, "REDIS_URL": "", "QDRANT_URL": ""}, timeout=60, check=True)
+        assert run(create, env={**os.environ, "REDIS_URL": "", "QDRANT_URL": ""}).returncode == 0
 
     with stdio_client(tmp_path, "--config", str(config), TOOLSCALE_STDIO_TOOLSET="dev") as client:
         capabilities = client.handshake()["result"]["capabilities"]
