@@ -53,12 +53,16 @@ def test_a_second_installation_leaves_everything_as_it_is(demo_servers: Path) ->
     assert not [line for line in lines if line.startswith("Install")]
 
 
+def _is_installed(_environment: PythonEnvironment, _directory: Path) -> bool:
+    return True
+
+
 @needs_node
 @pytest.mark.node
 def test_a_failing_npm_leaves_out_its_servers_and_keeps_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(PythonEnvironment, "is_installed", lambda *_: True)
+    monkeypatch.setattr(PythonEnvironment, "is_installed", _is_installed)
     monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:9")
     monkeypatch.setenv("npm_config_cache", str(tmp_path / "npm-cache"))
     monkeypatch.setenv("npm_config_fetch_retries", "0")

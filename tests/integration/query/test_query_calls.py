@@ -30,7 +30,7 @@ from tests.support.hostile.processes import callable_stdio
 from tests.support.indexes import open_index
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient_probe")]
 
 both_eras = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 

@@ -39,15 +39,10 @@ IMPATIENT_CHILD = replace(LIMITS, timeout_s=2)
 AFTER_ALL = replace(LIMITS, timeout_s=6)
 # A busy machine may start a child late; what must not happen is waiting for the SDK's probe or for ever.
 SLACK_S = 60
-PROBE_S = 600.0
 
 Kind = type[ServerError]
 
-
-@pytest.fixture(autouse=True)
-def long_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the SDK's probe of a server last so long that a wait for it shows on the slowest machine."""
-    monkeypatch.setattr("mcp.client.session.DISCOVER_TIMEOUT_SECONDS", PROBE_S)
+pytestmark = pytest.mark.usefixtures("patient_probe")
 
 
 def assert_ends_in(kind: Kind, target: Target, limits: Limits) -> ServerError:
