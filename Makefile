@@ -41,13 +41,14 @@ demo: $(READY) ## run the main job on real MCP servers, and end
 
 # Without it each new interpreter would compile all that it imports, where PYTHONDONTWRITEBYTECODE is set.
 $(COMPILED): $(CHART_READY)
-	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib || true
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib shared workers query toolscale tests/support || true
 	@touch $@
 
 # Most tests wait for processes that they started, so there are more than cores; a file's tests share those, so they stay together.
 # Files keep the order that tests/conftest.py gives them: else those of few tests, which are the longest, come last.
+# Each process collects all files: bytecode is written in any case, so that a run reads that of the run before.
 TEST_PROCESSES ?= 4
-PYTEST := $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 test: $(COMPILED) ## the tests of a working day, in minutes: all units and a case of each kind of process
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-dev} $(PYTEST) -m "not slow"

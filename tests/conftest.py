@@ -100,6 +100,21 @@ def _pass_over(_number: int, _frame: FrameType | None) -> None:
     """Do nothing."""
 
 
+@pytest.fixture
+def patient_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the SDK probe a server for ten minutes, not ten seconds: a late answer splits the eras of both sides."""
+    monkeypatch.setattr("mcp.client.session.DISCOVER_TIMEOUT_SECONDS", 600.0)
+
+
+@pytest.fixture(scope="session")
+def demo_servers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the demo's third-party servers, which all processes of a run share; tests only start them."""
+    from tests.support.demo_servers import installed_in
+
+    base = tmp_path_factory.getbasetemp()
+    return installed_in(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
+
+
 @pytest.fixture(scope="session")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
     """A real Redis for the whole run; a test that needs it empty says so."""

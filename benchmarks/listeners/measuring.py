@@ -19,7 +19,8 @@ from shared.events import ServerAnnouncement, ServerChanged, ServerRef, ServerUp
 from shared.service.redis import connect
 from tests.support.metrics import scraped
 from tests.support.notifying import notifying_server
-from tests.support.redis_server import free_port, redis_server
+from tests.support.ports import free_port
+from tests.support.redis_server import redis_server
 from tests.support.waiting import eventually
 from workers.intents.redis_store import RedisIntents
 from workers.intents.transitions import RetryPolicy

@@ -130,7 +130,7 @@ class _Dense(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._send(405, b"")
 
-    do_DELETE = do_GET  # noqa: N815  # the names http.server looks for
+    do_DELETE = do_GET  # the names http.server looks for
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name http.server gives it
         pass

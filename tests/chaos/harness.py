@@ -26,9 +26,9 @@ from tests.chaos.plan import NAMES, Fault, Plan
 from tests.chaos.results import Outcome
 from tests.chaos.services import RedisProcess, Workers, delete_index
 from tests.chaos.truth import differences
+from tests.support.ports import free_port
 from tests.support.processes import APP, Composition, Running
 from tests.support.qdrant_server import emptied_qdrant, qdrant_url
-from tests.support.redis_server import free_port
 from workers.intents.redis_store import RedisIntents
 from workers.intents.store import Intent
 from workers.intents.transitions import RetryPolicy

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
+from tests.support.ports import free_port
 from tests.support.processes import Running
 from tests.support.qdrant_server import delete_collections
-from tests.support.redis_server import PROGRAM, free_port, wait_until_up
+from tests.support.redis_server import PROGRAM, wait_until_up
 
 
 class RedisProcess:

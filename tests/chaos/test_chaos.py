@@ -17,7 +17,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.redis]
 QDRANT_URL = own_qdrant_url()  # other tests do not see it
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.skipif(PROGRAM is None, reason="redis-server is not installed: apt-get install redis-server")
 def test_the_catalogue_equals_the_truth_after_kills_wipes_and_freezes_under_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -22,7 +22,8 @@ from shared.catalog import ServerRecord
 from shared.errors import ReplicasFailed
 from tests.support.calling import replica_record, upstreams_to
 from tests.support.hostile import logging_replica
-from tests.support.hostile.processes import free_port, http_target
+from tests.support.hostile.processes import http_target
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 from tests.support.warm import Process, start
 
@@ -137,7 +138,6 @@ async def _play(replicas: list[_Replica], load: _Load, chance: random.Random) ->
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("protocol_version", [HANDSHAKE, None], ids=["sessions", "any"])
 def test_reads_are_answered_and_no_other_call_reaches_two_servers_while_replicas_are_killed(
     protocol_version: str | None, tmp_path: Path

@@ -40,7 +40,7 @@ def play_all(directory: Path) -> Results:
 
 
 def _libraries(environments: Path, directory: Path) -> Iterator[PlayedLibrary]:
-    with serving(environments, _made(directory / "serve")) as service:
+    with serving(environments, environments, _made(directory / "serve")) as service:
         for library in LIBRARIES:
             for transport in library.transports:
                 place = _made(directory / f"{library.environment.name}-{transport}")

@@ -9,7 +9,7 @@ import pytest
 
 def of_slow_module() -> list[pytest.MarkDecorator]:
     """Return the marks of a module that installs packages from an index."""
-    return [pytest.mark.slow, pytest.mark.index, pytest.mark.timeout(400)]
+    return [pytest.mark.slow, pytest.mark.index]
 
 
 def with_node(needs_node: bool) -> list[pytest.MarkDecorator]:

@@ -82,10 +82,10 @@ def install(environments: Iterable[Environment], directory: Path) -> Generator[I
 
 
 @contextmanager
-def serving(environments: Path, directory: Path) -> Generator[Service]:
-    """Serve the time server of the demo's environment and the callable server."""
+def serving(demo_servers: Path, environments: Path, directory: Path) -> Generator[Service]:
+    """Serve the time server of the demo and the callable server to the libraries of these environments."""
     target = callable_stdio()
-    clock = str(MODERN.programs(environments) / "mcp-server-time")
+    clock = str(MODERN.programs(demo_servers) / "mcp-server-time")
     servers = {
         "time": {"command": clock, "args": ["--local-timezone", "UTC"]},
         "callable": {"command": target.command, "args": list(target.args)},

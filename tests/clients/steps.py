@@ -120,7 +120,7 @@ def cancelled_call(driver: Driver, directory: Path) -> Path:
     state = directory / "state"
     slow = {"file": str(state), "for_s": 100}
     number = driver.begin("call_tool", tool_name="callable:waits", parameters=slow)
-    eventually(state.exists, 60, what="the slow call at its server")
+    eventually(state.exists, what="the slow call at its server")
     assert driver.cancel(number) == {"cancelled": True}
     return state
 
@@ -147,4 +147,6 @@ STEPS: Mapping[str, Step] = {
 def wait_until_listed(driver: Driver) -> None:
     """Return once the catalogue holds the tools of both servers."""
 
-    eventually(lambda: len(driver.answer("list_available_tools")["toolsByServer"]) == 2, 60, "the list of both servers")
+    eventually(
+        lambda: len(driver.answer("list_available_tools")["toolsByServer"]) == 2, what="the list of both servers"
+    )

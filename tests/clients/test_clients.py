@@ -12,7 +12,6 @@ from tests.clients.libraries import LIBRARIES, Library, Transport
 from tests.clients.marks import of_slow_module, with_node
 from tests.clients.serving import Installed, Service, install, serving
 from tests.clients.steps import STEPS
-from toolscale.demo.servers import MODERN
 
 pytestmark = of_slow_module()
 
@@ -28,15 +27,13 @@ SESSIONS = [
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Generator[Installed]:
     environments = [library.environment for library in LIBRARIES]
-    with install([MODERN, *environments], tmp_path_factory.mktemp("environments")) as installation:
+    with install(environments, tmp_path_factory.mktemp("environments")) as installation:
         yield installation
 
 
 @pytest.fixture(scope="module")
-def service(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Generator[Service]:
-    if error := installed.errors.get(MODERN.name):
-        pytest.skip(error)
-    with serving(installed.directory, tmp_path_factory.mktemp("serve")) as running:
+def service(demo_servers: Path, installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Generator[Service]:
+    with serving(demo_servers, installed.directory, tmp_path_factory.mktemp("serve")) as running:
         yield running
 
 

@@ -167,7 +167,7 @@ def test_an_interrupt_ends_the_servers_and_prints_nothing(tmp_path: Path) -> Non
     with subprocess.Popen(
         command, env=environment_of(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        eventually(lambda: (tmp_path / "pid").is_file() and (tmp_path / "pid").read_text(), 60, "the server")
+        eventually(lambda: (tmp_path / "pid").is_file() and (tmp_path / "pid").read_text(), what="the server")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=20)
 

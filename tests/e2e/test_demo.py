@@ -19,7 +19,7 @@ from toolscale.client.query import open_query_client
 ROOT = Path(__file__).parents[2]
 TOOLSCALE = str(Path(sys.executable).with_name("toolscale"))
 
-pytestmark = [pytest.mark.slow, pytest.mark.index, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.index]
 
 
 @pytest.fixture(scope="module")

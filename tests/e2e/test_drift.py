@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.e2e.test_changed_definitions import (
     as_json,
     config,
@@ -19,14 +17,12 @@ from tests.e2e.test_serve import serving
 from tests.support.hostile.changing_server import ChangingServer
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.timeout(180)
-
 __all__ = ["config", "server"]
 
 
 def test_a_change_of_meaning_is_shown_beside_a_service_and_without_one(config: Path, server: ChangingServer) -> None:
     with serving(config) as (running, url):
-        eventually(lambda: unaccepted_of_server() == 0, 60, what=running.output())
+        eventually(lambda: unaccepted_of_server() == 0, what=running.output())
         assert toolscale("drift").startswith("No tool changed since ")
         poison(server)
         relist(server, 1)

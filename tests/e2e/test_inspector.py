@@ -20,7 +20,6 @@ pytestmark = [
     pytest.mark.skipif(not shutil.which("npm"), reason="Node.js and npm are not installed"),
     pytest.mark.node,
     pytest.mark.index,
-    pytest.mark.timeout(300),
 ]
 
 PACKAGE = Path(__file__).parents[1] / "support" / "inspector"

@@ -12,11 +12,11 @@ import pytest
 
 from tests.support.metrics import scraped
 from tests.support.notifying import NotifyingServer, notifying_server
+from tests.support.ports import free_port
 from tests.support.processes import Composition, Running
-from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 
 @contextmanager
@@ -38,11 +38,11 @@ def test_serve_finds_a_tool_that_a_server_added(tmp_path: Path) -> None:
     composition = Composition("", tmp_path, environment)
     command = ("-m", "toolscale", "serve", "--config", str(tmp_path / "mcp.json"), "--port", "0")
     with configured(tmp_path) as server, composition.run("serve", *command) as serve:
-        serve.wait_for('"event": "subscription_opened"', 60)
+        serve.wait_for('"event": "subscription_opened"')
 
         server.offer("first", "second")
 
-        eventually(lambda: indexed(serve, offered=2), 60)
+        eventually(lambda: indexed(serve, offered=2))
         assert serve.stop() == 0
 
 
@@ -56,15 +56,15 @@ def test_a_separate_notifications_process_makes_a_worker_list_the_change(own_red
     }
     composition = Composition(own_redis_url, tmp_path, environment)
     with configured(tmp_path) as server, composition.worker() as worker:
-        eventually(lambda: indexed(worker, offered=1), 60)
+        eventually(lambda: indexed(worker, offered=1))
         with composition.run(
             "notifications", "-m", "workers.notifications", TOOLSCALE_METRICS_PORT=str(port)
         ) as listening:
-            listening.wait_for('"event": "subscription_opened"', 60)
+            listening.wait_for('"event": "subscription_opened"')
 
             server.offer("first", "second")
 
-            eventually(lambda: indexed(worker, offered=2), 60)
+            eventually(lambda: indexed(worker, offered=2))
             assert httpx2.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
             found = scraped(f"http://127.0.0.1:{port}/metrics")
             assert found['toolscale_subscription_servers{state="connected"}'] == 1

@@ -60,13 +60,13 @@ def ask(target: Any, question: str = "the first tool of all", mode: str = "auto"
 
     async def call() -> dict[str, Any]:
         async with Client(target, mode=mode) as client:
-            for _ in range(200):
+            for _ in range(900):
                 result = await client.call_tool("find_tool", {"tool_description": question})
                 answer: dict[str, Any] = result.structured_content or {}
                 if answer["token_metrics"]["baseline_tokens"]:
                     return answer
                 await anyio.sleep(0.1)
-        raise AssertionError("nothing was found within 20 s")
+        raise AssertionError("nothing was found in 900 attempts")
 
     return anyio.run(call)
 
@@ -106,7 +106,7 @@ def test_it_ends_without_a_message_when_the_client_closes_stdin(config: Path) ->
         process.stdin.write(json.dumps(INITIALIZE).encode() + b"\n")
         process.stdin.flush()
         answered = json.loads(process.stdout.readline())
-        while b" succeeded in " not in process.stderr.readline():  # the first listing
+        while not re.search(rb" succeeded in .* written", process.stderr.readline()):  # the first listing
             assert process.poll() is None
 
         process.stdin.close()
@@ -130,13 +130,13 @@ def test_it_prints_how_to_connect_a_client(config: Path) -> None:
 @pytest.mark.slow
 def test_after_a_crash_the_catalogue_is_there_at_once_and_nothing_is_embedded_again(config: Path) -> None:
     with serving(config) as (first, url):
-        eventually(lambda: '"event": "server_indexed"' in first.output(), 60, what=first.output())
+        eventually(lambda: '"event": "server_indexed"' in first.output(), what=first.output())
         before = ask(url)
         first.process.send_signal(signal.SIGKILL)
         first.process.wait(60)
 
     with serving(config) as (second, url):
-        eventually(lambda: '"event": "server_indexed"' in second.output(), 60, what=second.output())
+        eventually(lambda: '"event": "server_indexed"' in second.output(), what=second.output())
         after = ask(url)
 
     indexed = [json.loads(line) for line in second.output().splitlines() if '"event": "server_indexed"' in line]

@@ -36,6 +36,6 @@ def test_a_server_that_an_event_announces_over_http_is_indexed(composition: Comp
         answer = Producer(url, TOKEN).post(event)
 
         assert answer == Answer(202, {"status": 202, "id": event["id"], "server_id": "docs", "generation": 1})
-        eventually(lambda: '"event": "server_indexed"' in running.output(), 60, what=running.output())
+        eventually(lambda: '"event": "server_indexed"' in running.output(), what=running.output())
         assert running.stop() == 0
         assert TOKEN not in running.output()

@@ -19,7 +19,7 @@ import pytest
 from shared.settings import load_settings
 from tests.support import warm
 from tests.support.hostile.processes import good_stdio
-from tests.support.redis_server import free_port
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 from workers.intents import open_intents
 
@@ -122,7 +122,7 @@ def test_an_interrupted_wait_prints_no_traceback(tmp_path: Path) -> None:
         waiting(tmp_path, TOOLSCALE, "resync", "--wait") as process,
         closing(open_intents(load_settings(data_dir=tmp_path))) as intents,
     ):
-        eventually(lambda: [intent.desired for intent in intents.intents()] == [2], 60, "the resync")
+        eventually(lambda: [intent.desired for intent in intents.intents()] == [2], what="the resync")
 
         process.send_signal(signal.SIGINT)
 

@@ -22,6 +22,7 @@ from tests.support.hostile.processes import callable_stdio
 from tests.support.policies import rule
 from tests.support.stdio_client import MODERN, StdioClient, stdio_client
 from tests.support.waiting import eventually
+from tests.support.warm import run
 from toolscale.embedded.holder import SOCKET
 
 HEAVY = ("celery", "fastembed", "jwt", "numpy", "onnxruntime", "qdrant_edge", "tiktoken")
@@ -44,7 +45,7 @@ def echoed(client: StdioClient, words: str) -> str:
         texts.append(result["content"][0]["text"])
         return not result.get("isError")
 
-    eventually(is_echoed, 60.0, what="echo")
+    eventually(is_echoed, what="echo")
     return texts[-1]
 
 
@@ -309,7 +310,7 @@ def test_the_service_counts_a_list_that_was_answered_before_it_started(tmp_path:
             report = json.loads(client.call("get_savings_report")["content"][0]["text"])
             return [use["answers"] for use in report["own_tools"] if use["name"] == "tools/list"]
 
-        eventually(listings, 60.0, what="a counted list")
+        eventually(listings, what="a counted list")
         counted = listings()
         assert client.end() == 0
 
@@ -337,13 +338,13 @@ def test_the_tools_of_a_toolset_are_announced_as_soon_as_the_service_has_them(tm
     with serving(config) as (running, _):
         running.wait_for('"event": "server_indexed"')
         create = [sys.executable, "-m", "toolscale", "toolset", "create", "dev", "s:echo", "--data-dir", str(tmp_path)]
-        subprocess.run(create, env={**os.environ, "REDIS_URL": "", "QDRANT_URL": ""}, timeout=60, check=True)
+        assert run(create, env={**os.environ, "REDIS_URL": "", "QDRANT_URL": ""}).returncode == 0
 
     with stdio_client(tmp_path, "--config", str(config), TOOLSCALE_STDIO_TOOLSET="dev") as client:
         capabilities = client.handshake()["result"]["capabilities"]
         early = client.answer(client.request("tools/list"))["result"]["tools"]
         changed = "notifications/tools/list_changed"
-        eventually(lambda: any(message.get("method") == changed for message in client.messages()), 60.0)
+        eventually(lambda: any(message.get("method") == changed for message in client.messages()))
         late = client.answer(client.request("tools/list"))["result"]["tools"]
         assert client.end() == 0
 

@@ -15,7 +15,7 @@ import pytest
 from tests.support.transcripts.serving import called, serving_demo
 from toolscale.demo.servers import LEGACY
 
-pytestmark = [pytest.mark.slow, pytest.mark.index, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.index]
 
 both_eras = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 needs_node = (
@@ -67,22 +67,17 @@ TASKS = [
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("demo")
-
-
-@pytest.fixture(scope="module")
-def url(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
-    with serving_demo(demo, tmp_path_factory.mktemp("data")) as address:
+def url(demo_servers: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    with serving_demo(demo_servers, tmp_path_factory.mktemp("data")) as address:
         yield address
 
 
 @both_eras
 @pytest.mark.parametrize(("task", "name", "parameters", "expected"), TASKS)
 def test_a_task_is_found_described_and_done(
-    url: str, demo: Path, mode: str, task: str, name: str, parameters: dict[str, str], expected: str
+    url: str, demo_servers: Path, mode: str, task: str, name: str, parameters: dict[str, str], expected: str
 ) -> None:
-    given = {key: value.replace("{scratch}", str(demo / "scratch")) for key, value in parameters.items()}
+    given = {key: value.replace("{scratch}", str(demo_servers / "scratch")) for key, value in parameters.items()}
 
     found = anyio.run(lambda: called(url, "find_tool", mode, tool_description=task))["structuredContent"]
     described = anyio.run(lambda: called(url, "describe_tool", mode, names=name))["structuredContent"]
@@ -110,7 +105,7 @@ anyio.run(main)
 """
 
 
-def test_a_client_of_the_first_sdk_finds_describes_and_calls(url: str, demo: Path) -> None:
+def test_a_client_of_the_first_sdk_finds_describes_and_calls(url: str, demo_servers: Path) -> None:
     name = "sqlite:read_query"
     calls = [
         ("find_tool", {"tool_description": "execute a SELECT query on the SQLite database"}),
@@ -118,7 +113,7 @@ def test_a_client_of_the_first_sdk_finds_describes_and_calls(url: str, demo: Pat
         ("call_tool", {"tool_name": name, "parameters": {"query": "SELECT 6 * 7 AS answer"}}),
     ]
 
-    command = [str(LEGACY.programs(demo) / "python"), "-c", FIRST_GENERATION, url, json.dumps(calls)]
+    command = [str(LEGACY.programs(demo_servers) / "python"), "-c", FIRST_GENERATION, url, json.dumps(calls)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     assert ended.returncode == 0, ended.stderr

@@ -19,8 +19,8 @@ from tests.e2e.test_catalogue_commands import run
 from tests.e2e.test_serve import serving
 from tests.support.hostile.processes import callable_stdio, good_stdio
 from tests.support.policies import rule
+from tests.support.ports import free_port
 from tests.support.processes import Composition
-from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from tests.support.warm import start
 from toolscale.app import app
@@ -47,7 +47,7 @@ def test_a_server_is_added_described_called_and_removed(tmp_path: Path, monkeypa
     with serving(tmp_path / "mcp.json") as (running, url):
         monkeypatch.setenv("TOOLSCALE_PORT", url.split(":")[-1].removesuffix("/mcp"))
         add("good", good_stdio())
-        eventually(lambda: states() == {"able": "listed", "good": "listed"}, 60, what=running.output())
+        eventually(lambda: states() == {"able": "listed", "good": "listed"}, what=running.output())
 
         described = run("describe", "good:tool_007").stdout
         called = run("call", "able:echo", "words=007").stdout
@@ -56,7 +56,7 @@ def test_a_server_is_added_described_called_and_removed(tmp_path: Path, monkeypa
         with pytest.raises(ToolNotFound, match="is no tool that you may use"):
             run("call", "able:ehco")
         run("remove", "able")
-        eventually(lambda: states() == {"able": "stopped", "good": "listed"}, 60, what=running.output())
+        eventually(lambda: states() == {"able": "stopped", "good": "listed"}, what=running.output())
     without_service = run("describe", "tool_007").stdout
 
     assert described == without_service

@@ -14,7 +14,7 @@ from shared.errors import InstanceMismatch, ServiceUnreachable
 from shared.settings import load_settings
 from tests.e2e.test_serve import serving
 from tests.support.hostile.processes import good_stdio
-from tests.support.redis_server import free_port
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 from toolscale.app import app
 from toolscale.client.instance import FILE, published

@@ -25,8 +25,8 @@ from tests.support.http_limits import (
     request,
     status_of,
 )
+from tests.support.ports import free_port
 from tests.support.processes import Composition, Running
-from tests.support.redis_server import free_port
 from tests.support.stdio_client import stdio_client
 from tests.support.waiting import eventually
 from toolscale.embedded.holder import connect
@@ -180,7 +180,6 @@ def test_held_bodies_take_little_memory_and_small_requests_pass(tmp_path: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_a_real_service_cuts_off_a_head_and_a_body_that_drip(tmp_path: Path) -> None:
     with (
         query_service(tmp_path, "query") as service,

@@ -30,7 +30,6 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the environment of a process is a file on Linux only"),
     # root reads every file in /proc by its capabilities
     pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root without setpriv"),
-    pytest.mark.timeout(120),
 ]
 
 
@@ -70,7 +69,7 @@ def config(tmp_path: Path, found: Path) -> Path:
 
 
 def read_by_server(found: Path) -> str:
-    eventually(lambda: found.exists() and found.read_text(errors="replace").endswith("done\n"), 60, what=str(found))
+    eventually(lambda: found.exists() and found.read_text(errors="replace").endswith("done\n"), what=str(found))
     return found.read_text(errors="replace")
 
 
@@ -145,7 +144,7 @@ def test_a_worker_that_gets_sighup_stays_on_redis(tmp_path: Path, own_redis_url:
     arguments = ("-m", "celery", "-A", "workers.app", "worker", "--without-mingle")
 
     with running(tmp_path, *arguments, REDIS_URL=own_redis_url) as process:
-        eventually(lambda: "ready." in log.read_text(), 60, what="a ready worker")
+        eventually(lambda: "ready." in log.read_text(), what="a ready worker")
         process.send_signal(signal.SIGHUP)
 
         with Celery(broker=own_redis_url) as client:

@@ -20,9 +20,9 @@ from tests.support.builders import changed, up
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.processes import good_stdio
 from tests.support.hostile.scripted_http import scripted_http
+from tests.support.ports import free_port
 from tests.support.processes import Composition, Running
 from tests.support.qdrant_server import emptied_qdrant, own_qdrant_url
-from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from tests.support.warm import cold_starts, run
 from workers.intents.redis_store import RedisIntents
@@ -34,7 +34,7 @@ PREVIOUS = "8e0df2e"
 QDRANT_URL = own_qdrant_url()  # other tests do not see it
 PACKAGES = ("workers", "query", "shared", "toolscale")
 
-pytestmark = [pytest.mark.slow, pytest.mark.cold, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.cold]
 
 
 @pytest.fixture(scope="module")
@@ -107,13 +107,13 @@ def test_worker_and_query_service_of_the_previous_release_use_the_stores_of_this
     ):
         with composition.worker():
             intents.record(up("files", url=server.url), due_in_s=0)
-            eventually(lambda: is_listed(intents, 1), 30)
+            eventually(lambda: is_listed(intents, 1))
         intents.record(changed("files"), due_in_s=0)
         pages[0] = after
 
         with code_of(previous):
             with composition.worker("previous") as worker:
-                eventually(lambda: is_listed(intents, 2), 30, what=worker.output())
+                eventually(lambda: is_listed(intents, 2), what=worker.output())
             with querying(composition) as (reader, url):
                 assert len(ask(url, "read or write a text")["tools"]) == 2
         with connect(composition.redis_url) as client:
@@ -121,7 +121,7 @@ def test_worker_and_query_service_of_the_previous_release_use_the_stores_of_this
         # the previous worker may have listed the server twice, since its collection was new
         latest = intents.record(changed("files"), due_in_s=0).intent.desired
         with composition.worker("next"):
-            eventually(lambda: is_listed(intents, latest), 30)
+            eventually(lambda: is_listed(intents, latest))
         with querying(composition) as (_, url):
             assert len(ask(url, "read or write a text")["tools"]) == 2
 

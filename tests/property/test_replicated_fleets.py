@@ -335,7 +335,6 @@ def edge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolIndex]:
         yield index
 
 
-@pytest.mark.timeout(300)
 @settings(max_examples=examples(15))
 @given(fleet=fleets(), allowed=scopes, narrowing=narrowings)
 @example(REPLICAS, Scope(), {"limit": 1, "detail": "summary"})

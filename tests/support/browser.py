@@ -19,7 +19,7 @@ import websocket
 from tests.support.waiting import eventually
 
 PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-TIMEOUT_S = 30.0
+TIMEOUT_S = 90.0
 _FLAGS = (
     "--headless=new",
     "--no-sandbox",  # tests may run as root, and open nothing but pages of ours

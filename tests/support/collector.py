@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gzip
-import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.support.http_thread import SilentHandler, served
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def collecting() -> Generator[Collector]:
     """Collect until the block ends."""
     collector = Collector()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(SilentHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
             collector.authorizations.add(self.headers["authorization"])
@@ -70,15 +71,6 @@ def collecting() -> Generator[Collector]:
             self.send_header("content-length", "0")
             self.end_headers()
 
-        def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-            """Stay silent."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
         collector.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield collector
-        finally:
-            server.shutdown()
-            thread.join()
+        yield collector

@@ -15,8 +15,8 @@ from typing import Any
 
 import yaml
 
+from tests.support.ports import free_port
 from tests.support.processes import Running
-from tests.support.redis_server import free_port
 from tests.support.warm import run, start
 
 ROOT = Path(__file__).parents[2]

@@ -6,9 +6,11 @@ import json
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
+
+from tests.support.http_thread import SilentHandler, served
 
 
 class ScriptedDocker(ThreadingHTTPServer):
@@ -66,7 +68,7 @@ class ScriptedDocker(ThreadingHTTPServer):
         """Stay silent: clients that hang up are part of the script."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(SilentHandler):
     protocol_version = "HTTP/1.1"
     server: ScriptedDocker  # pyright: ignore[reportIncompatibleVariableOverride]  # it never changes
 
@@ -89,9 +91,6 @@ class _Handler(BaseHTTPRequestHandler):
     def write_chunk(self, data: bytes) -> None:
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name is the base class's
-        """Stay silent."""
-
     def _stream(self) -> None:
         self.send_response(200)
         self.send_header("content-type", "application/json")
@@ -113,12 +112,8 @@ class _Handler(BaseHTTPRequestHandler):
 @contextmanager
 def scripted_docker() -> Generator[ScriptedDocker]:
     """Serve until the block ends."""
-    with ScriptedDocker() as docker:
-        thread = threading.Thread(target=docker.serve_forever, args=(0.02,))
-        thread.start()
+    with served(ScriptedDocker()) as docker:
         try:
             yield docker
         finally:
             docker.cut_streams()
-            docker.shutdown()
-            thread.join(60)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
+
+from tests.support.http_thread import SilentHandler, served
 
 ISSUER = "https://login.example.org/realm"
 AUDIENCE = "https://tools.example.org/mcp"
@@ -68,7 +69,7 @@ def published(by: Issuer) -> Generator[Published]:
     """Serve the issuer's keys on loopback until the block ends."""
     found = Published("")
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(SilentHandler):
         def do_GET(self) -> None:
             found.fetched += 1
             status, headers, body = found.answer or (200, {}, json.dumps(by.jwks()).encode())
@@ -78,15 +79,6 @@ def published(by: Issuer) -> Generator[Published]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-            """Stay silent."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
         found.url = f"http://127.0.0.1:{server.server_port}/keys"
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            yield found
-        finally:
-            server.shutdown()
-            thread.join()
+        yield found

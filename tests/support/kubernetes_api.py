@@ -10,9 +10,11 @@ import json
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.support.http_thread import SilentHandler, served
 
 Event = dict[str, Any]
 SERVICES = "/api/v1/services"
@@ -100,7 +102,7 @@ class ScriptedKubernetes(ThreadingHTTPServer):
         """Stay silent: clients that hang up are part of the script."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(SilentHandler):
     protocol_version = "HTTP/1.1"
     server: ScriptedKubernetes  # pyright: ignore[reportIncompatibleVariableOverride]  # it never changes
 
@@ -116,9 +118,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._watch(int(query["resourceVersion"]), query.get("labelSelector", ""))
         else:
             self._list(int(query.get("continue", 0)), query.get("labelSelector", ""))
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name is the base class's
-        """Stay silent."""
 
     def _list(self, start: int, selector: str) -> None:
         with self.server.changed:
@@ -196,16 +195,12 @@ def _selected(event: Event, before: Event | None, selector: str) -> Event | None
 @contextmanager
 def scripted_kubernetes(path: str = SERVICES) -> Generator[ScriptedKubernetes]:
     """Serve until the block ends."""
-    with ScriptedKubernetes(path) as kubernetes:
-        thread = threading.Thread(target=kubernetes.serve_forever, args=(0.02,))
-        thread.start()
+    with served(ScriptedKubernetes(path)) as kubernetes:
         try:
             yield kubernetes
         finally:
             kubernetes.is_down = True
             kubernetes.end_watches()
-            kubernetes.shutdown()
-            thread.join(60)
 
 
 def kubeconfig(url: str) -> dict[str, object]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.redis_server import free_port
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 BINARY = os.environ.get("QDRANT_BINARY")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Generator
@@ -12,6 +11,8 @@ from pathlib import Path
 
 import pytest
 import redis
+
+from tests.support.ports import free_port
 
 PROGRAM = shutil.which("redis-server")
 
@@ -44,12 +45,6 @@ def redis_process(directory: Path, *arguments: str, **settings: object) -> Gener
     finally:
         process.terminate()
         process.wait(60)
-
-
-def free_port() -> int:
-    """Return a free loopback port."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def wait_until_up(url: str) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import ssl
-import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
+
+from tests.support.http_thread import SilentHandler, served
 
 Answer = Callable[[str, str], tuple[int, object]]
 """From method and path to status and result."""
@@ -26,7 +27,7 @@ def scripted_qdrant(
     """Yield the URL of a node of a cluster that answers so; it notes its requests, and the last body of each path."""
     cluster = {"status": "enabled", "peers": {str(number): {"uri": "http://node"} for number in range(nodes)}}
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(SilentHandler):
         def _answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
             path = self.path.split("?")[0]
@@ -49,21 +50,13 @@ def scripted_qdrant(
             self.end_headers()
             self.wfile.write(body)
 
-        do_GET = do_PUT = do_POST = _answer  # noqa: N815  # the names http.server looks for
+        do_GET = do_PUT = do_POST = _answer  # the names http.server looks for
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name http.server gives it
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
-        if tls:
-            server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    with served(server):
+        yield f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}"
 
 
 POINTS: dict[str, object] = {"points": []}

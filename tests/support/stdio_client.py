@@ -45,7 +45,7 @@ class StdioClient:
         self.send({"id": self._ids, "method": method, "params": params or {}})
         return self._ids
 
-    def answer(self, request_id: int, within_s: float = 60.0) -> dict[str, Any]:
+    def answer(self, request_id: int, within_s: float = 90.0) -> dict[str, Any]:
         """Return the answer to this request."""
         eventually(lambda: self.answers(request_id), within_s, what=f"an answer to {request_id}")
         (answer,) = self.answers(request_id)
@@ -81,7 +81,7 @@ class StdioClient:
             names.extend(tool["name"] for tool in found["structuredContent"]["tools"])
             return bool(names)
 
-        eventually(is_found, 60.0, what="a tool")
+        eventually(is_found, what="a tool")
         return names[0]
 
     def close(self) -> None:

@@ -100,11 +100,11 @@ def _uv(directory: Path, lock: Path) -> list[list[str]]:
 
 
 def _pip(directory: Path, lock: Path) -> list[list[str]]:
-    pip = [str(directory / "bin" / "python"), "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    pip = [str(directory / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     return [
         [sys.executable, "-m", "venv", str(directory)],
         # compiling takes longer than installing, and a server imports few modules
-        [*pip, "install", "--no-compile", "--require-hashes", "-r", str(lock)],
+        [*pip, "--no-compile", "--require-hashes", "-r", str(lock)],
     ]
 
 

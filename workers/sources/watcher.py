@@ -138,6 +138,8 @@ class Watcher:
             try:
                 self._consume_stream()
             except SourceUnavailable as error:
+                if self._stopped.is_set():
+                    return
                 _log.debug("stream_lost", source=self._source.name, reason=str(error))
             if time.monotonic() - began >= GOOD_STREAM_S:
                 backoff.reset()

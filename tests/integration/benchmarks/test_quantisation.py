@@ -16,7 +16,7 @@ from toolscale.demo.environments import PythonEnvironment
 ROOT = Path(__file__).parents[3]
 LOCK = ROOT / "benchmarks" / "quantisation" / "requirements.lock"
 
-pytestmark = [pytest.mark.slow, pytest.mark.index, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.index]
 
 
 @pytest.fixture(scope="module")

@@ -10,15 +10,12 @@ from typing import Any
 
 import anyio
 import httpx2
-import pytest
 from mcp import Client
 
 from tests.e2e.test_serve import ask, serving
 from tests.support.hostile.processes import callable_stdio
 from tests.support.waiting import eventually
 from tests.support.warm import run
-
-pytestmark = pytest.mark.timeout(180)
 
 
 def advice(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -56,7 +53,7 @@ def test_the_advice_is_that_of_the_service_and_outlives_it(tmp_path: Path) -> No
         dev = {"name": "dev", "tools": ["s"]}
         httpx2.put(url.replace("/mcp", "/toolsets/dev"), json=dev, trust_env=False).raise_for_status()
         call_echo(url, 3)
-        eventually(lambda: as_json()["calls"] == 3, 30, what="the calls to be recorded")
+        eventually(lambda: as_json()["calls"] == 3, what="the calls to be recorded")
         beside = as_json()
         unknown = advice(tmp_path, "--toolset", "none")
         assert running.stop() == 0

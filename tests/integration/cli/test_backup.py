@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import stat
-import subprocess
 import sys
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing, contextmanager
@@ -32,6 +30,7 @@ from tests.support.hostile.scripted_http import scripted_http
 from tests.support.processes import Composition
 from tests.support.qdrant_server import delete_collections, emptied_qdrant, own_qdrant_url
 from tests.support.waiting import eventually
+from tests.support.warm import run
 from toolscale.app import app
 from toolscale.client.toolsets import open_toolsets
 from workers.ingest import reconcile
@@ -142,8 +141,8 @@ def test_a_wiped_redis_and_a_wiped_index_are_restored(
             intents.record(up("files", url=server), due_in_s=0)
             intents.record(up("old", url=server), due_in_s=0)
             intents.record(down("old"), due_in_s=0)
-            eventually(lambda: (intent := intents.intent("files")) and intent.committed == 1, 30)
-            eventually(lambda: (intent := intents.intent("old")) and not intent.is_lagging, 30)
+            eventually(lambda: (intent := intents.intent("files")) and intent.committed == 1)
+            eventually(lambda: (intent := intents.intent("old")) and not intent.is_lagging)
         with open_toolsets(load_settings()) as toolsets:
             toolsets.put_toolset(Toolset.model_validate(DEV))
         record_use()
@@ -156,7 +155,7 @@ def test_a_wiped_redis_and_a_wiped_index_are_restored(
         again = results(toolscale("restore", backup))
 
         with composition.worker(), closing(open_intents(load_settings())) as intents:
-            eventually(lambda: (intent := intents.intent("files")) and intent.listed_at, 30)
+            eventually(lambda: (intent := intents.intent("files")) and intent.listed_at)
             stopped = intents.intent("old")
         found = toolscale("find", "read", "a", "text")
         with open_toolsets(load_settings()) as toolsets:
@@ -279,9 +278,7 @@ def test_a_backup_with_a_missing_line_is_refused(data_dir: Path, tmp_path: Path)
 
 
 def test_an_error_is_one_line_on_stderr(data_dir: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "toolscale", "restore", str(tmp_path / "none")]
-
-    done = subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, check=False, timeout=60)
+    done = run([sys.executable, "-m", "toolscale", "restore", str(tmp_path / "none")])
 
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")

@@ -21,16 +21,9 @@ NODE_IDS = {server.server_id for server in DEMO_SERVERS if server.environment is
 needs_node = pytest.mark.skipif(not shutil.which("npm"), reason="Node.js and npm are not installed")
 
 
-@pytest.fixture(scope="module")
-def target_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("demo")
-    install(directory, lambda _line: None)
-    return directory
-
-
 @pytest.mark.index
-def test_the_python_servers_list_at_least_twenty_tools_without_nodejs(target_dir: Path) -> None:
-    tools = list_tools([server for server in configured(target_dir) if server.server_id not in NODE_IDS])
+def test_the_python_servers_list_at_least_twenty_tools_without_nodejs(demo_servers: Path) -> None:
+    tools = list_tools([server for server in configured(demo_servers) if server.server_id not in NODE_IDS])
 
     assert all(tools.values()), f"a server without tools: {tools}"
     assert len(tools) >= 4
@@ -40,8 +33,8 @@ def test_the_python_servers_list_at_least_twenty_tools_without_nodejs(target_dir
 @needs_node
 @pytest.mark.index
 @pytest.mark.node
-def test_the_nodejs_servers_bring_the_demo_to_eight_servers_and_58_tools(target_dir: Path) -> None:
-    tools = list_tools(configured(target_dir))
+def test_the_nodejs_servers_bring_the_demo_to_eight_servers_and_58_tools(demo_servers: Path) -> None:
+    tools = list_tools(configured(demo_servers))
 
     assert all(tools.values()), f"a server without tools: {tools}"
     assert tools.keys() >= NODE_IDS
@@ -50,22 +43,26 @@ def test_the_nodejs_servers_bring_the_demo_to_eight_servers_and_58_tools(target_
 
 
 @pytest.mark.index
-def test_a_second_installation_leaves_everything_as_it_is(target_dir: Path) -> None:
-    before = modification_times(target_dir)
+def test_a_second_installation_leaves_everything_as_it_is(demo_servers: Path) -> None:
+    before = modification_times(demo_servers)
     lines: list[str] = []
 
-    install(target_dir, lines.append)
+    install(demo_servers, lines.append)
 
-    assert modification_times(target_dir) == before
+    assert modification_times(demo_servers) == before
     assert not [line for line in lines if line.startswith("Install")]
 
 
+def _is_installed(_environment: PythonEnvironment, _directory: Path) -> bool:
+    return True
+
+
 @needs_node
-@pytest.mark.index
 @pytest.mark.node
 def test_a_failing_npm_leaves_out_its_servers_and_keeps_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(PythonEnvironment, "is_installed", _is_installed)
     monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:9")
     monkeypatch.setenv("npm_config_cache", str(tmp_path / "npm-cache"))
     monkeypatch.setenv("npm_config_fetch_retries", "0")

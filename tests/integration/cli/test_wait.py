@@ -59,7 +59,7 @@ def test_the_startup_report_counts_listed_servers_and_names_failed_ones(settings
         catalogue = catalogue_of(embedded.deps.index, embedded.deps.embedder, settings)
 
         with report_startup(embedded, catalogue, said.append):
-            eventually(lambda: len(said) == 2, 60, "the summary")
+            eventually(lambda: len(said) == 2, what="the summary")
 
     assert said[0].startswith("Listed 1 of 2 servers: 2 tools, of ")
     assert said[1].startswith("  gone: failed: ")
@@ -77,7 +77,7 @@ def test_the_startup_report_includes_listings_that_ended_before_it_began(setting
         catalogue = catalogue_of(embedded.deps.index, embedded.deps.embedder, seldom)
 
         with report_startup(embedded, catalogue, said.append):
-            eventually(lambda: len(said) == 2, 60, "the summary")
+            eventually(lambda: len(said) == 2, what="the summary")
 
     assert said[0].startswith("Listed 1 of 2 servers: 2 tools, of ")
     assert said[1].startswith("  gone: failed: ")

@@ -86,7 +86,7 @@ def test_an_event_over_the_events_api_makes_the_worker_list_the_query_service(co
 
     looks = f"http://127.0.0.1:{composed.port('worker', 9464)}/metrics"
     worker = composed.started["worker"]
-    eventually(lambda: 'toolscale_reconciles_total{result="changed"}' in scraped(looks), 60, what=worker.output())
+    eventually(lambda: 'toolscale_reconciles_total{result="changed"}' in scraped(looks), what=worker.output())
     assert scraped(looks)['toolscale_tool_changes_total{change="added"}'] > 4
 
 
@@ -114,7 +114,7 @@ def test_the_path_to_a_chart_that_is_written_down_leads_there(composed: Composed
     _, emit, listed, find = path()
 
     assert composed.execute(emit).returncode == 0
-    eventually(lambda: re.search(r"toolscale +listed", composed.execute(listed).stdout), 60, what="listed")
+    eventually(lambda: re.search(r"toolscale +listed", composed.execute(listed).stdout), what="listed")
     found = composed.execute(find)
 
     assert found.returncode == 0, found.stderr

@@ -31,7 +31,6 @@ MODULES = {
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.index,
-    pytest.mark.timeout(400),
     pytest.mark.skipif(not shutil.which("uv"), reason="uv is not installed"),
 ]
 

@@ -33,7 +33,7 @@ def anyio_backend() -> str:
 def serving(directory: Path, command: tuple[str, ...], **settings: str) -> Generator[tuple[Running, str]]:
     """Run the command on an empty index; yield it and the URL that this machine reaches it by."""
     with Composition("", directory, EMBEDDED | settings).run("service", *command) as running:
-        running.wait_for("query_service_started", 60)
+        running.wait_for("query_service_started")
         port = re.search(r":(\d+)/mcp", running.output())
         assert port, running.output()
         yield running, f"http://127.0.0.1:{port[1]}/mcp"

@@ -33,7 +33,7 @@ from tests.support.hostile.scripted_http import Exchange, scripted_http
 from tests.support.hostile.scripts import GOOD
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.anyio
 
 LARGE_BYTES = 400_000
 FINE = {"content": [{"type": "text", "text": "fine"}]}

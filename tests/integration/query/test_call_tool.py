@@ -24,10 +24,11 @@ from query.calling.upstreams import Upstreams
 from shared.catalog import Endpoint, IndexedTool, ServerRecord
 from shared.upstream.dial import StdioTarget, Target
 from tests.support.calling import calling, text_of, tool_of, upstreams_to
-from tests.support.hostile.processes import callable_stdio, free_port, good_http, http_target
+from tests.support.hostile.processes import callable_stdio, good_http, http_target
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.anyio
 
 both_eras = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 

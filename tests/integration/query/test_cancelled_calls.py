@@ -23,7 +23,7 @@ from tests.support.hostile.scripted_http import Exchange, scripted_http
 from tests.support.hostile.scripts import GOOD
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.anyio
 
 HANDSHAKE = "2025-11-25"
 FINE = {"content": [{"type": "text", "text": "fine"}]}

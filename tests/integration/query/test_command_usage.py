@@ -19,7 +19,7 @@ from query.server.usage import COMMAND_LINE
 from tests.support.calling import catalogue_of, tool_of, upstreams_to
 from tests.support.hostile.processes import callable_stdio
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.anyio
 
 ECHO = tool_of("s", "echo", words={"type": "string"})
 

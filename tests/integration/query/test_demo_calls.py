@@ -26,11 +26,11 @@ from shared.settings import load_settings
 from shared.upstream.dial import StdioTarget
 from tests.support.calling import calling, catalogue_of, upstreams_to
 from tests.support.fakes import make_tool
-from toolscale.demo.servers import LEGACY, install, launchable
+from toolscale.demo.servers import LEGACY, launchable
 from workers.fetch.fetch import fetch_tools_blocking
 from workers.fetch.limits import Limits
 
-pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.index, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.index]
 
 both_eras = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 needs_node = pytest.mark.skipif(not shutil.which("npm"), reason="Node.js and npm are not installed")
@@ -41,16 +41,9 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("demo")
-    install(directory, lambda _line: None)
-    return directory
-
-
-def listed(demo: Path, server_id: str) -> tuple[StdioTarget, list[IndexedTool]]:
+def listed(demo_servers: Path, server_id: str) -> tuple[StdioTarget, list[IndexedTool]]:
     """Return how a server is started, and its tools as they would be indexed."""
-    (found,) = (server for server in launchable(demo) if server.server_id == server_id)
+    (found,) = (server for server in launchable(demo_servers) if server.server_id == server_id)
     target = StdioTarget(found.command, found.args, found.env)
     listing = fetch_tools_blocking(server_id, target, Limits())
     return target, [
@@ -59,8 +52,8 @@ def listed(demo: Path, server_id: str) -> tuple[StdioTarget, list[IndexedTool]]:
 
 
 @asynccontextmanager
-async def calls_to(demo: Path, server_id: str, mode: str = "auto") -> AsyncGenerator[Client]:
-    target, tools = await anyio.to_thread.run_sync(listed, demo, server_id)
+async def calls_to(demo_servers: Path, server_id: str, mode: str = "auto") -> AsyncGenerator[Client]:
+    target, tools = await anyio.to_thread.run_sync(listed, demo_servers, server_id)
     async with calling({server_id: target}, *tools, mode=mode) as client:
         yield client
 
@@ -70,17 +63,17 @@ def words(result: CallToolResult) -> str:
 
 
 @both_eras
-async def test_time_converts(demo: Path, mode: str) -> None:
+async def test_time_converts(demo_servers: Path, mode: str) -> None:
     parameters = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
-    async with calls_to(demo, "time", mode) as client:
+    async with calls_to(demo_servers, "time", mode) as client:
         result = await client.call_tool("call_tool", {"tool_name": "time:convert_time", "parameters": parameters})
 
     assert "T21:00:00+09:00" in words(result)
     assert result.structured_content["target"]["timezone"] == "Asia/Tokyo"
 
 
-async def test_a_missing_parameter_of_a_real_tool_is_named(demo: Path) -> None:
-    async with calls_to(demo, "time") as client:
+async def test_a_missing_parameter_of_a_real_tool_is_named(demo_servers: Path) -> None:
+    async with calls_to(demo_servers, "time") as client:
         request = {"tool_name": "time:convert_time", "parameters": {"time": "12:00"}}
         result = await client.call_tool("call_tool", request)
 
@@ -88,9 +81,9 @@ async def test_a_missing_parameter_of_a_real_tool_is_named(demo: Path) -> None:
     assert "parameters.source_timezone: is required" in words(result)
 
 
-async def test_git_tells_its_status(demo: Path) -> None:
-    parameters = {"repo_path": str(demo / "scratch" / "repository")}
-    async with calls_to(demo, "git") as client:
+async def test_git_tells_its_status(demo_servers: Path) -> None:
+    parameters = {"repo_path": str(demo_servers / "scratch" / "repository")}
+    async with calls_to(demo_servers, "git") as client:
         result = await client.call_tool("call_tool", {"tool_name": "git_status", "arguments": parameters})
 
     assert not result.is_error
@@ -98,9 +91,9 @@ async def test_git_tells_its_status(demo: Path) -> None:
 
 
 @both_eras
-async def test_sqlite_of_the_first_sdk_answers_a_query(demo: Path, mode: str) -> None:
+async def test_sqlite_of_the_first_sdk_answers_a_query(demo_servers: Path, mode: str) -> None:
     request = {"server_name": "sqlite", "tool_name": "read_query", "args": {"query": "SELECT 6 * 7 AS answer"}}
-    async with calls_to(demo, "sqlite", mode) as client:
+    async with calls_to(demo_servers, "sqlite", mode) as client:
         result = await client.call_tool("call_tool", request)
 
     assert "42" in words(result)
@@ -109,14 +102,14 @@ async def test_sqlite_of_the_first_sdk_answers_a_query(demo: Path, mode: str) ->
 @needs_node
 @pytest.mark.node
 @both_eras
-async def test_everything_reports_progress(demo: Path, mode: str) -> None:
+async def test_everything_reports_progress(demo_servers: Path, mode: str) -> None:
     seen: list[float] = []
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
         seen.append(progress)
 
     request = {"tool_name": "trigger-long-running-operation", "parameters": {"duration": 1, "steps": 4}}
-    async with calls_to(demo, "everything", mode) as client:
+    async with calls_to(demo_servers, "everything", mode) as client:
         result = await client.call_tool("call_tool", request, progress_callback=note)
 
     assert "completed" in words(result)
@@ -125,8 +118,8 @@ async def test_everything_reports_progress(demo: Path, mode: str) -> None:
 
 @needs_node
 @pytest.mark.node
-async def test_everything_sends_pictures_links_and_structured_content(demo: Path) -> None:
-    async with calls_to(demo, "everything") as client:
+async def test_everything_sends_pictures_links_and_structured_content(demo_servers: Path) -> None:
+    async with calls_to(demo_servers, "everything") as client:
         picture = await client.call_tool("call_tool", {"tool_name": "get-tiny-image"})
         links = await client.call_tool("call_tool", {"tool_name": "get-resource-links", "args": {"count": 2}})
         request = {"tool_name": "get-structured-content", "parameters": {"location": "New York"}}
@@ -156,11 +149,11 @@ anyio.run(main)
 """
 
 
-def test_a_client_of_the_first_sdk_lists_and_calls(demo: Path) -> None:
+def test_a_client_of_the_first_sdk_lists_and_calls(demo_servers: Path) -> None:
     parameters = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
     request = {"tool_name": "time:convert_time", "parameters": parameters}
-    target, tools = listed(demo, "time")
-    python = str(LEGACY.programs(demo) / "python")
+    target, tools = listed(demo_servers, "time")
+    python = str(LEGACY.programs(demo_servers) / "python")
 
     with service({"time": target}, tools) as url:
         command = [python, "-c", FIRST_GENERATION, url, json.dumps(request)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import re
 import signal
 import socket
 import threading
@@ -32,12 +33,13 @@ from shared.upstream.dial import HttpTarget, StdioTarget, Target
 from tests.support.calling import calling, replica_record, replicated, text_of, tool_of, upstreams_to
 from tests.support.fakes import ingested
 from tests.support.hostile.messages import answer, failure, initialized, result
-from tests.support.hostile.processes import callable_stdio, free_port, good_http, http_target
+from tests.support.hostile.processes import callable_stdio, good_http, http_target
 from tests.support.hostile.scripted_http import Exchange, Respond, ScriptedServer, scripted_http
 from tests.support.hostile.scripts import GOOD, status
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.anyio
 
 HANDSHAKE = "2025-11-25"
 READ = tool_of("s", "read", "readOnlyHint")
@@ -442,13 +444,12 @@ async def test_all_attempts_share_the_time_of_one_call() -> None:
             for number, hole in enumerate(holes)
         }
         async with calling(targets, limits=CallLimits(timeout_s=3), catalogue=first(targets, WRITE)) as client:
-            started = time.monotonic()
             called = await call(client, WRITE)
-            took_s = time.monotonic() - started
 
     assert text_of(called).startswith(f"{NOT_DONE}; no replica answered: r0: no connection within 1 s")
     assert all(f"{server_id}: " in text_of(called) for server_id in targets)
-    assert took_s < 3 + 6
+    waits_s = [float(wait_s) for wait_s in re.findall(r"no connection within (\S+) s", text_of(called))]
+    assert sum(waits_s) <= 3
 
 
 async def test_a_call_that_its_caller_cancels_is_not_tried_again() -> None:

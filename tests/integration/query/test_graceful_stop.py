@@ -28,7 +28,7 @@ from tests.support.hostile.processes import callable_stdio
 from tests.support.indexes import open_index
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.anyio
 
 both_eras = pytest.mark.parametrize("mode", [pytest.param("legacy", marks=pytest.mark.slow), "2026-07-28"])
 # Less than the grace of a service, and enough for the end of a process on a busy machine.

@@ -39,12 +39,11 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 @pytest.mark.index
-def test_a_client_of_the_sdks_first_version_shows_its_token_and_finds_tools(tmp_path: Path) -> None:
-    LEGACY.install(tmp_path)
+def test_a_client_of_the_sdks_first_version_shows_its_token_and_finds_tools(tmp_path: Path, demo_servers: Path) -> None:
     tokens = token_file(tmp_path / "tokens.toml", ann=entry("good", ["a"]))
 
     with serving(tmp_path, COMMANDS["query"], TOOLSCALE_TOKENS_FILE=str(tokens)) as (running, url):
-        said = run_old_client(LEGACY.programs(tmp_path) / "python", url)
+        said = run_old_client(LEGACY.programs(demo_servers) / "python", url)
 
     assert said["sdk"].startswith("1.")
     assert said["revision"] == "2025-11-25"

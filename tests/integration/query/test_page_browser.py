@@ -22,7 +22,7 @@ from tests.support.http_callers import entry, token_file
 from tests.support.processes import Composition
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.browser
 
 PHONE, DESK = 360, 1200
 PAGES = (
@@ -62,7 +62,7 @@ def service(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Gene
     config.write_text(json.dumps({"mcpServers": servers}))
     with serving(directory, "--config", str(config), indexed=len(servers)) as address:
         anyio.run(ask, address)
-        eventually(lambda: overview(address).count("at most") == len(CHARTS), 30, "both charts")
+        eventually(lambda: overview(address).count("at most") == len(CHARTS), what="both charts")
         yield address
 
 
@@ -72,8 +72,8 @@ def serving(directory: Path, *arguments: str, indexed: int = 0, **settings: str)
     composition = Composition("", directory, {"REDIS_URL": "", "QDRANT_URL": "", **settings})
     command = ("-m", "toolscale", "serve", "--port", "0", *arguments)
     with composition.run("serve", *command) as running:
-        running.wait_for("query_service_started", 60)
-        running.wait_for("server_indexed", 60, times=indexed)
+        running.wait_for("query_service_started")
+        running.wait_for("server_indexed", times=indexed)
         address = re.search(r"http://127\.0\.0\.1:\d+", running.output())
         assert address, running.output()
         yield address.group()

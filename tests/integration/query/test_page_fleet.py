@@ -15,7 +15,7 @@ from shared.errors import Permanent, Retryable
 from tests.support.browser import Browser, Tab, browser
 from toolscale.demo.environments import NodeEnvironment
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.browser
 
 PACKAGE = Path(__file__).parents[2] / "support" / "axe"
 AXE = NodeEnvironment("axe", PACKAGE / "package.json", PACKAGE / "package-lock.json")

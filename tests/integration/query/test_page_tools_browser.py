@@ -22,7 +22,7 @@ from tests.support.http_limits import limited_server
 from tests.support.replicated import put_server
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.browser
 
 PHONE, DESK = 360, 1200
 PAGES = ("/ui", "/ui/tools/clock0%3Afind_tool", "/ui/find?q=search+tools&scores=1")

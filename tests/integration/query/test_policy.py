@@ -47,7 +47,7 @@ from tests.support.policies import RecordingServers, always, policy, recording_s
 from tests.support.replicated import put_server
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.anyio
 
 both_eras = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 HANDSHAKE, MODERN = "2025-11-25", "2026-07-28"

@@ -207,6 +207,7 @@ def test_a_setting_that_cannot_be_used_is_named_in_one_line_and_ends_the_start(
     assert named in line["reason"]
 
 
+@pytest.mark.usefixtures("patient_probe")
 @pytest.mark.anyio
 async def test_a_client_can_start_the_service_as_its_child_over_stdio(tmp_path: Path) -> None:
     parameters = StdioServerParameters(

@@ -52,7 +52,7 @@ from tests.support.hostile.processes import callable_stdio, good_http
 from tests.support.hostile.scripted_http import Exchange, ScriptedServer, scripted_http
 from tests.support.http_callers import URL, app_of, http_client, mcp_client
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.anyio
 
 both_eras = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 MEGABYTE = 1 << 20

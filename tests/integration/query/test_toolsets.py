@@ -28,7 +28,7 @@ from tests.support.hostile.processes import callable_stdio
 from tests.support.indexes import open_index
 from tests.support.warm import run
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.anyio
 
 both_eras = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import select
 import socket
-import threading
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -26,7 +25,9 @@ from shared.upstream.transport.proxy import proxy_for
 from tests.support.certificates import server_context, write_certificate
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import ScriptedServer, scripted_http
-from tests.support.redis_server import free_port, redis_process, wait_until_up
+from tests.support.http_thread import SilentHandler, served
+from tests.support.ports import free_port
+from tests.support.redis_server import redis_process, wait_until_up
 from tests.support.scripted_qdrant import creating, scripted_qdrant
 from workers.fetch.fetch import fetch_tools_blocking
 from workers.fetch.limits import Limits
@@ -119,7 +120,7 @@ def running_proxy(*, refuses: bool = False) -> Generator[Proxy]:
     """Yield a proxy that forwards requests, and connects `CONNECT` requests or refuses them."""
     asked: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(SilentHandler):
         def do_CONNECT(self) -> None:  # the name http.server looks for
             asked.append(self.path)
             if refuses:
@@ -144,19 +145,10 @@ def running_proxy(*, refuses: bool = False) -> Generator[Proxy]:
                 self.end_headers()
                 self.wfile.write(response.read())
 
-        do_GET = do_DELETE = do_POST  # noqa: N815  # the names http.server looks for
+        do_GET = do_DELETE = do_POST  # the names http.server looks for
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name http.server gives it
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as proxy:
-        thread = threading.Thread(target=proxy.serve_forever)
-        thread.start()
-        try:
-            yield Proxy(f"http://127.0.0.1:{proxy.server_port}", asked)
-        finally:
-            proxy.shutdown()
-            thread.join()
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as proxy:
+        yield Proxy(f"http://127.0.0.1:{proxy.server_port}", asked)
 
 
 def _relay(client: socket.socket, server: socket.socket) -> None:

@@ -23,7 +23,7 @@ from tests.support.index_versions import running
 from tests.support.qdrant_cluster import Node, qdrant_nodes
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 OWN = IndexVersion("models/own", DIMENSION)
 
@@ -44,7 +44,7 @@ def nodes(cluster: list[Node]) -> Generator[list[Node]]:
         node.wait()
     with closing(engine(cluster)) as each:
         for name in each.names():
-            eventually(partial(dropped, each, name), 60)
+            eventually(partial(dropped, each, name))
 
 
 def dropped(engine: ServerEngine, name: str) -> bool:
@@ -132,7 +132,7 @@ def test_the_death_of_the_first_node_fails_no_search_and_loses_no_tool(nodes: li
     def write() -> None:
         server_id = f"s{next(numbers)}"
         tools = [embedded(make_tool(server_id, f"tool_{n}")) for n in range(8)]
-        eventually(partial(succeeded, tools, server_id), 60)
+        eventually(partial(succeeded, tools, server_id))
         written.add(server_id)
 
     def succeeded(tools: list[EmbeddedTool], server_id: str) -> bool:
@@ -155,10 +155,10 @@ def test_the_death_of_the_first_node_fails_no_search_and_loses_no_tool(nodes: li
             node.kill()
             enough = searches() + 10
             grown(written, 5)
-            eventually(partial(exceeds, searches, enough), 60)
+            eventually(partial(exceeds, searches, enough))
             node.start()
             node.wait()
-            eventually(lambda: reader.deviations() == [], 60)
+            eventually(lambda: reader.deviations() == [])
 
     for node in nodes:
         store, own = opened([node])
@@ -177,4 +177,4 @@ def exceeds(number: Callable[[], int], bound: int) -> bool:
 
 def grown(written: set[str], by: int) -> None:
     target = len(written) + by
-    eventually(lambda: len(written) >= target, 60)
+    eventually(lambda: len(written) >= target)

@@ -29,7 +29,7 @@ from workers.fetch.starts import StartTurns
 from workers.ingest import reconcile
 from workers.intents.definitions import Definitions
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.anyio
 
 TOOLS = 500
 NAMES = [f"tool_{number}" for number in range(TOOLS)]

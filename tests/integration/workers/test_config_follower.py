@@ -18,8 +18,8 @@ from tests.support.builders import changed, down, up
 from tests.support.events_api import Producer
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import Exchange, scripted_http
+from tests.support.ports import free_port
 from tests.support.processes import Composition
-from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from toolscale.embedded.composition import Embedded, run_embedded
 from workers.intents import open_intents
@@ -43,7 +43,6 @@ def offers_its_key(exchange: Exchange) -> None:
     exchange.play(one_page(tool(f"with_{exchange.headers['X-Key']}_key")))
 
 
-@pytest.mark.timeout(90)
 def test_servers_come_change_and_go_as_the_file_is_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDIS_URL", "")
     monkeypatch.setattr("toolscale.embedded.composition.config_followed", partial(config_followed, interval_s=0.05))
@@ -54,17 +53,17 @@ def test_servers_come_change_and_go_as_the_file_is_edited(tmp_path: Path, monkey
         replace(path, a=entry)
 
         with embedded.following(path):
-            eventually(finds(embedded, "a:with_old_key"), 20)
+            eventually(finds(embedded, "a:with_old_key"))
 
             replace(path, a={**entry, "headers": {"X-Key": "new"}})
-            eventually(finds(embedded, "a:with_new_key"), 20)
+            eventually(finds(embedded, "a:with_new_key"))
 
             replace(path, a={**entry, "headers": {"X-Key": "new"}}, b=entry)
-            eventually(finds(embedded, "a:with_new_key", "b:with_old_key"), 20)
+            eventually(finds(embedded, "a:with_new_key", "b:with_old_key"))
 
             path.write_text("{", encoding="utf-8")
             replace(path, b=entry)
-            eventually(finds(embedded, "b:with_old_key"), 20)
+            eventually(finds(embedded, "b:with_old_key"))
 
 
 def test_the_state_of_the_file_is_stored_while_it_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +95,7 @@ def test_a_running_worker_uses_a_changed_header_and_acts_on_a_new_entry(own_redi
             replace(path, a={**entry, "headers": {"X-Key": "new"}}, b=entry)
 
             worker.wait_for('"server": "b"')
-            eventually(lambda: any(exchange.headers["X-Key"] == "new" for exchange in server.seen), 20)
+            eventually(lambda: any(exchange.headers["X-Key"] == "new" for exchange in server.seen))
             state = read_followed_config(load_settings(redis_url=own_redis_url))
             assert state == FollowedConfig(path=str(path), servers=2)
 

@@ -17,8 +17,8 @@ from shared.catalog import DOCKER_SOURCE, OPERATOR_SOURCE
 from tests.support.builders import up
 from tests.support.docker_api import ScriptedDocker, scripted_docker
 from tests.support.metrics import scraped, shown
+from tests.support.ports import free_port
 from tests.support.processes import Composition
-from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from tests.support.watched import generation, running, watching
 from workers.emit import Emitter
@@ -199,7 +199,7 @@ def test_the_command_follows_docker_until_it_is_stopped(docker: ScriptedDocker, 
         composition.run("watch", "-m", "toolscale", "watch", "docker") as watcher,
         closing(SqliteIntents(tmp_path / "intents.sqlite3", RetryPolicy(1.0, 4.0))) as intents,
     ):
-        eventually(lambda: set(running(intents)) == {"docs"}, 30, what=watcher.output())
+        eventually(lambda: set(running(intents)) == {"docs"}, what=watcher.output())
         watcher.process.terminate()
 
         assert watcher.process.wait(60) == 130
@@ -216,15 +216,15 @@ def test_a_watcher_shows_whether_it_follows_its_source_and_what_it_made_of_it(
     reconnected = f"toolscale_source_connections_total{of_docker}"
     recorded = 'toolscale_events_total{outcome="recorded",type="up"}'
     with composition.run("watch", "-m", "toolscale", "watch", "docker") as watcher:
-        watcher.wait_for("metrics_port_opened", 60)
-        eventually(lambda: {connected_now, recorded} <= scraped(page).keys(), 30, what=watcher.output())
+        watcher.wait_for("metrics_port_opened")
+        eventually(lambda: {connected_now, recorded} <= scraped(page).keys(), what=watcher.output())
         before = scraped(page)
 
         docker.is_down = True
         docker.cut_streams()
-        eventually(lambda: scraped(page)[connected_now] == 0, 30)
+        eventually(lambda: scraped(page)[connected_now] == 0)
         docker.is_down = False
-        eventually(lambda: scraped(page)[reconnected] == 2, 60, what=watcher.output())
+        eventually(lambda: scraped(page)[reconnected] == 2, what=watcher.output())
 
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=30) as ready:
             assert json.loads(ready.read())["checks"] == {"broker": "ok", "toolscale/docker": "ok"}

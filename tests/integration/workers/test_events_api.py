@@ -21,8 +21,8 @@ from shared.service.token_file import digest
 from tests.support.builders import changed, down, up
 from tests.support.events_api import LIMIT, TOKEN, Answer, Producer, open_events_api
 from tests.support.metrics import scraped
+from tests.support.ports import free_port
 from tests.support.processes import Composition
-from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from workers.emit import Emitter
 from workers.events_api.cloudevents import BATCH, MAX_BATCH

@@ -19,8 +19,8 @@ from celery import Celery
 from shared.events import ServerAnnouncement, ServerUp
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import ScriptedServer, scripted_http
+from tests.support.ports import free_port
 from tests.support.processes import Composition
-from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from workers.tasks import ACCEPT_EVENT, RECONCILE_SERVER, SWEEP_INTENTS
 
@@ -64,7 +64,7 @@ def flower(composition: Composition) -> Generator[Flower]:
     running = Flower(f"http://127.0.0.1:{free_port()}")
     arguments = ("--address=127.0.0.1", f"--port={running.url.rpartition(':')[2]}", _columns_of_the_composition())
     with composition.celery("flower", "flower", *arguments, FLOWER_BASIC_AUTH=LOGIN) as process:
-        eventually(lambda: running.get("/api/workers")[0] == 200, 60, what=process.output())
+        eventually(lambda: running.get("/api/workers")[0] == 200, what=process.output())
         yield running
 
 
@@ -99,13 +99,13 @@ def test_flower_shows_each_server_and_its_outcome_and_no_secret_and_only_to_thos
         composition.worker(TOOLSCALE_CREDENTIAL_FILES=SECRET),
         Celery("producer", broker=composition.redis_url) as producer,
     ):
-        eventually(lambda: json.loads(watching.get("/workers?json=1")[1])["data"], 60, what="Flower knows the worker")
+        eventually(lambda: json.loads(watching.get("/workers?json=1")[1])["data"], what="Flower knows the worker")
         producer.send_task(SWEEP_INTENTS, queue="toolscale")
         for server_id, url in (("files", server.url), ("broken", broken.url)):
             announcement = ServerAnnouncement(server_id=server_id, url=url, credential_ref="files")
             event = ServerUp(data=announcement).model_dump(mode="json")
             producer.send_task(ACCEPT_EVENT, args=[event], queue="toolscale")
-        eventually(lambda: _outcomes(watching).keys() >= {"files", "broken"}, 60, what="Flower shows both servers")
+        eventually(lambda: _outcomes(watching).keys() >= {"files", "broken"}, what="Flower shows both servers")
 
         outcomes, names = _outcomes(watching), {task["name"] for task in watching.tasks()}
         page = watching.get("/tasks")[1].decode()

@@ -37,13 +37,15 @@ IMPATIENT = replace(LIMITS, timeout_s=1.2)
 IMPATIENT_CHILD = replace(LIMITS, timeout_s=2)
 # for those who are ended by the clock, but must have said what is wrong before
 AFTER_ALL = replace(LIMITS, timeout_s=6)
-# A busy machine may start a child late; what must not happen is waiting for the SDK's 10 s probe or for ever.
-SLACK_S = 7
+# A busy machine may start a child late; what must not happen is waiting for the SDK's probe or for ever.
+SLACK_S = 60
 
 Kind = type[ServerError]
 
+pytestmark = pytest.mark.usefixtures("patient_probe")
 
-def assert_ends_in(kind: Kind, target: Target, limits: Limits, slack_s: float = SLACK_S) -> ServerError:
+
+def assert_ends_in(kind: Kind, target: Target, limits: Limits) -> ServerError:
     """Return the error, which is of this kind, names the server first, and came in time."""
     started = time.monotonic()
     with pytest.raises(ServerError) as caught:
@@ -52,7 +54,7 @@ def assert_ends_in(kind: Kind, target: Target, limits: Limits, slack_s: float = 
 
     assert type(caught.value) is kind, repr(caught.value)
     assert str(caught.value).startswith("team/srv: ")
-    assert elapsed_s < limits.timeout_s + slack_s
+    assert elapsed_s < limits.timeout_s + SLACK_S
     return caught.value
 
 
@@ -168,7 +170,7 @@ def test_a_broken_child_ends_in_its_own_error_in_time(mode: str, monkeypatch: py
     monkeypatch.setattr(stdio, "INSTALLER_GRACE_S", 1.0)
 
     limits = AFTER_ALL if mode in ("babbles", "wrong_id") else IMPATIENT_CHILD if kind is ServerTimeout else LIMITS
-    error = assert_ends_in(kind, scripted_stdio(mode), limits, SLACK_S + 1.0)
+    error = assert_ends_in(kind, scripted_stdio(mode), limits)
 
     assert words in error.reason
     assert "exit code -" not in error.reason

@@ -9,8 +9,8 @@ import structlog
 
 from shared.settings import load_settings
 from tests.support.hostile.scripted_http import scripted_http
+from tests.support.ports import free_port
 from tests.support.processes import Composition
-from tests.support.redis_server import free_port
 from workers.monitoring.index import warn_if_index_unreachable
 
 COMMANDS = {

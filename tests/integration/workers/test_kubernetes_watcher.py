@@ -16,8 +16,8 @@ from prometheus_client import CollectorRegistry
 
 from tests.support.kubernetes_api import ScriptedKubernetes, kubeconfig, scripted_kubernetes
 from tests.support.metrics import scraped, shown
+from tests.support.ports import free_port
 from tests.support.processes import Composition
-from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from tests.support.watched import generation, running, watching
 from workers.intents.sqlite_store import SqliteIntents
@@ -325,10 +325,10 @@ def test_the_command_follows_the_kubeconfigs_cluster_until_it_is_stopped(
         composition.run("watch", "-m", "toolscale", "watch", "kubernetes", "--selector", LABEL) as watcher,
         closing(SqliteIntents(tmp_path / "intents.sqlite3", RetryPolicy(1.0, 4.0))) as intents,
     ):
-        eventually(lambda: set(running(intents)) == {"docs"}, 30, what=watcher.output())
+        eventually(lambda: set(running(intents)) == {"docs"}, what=watcher.output())
         page = f"http://127.0.0.1:{port}/metrics"
         shown = [f'toolscale_source_connected{{source="{kind.source}"}}' for kind in RESOURCE_KINDS]
-        eventually(lambda: all(name in scraped(page) for name in shown), 30, what=watcher.output())
+        eventually(lambda: all(name in scraped(page) for name in shown), what=watcher.output())
         assert scraped(page)['toolscale_events_total{outcome="recorded",type="up"}'] == 1
         watcher.process.terminate()
 

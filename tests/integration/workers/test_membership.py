@@ -17,8 +17,8 @@ from shared.service.redis import connect
 from tests.support.builders import down, up
 from tests.support.metrics import scraped
 from tests.support.notifying import notifying_server
-from tests.support.processes import Composition, Running
-from tests.support.redis_server import free_port
+from tests.support.ports import free_port
+from tests.support.processes import SHORT_LEASE, Composition, Running
 from tests.support.waiting import eventually
 from workers.intents.redis_store import RedisIntents
 from workers.intents.transitions import RetryPolicy
@@ -26,7 +26,7 @@ from workers.notifications.membership import MEMBERS, RedisMembership, SoleMembe
 from workers.notifications.rendezvous import owner
 from workers.notifications.running_servers import RunningServers
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.redis
 
 PACE = RetryPolicy(first_s=30.0, longest_s=60.0)
 SERVERS = [f"server-{number}" for number in range(30)]
@@ -155,26 +155,26 @@ class Listeners:
 def test_processes_divide_the_servers_and_take_over_those_of_a_killed_one(
     intents: RedisIntents, client: redis.Redis, own_redis_url: str, tmp_path: Path
 ) -> None:
-    environment = {"TOOLSCALE_LOG_LEVEL": "DEBUG", "QDRANT_URL": ""}
+    environment = {**SHORT_LEASE, "TOOLSCALE_LOG_LEVEL": "DEBUG", "QDRANT_URL": ""}
     composition = Composition(own_redis_url, tmp_path, environment)
     with notifying_server("http", tmp_path / "tools", "one") as server, ExitStack() as stack:
         for server_id in SERVERS:
             intents.record(up(server_id, url=server.target.url), due_in_s=600)
             intents.commit(server_id, 1)
         first = Listeners(composition, "first", stack)
-        eventually(lambda: first.connected() == len(SERVERS), 60, what=first.running.output())
+        eventually(lambda: first.connected() == len(SERVERS), what=first.running.output())
 
         second = Listeners(composition, "second", stack)
-        eventually(second.connected, 60)
-        eventually(lambda: first.connected() + second.connected() == len(SERVERS), 60)
+        eventually(second.connected)
+        eventually(lambda: first.connected() + second.connected() == len(SERVERS))
         shares = _shares(client)
-        eventually(lambda: {first.connected(), second.connected()} == {len(share) for share in shares.values()}, 60)
+        eventually(lambda: {first.connected(), second.connected()} == {len(share) for share in shares.values()})
         assert second.servers() in shares.values()
 
         second.running.kill()
         desired = {server_id: _desired(intents, server_id) for server_id in second.servers()}
 
-        eventually(lambda: first.connected() == len(SERVERS), 60)
+        eventually(lambda: first.connected() == len(SERVERS))
         # a change while no process listened is found: each new connection requests a reconciliation
         for server_id, before in desired.items():
             eventually(partial(_was_requested, intents, server_id, before))

@@ -22,8 +22,8 @@ from tests.support.builders import up
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import scripted_http
 from tests.support.metrics import scraped
+from tests.support.ports import free_port
 from tests.support.processes import APP, Composition, Running
-from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from workers.intents.redis_store import RedisIntents
 from workers.intents.transitions import RetryPolicy
@@ -32,9 +32,6 @@ from workers.tasks import ACCEPT_EVENT
 pytestmark = pytest.mark.redis
 
 MAX_MEMORY = 64 << 20
-
-# what is promised: a worker that consumes nothing is not ready within half a minute
-RED_WITHIN_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ class Monitored:
         """Run the worker until the block ends; it is ready at the beginning."""
         given = {"TOOLSCALE_METRICS_PORT": str(self.port), **environment}
         with self.composition.worker("worker", *options, app=app, **given) as worker:
-            eventually(lambda: self.ready() == 200, 20, what=worker.output())
+            eventually(lambda: self.ready() == 200, what=worker.output())
             yield worker
 
     def ready(self) -> int:
@@ -96,7 +93,7 @@ def announce(producer: Celery, server_id: str, url: str = "http://127.0.0.1:9/mc
 def turns_red(monitored: Monitored) -> float:
     """Return the seconds until the worker says that it is not ready."""
     began = time.monotonic()
-    eventually(lambda: monitored.ready() != 200, RED_WITHIN_S, what="not ready")
+    eventually(lambda: monitored.ready() != 200, what="not ready")
     return time.monotonic() - began
 
 
@@ -108,9 +105,9 @@ def test_a_worker_shows_what_it_did_and_what_waits(monitored: Monitored, produce
         monitored.worker() as worker,
     ):
         announce(producer, "files", server.url)
-        eventually(lambda: (found := intents.intent("files")) and not found.is_lagging, 30, what=worker.output())
+        eventually(lambda: (found := intents.intent("files")) and not found.is_lagging, what=worker.output())
         wanted = 'toolscale_reconciles_total{result="changed"}'
-        eventually(lambda: wanted in scraped(monitored.url("/metrics")), 10)
+        eventually(lambda: wanted in scraped(monitored.url("/metrics")))
 
         found = scraped(monitored.url("/metrics"))
 
@@ -127,11 +124,9 @@ def test_a_worker_shows_what_it_did_and_what_waits(monitored: Monitored, produce
 
 
 @pytest.mark.slow
-def test_a_worker_that_no_longer_consumes_turns_red_within_half_a_minute(
-    monitored: Monitored, producer: Celery
-) -> None:
+def test_a_worker_that_no_longer_consumes_turns_red(monitored: Monitored, producer: Celery) -> None:
     with monitored.worker() as worker, monitored.composition.beat():
-        eventually(lambda: producer.control.cancel_consumer("toolscale", reply=True, timeout=2), 20, what="cancelled")
+        eventually(lambda: producer.control.cancel_consumer("toolscale", reply=True, timeout=2), what="cancelled")
 
         took_s = turns_red(monitored)
 
@@ -144,8 +139,8 @@ def test_a_worker_that_no_longer_consumes_turns_red_within_half_a_minute(
         assert found['toolscale_queue_messages{state="waiting"}'] > 0
         assert found["toolscale_queue_oldest_seconds"] > took_s / 2
 
-        eventually(lambda: producer.control.add_consumer("toolscale", reply=True, timeout=2), 20, what="added")
-        eventually(lambda: monitored.ready() == 200, 20, what="ready again")
+        eventually(lambda: producer.control.add_consumer("toolscale", reply=True, timeout=2), what="added")
+        eventually(lambda: monitored.ready() == 200, what="ready again")
 
 
 @pytest.mark.slow
@@ -154,10 +149,10 @@ def test_a_worker_that_is_stuck_while_the_broker_is_well_asks_for_a_restart(
 ) -> None:
     with monitored.worker(app="tests.support.impatient_worker") as worker, monitored.composition.beat():
         assert monitored.answer("/healthz") == (200, {"status": "alive"})
-        eventually(lambda: producer.control.cancel_consumer("toolscale", reply=True, timeout=2), 20, what="cancelled")
+        eventually(lambda: producer.control.cancel_consumer("toolscale", reply=True, timeout=2), what="cancelled")
 
         turns_red(monitored)
-        eventually(lambda: monitored.answer("/healthz")[0] == 503, 10, what="stuck")
+        eventually(lambda: monitored.answer("/healthz")[0] == 503, what="stuck")
 
         stuck = monitored.answer("/healthz")[1]
         assert stuck["status"] == "stuck"
@@ -167,14 +162,12 @@ def test_a_worker_that_is_stuck_while_the_broker_is_well_asks_for_a_restart(
 
         with connect(monitored.composition.redis_url) as redis:
             redis.shutdown(nosave=True)
-        eventually(lambda: monitored.answer("/healthz")[0] == 200, 20, what="alive without a broker")
+        eventually(lambda: monitored.answer("/healthz")[0] == 200, what="alive without a broker")
         assert monitored.ready() == 503
 
 
 @pytest.mark.slow
-def test_a_frozen_pool_behind_a_living_worker_turns_red_within_half_a_minute(
-    monitored: Monitored, producer: Celery
-) -> None:
+def test_a_frozen_pool_behind_a_living_worker_turns_red(monitored: Monitored, producer: Celery) -> None:
     with monitored.worker("--pool", "processes", "--concurrency", "4") as worker, monitored.composition.beat():
         children = psutil.Process(worker.process.pid).children()
         for child in children:
@@ -198,7 +191,7 @@ def test_a_worker_that_is_frozen_does_not_answer_and_is_ready_again_afterwards(m
             eventually(lambda: monitored.ready() == 0)
         finally:
             worker.process.send_signal(signal.SIGCONT)
-        eventually(lambda: monitored.ready() == 200, 20, what=worker.output())
+        eventually(lambda: monitored.ready() == 200, what=worker.output())
 
 
 @pytest.mark.slow
@@ -206,7 +199,7 @@ def test_an_idle_worker_stays_ready_and_one_without_a_broker_does_not(monitored:
     with monitored.worker() as worker:
         with connect(monitored.composition.redis_url) as redis:
             redis.shutdown(nosave=True)
-        eventually(lambda: monitored.readiness()[1]["checks"]["broker"] != "ok", RED_WITHIN_S, what=worker.output())
+        eventually(lambda: monitored.readiness()[1]["checks"]["broker"] != "ok", what=worker.output())
 
         assert monitored.ready() == 503
         assert worker.process.poll() is None
@@ -218,8 +211,7 @@ def test_a_worker_counts_what_its_processes_did_where_they_keep_it(
 ) -> None:
     kept = tmp_path / "counters"
     kept.mkdir()
-    # no beat repeats a reconciliation here, so none may lose its lease on a busy machine
-    given = {"PROMETHEUS_MULTIPROC_DIR": str(kept), "TOOLSCALE_LEASE_S": "10"}
+    given = {"PROMETHEUS_MULTIPROC_DIR": str(kept)}
     pages = one_page(tool("read_file"), tool("write_file"))
     reconciles, changes = 'toolscale_reconciles_total{result="changed"}', 'toolscale_tool_changes_total{change="added"}'
     with (
@@ -227,7 +219,7 @@ def test_a_worker_counts_what_its_processes_did_where_they_keep_it(
         monitored.worker("--pool", "processes", "--concurrency", "1", **given) as worker,
     ):
         announce(producer, "files", server.url)
-        eventually(lambda: scraped(monitored.url("/metrics")).get(reconciles), 60, what=worker.output())
+        eventually(lambda: scraped(monitored.url("/metrics")).get(reconciles), what=worker.output())
 
         found = scraped(monitored.url("/metrics"))
 
@@ -251,9 +243,9 @@ def test_a_worker_shows_how_it_follows_the_operators_file(monitored: Monitored, 
         f'toolscale_source_lists_total{{result="{result}",source="toolscale/mcp.json"}}' for result in _RESULTS
     )
     with monitored.worker(TOOLSCALE_MCP_CONFIG=str(config)) as worker:
-        eventually(lambda: scraped(monitored.url("/metrics")).get(followed), 20, what=worker.output())
+        eventually(lambda: scraped(monitored.url("/metrics")).get(followed), what=worker.output())
         config.write_text("no JSON", encoding="utf-8")
-        eventually(lambda: scraped(monitored.url("/metrics")).get(failed), 20, what=worker.output())
+        eventually(lambda: scraped(monitored.url("/metrics")).get(failed), what=worker.output())
 
         found = scraped(monitored.url("/metrics"))
 
@@ -273,13 +265,13 @@ def test_beat_counts_its_ticks_and_turns_red_when_they_reach_no_broker(monitored
     metrics = monitored.url("/metrics")
     with monitored.composition.beat(TOOLSCALE_METRICS_PORT=str(monitored.port)) as beat:
         beat.wait_for("metrics_port_opened")
-        eventually(lambda: scraped(metrics)["toolscale_beat_ticks_total"] >= 2, 20, what=beat.output())
+        eventually(lambda: scraped(metrics)["toolscale_beat_ticks_total"] >= 2, what=beat.output())
         assert scraped(metrics)["toolscale_beat_last_tick_seconds"] < 15
         assert monitored.readiness() == (200, {"status": "ready", "checks": {"broker": "ok", "ticks": "ok"}})
 
         with connect(monitored.composition.redis_url) as redis:
             redis.shutdown(nosave=True)
-        eventually(lambda: monitored.readiness()[1]["checks"]["ticks"] != "ok", RED_WITHIN_S, what="not ready")
+        eventually(lambda: monitored.readiness()[1]["checks"]["ticks"] != "ok", what="not ready")
 
         assert beat.process.poll() is None
         assert "not done for" in monitored.readiness()[1]["checks"]["ticks"]

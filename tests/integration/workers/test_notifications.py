@@ -37,8 +37,6 @@ from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.transitions import RetryPolicy
 from workers.notifications.metrics import NotificationMetrics
 
-pytestmark = pytest.mark.timeout(120)
-
 # longer than any of it takes, on a machine that does much else
 eventually = partial(eventually_within, within_s=30.0)
 

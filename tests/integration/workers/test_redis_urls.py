@@ -20,8 +20,9 @@ from tests.support.builders import up
 from tests.support.certificates import write_certificate
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import scripted_http
+from tests.support.ports import free_port
 from tests.support.processes import Composition
-from tests.support.redis_server import free_port, redis_process, redis_server, wait_until_up
+from tests.support.redis_server import redis_process, redis_server, wait_until_up
 from tests.support.waiting import eventually
 from toolscale.doctor.stores import check_redis
 from workers.celery_app import build_app
@@ -121,8 +122,8 @@ class Sentinels:
         )
         stack.enter_context(redis_process(directory, str(config), "--sentinel", port=ports[2], bind="127.0.0.1"))
         self.url = f"redis+sentinel://127.0.0.1:{ports[2]}/main/0"
-        eventually(lambda: _has_replica(ports[0]), 30, "the replica")
-        eventually(lambda: _knows_replica(ports[2]), 60, "the Sentinel's replica")
+        eventually(lambda: _has_replica(ports[0]), what="the replica")
+        eventually(lambda: _knows_replica(ports[2]), what="the Sentinel's replica")
 
     @staticmethod
     def _start(stack: ExitStack, directory: Path, port: int, **settings: object) -> subprocess.Popen[bytes]:
@@ -159,15 +160,15 @@ def test_the_catalogue_is_true_after_sentinel_has_replaced_a_killed_master(tmp_p
         stack.enter_context(composition.beat())
         worker = stack.enter_context(composition.worker())
         _announce(intents, "before", server.url)
-        eventually(partial(_is_committed, intents, "before"), 60, worker.output())
+        eventually(partial(_is_committed, intents, "before"), what=worker.output())
 
         sentinels.master.kill()
         names = [f"during-{number}" for number in range(10)]
         for name in names:
-            eventually(partial(_announce, intents, name, server.url), 60, "the new master")
+            eventually(partial(_announce, intents, name, server.url), what="the new master")
 
         for name in ("before", *names):
-            eventually(partial(_is_committed, intents, name), 60, f"{name}: {worker.output()}")
+            eventually(partial(_is_committed, intents, name), what=f"{name}: {worker.output()}")
         assert worker.stop() == 0
 
 

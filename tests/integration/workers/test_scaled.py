@@ -29,8 +29,8 @@ from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.processes import good_stdio
 from tests.support.hostile.scripted_http import Exchange, ScriptedServer, scripted_http
 from tests.support.indexes import open_index
-from tests.support.processes import Composition
-from tests.support.redis_server import free_port
+from tests.support.ports import free_port
+from tests.support.processes import SHORT_LEASE, Composition
 from tests.support.waiting import eventually
 from tests.support.warm import run
 from workers.intents import MIN_INTERVAL_S
@@ -118,14 +118,14 @@ def test_tools_are_there_in_the_end_when_the_worker_is_killed_in_mid_task(
     composition: Composition, intents: RedisIntents, producer: Celery
 ) -> None:
     with composition.beat(), gated("read_file", "write_file") as (server, asked, gate):
-        with composition.worker("first") as first:
+        with composition.worker("first", **SHORT_LEASE) as first:
             announce(producer, "files", server.url)
             assert asked.wait(60), first.output()
             first.kill()
         gate.set()
 
         with composition.worker("second") as second:
-            eventually(is_committed(intents, "files"), 60, what=second.output())
+            eventually(is_committed(intents, "files"), what=second.output())
             assert second.stop() == 0
 
     assert held(composition.directory) == truth("files", "read_file", "write_file")
@@ -139,11 +139,11 @@ def test_a_storm_costs_two_reconciliations_at_once_and_a_third_after_the_minimum
         gate.set()
         started = time.monotonic()
         announce(producer, "files", server.url)
-        eventually(is_committed(intents, "files"), 60, what=worker.output())
+        eventually(is_committed(intents, "files"), what=worker.output())
         for recorded in (11, 21):
             for _ in range(10):
                 producer.send_task(ACCEPT_EVENT, args=[changed("files").model_dump(mode="json")], queue="toolscale")
-            eventually(is_committed(intents, "files", generation=recorded), 60, what=worker.output())
+            eventually(is_committed(intents, "files", generation=recorded), what=worker.output())
 
         took_s = time.monotonic() - started
 
@@ -159,7 +159,7 @@ def test_a_recorded_event_whose_message_was_lost_is_found_by_the_sweep(
         intents.record(up("files", url=server.url), due_in_s=0)
 
         with composition.worker() as worker, composition.beat():
-            eventually(is_committed(intents, "files"), 60, what=worker.output())
+            eventually(is_committed(intents, "files"), what=worker.output())
 
 
 @pytest.mark.slow
@@ -171,10 +171,10 @@ def test_a_storm_of_events_for_one_server_costs_few_listings(
         assert asked.wait(60)
         for _ in range(50):
             announce(producer, "files", server.url)
-        eventually(lambda: _desired(intents, "files") == 51, 60, what=worker.output())
+        eventually(lambda: _desired(intents, "files") == 51, what=worker.output())
         gate.set()
 
-        eventually(is_committed(intents, "files"), 60, what=worker.output())
+        eventually(is_committed(intents, "files"), what=worker.output())
 
     assert server.methods.count("tools/list") <= 5
 
@@ -192,7 +192,7 @@ def test_messages_that_are_no_events_are_kept_for_people_and_never_end_the_worke
         client.lpush("toolscale", *(item for item, _ in GARBAGE.values()))
         announce(producer, "files", server.url)
 
-        eventually(is_committed(intents, "files"), 60, what=worker.output())
+        eventually(is_committed(intents, "files"), what=worker.output())
         expected = len(GARBAGE) + len(refused) + 1
         eventually(lambda: len(intents.dead_letters(100)) == expected, what=str(intents.dead_letters(100)))
         assert worker.process.poll() is None
@@ -211,7 +211,7 @@ def test_emit_records_the_event_and_a_worker_acts_on_it(composition: Composition
 
         emitted = _toolscale(composition, "emit", "up", "files", "--url", server.url)
 
-        eventually(is_committed(intents, "files"), 60, what=worker.output())
+        eventually(is_committed(intents, "files"), what=worker.output())
     assert emitted.returncode == 0, emitted.stderr
     assert "files: recorded as generation 1 (running); a message was sent." in emitted.stdout
 
@@ -223,7 +223,7 @@ def test_emit_keeps_the_event_while_no_worker_runs(composition: Composition, int
         assert _toolscale(composition, "emit", "up", "files", "--url", server.url).returncode == 0
 
         with composition.worker() as worker:
-            eventually(is_committed(intents, "files"), 60, what=worker.output())
+            eventually(is_committed(intents, "files"), what=worker.output())
 
 
 @pytest.mark.slow
@@ -258,11 +258,11 @@ def test_flower_shows_the_task_and_its_server(
     flower = ("flower", f"--port={port}", "--address=127.0.0.1", "--basic-auth=me:secret")
     with composition.celery("flower", *flower), composition.worker() as worker, gated("x") as (server, _, gate):
         gate.set()
-        eventually(lambda: "celery@" in _flower(port, "workers?refresh=1") or "worker@" in _flower(port, "workers"), 30)
+        eventually(lambda: "celery@" in _flower(port, "workers?refresh=1") or "worker@" in _flower(port, "workers"))
         announce(producer, "files", server.url)
-        eventually(is_committed(intents, "files"), 60, what=worker.output())
+        eventually(is_committed(intents, "files"), what=worker.output())
 
-        eventually(lambda: "toolscale.reconcile_server" in _flower(port, "tasks"), 30)
+        eventually(lambda: "toolscale.reconcile_server" in _flower(port, "tasks"))
         assert "files" in _flower(port, "tasks")
 
 

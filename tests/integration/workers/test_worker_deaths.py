@@ -22,7 +22,7 @@ from tests.support.builders import up
 from tests.support.hostile.messages import Message, cursor_of, tool
 from tests.support.hostile.scripted_http import Exchange, ScriptedServer, scripted_http
 from tests.support.hostile.scripts import on_tools_list
-from tests.support.processes import Composition, Running
+from tests.support.processes import SHORT_LEASE, Composition, Running
 from tests.support.redis_server import PROGRAM
 from tests.support.waiting import eventually
 from workers.ingest import BATCH
@@ -75,7 +75,7 @@ def site(tmp_path: Path) -> Generator[Site]:
     with ExitStack() as opened:
         server = RedisProcess(tmp_path / "redis")
         opened.callback(server.kill)
-        settings = {"TOOLSCALE_QUARANTINE_AFTER": str(ATTEMPTS), "TOOLSCALE_RETRY_MAX_S": "2"}
+        settings = {**SHORT_LEASE, "TOOLSCALE_QUARANTINE_AFTER": str(ATTEMPTS), "TOOLSCALE_RETRY_MAX_S": "2"}
         composition = Composition(server.url, tmp_path, settings)
         intents = opened.enter_context(closing(RedisIntents(connect(server.url), RetryPolicy(1.0, 2.0))))
         seen: list[str] = []
@@ -106,7 +106,6 @@ STEPS: dict[str, Callable[[Site], bool]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_worker_whose_process_group_is_killed_at_any_step_leaves_nothing_that_the_next_does_not_mend(
     site: Site, step: str
@@ -125,7 +124,6 @@ def test_a_worker_whose_process_group_is_killed_at_any_step_leaves_nothing_that_
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_a_server_that_kills_pool_processes_is_parked_and_the_worker_goes_on(site: Site) -> None:
     killed: list[int] = []
     with ExitStack() as opened:
@@ -159,7 +157,6 @@ def _is_parked(intents: RedisIntents) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_a_worker_outlives_a_redis_that_is_killed_again_and_again(site: Site) -> None:
     gate = threading.Event()
 

@@ -51,12 +51,6 @@ def good_http(kind: Literal["http", "legacy", "sse"], port: int = 0, program: st
         process.wait()
 
 
-def free_port() -> int:
-    """Return a free port of loopback."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
 def http_target(kind: str, port: int) -> HttpTarget:
     """Return where a good server of this kind is reached."""
     if kind == "sse":

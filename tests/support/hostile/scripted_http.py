@@ -7,19 +7,19 @@ import ssl
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 from tests.support.hostile.messages import Message, Pages, answer
+from tests.support.http_thread import SilentHandler, served
 
 Respond = Callable[["Exchange"], None]
 
 
-class Exchange(BaseHTTPRequestHandler):
+class Exchange(SilentHandler):
     """One request, parsed, and the ways to answer it."""
 
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else a body may wait 40 ms for the acknowledgement of its header
     server: ScriptedServer  # pyright: ignore[reportIncompatibleVariableOverride]  # it never changes
     request_json: Message
 
@@ -84,9 +84,6 @@ class Exchange(BaseHTTPRequestHandler):
                 break
         self.close_connection = True
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name it has in the base class
-        """Keep quiet."""
-
 
 class ScriptedServer(ThreadingHTTPServer):
     """Listens on a port of loopback, by default a free one; `seen` holds the exchanges in their order of arrival."""
@@ -119,13 +116,8 @@ class ScriptedServer(ThreadingHTTPServer):
 @contextmanager
 def scripted_http(respond: Respond, port: int = 0, tls: ssl.SSLContext | None = None) -> Generator[ScriptedServer]:
     """Serve the script while the context lasts, at this port or a free one, over TLS with this context."""
-    server = ScriptedServer(respond, port, tls)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.stopping.set()
-        server.shutdown()
-        server.server_close()
-        thread.join(60)
+    with served(ScriptedServer(respond, port, tls)) as server:
+        try:
+            yield server
+        finally:
+            server.stopping.set()

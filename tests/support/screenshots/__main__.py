@@ -52,7 +52,7 @@ def main() -> None:
         serving_demo(ROOT / ".demo", Path(directory)) as url,
     ):
         anyio.run(_use, url)
-        eventually(lambda: _is_kept(Path(directory)), 30, "the history to be written")
+        eventually(lambda: _is_kept(Path(directory)), what="the history to be written")
         _look_back(Path(directory))
         _take(url.removesuffix("/mcp"), Path(directory))
 

@@ -57,7 +57,7 @@ def _wait_until_recorded(directory: Path) -> None:
         found = savings(load_settings(data_dir=directory, redis_url=None), "today")
         return found.totals.searches == searches and [day.servers for day in found.catalogue] == [servers]
 
-    eventually(is_recorded, 60, what="the session to be recorded")
+    eventually(is_recorded, what="the session to be recorded")
 
 
 def _with_answer(text: str, transcript: Transcript, result: dict[str, Any]) -> str:

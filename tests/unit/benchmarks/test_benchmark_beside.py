@@ -30,7 +30,6 @@ def test_the_document_states_the_ratios_of_the_kept_results() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_quick_run_compares_every_request(tmp_path: Path) -> None:
     quick_run("beside", tmp_path)
 

@@ -245,7 +245,6 @@ def test_tables_on_scaling_mark_missing_measurements() -> None:
 
 @pytest.mark.slow
 @pytest.mark.redis
-@pytest.mark.timeout(300)
 def test_a_quick_run_measures_one_part_and_keeps_the_others(tmp_path: Path) -> None:
     (tmp_path / "fleet.json").write_text(results().model_dump_json(), encoding="utf-8")
 

@@ -28,7 +28,6 @@ def test_the_document_states_a_limit_that_every_page_kept() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_quick_run_measures_every_page(tmp_path: Path) -> None:
     quick_run("page", tmp_path)
 

@@ -187,7 +187,6 @@ def test_stopwatches_count_nothing_at_an_unchanged_server(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_quick_run_measures_every_subject(tmp_path: Path) -> None:
     quick_run("throughput", tmp_path)
 

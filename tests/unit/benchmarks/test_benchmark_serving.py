@@ -47,7 +47,6 @@ def test_a_wait_beyond_the_target_is_not_hidden(kept: Results) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_quick_run_asks_every_tool_on_both_revisions_and_calls_over_both_transports(tmp_path: Path) -> None:
     quick_run("serving", tmp_path)
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Generator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from tests.chaos.harness import Chaos
 from tests.chaos.plan import SHORT
+from tests.support.http_thread import SilentHandler, served
 from tests.support.qdrant_server import emptied_qdrant
 
 
@@ -30,7 +30,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Generator[Holding]:
     """A server at QDRANT_URL that asks for a key."""
     holding = Holding()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(SilentHandler):
         def do_GET(self) -> None:
             self._answer({"collections": [{"name": name} for name in sorted(holding.collections)]})
 
@@ -44,15 +44,10 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Generator[Holding]:
             self.end_headers()
             self.wfile.write(json.dumps({"result": result}).encode())
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class's name
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        threading.Thread(target=http.serve_forever, daemon=True).start()
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as http:
         monkeypatch.setenv("QDRANT_URL", f"http://127.0.0.1:{http.server_port}")
         monkeypatch.setenv("QDRANT_API_KEY", "the-key")
         yield holding
-        http.shutdown()
 
 
 def test_chaos_refuses_a_server_that_holds_collections_and_leaves_them(server: Holding, tmp_path: Path) -> None:

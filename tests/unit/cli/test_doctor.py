@@ -23,7 +23,7 @@ from shared.upstream.followed_config import FollowedConfig, followed_config_stor
 from shared.upstream.mcp_json import EntryProblem
 from tests.support.builders import up, up_stdio
 from tests.support.fakes import embedded, make_tool, unit_vector
-from tests.support.redis_server import free_port
+from tests.support.ports import free_port
 from toolscale.app import app
 from toolscale.doctor import assets, counts, files, stores
 from toolscale.doctor.finding import Finding, Level, ok

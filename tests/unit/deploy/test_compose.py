@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -31,6 +31,7 @@ from shared.settings import Settings
 from shared.upstream.mcp_json import read_config
 from shared.upstream.transport.stdio import INSTALLER_GRACE_S
 from tests.support.composed import COMPOSE, OURS, ROOT, SERVICES, filled_in, grace_period_s, path
+from tests.support.http_thread import SilentHandler, served
 from toolscale.app import app
 from workers.notifications.open_files import MAX_CONNECTIONS
 
@@ -595,19 +596,10 @@ def wait_until_it_answers(redis: Redis) -> None:
 def answering(status: int) -> Generator[int]:
     """Answer every GET with this status; yields the port."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(SilentHandler):
         def do_GET(self) -> None:
             self.send_response(status)
             self.end_headers()
 
-        def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-            """Stay silent."""
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
-            thread.join()
+    with served(HTTPServer(("127.0.0.1", 0), Handler)) as server:
+        yield server.server_port

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextlib import closing
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -19,8 +18,9 @@ from shared.index.payload import SERVER_INDEXES, TOOL_INDEXES
 from shared.index.points import AnyOf, IndexKind, Is, NamedVector, Point, VectorSchema
 from shared.index.server.engine import ServerEngine, connect
 from shared.index.server.points import BATCH_CHARACTERS, BATCH_POINTS, batches
+from tests.support.http_thread import SilentHandler, served
 from tests.support.indexes import open_server
-from tests.support.redis_server import free_port
+from tests.support.ports import free_port
 from tests.support.scripted_qdrant import COLLECTION, POINTS, creating, scripted_qdrant
 
 
@@ -179,7 +179,7 @@ def test_requests_share_a_connection_and_ask_for_whole_responses() -> None:
     # a chunked response ends with a packet of its own, 40 ms after the others
     seen: list[tuple[object, str | None]] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(SilentHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
@@ -191,12 +191,12 @@ def test_requests_share_a_connection_and_ask_for_whole_responses() -> None:
             self.end_headers()
             self.wfile.write(body)
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        with closing(connect(f"http://127.0.0.1:{server.server_port}", None)) as client:
-            for _ in range(3):
-                client.get_collections()
-        server.shutdown()
+    with (
+        served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server,
+        closing(connect(f"http://127.0.0.1:{server.server_port}", None)) as client,
+    ):
+        for _ in range(3):
+            client.get_collections()
 
     assert len(set(seen)) == 1
     assert {encoding for _, encoding in seen} == {"identity"}

@@ -11,7 +11,7 @@ from shared.index.server.engine import ServerEngine, connect
 from shared.index.server.probe import unreachable_reason
 from shared.service.qdrant_addresses import addresses
 from shared.settings import load_settings
-from tests.support.redis_server import free_port
+from tests.support.ports import free_port
 from tests.support.scripted_qdrant import creating, scripted_qdrant
 
 

@@ -8,7 +8,10 @@ from typing import Literal
 import pytest
 
 from shared.errors import IndexUnavailable
-from workers.monitoring.checks import Deadline, PeriodicCheck, Prolonged, first_problem
+from shared.settings import Settings
+from toolscale.embedded.composition import SWEPT_WITHIN_S
+from workers.monitoring.beat import LATE_AT_MOST_S
+from workers.monitoring.checks import CHECK_EVERY_S, Deadline, PeriodicCheck, Prolonged, first_problem
 from workers.monitoring.progress import IDLE_AT_MOST_S, WorkerProgress, WorkerSample
 
 RECONCILE_S = 30.0
@@ -39,6 +42,15 @@ def watch(clock: Steady, for_s: float, *, waiting: int, ends: bool, is_full: boo
         clock.now += STEP_S
         ended += ends
     return consumption.problem()
+
+
+def test_a_process_that_does_nothing_is_not_ready_within_half_a_minute() -> None:
+    sweep_s = Settings().sweep_interval_s
+
+    # a message, a sample and a check follow each other
+    assert sweep_s + CHECK_EVERY_S + IDLE_AT_MOST_S + CHECK_EVERY_S < 30
+    assert 2 * sweep_s + LATE_AT_MOST_S + CHECK_EVERY_S < 30
+    assert SWEPT_WITHIN_S + CHECK_EVERY_S < 30
 
 
 def test_a_worker_that_takes_nothing_of_what_waits_is_in_trouble_soon(clock: Steady) -> None:
