@@ -27,7 +27,6 @@ from shared.service.redis import parse_redis_url
 from shared.settings import Settings
 from shared.upstream.config_file import ConfigFile
 from shared.upstream.followed_config import followed_config_store
-from workers.broker.dead_letters import keep_refused_messages
 from workers.broker.hangup import IgnoresHangup
 from workers.dependencies import Dependencies, open_dependencies
 from workers.emit import Emitter
@@ -245,7 +244,7 @@ def _connect_signals(
     signals.setup_logging.connect(on_logging, weak=False)
     signals.task_prerun.connect(record_wait(metrics), weak=False)
     signals.before_task_publish.connect(stamp, weak=False)
-    keep_refused_messages(lazy.intents)
+    _keep_refused_messages(lazy)
 
 
 @contextmanager
@@ -257,6 +256,12 @@ def _config_followed(
         follower = ConfigFollower(file, emitter.intents, emitter.emit, store, sources)
         with config_followed(follower):
             yield follower
+
+
+def _keep_refused_messages(lazy: LazyDependencies) -> None:
+    from workers.broker.dead_letters import keep_refused_messages  # noqa: PLC0415  # loads the Redis client
+
+    keep_refused_messages(lazy.intents)
 
 
 def _index_check(settings: Settings) -> Callable[..., None]:

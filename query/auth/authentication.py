@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from query.auth.jwks import key_source
-from query.auth.jwts import Expected, JwtTokens, looks_like_jwt
 from query.auth.tokens import StaticTokens
 from shared.errors import AuthenticationFailed, ConfigInvalid
 
 if TYPE_CHECKING:
+    from query.auth.jwts import JwtTokens
     from query.caller import Caller
     from shared.settings import Settings
 
@@ -46,7 +45,7 @@ class Authentication:
         static_caller = self.static.caller(token) if self.static else None
         if static_caller:
             return static_caller
-        if self.jwts and looks_like_jwt(token):
+        if self.jwts and _looks_like_jwt(token):
             return await self.jwts.caller(token)
         raise AuthenticationFailed("the token is unknown")
 
@@ -65,6 +64,9 @@ def authentication_of(settings: Settings) -> Authentication | None:
 
 
 def _jwts(settings: Settings, resource: Resource) -> JwtTokens:
+    from query.auth.jwks import key_source  # noqa: PLC0415  # 50 ms to import, only for JWTs
+    from query.auth.jwts import Expected, JwtTokens  # noqa: PLC0415
+
     expected = Expected(
         issuer=resource.issuer,
         audience=settings.jwt_audience or resource.url,
@@ -77,3 +79,8 @@ def _needed(value: str | None, name: str) -> str:
     if value is None:
         raise ConfigInvalid(f"setting {name}: JWTs are accepted once TOOLSCALE_{name.upper()} is set as well")
     return value
+
+
+def _looks_like_jwt(token: str) -> bool:
+    """Return whether a token has a JWT's three parts."""
+    return token.count(".") == 2  # noqa: PLR2004  # between three parts

@@ -67,8 +67,3 @@ class JwtTokens:
             leeway=self.expected.leeway_s,
             options={"require": REQUIRED, "enforce_minimum_key_length": True},
         )
-
-
-def looks_like_jwt(token: str) -> bool:
-    """Return whether a token has a JWT's three parts."""
-    return token.count(".") == 2  # noqa: PLR2004  # between three parts

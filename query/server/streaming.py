@@ -41,16 +41,16 @@ class CallsStreamed:
         if scope["type"] != "http" or scope["method"] != "POST":
             await self._plain(scope, receive, send)
             return
-        message = await _body_message(receive)
+        message = await body_message(receive)
         if message["type"] != "http.request":  # the client has left
             return
-        app, replayed = self._app(message["body"], Headers(scope=scope)), _replayed(message, receive)
+        app, repeated = self._app(message["body"], Headers(scope=scope)), replayed(message, receive)
         if app is not self._plain or message["more_body"]:
-            await app(scope, replayed, send)  # a stream ends with its connection itself, and a rejection at once
+            await app(scope, repeated, send)  # a stream ends with its connection itself, and a rejection at once
             return
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel_at_disconnect, receive, tasks.cancel_scope)
-            await app(scope, replayed, send)
+            await app(scope, repeated, send)
             tasks.cancel_scope.cancel()
 
     def _app(self, body: bytes, headers: Headers) -> ASGIApp:
@@ -87,7 +87,7 @@ def _takes_streams(headers: Headers) -> bool:
     return "text/event-stream" in accepted and "application/json" in accepted
 
 
-async def _body_message(receive: Receive) -> Message:
+async def body_message(receive: Receive) -> Message:
     """Return the body as one message, or its beginning if it is too large; or the message of a disconnect."""
     body = bytearray()
     more_body = True
@@ -107,7 +107,7 @@ async def _cancel_at_disconnect(receive: Receive, request: CancelScope) -> None:
     request.cancel()
 
 
-def _replayed(message: Message, receive: Receive) -> Receive:
+def replayed(message: Message, receive: Receive) -> Receive:
     """Return a `receive` that yields this message first, then later ones."""
     first: list[Message] = [message]
 

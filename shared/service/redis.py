@@ -13,14 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
-import redis
-from redis.exceptions import ClusterCrossSlotError, ClusterDownError, MovedError, RedisError
-from redis.sentinel import Sentinel
-
 from shared.errors import ToolscaleError
+
+if TYPE_CHECKING:
+    import redis
 
 REDIS_PORT = 6379
 SENTINEL_PORT = 26379
@@ -123,6 +122,9 @@ def connect(url: str, *, decode: bool = True, timeout_s: float = 5.0, connect_ti
     Raises:
         ValueError: the URL has none of the forms.
     """
+    import redis  # noqa: PLC0415  # 0.1 s to import, which a process without Redis does not need
+    from redis.sentinel import Sentinel  # noqa: PLC0415
+
     address = parse_redis_url(url)
     waits: dict[str, Any] = {"socket_timeout": timeout_s, "socket_connect_timeout": connect_timeout_s}
     options: dict[str, Any] = {"decode_responses": decode, "health_check_interval": 10, **waits}
@@ -141,6 +143,13 @@ def _decoded(part: str | None) -> str | None:
 @contextmanager
 def redis_errors(unavailable: Callable[[str], ToolscaleError], where: str = "Redis at REDIS_URL") -> Generator[None]:
     """Raise `unavailable` with a message in place of each error of the Redis client."""
+    from redis.exceptions import (  # noqa: PLC0415  # as in `connect`
+        ClusterCrossSlotError,
+        ClusterDownError,
+        MovedError,
+        RedisError,
+    )
+
     try:
         yield
     except (ClusterCrossSlotError, ClusterDownError, MovedError) as error:

@@ -12,6 +12,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from shared.memory import return_freed_memory
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -37,6 +39,7 @@ class BundledModel:
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(MAX_TOKENS)
         self._session = _session(directory / "model.onnx")
+        return_freed_memory()  # the file, as it was read
 
     def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return shape (len(texts), DIMENSION), float32, unit rows; a text is cut after MAX_PASSAGE_TOKENS."""

@@ -21,6 +21,7 @@ import structlog
 
 from shared.catalog import ENCODINGS, Encoding
 from shared.errors import AssetInvalid, CountFailed
+from shared.memory import return_freed_memory
 
 if TYPE_CHECKING:
     import tiktoken
@@ -176,6 +177,7 @@ def _load(name: str, directory: Path) -> tiktoken.Encoding:
         encoding = tiktoken.get_encoding(name)
     # 15 to 30 MB that only pickling reads: the compiled side has its own copy
     getattr(encoding, "_mergeable_ranks", {}).clear()
+    return_freed_memory()
     return encoding
 
 

@@ -20,6 +20,7 @@ from celery.worker import WorkController
 from shared.errors import FollowedConfigUnavailable, IndexUnavailable, IntentsUnavailable
 from shared.events import ServerEvent
 from shared.index.open_versions import IndexVersions
+from shared.memory import return_freed_memory_early
 from shared.service.protection import full_environment
 from shared.settings import Settings
 from shared.upstream.config_file import ConfigFile
@@ -112,6 +113,7 @@ def run_embedded(settings: Settings) -> Generator[Embedded]:
     Raises:
         ConfigInvalid: another process uses the data directory.
     """
+    return_freed_memory_early()
     with closing(open_intents(settings)) as intents, closing(open_dependencies(settings, intents)) as deps:
         intents.clear_pending_messages()
         assert deps.versions  # open_dependencies opens them

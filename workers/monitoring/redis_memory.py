@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from redis.exceptions import RedisError
-
 from shared.observability.metrics import Metric, gauge
 
 if TYPE_CHECKING:
@@ -32,6 +30,8 @@ class RedisMemoryGauges:
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the current gauges; none if Redis does not report them."""
+        from redis.exceptions import RedisError  # noqa: PLC0415  # a process without Redis does not need it
+
         try:
             memory = self.client.info("memory")
         except RedisError:

@@ -10,10 +10,11 @@ from typing import Any
 
 import httpx2
 import pytest
-from mcp import Client
+from mcp import Client, MCPError
 from mcp.server import Server
 from mcp.types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
+from query.auth.authentication import Authentication
 from query.server.early import early_service, repeatable_tools
 from query.server.listener import open_listener
 from query.server.mcp import service_of
@@ -139,3 +140,28 @@ def test_until_the_service_is_there_its_port_answers_503_with_the_present_step(s
         assert (response.status_code, response.headers["retry-after"]) == (503, "1")
         assert response.json() == {"status": "starting", "doing": "opening the index"}
     assert shown == ["opening the index"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_until_the_service_is_there_its_port_answers_the_handshake_and_lists_the_built_in_tools(
+    settings: Settings, mode: str
+) -> None:
+    with closing(open_listener(settings)) as listener, answering(listener, Startup(lambda _: None), "instance"):
+        async with Client(f"{listener.address}/mcp", mode=mode) as client:
+            listed = await client.list_tools()
+            name = client.server_info and client.server_info.name
+            with pytest.raises(MCPError):
+                await client.call_tool("find_tool", {"tool_description": "time"})
+
+    assert name == "toolscale"
+    assert {tool.name for tool in listed.tools} >= repeatable_tools()
+
+
+def test_with_authentication_the_port_answers_nothing_before_the_service(settings: Settings) -> None:
+    initialize = request(method="initialize").model_dump(by_alias=True)
+    startup = Startup(lambda _: None)
+    with closing(open_listener(settings, Authentication())) as listener, answering(listener, startup, "instance"):
+        response = httpx2.post(f"{listener.address}/mcp", json=initialize, trust_env=False)
+
+    assert response.status_code == 503
