@@ -21,9 +21,9 @@ MAX_TOKEN_CHARACTERS = 128
 # Counting a run of blanks takes time that grows with its square, so a longer text is counted in pieces.
 EXACT_CHARACTERS = 64 << 10
 PIECE_CHARACTERS = 4 << 10
-# Before the first key of an object in a list, or the key behind a list: no token of the encodings spans a run of signs
-# and a letter or digit behind it, so the tokens of the parts add up.
-PART = re.compile(r"""(?:(?<=,\{")|(?<=\}\],"))(?=[A-Za-z0-9])""")
+# A part ends before the first key of an object in a list, or the key behind a list: no token of the encodings spans a
+# run of signs and a letter or digit behind it, so the tokens of the parts add up.
+_PART_END = re.compile(r"""(?:,\{|\}\],)"(?=[A-Za-z0-9])""")
 # Parts of answers and short texts, mostly a tool each, whose tokens are remembered, and their length in characters.
 REMEMBERED_PARTS, REMEMBERED_CHARACTERS = 4_096, 2_048
 
@@ -59,10 +59,11 @@ class Budget:
 
     def admits(self, *texts: str) -> bool:
         """Return whether these texts are within the budget; texts that are short or huge enough are not counted."""
-        if self.surely_admits(*texts):
-            return True
-        characters = sum(len(text) for text in texts)
-        return characters <= self.max_tokens * MAX_TOKEN_CHARACTERS and self.cost(*texts) <= self.max_tokens
+        return self.surely_admits(*texts) or (self.may_admit(*texts) and self.cost(*texts) <= self.max_tokens)
+
+    def may_admit(self, *texts: str) -> bool:
+        """Return whether these texts are short enough to be counted; longer ones never fit."""
+        return sum(len(text) for text in texts) <= self.max_tokens * MAX_TOKEN_CHARACTERS
 
     def surely_admits(self, *texts: str) -> bool:
         """Return whether these texts fit in any encoding: no token is shorter than a byte."""
@@ -90,9 +91,16 @@ def counting(encoding: Encoding) -> Counter:
     return functools.partial(_counted, count, functools.lru_cache(REMEMBERED_PARTS)(count))
 
 
+def parts(text: str) -> list[str]:
+    """Return the parts of a text, which has as many tokens as they have together."""
+    # four times as fast as a split at an expression that looks behind each character
+    ends = [end.end() for end in _PART_END.finditer(text)]
+    return [text[start:end] for start, end in zip([0, *ends], [*ends, len(text)], strict=True)]
+
+
 def _counted(count: Counter, remembered: Counter, text: str) -> int:
     """Return the tokens of a text; `remembered` counts its short parts."""
     try:
-        return sum((remembered if len(part) <= REMEMBERED_CHARACTERS else count)(part) for part in PART.split(text))
+        return sum((remembered if len(part) <= REMEMBERED_CHARACTERS else count)(part) for part in parts(text))
     except CountFailed:
         return estimate(text)

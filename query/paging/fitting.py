@@ -27,9 +27,9 @@ def items_that_fit(texts: Sequence[str], budget: Budget) -> int:
     """Return how many of the first texts the budget admits together: for a page of a listing."""
     left = budget
     for number, text in enumerate(texts):
-        if not left.admits(text):
+        if not left.may_admit(text) or (tokens := left.count(text)) > left.max_tokens:
             return number
-        left = left.minus(left.count(text))
+        left = left.minus(tokens)
     return len(texts)
 
 

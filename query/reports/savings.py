@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date
+from heapq import nsmallest
 from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict
@@ -118,10 +119,11 @@ def report(
     """Return the report of these rows; servers' tools that `can_see` rejects are summed as OTHERS."""
     own = {key: counts for key, counts in rows.items() if key.tool and not key.server}
     tools = _by(
-        ((key.server, key.tool) if key.server != OTHERS and can_see(key) else (OTHERS, OTHERS), counts)
+        (f"{key.server}:{key.tool}" if key.server != OTHERS and can_see(key) else OTHERS, counts)
         for key, counts in rows.items()
         if key.tool and key.server
     )
+    servers = _by((name.partition(":")[0], counts) for name, counts in tools.items())
     days = _days(own)
     total = _together(days.values())
     break_even = _break_even(total)
@@ -134,15 +136,13 @@ def report(
         advice=_advice(break_even),
         by_day=[DaySums(day=day, **_stated(sums)) for day, sums in days.items()],
         own_tools=_own_tools(own),
-        by_server=_ranked((server, counts) for (server, _), counts in tools.items()),
-        by_tool=_ranked(
-            (OTHERS if server == OTHERS else f"{server}:{tool}", counts) for (server, tool), counts in tools.items()
-        ),
+        by_server=_ranked(servers),
+        by_tool=_ranked(tools),
         catalogue=[CatalogueDay(day=day, **total._asdict()) for day, total in sorted((sizes or {}).items())],
     )
 
 
-def _days(own: Rows) -> dict[date, Counter[str]]:
+def _days(own: Rows) -> dict[date, Counts]:
     """Return the sums of all callers by day."""
     callers: dict[tuple[date, str], dict[str, Counts]] = {}
     for key, counts in own.items():
@@ -172,7 +172,7 @@ def _of_caller(tools: Mapping[str, Counts]) -> Counter[str]:
     )
 
 
-def _stated(total: Counter[str]) -> dict[str, int]:
+def _stated(total: Counts) -> dict[str, int]:
     return {name: total[name] for name in Sums.model_fields}
 
 
@@ -194,42 +194,49 @@ def _own_tools(own: Rows) -> list[OwnUse]:
     """Return the use of `tools/list` and of each tool of ours, the most expensive first."""
     uses = _by((key.tool, counts) for key, counts in own.items())
     rows = [
-        OwnUse(name=name, answers=sums["answers"], tokens=sums["tokens"], bytes=sums["bytes"])
+        OwnUse(name=name, answers=sums["answers"], tokens=sums.get("tokens", 0), bytes=sums.get("bytes", 0))
         for name, sums in uses.items()
     ]
     return sorted(rows, key=lambda row: (-row.tokens, row.name))
 
 
-def _ranked(uses: Iterable[tuple[str, Counts]]) -> list[UsageRow]:
+def _ranked(uses: Mapping[str, Counts]) -> list[UsageRow]:
     """Return the SHOWN most frequent names, the most frequent first, and the sum of the rest."""
-    sums = dict(_by(uses))
-    others = sums.pop(OTHERS, Counter())
-    ordered = sorted(sums.items(), key=lambda use: (-use[1]["answers"], -use[1]["calls"], use[0]))
-    for _, counts in ordered[SHOWN:]:
-        others.update(counts)
-    return [usage_row(name, counts) for name, counts in [*ordered[:SHOWN], *([(OTHERS, others)] if others else [])]]
+    named = (use for use in uses.items() if use[0] != OTHERS)
+    shown = dict(nsmallest(SHOWN, named, key=_most_frequent_first))
+    rest = [counts for name, counts in uses.items() if name not in shown]
+    ranked = shown | ({OTHERS: _together(rest)} if rest else {})
+    return [usage_row(name, counts) for name, counts in ranked.items()]
 
 
-def usage_row(name: str, counts: Counter[str]) -> UsageRow:
+def _most_frequent_first(use: tuple[str, Counts]) -> tuple[int, int, str]:
+    name, counts = use
+    return -counts["answers"], -counts.get("calls", 0), name
+
+
+def usage_row(name: str, counts: Counts) -> UsageRow:
     """Return the use that these counters of servers' tools state."""
     return UsageRow(
         name=name,
-        shown=counts["answers"],
-        calls=counts["calls"],
-        failed_calls=counts["failed_calls"],
-        result_bytes=counts["bytes"],
+        shown=counts.get("answers", 0),
+        calls=counts.get("calls", 0),
+        failed_calls=counts.get("failed_calls", 0),
+        result_bytes=counts.get("bytes", 0),
     )
 
 
-def _by(parts: Iterable[tuple[K, Counts]]) -> dict[K, Counter[str]]:
-    # several times as fast as sums in a Counter
-    sums: defaultdict[K, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+def _by(parts: Iterable[tuple[K, Counts]]) -> dict[K, Counts]:
+    """Return the sums by key; most keys have one part, which needs no sum."""
+    by_key: dict[K, list[Counts]] = {}
     for key, counts in parts:
-        total = sums[key]
+        by_key.setdefault(key, []).append(counts)
+    return {key: counts[0] if len(counts) == 1 else _together(counts) for key, counts in by_key.items()}
+
+
+def _together(parts: Iterable[Counts]) -> Counter[str]:
+    # several times as fast as sums in a Counter
+    total: defaultdict[str, int] = defaultdict(int)
+    for counts in parts:
         for name, amount in counts.items():
             total[name] += amount
-    return {key: Counter(total) for key, total in sums.items()}
-
-
-def _together(counts: Iterable[Counts]) -> Counter[str]:
-    return _by(("", each) for each in counts).get("", Counter())
+    return Counter(total)

@@ -43,7 +43,7 @@ class SearchPages:
 
     def is_new(self, tool: IndexedTool) -> bool:
         """Return whether no earlier page has shown this definition, of any server."""
-        return _mark(tool) not in self.shown
+        return not self.shown or _mark(tool) not in self.shown
 
     def cursor(self, tools: Sequence[IndexedTool]) -> str:
         """Return the cursor to the page after these tools.

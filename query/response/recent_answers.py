@@ -1,4 +1,4 @@
-"""Answers of `find_tool` that are sent again while no server has changed."""
+"""What was answered lately, and is answered again while no server has changed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from typing_extensions import override
 
 if TYPE_CHECKING:
     from query.response.find_response import FindResponse
@@ -17,43 +19,61 @@ MAX_TOKENS = 8_000
 # A repair of the index may change tools without the record of their server; a cursor expires much later.
 KEEP_S = 30.0
 
+T = TypeVar("T")
 
-class RecentAnswers:
-    """The last answers in the present state of the catalogue, each for KEEP_S at most.
+
+class Recent(Generic[T]):
+    """The last values in the present state of the catalogue, each for KEEP_S at most.
 
     Another state clears them. Safe to use from several threads.
     """
 
-    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
-        self._clock_s = clock_s
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic, most: int = MOST) -> None:
+        self._clock_s, self._most = clock_s, most
         self._state: object = None
-        self._kept: OrderedDict[Hashable, tuple[FindResponse, float]] = OrderedDict()
+        self._kept: OrderedDict[Hashable, tuple[T, float]] = OrderedDict()
         self._lock = Lock()
 
-    def get(self, key: Hashable, state: object) -> FindResponse | None:
-        """Return the answer of this key if it was given in the same state of the catalogue."""
+    def get(self, key: Hashable, state: object) -> T | None:
+        """Return the value of this key if it was kept in the same state of the catalogue."""
         with self._lock:
             self._enter(state)
-            response, until_s = self._kept.get(key, (None, 0.0))
+            value, until_s = self._kept.get(key, (None, 0.0))
             if self._clock_s() >= until_s:
                 self._kept.pop(key, None)
                 return None
             self._kept.move_to_end(key)
-            return response
+            return value
 
-    def keep(self, key: Hashable, state: object, response: FindResponse) -> None:
-        """Keep an answer that names tools, unless it is very long; `state` is that of before the search."""
-        if not (response.tools or response.nearest) or response.token_metrics.answer_tokens > MAX_TOKENS:
-            return
+    def keep(self, key: Hashable, state: object, value: T) -> None:
+        """Keep a value; `state` is that of before it was read."""
         with self._lock:
             self._enter(state)
-            self._kept[key] = response, self._clock_s() + KEEP_S
+            self._kept[key] = value, self._clock_s() + KEEP_S
             self._kept.move_to_end(key)
-            if len(self._kept) > MOST:
+            if len(self._kept) > self._most:
                 self._kept.popitem(last=False)
 
+    def get_or_read(self, key: Hashable, state: object, read: Callable[[], T]) -> T:
+        """Return the value of this key that was kept in the same state, or read and keep it."""
+        value = self.get(key, state)
+        if value is None:
+            value = read()
+            self.keep(key, state, value)
+        return value
+
     def _enter(self, state: object) -> None:
-        """Forget the answers of another state, so that no earlier state stays in memory."""
+        """Forget the values of another state, so that no earlier state stays in memory."""
         if state is not self._state:
             self._kept.clear()
             self._state = state
+
+
+class RecentAnswers(Recent["FindResponse"]):
+    """The last answers of `find_tool`."""
+
+    @override
+    def keep(self, key: Hashable, state: object, value: FindResponse) -> None:
+        """Keep an answer that names tools, unless it is very long."""
+        if (value.tools or value.nearest) and value.token_metrics.answer_tokens <= MAX_TOKENS:
+            super().keep(key, state, value)

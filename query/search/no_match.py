@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from query.search.ranking import similarity
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from shared.catalog import ToolDefinition
     from shared.text.embedding import Embedder
 
 # A tool with this share of the query's terms matches at any similarity: the model may not cover the language.
@@ -23,6 +25,8 @@ CATEGORY_WEIGHT = 0.3
 # For the bundled model; docs/retrieval.md has the curve of other thresholds.
 NO_MATCH_THRESHOLD = 0.2
 NO_THRESHOLD = -1.0
+# Tools whose terms are remembered, some 6 KB each.
+REMEMBERED_TERMS = 1024
 
 
 def is_similar(query: QueryVectors, candidates: Candidates, embedder: Embedder, no_match_threshold: float) -> bool:
@@ -46,7 +50,8 @@ def adjusted_similarity(query: NDArray[np.float32], candidates: Candidates, embe
     Raises:
         ModelUnavailable: the model cannot be loaded.
     """
-    closest = float(similarity(candidates, list(candidates.points)).max())
+    # a candidate by its terms alone is no closer than the last one of the other lists
+    closest = float(similarity(candidates, list(candidates.name.keys() | candidates.text.keys())).max())
     return closest - CATEGORY_WEIGHT * category_similarity(query, embedder)
 
 
@@ -57,6 +62,11 @@ def is_covered(query: QueryVectors, tools: Sequence[IndexedTool]) -> bool:
     return any(share >= MIN_COVERAGE for share in shares)
 
 
-def _terms(tool: IndexedTool) -> tuple[int, ...]:
+def _terms(tool: IndexedTool) -> frozenset[int]:
     # a tool in the index has no declared name; the server id, which responses show, takes its place
-    return tool_terms(tool.definition, tool.server_id).indices
+    return _terms_of(tool.definition, tool.server_id)
+
+
+@lru_cache(REMEMBERED_TERMS)
+def _terms_of(definition: ToolDefinition, server_id: str) -> frozenset[int]:
+    return frozenset(tool_terms(definition, server_id).indices)

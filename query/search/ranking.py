@@ -12,7 +12,7 @@ on the engine's order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice, zip_longest
+from itertools import islice, repeat, zip_longest
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from shared.catalog import Candidates, server_half
@@ -136,7 +136,7 @@ def _parts(candidates: Candidates, points: Sequence[str]) -> Scores:
 def _scores(found: Mapping[str, float], points: Sequence[str], *, missing: float) -> Scores:
     import numpy as np  # noqa: PLC0415  # as above
 
-    return np.array([found.get(point, missing) for point in points], dtype=np.float64)
+    return np.fromiter(map(found.get, points, repeat(missing)), dtype=np.float64, count=len(points))
 
 
 def _lowest(found: Mapping[str, float]) -> float:

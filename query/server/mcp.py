@@ -151,9 +151,8 @@ class _Tools:
 
     async def list(self, context: RequestContext, params: PaginatedRequestParams | None) -> ListToolsResult:
         """Return a page of the tools that the caller may use."""
-        caller = await self._caller(context)
+        caller, direct = await self._caller_and_direct(context)
         allowed = [handler for handler in self._by_name.values() if handler.permission in caller.permissions]
-        direct = await self._direct(caller)
         try:
             page = page_of_tools([*allowed, *direct.handlers], params.cursor if params else None, caller, self._policy)
         except CursorInvalid as error:
@@ -250,6 +249,13 @@ class _Tools:
         if self._toolsets is None or caller.toolset is None:
             return caller
         return await _read_index(caller, with_toolset_scope, caller, self._toolsets.catalogue.index)
+
+    async def _caller_and_direct(self, context: RequestContext) -> tuple[Caller, DirectTools]:
+        """Return both in one turn."""
+        caller = with_path_toolset(self._authenticate(context), context)
+        if self._toolsets is None or caller.toolset is None:
+            return caller, NO_DIRECT_TOOLS
+        return await _read_index(caller, self._toolsets.caller_and_direct, caller)
 
     async def _direct(self, caller: Caller) -> DirectTools:
         if self._toolsets is None or caller.toolset is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mcp.types import ListToolsResult, Tool
+from mcp.types import ListToolsResult
 
 from query.caller import Caller
 from query.paging.fitting import items_that_fit
@@ -27,22 +27,16 @@ def page_of_tools(
         CursorsUnavailable: a cursor cannot be made now.
     """
     is_first = cursor is None
-    builtin = [listed(offer) for offer in handlers if is_first and offer.paging != "foreign"]
+    builtin = [offer for offer in handlers if is_first and offer.paging != "foreign"]
     last = "" if cursor is None else policy.cursors.unseal(cursor, caller.name, PURPOSE).decode()
     others = sorted((offer for offer in handlers if offer.paging == "foreign"), key=lambda offer: offer.sort_key)
     rest = [offer for offer in others if offer.sort_key > last]
     if not rest:
-        return ListToolsResult(tools=builtin)  # counting their tokens would load a vocabulary
+        return ListToolsResult(tools=list(map(listed, builtin)))  # counting their tokens would load a vocabulary
     # a definition cannot be divided, so a single one may exceed the budget
-    count = max(
-        items_that_fit(_texts([*builtin, *(offer.tool for offer in rest)]), policy.budget()) - len(builtin),
-        0 if is_first else 1,
-    )
+    texts = [offer.listed_text for offer in (*builtin, *rest)]
+    count = max(items_that_fit(texts, policy.budget()) - len(builtin), 0 if is_first else 1)
     page = rest[:count]
     after = page[-1].sort_key if page else ""
     next_cursor = policy.cursors.seal(after.encode(), caller.name, PURPOSE) if count < len(rest) else None
-    return ListToolsResult(tools=[*builtin, *(offer.tool for offer in page)], next_cursor=next_cursor)
-
-
-def _texts(tools: Sequence[Tool]) -> list[str]:
-    return [tool.model_dump_json(by_alias=True, exclude_none=True) for tool in tools]
+    return ListToolsResult(tools=list(map(listed, [*builtin, *page])), next_cursor=next_cursor)

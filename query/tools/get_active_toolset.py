@@ -13,6 +13,7 @@ from mcp.types import Tool, ToolAnnotations
 from query.advice.report import toolset_advice
 from query.caller import Caller
 from query.history.recent_calls import REFRESH_S
+from query.response.recent_answers import Recent
 from query.tools.schema import input_schema
 from query.tools.tool import CatalogueTool
 from query.toolsets.report import ToolsetRequest, toolset_report
@@ -43,11 +44,12 @@ class GetActiveToolset(CatalogueTool[ToolsetRequest]):
 
     def __init__(self, catalogue: Catalogue, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._catalogue, self._clock_s = catalogue, clock_s
+        self._recent: Recent[dict[str, Any]] = Recent(most=_KEPT)
         self._kept = lru_cache(_KEPT)(self._sentences)
 
     def respond(self, request: ToolsetRequest, caller: Caller) -> dict[str, Any]:
         """Return the toolset report with the advice on it; log its size."""
-        response = toolset_report(request, caller, self._catalogue)
+        response = toolset_report(request, caller, self._catalogue, self._recent)
         if response["tools"]:
             response["advice"] = self._advice(response, caller)
         _log.info("toolset_shown", toolset=response["toolset"], tools=len(response["tools"]))

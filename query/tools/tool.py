@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Generic, Literal, TypeVar
 
 from mcp.server.context import ServerRequestContext
@@ -67,6 +68,11 @@ class ToolHandler(ABC):
     permission: Permission = "catalog:read"
     paging: Paging = "kept"
     sort_key: str = ""
+
+    @cached_property
+    def listed_text(self) -> str:
+        """Return the JSON of the tool as `tools/list` shows it."""
+        return listed(self).model_dump_json(by_alias=True, exclude_none=True)
 
     @abstractmethod
     async def call(self, context: ToolCallContext) -> CallToolResult:

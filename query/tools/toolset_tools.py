@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mcp.types import CallToolResult, Tool
 
+from query.response.recent_answers import Recent
 from query.tools.call_tool import CALL_TOOL
 from query.tools.revisions import WARNINGS_KEY
 from query.tools.tool import ToolCallContext, ToolHandler
+from query.toolsets.active import with_toolset_scope
 from query.toolsets.budget import BudgetResult
 from query.toolsets.names import direct_name
 from query.toolsets.offered import direct_definition, has_offered_tools, offered_tools, recent_calls
@@ -18,8 +21,13 @@ from query.toolsets.offered import direct_definition, has_offered_tools, offered
 if TYPE_CHECKING:
     from query.caller import Caller
     from query.catalogue import Catalogue
+    from query.history.recent_calls import CallCounts
+    from query.policy.rules import CallerRules
     from query.replicas.sets import ReplicaSets
     from shared.catalog import IndexedTool
+
+# Toolsets whose tools are kept: each has up to MAX_DIRECT definitions.
+_KEPT = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +62,12 @@ class Toolsets:
 
     catalogue: Catalogue
     call_tool: ToolHandler | None
+    recent: Recent[DirectTools] = field(default_factory=lambda: Recent(most=_KEPT))
+
+    def caller_and_direct(self, caller: Caller) -> tuple[Caller, DirectTools]:
+        """Return the caller with its toolset scope, and the toolset's tools; see `direct`."""
+        scoped = with_toolset_scope(caller, self.catalogue.index)
+        return scoped, self.direct(scoped)
 
     def direct(self, caller: Caller) -> DirectTools:
         """Return the toolset's tools for a caller with a toolset scope. Reads the index: call it in a thread.
@@ -63,19 +77,29 @@ class Toolsets:
         """
         if self.call_tool is None or not has_offered_tools(caller):
             return NO_DIRECT_TOOLS
-        self.catalogue.ledger.refresh()
-        sets = self.catalogue.ledger.replica_sets(caller.scope)
-        calls, rules = recent_calls(caller, self.catalogue), self.catalogue.read_policy().of(caller)
-        budget = offered_tools(caller, self.catalogue, calls, rules)
-        is_leaner = self.catalogue.response_policy.has_leaner_definitions
-        callable_by_name = {
-            name: handler
-            for tool in (*budget.kept, *budget.excluded, *budget.denied)
-            for name, handler in _handlers(tool, sets, self.call_tool, is_leaner=is_leaner)
-        }
-        by_name = {_name_of(tool): tool for tool in budget.kept}
-        handlers = [callable_by_name[name] for name in by_name if name in callable_by_name]
-        return DirectTools(handlers, by_name, budget, callable_by_name)
+        catalogue = self.catalogue.pinned()
+        state = catalogue.ledger.state()
+        calls, rules = recent_calls(caller, catalogue), catalogue.read_policy().of(caller)
+        # with the model: its change replaces the index, without a change of the records
+        key = (replace(caller, name=""), calls, rules, catalogue.embedder.model)
+        return self.recent.get_or_read(
+            key, state, partial(_direct_tools, caller, catalogue, calls, rules, self.call_tool)
+        )
+
+
+def _direct_tools(
+    caller: Caller, catalogue: Catalogue, calls: CallCounts, rules: CallerRules, call_tool: ToolHandler
+) -> DirectTools:
+    budget = offered_tools(caller, catalogue, calls, rules)
+    sets, is_leaner = catalogue.ledger.replica_sets(caller.scope), catalogue.response_policy.has_leaner_definitions
+    callable_by_name = {
+        name: handler
+        for tool in (*budget.kept, *budget.excluded, *budget.denied)
+        for name, handler in _handlers(tool, sets, call_tool, is_leaner=is_leaner)
+    }
+    by_name = {_name_of(tool): tool for tool in budget.kept}
+    handlers = [callable_by_name[name] for name in by_name if name in callable_by_name]
+    return DirectTools(handlers, by_name, budget, callable_by_name)
 
 
 def _name_of(tool: IndexedTool) -> str:

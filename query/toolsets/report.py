@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -22,6 +23,9 @@ from shared.text.tokens import is_estimate
 if TYPE_CHECKING:
     from query.caller import Caller
     from query.catalogue import Catalogue
+    from query.history.recent_calls import CallCounts
+    from query.policy.rules import CallerRules
+    from query.response.recent_answers import Recent
     from shared.index.contract import ToolIndex
     from shared.toolset import Toolset
 
@@ -38,8 +42,12 @@ class ToolsetRequest(ToolRequest):
     encoding: Encoding | None = None
 
 
-def toolset_report(request: ToolsetRequest, caller: Caller, catalogue: Catalogue) -> dict[str, Any]:
+def toolset_report(
+    request: ToolsetRequest, caller: Caller, catalogue: Catalogue, recent: Recent[dict[str, Any]]
+) -> dict[str, Any]:
     """Return the toolset as the JSON object to send; a toolset of another token counts as missing.
+
+    Reports of the same toolset are kept in `recent`.
 
     Raises:
         IndexUnavailable: the index did not answer.
@@ -53,15 +61,26 @@ def toolset_report(request: ToolsetRequest, caller: Caller, catalogue: Catalogue
     toolset = None if is_foreign else catalogue.index.toolset(name)
     if toolset is None:
         return _nothing(name, f"There is no toolset {name} for you.", 0)
-    return _report(toolset, with_toolset(caller, toolset), catalogue, encoding)
+    state, caller = catalogue.ledger.state(), with_toolset(caller, toolset)
+    calls, rules = recent_calls(caller, catalogue), catalogue.read_policy().of(caller)
+    # with the model: its change replaces the index, without a change of the records
+    key = (toolset, caller, encoding, calls, rules, catalogue.embedder.model)
+    report = recent.get_or_read(key, state, partial(_report, toolset, caller, catalogue, encoding, calls, rules))
+    return dict(report)
 
 
-def _report(toolset: Toolset, caller: Caller, catalogue: Catalogue, encoding: Encoding) -> dict[str, Any]:
+def _report(
+    toolset: Toolset,
+    caller: Caller,
+    catalogue: Catalogue,
+    encoding: Encoding,
+    calls: CallCounts,
+    rules: CallerRules,
+) -> dict[str, Any]:
     possible = catalogue.ledger.baseline(replace(caller.scope, within=None), encoding).model_tokens
     tools = sorted(_tools(caller.scope, catalogue.index), key=lambda tool: tool.qualified_name)
-    rules, sets = catalogue.read_policy().of(caller), catalogue.ledger.replica_sets(caller.scope)
-    permitted = without_denied(tools, rules, sets)  # here and below, as `tools/list` does
-    ordered = by_use(permitted, recent_calls(caller, catalogue), catalogue.encoding)
+    permitted = without_denied(tools, rules, catalogue.ledger.replica_sets(caller.scope))  # as `tools/list` does
+    ordered = by_use(permitted, calls, catalogue.encoding)  # as above
     budget = apply_budget(ordered, caller, catalogue.encoding)
     total = sum(tool.model_counts.get(encoding, 0) for tool in tools)
     missing = _missing(toolset, tools)

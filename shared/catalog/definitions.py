@@ -46,23 +46,14 @@ class ToolDefinition:
     parameters: tuple[str, ...] = ()
     read_only: bool = False
 
-    @classmethod
-    def from_wire(cls, wire: str) -> ToolDefinition:
+    @staticmethod
+    def from_wire(wire: str) -> ToolDefinition:
         """Return the definition with the fields that search needs.
 
         Raises:
             ValueError: `wire` is not a JSON object with a string `name`.
         """
-        tool = _object(json.loads(wire))
-        if not isinstance(tool.get("name"), str):
-            raise ValueError("expected a JSON object with a string 'name'")  # the same class as for invalid JSON
-        return cls(
-            name=tool["name"],
-            wire=wire,
-            description=str(tool.get("description") or tool.get("title") or ""),
-            parameters=tuple(_object(_object(tool.get("inputSchema")).get("properties"))),
-            read_only=_object(tool.get("annotations")).get("readOnlyHint") is True,
-        )
+        return (_remembered if len(wire) <= SMALL_DEFINITION else _parsed)(wire)
 
     def as_object(self) -> dict[str, Any]:
         """Return the decoded JSON object."""
@@ -72,6 +63,22 @@ class ToolDefinition:
     def for_model(self) -> dict[str, Any]:
         """Return the fields that a model API receives, in the server's order."""
         return {key: value for key, value in self.as_object().items() if key in MODEL_FIELDS}
+
+
+def _parsed(wire: str) -> ToolDefinition:
+    tool = _object(json.loads(wire))
+    if not isinstance(tool.get("name"), str):
+        raise ValueError("expected a JSON object with a string 'name'")  # the same class as for invalid JSON
+    return ToolDefinition(
+        name=tool["name"],
+        wire=wire,
+        description=str(tool.get("description") or tool.get("title") or ""),
+        parameters=tuple(_object(_object(tool.get("inputSchema")).get("properties"))),
+        read_only=_object(tool.get("annotations")).get("readOnlyHint") is True,
+    )
+
+
+_remembered = lru_cache(DEFINITIONS_REMEMBERED)(_parsed)
 
 
 def _object(value: object) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from query.paging.budget import PART, counting
+from query.paging.budget import counting, parts
 from shared.catalog import Encoding
 from shared.text.tokens import counter
 
@@ -26,7 +26,7 @@ def test_the_tokens_of_the_parts_add_up(encoding: Encoding, text: str) -> None:
 def test_an_answer_is_divided_into_its_tools() -> None:
     answer = '{"tools":[{"name":"a:b","summary":"c"},{"serverName":"d","name":"e"}],"token_metrics":{"tokens":9}}'
 
-    parts = PART.split(answer)
+    divided = parts(answer)
 
-    assert "".join(parts) == answer
-    assert parts[1:] == ['serverName":"d","name":"e"}],"', 'token_metrics":{"tokens":9}}']
+    assert "".join(divided) == answer
+    assert divided[1:] == ['serverName":"d","name":"e"}],"', 'token_metrics":{"tokens":9}}']

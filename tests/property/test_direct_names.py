@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from query.caller import Caller
 from query.catalogue import Catalogue
+from query.response.recent_answers import Recent
 from query.savings.ledger import Ledger
 from query.tools.registry import builtin_tools
 from query.tools.toolset_tools import Toolsets, toolsets_of
@@ -63,10 +65,27 @@ def test_servers_that_come_go_and_clash_move_no_name(listings: Sequence[tuple[st
     catalogue = Catalogue(index, FakeEmbedder(), Ledger(index))
     with closing(upstreams_to({})) as upstreams:
         toolsets = toolsets_of(catalogue, builtin_tools(catalogue, upstreams))
-        for server, tools in listings:
+        for revision, (server, tools) in enumerate(listings, 1):
             _list(index, server, tools)
+            index.put_server(_record(server, revision))
             for name, owner in _listed(toolsets, index).items():
                 assert owners.setdefault(name, owner) == owner
+            assert _listed(toolsets, index) == _listed(replace(toolsets, recent=Recent()), index)
+
+
+def test_the_tools_of_a_toolset_are_read_again_when_a_server_changes() -> None:
+    index = FakeIndex()
+    index.put_toolset(Toolset(name="all", tools=SERVERS))
+    catalogue = Catalogue(index, FakeEmbedder(), Ledger(index))
+    with closing(upstreams_to({})) as upstreams:
+        toolsets = toolsets_of(catalogue, builtin_tools(catalogue, upstreams))
+        kept = [toolsets.direct(with_toolset_scope(ANN, index)) for _ in range(2)]
+        _list(index, "mail", {"send_mail"})
+        index.put_server(_record("mail", 1))
+        changed = toolsets.direct(with_toolset_scope(ANN, index))
+
+    assert kept[0] is kept[1]
+    assert [handler.tool.name for handler in changed.handlers] == ["mail__send_mail"]
 
 
 def test_the_name_on_each_replica_is_called_while_one_of_them_is_listed() -> None:
@@ -84,12 +103,16 @@ def test_the_name_on_each_replica_is_called_while_one_of_them_is_listed() -> Non
 
 
 def _replica(server: str, revision: int) -> ServerRecord:
+    return _record(server, revision, declared_name="mail", catalog_digest="send")
+
+
+def _record(server: str, revision: int, declared_name: str = "", catalog_digest: str = "") -> ServerRecord:
     return ServerRecord(
         server_id=server,
         endpoint=Endpoint(url=f"http://{server}/mcp"),
-        declared_name="mail",
+        declared_name=declared_name,
         features_version=FEATURES_VERSION,
-        catalog_digest="send",
+        catalog_digest=catalog_digest,
         last_listed_at=1.0,
         tool_count=1,
         tokens=dict.fromkeys(ENCODINGS, 40),

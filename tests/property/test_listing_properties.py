@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from query.caller import Caller
 from query.catalogue import Catalogue
 from query.find import find_tool
+from query.response.recent_answers import Recent
 from query.savings.ledger import Ledger
 from query.search.request import FindRequest
 from query.tools.describe_tool import DescribeRequest, describe_tools
@@ -185,7 +186,7 @@ def test_shares_of_a_toolset_sum_to_one_and_its_total_equals_the_sum(
     index = index_of(fleet)
     index.put_toolset(Toolset(name="t", tools=tuple(entries), budget_tokens=budget))
 
-    report = toolset_report(ToolsetRequest(name="t"), Caller("ann"), catalogue_of(index))
+    report = toolset_report(ToolsetRequest(name="t"), Caller("ann"), catalogue_of(index), Recent())
 
     inside = {tool: tokens for tool, tokens in fleet.items() if tool[0] in entries or ":".join(tool) in entries}
     assert report["meta"] == meta(total(inside), total(fleet))

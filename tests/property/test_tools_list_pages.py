@@ -55,9 +55,9 @@ def pages(index: FakeIndex, between: Sequence[Change]) -> Iterator[list[Tool]]:
     upstreams = upstreams_to({})
     try:
         ours = builtin_tools(catalogue, upstreams)
-        toolsets = toolsets_of(catalogue, ours)
         while True:
-            direct = toolsets.direct(with_toolset_scope(ANN, index))
+            # another replica returns each page: the changes come without records, so one keeps the tools of before
+            direct = toolsets_of(catalogue, ours).direct(with_toolset_scope(ANN, index))
             page = page_of_tools([*ours, *direct.handlers], cursor, ANN, SMALL)
             shown = [direct.by_name[tool.name] for tool in page.tools if tool.name in direct.by_name]
             yield [(tool.server_id, tool.definition.name) for tool in shown]
