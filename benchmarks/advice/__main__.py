@@ -129,10 +129,26 @@ def _coverage(results: Results) -> Iterator[str]:
     yield ""
     yield f"## Tokens that cover {100 * TARGET:.0f} % of the past calls"
     yield ""
+    for traffic in dict.fromkeys(need.traffic for need in results.needed):
+        yield f"- {traffic}: {_reached(results, traffic)}"
+    yield ""
     yield from table(
         ("traffic", "method", "tokens"),
         [(row.traffic, row.method, f"{row.tokens.median:,.0f} {_range(row.tokens, ',.0f')}") for row in results.needed],
     )
+
+
+def _reached(results: Results, traffic: str) -> str:
+    """Return the smallest budget of the tables that reaches the target, else the tokens that do, beside the cut-off."""
+    rows = {(row.method, row.budget_tokens): row.past.median for row in results.coverages if row.traffic == traffic}
+    for (method, budget), covered in rows.items():
+        if method == "advised" and covered >= 100 * TARGET:
+            return f"a budget of {budget:,} covers {covered:.1f} %; the alphabet, {rows['alphabetical', budget]:.1f} %."
+    tokens = {need.method: need.tokens.median for need in results.needed if need.traffic == traffic}
+    alphabetical = f"the alphabet needs {tokens['alphabetical']:,.0f}."
+    best = max(row.most_past.median for row in results.coverages if row.traffic == traffic)
+    reached = f"no budget above is enough; the best possible choice covers {best:.1f} %"
+    return f"{reached}. The advice needs {tokens['advised']:,.0f} tokens; {alphabetical}"
 
 
 def _rivals(results: Results) -> Iterator[str]:

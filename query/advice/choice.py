@@ -9,6 +9,7 @@ cover half, or b alone does, and the order by calls begins with a tool that has 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,6 +25,12 @@ def best_within(tools: Sequence[ToolUse], budget_tokens: int) -> list[ToolUse]:
     choices = [_filled(called, budget_tokens, key) for key in (_by_calls_per_token, by_calls)]
     chosen = max(choices, key=calls_of)
     return sorted(chosen, key=by_calls)
+
+
+def needed_tokens(tools: Sequence[ToolUse], part: float) -> int:
+    """Return a budget within which `best_within` covers this part of the calls: that of the cheaper order."""
+    wanted = part * calls_of(tools)
+    return min(_tokens_until(sorted(tools, key=key), wanted) for key in (_by_calls_per_token, by_calls))
 
 
 def calls_of(tools: Sequence[ToolUse]) -> int:
@@ -43,6 +50,12 @@ def by_calls(tool: ToolUse) -> tuple[float, int, str]:
 
 def _by_calls_per_token(tool: ToolUse) -> tuple[float, int, str]:
     return -tool.calls / max(tool.tokens, 1), tool.tokens, tool.name
+
+
+def _tokens_until(ordered: Sequence[ToolUse], wanted: float) -> int:
+    sums = accumulate(tool.calls for tool in ordered)
+    before = [tool for tool, calls in zip(ordered, sums, strict=True) if calls - tool.calls < wanted]
+    return tokens_of(before)
 
 
 def _filled(

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from query.advice.choice import best_within, by_calls, calls_of, tokens_of
+from query.advice.choice import best_within, by_calls, calls_of, needed_tokens, tokens_of
 from query.advice.rivals import Rivals, rivals
 from query.advice.use import ToolUse, Usage, counted_calls, counted_rows, may_see, usable_tools, usage_of
 from query.history.events import TOOLS_LIST
 from query.history.periods import today
 from query.history.recent_calls import DAYS
+from query.paging.budget import counting
 from query.toolsets.active import with_toolset, with_toolset_scope
 from query.toolsets.offered import direct_definition, has_offered_tools, offered_tools
 from shared.catalog import Encoding
 from shared.errors import ToolsetUnknown
 from shared.quoting import quoted_name
 from shared.text.forms import PROFILE, Profile
+from shared.text.leaner import leaner
 from shared.text.tokens import is_estimate
 
 if TYPE_CHECKING:
     from query.caller import Caller
     from query.catalogue import Catalogue
     from query.history.store import Rows, SavingsHistory
+    from shared.catalog import IndexedTool
 
 DEFAULT_BUDGET_TOKENS = 4_000
 """Where neither the request nor the toolset has a budget, and no tool is offered."""
+COVERED_PART = 0.95
+"""Of the calls; a smaller choice names the tokens that it needs."""
 SHOWN_MOST = 10
 NAMED = 3
 
@@ -73,6 +78,10 @@ class ToolsetAdvice(BaseModel):
     offered: Choice
     dropped: list[ToolUse]
     """Offered and not advised, the most expensive first."""
+    needed_tokens: int
+    """A budget that covers COVERED_PART of the calls."""
+    leaner_saves: int
+    """Tokens of the advised tools that the shorter schemas would save; 0 if they are sent already."""
     labels: Mapping[str, Label]
 
     @property
@@ -84,7 +93,14 @@ class ToolsetAdvice(BaseModel):
         tokens, count = self.labels["tokens"], len(self.advised.tools)
         chosen = f"{count} {'tool' if count == 1 else 'tools'} of {self.advised.tokens} tokens ({tokens})"
         summary = f"{chosen} had {self.advised.calls} of {self.calls} calls from {days} (measured)."
-        return [summary, *(_without(tool, tokens) for tool in self.dropped[:NAMED])]
+        return [summary, *self._limits(tokens), *(_without(tool, tokens) for tool in self.dropped[:NAMED])]
+
+    def _limits(self, tokens: Label) -> Iterator[str]:
+        if self.advised.calls < COVERED_PART * self.calls:
+            yield f"A budget of {self.needed_tokens} tokens ({tokens}) covers {COVERED_PART:.0%} of these calls."
+        if self.leaner_saves:
+            saved = f"{self.leaner_saves} tokens ({tokens})"
+            yield f"TOOLSCALE_LEANER_DEFINITIONS shortens these tools by {saved}; the index keeps the originals."
 
 
 class Advice(ToolsetAdvice):
@@ -154,8 +170,17 @@ def _toolset_advice(
         advised=Choice.of(advised),
         offered=Choice.of(offered),
         dropped=sorted(dropped, key=lambda tool: (-tool.tokens, tool.name)),
+        needed_tokens=needed_tokens(used, COVERED_PART),
+        leaner_saves=_leaner_saves([tool for tool in usable if tool.qualified_name in names], catalogue),
         labels=_labels(is_counted=is_counted),
     )
+
+
+def _leaner_saves(tools: Sequence[IndexedTool], catalogue: Catalogue) -> int:
+    if catalogue.response_policy.has_leaner_definitions:
+        return 0
+    count = counting(catalogue.encoding)
+    return sum(leaner(tool.definition, (), count).saved for tool in tools)
 
 
 def _offered(usage: Usage, caller: Caller, catalogue: Catalogue) -> list[ToolUse]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
 
 from typing_extensions import override
 
+from query.history.periods import DAY, Unit, start_s
 from query.history.store import (
     COUNTER_OVERHEAD_BYTES,
     MAX_BYTES_A_DAY,
@@ -63,11 +64,12 @@ for _, key in ipairs(KEYS) do redis.call('EXPIREAT', key, ARGV[2]) end
 class RedisHistory(SavingsHistory):
     """A SavingsHistory for any number of replicas."""
 
-    def __init__(self, client: redis.Redis, keep_days: int, max_bytes: int = MAX_BYTES_A_DAY) -> None:
+    def __init__(self, client: redis.Redis, keep_days: int, max_bytes: int = MAX_BYTES_A_DAY, unit: Unit = DAY) -> None:
         """Use a client that decodes responses."""
         self._redis = client
         self._keep_days = keep_days
         self._max_bytes = max_bytes
+        self._unit = unit
         self._script = client.register_script(_ADD)
 
     @override
@@ -78,7 +80,7 @@ class RedisHistory(SavingsHistory):
                 for key in keys:
                     counters = [part for counter in rows[key].items() for part in counter]
                     added += [_row(key), _row(key.overflow), len(rows[key]), *counters]
-                self._script(keys=[_key(day), BYTES_PREFIX + day.isoformat()], args=added)
+                self._script(keys=[self._key(PREFIX, day), self._key(BYTES_PREFIX, day)], args=added)
 
     @override
     def rows(self, first: date, last: date) -> Rows:
@@ -93,9 +95,11 @@ class RedisHistory(SavingsHistory):
     def calls(self, first: date, last: date) -> Calls:
         calls: Counter[tuple[str, str, str]] = Counter()
         with _redis_errors():
-            for day in _days(first, last):
+            for day in self._unit.between(first, last):
                 # a dictionary, since a scan may return a field twice
-                fields = dict[str, str](cast("Any", self._redis.hscan_iter(_key(day), "*]calls", _SCANNED)))
+                fields = dict[str, str](
+                    cast("Any", self._redis.hscan_iter(self._key(PREFIX, day), "*]calls", _SCANNED))
+                )
                 for field, amount in fields.items():
                     caller, server, tool = json.loads(field.removesuffix("calls"))
                     calls[caller, server, tool] += int(amount)
@@ -105,7 +109,7 @@ class RedisHistory(SavingsHistory):
     def store_sizes(self, day: date, sizes: Mapping[str, ServerSize]) -> None:
         if not sizes:
             return
-        key = SIZES_PREFIX + day.isoformat()
+        key = self._key(SIZES_PREFIX, day)
         with _redis_errors(), self._redis.pipeline(transaction=False) as pipeline:
             pipeline.hset(key, mapping={server: f"{size.tools} {size.tokens}" for server, size in sizes.items()})
             pipeline.expireat(key, self._expires_at(day))
@@ -134,29 +138,24 @@ class RedisHistory(SavingsHistory):
 
     def _expires_at(self, day: date) -> int:
         """Return the end of the last day that shows this one, in seconds since the epoch."""
-        return int(datetime.combine(day, time.min, UTC).timestamp()) + self._keep_days * _DAY_S
+        return int(start_s(day)) + self._keep_days * _DAY_S
+
+    def _key(self, prefix: str, day: date) -> str:
+        return prefix + self._unit.text(day)
 
     def _hashes(
         self, prefix: str, first: date, last: date, field: str | None = None
     ) -> list[tuple[date, dict[str, str]]]:
         """Return each day's hash with this prefix, or only this field of it, in one round trip."""
-        days = _days(first, last)
+        days = self._unit.between(first, last)
         with _redis_errors(), self._redis.pipeline(transaction=False) as pipeline:
             for day in days:
-                key = prefix + day.isoformat()
+                key = self._key(prefix, day)
                 pipeline.hgetall(key) if field is None else pipeline.hget(key, field)
             read = pipeline.execute()
         if field is not None:
             read = [{} if value is None else {field: value} for value in read]
         return list(zip(days, read, strict=True))
-
-
-def _days(first: date, last: date) -> list[date]:
-    return [first + timedelta(days=offset) for offset in range((last - first).days + 1)]
-
-
-def _key(day: date) -> str:
-    return PREFIX + day.isoformat()
 
 
 def _total(sizes: Iterable[str]) -> TotalSize:

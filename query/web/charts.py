@@ -1,23 +1,27 @@
-"""Geometry of the charts that templates draw: bars and step lines, by day."""
+"""Geometry of the charts that templates draw: bars and step lines, by day or by hour."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 
-# Width of a day and height of the plot, in units of the drawing, which the browser scales.
-DAY_WIDTH = 10.0
+from query.history.periods import DAY, HOUR, Unit, this_hour
+
+# Width of a column and height of the plot, in units of the drawing, which the browser scales.
+COLUMN_WIDTH = 10.0
 HEIGHT = 100.0
 _GAP = 2.0
+# Columns of the shortest chart by hour.
+HOURS = 12
 _STEPS = (1, 2, 3, 4, 5, 6, 8, 10)
 
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A day of a chart with its bar; `value` is None if unknown. Coordinates start at the plot's top left corner."""
+    """A day or an hour of a chart with its bar; `value` is None if unknown. Coordinates begin at the top left."""
 
-    day: date
+    start: date
     value: int | None
     x: float
     y: float
@@ -26,19 +30,20 @@ class _Column:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """All days from the first to the last, and the grid lines of the scale, from the top.
+    """All columns from the first to the last, and the grid lines of the scale, from the top.
 
-    `peak` is the highest day, None if no day has a value other than 0.
+    `peak` is the highest column, None if no column has a value other than 0.
     """
 
     columns: tuple[_Column, ...]
     levels: tuple[int, ...]
     peak: _Column | None
+    unit: Unit
 
     @property
     def width(self) -> float:
         """Return the plot's width in units."""
-        return DAY_WIDTH * len(self.columns)
+        return COLUMN_WIDTH * len(self.columns)
 
     def y(self, value: int) -> float:
         """Return the place of a value between the highest and the lowest level."""
@@ -46,38 +51,45 @@ class Chart:
 
     @property
     def bar_width(self) -> float:
-        """Return the width of a bar, with a gap between days."""
-        return DAY_WIDTH - _GAP
+        """Return the width of a bar, with a gap between columns."""
+        return COLUMN_WIDTH - _GAP
 
     @property
     def steps(self) -> str:
-        """Return the path of a step line, interrupted at unknown days."""
+        """Return the path of a step line, interrupted at unknown columns."""
         parts: list[str] = []
         is_drawing = False
         for column in self.columns:
             if column.value is not None:
                 command = "L" if is_drawing else "M"
-                parts.append(f"{command}{column.x:g} {column.y:.2f}H{column.x + DAY_WIDTH:g}")
+                parts.append(f"{command}{column.x:g} {column.y:.2f}H{column.x + COLUMN_WIDTH:g}")
             is_drawing = column.value is not None
         return "".join(parts)
 
     @property
     def areas(self) -> tuple[_Column, ...]:
-        """Return the days with a known value."""
+        """Return the columns with a known value."""
         return tuple(column for column in self.columns if column.value is not None)
 
 
-def chart(values: Mapping[date, int], first: date, last: date, missing: int | None) -> Chart:
-    """Return the chart of these days, both included; `missing` is the value of absent days."""
+def chart(values: Mapping[date, int], first: date, last: date, missing: int | None, unit: Unit = DAY) -> Chart:
+    """Return the chart from the first to the last day or hour; `missing` is the value of absent ones."""
     levels = _levels(values.values())
     columns: list[_Column] = []
-    for offset in range((last - first).days + 1):
-        value = values.get(first + timedelta(days=offset), missing)
+    for offset, start in enumerate(unit.between(first, last)):
+        value = values.get(start, missing)
         y, end = (_place(limit(value or 0, 0), levels) for limit in (max, min))
-        columns.append(_Column(first + timedelta(days=offset), value, DAY_WIDTH * offset, y, end - y))
+        columns.append(_Column(start, value, COLUMN_WIDTH * offset, y, end - y))
     known = [column for column in columns if column.value is not None]
     has_peak = any(column.value for column in known)
-    return Chart(tuple(columns), levels, max(known, key=lambda column: column.value or 0) if has_peak else None)
+    peak = max(known, key=lambda column: column.value or 0) if has_peak else None
+    return Chart(tuple(columns), levels, peak, unit)
+
+
+def hour_chart(values: Mapping[date, int], first: date, missing: int | None) -> Chart:
+    """Return the chart from an hour until now, of at least HOURS hours."""
+    last = this_hour()
+    return chart(values, min(first, last - HOUR.length * (HOURS - 1)), last, missing, HOUR)
 
 
 def _levels(values: Collection[int]) -> tuple[int, ...]:

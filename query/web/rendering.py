@@ -102,9 +102,10 @@ def machine_moment(at_s: float) -> str:
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def short_day(day: date) -> str:
-    """Return 21 Nov."""
-    return f"{day.day} {day:%b}"
+def short(start: date) -> str:
+    """Return a day as 21 Nov, and an hour as 21 Nov 14:00."""
+    day = f"{start.day} {start:%b}"
+    return f"{day} {start:%H}:00" if isinstance(start, datetime) else day
 
 
 def part_of_path(text: str) -> str:
@@ -121,7 +122,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (cut, lines, number, percent, size, ago, ahead, moment, machine_moment, short_day, part_of_path)
+    filters = (cut, lines, number, percent, size, ago, ahead, moment, machine_moment, short, part_of_path)
     untyped: Any = made  # jinja2 types its filters and globals too narrowly
     untyped.filters.update({function.__name__: function for function in filters})
     untyped.globals.update(version=importlib.metadata.version("toolscale"))

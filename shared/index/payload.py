@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -113,7 +114,10 @@ def server_payload(record: ServerRecord) -> Payload:
 
 def server_from(payload: Payload) -> ServerRecord | None:
     """Return the record of a payload without a newer release's fields; log an invalid one and return None."""
-    return _readable("server", payload["record"], partial(ServerRecord.model_validate, extra="ignore"))
+    stored = payload["record"]
+    with suppress(ValueError):  # half the time, except for a text with lone surrogates
+        return ServerRecord.model_validate_json(stored, extra="ignore")
+    return _readable("server", stored, partial(ServerRecord.model_validate, extra="ignore"))
 
 
 def toolset_payload(toolset: Toolset) -> Payload:

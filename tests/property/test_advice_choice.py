@@ -7,7 +7,7 @@ from itertools import combinations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from query.advice.choice import best_within, by_calls, calls_of, tokens_of
+from query.advice.choice import best_within, by_calls, calls_of, needed_tokens, tokens_of
 from query.advice.use import ToolUse
 from query.caller import Caller
 from query.toolsets.budget import apply_budget, by_use
@@ -47,6 +47,12 @@ def test_the_choice_fits_and_covers_at_least_half_of_the_best(tools: list[ToolUs
     assert chosen == sorted(chosen, key=by_calls)
     assert all(tool.calls for tool in chosen)
     assert 2 * calls_of(chosen) >= most_calls(tools, budget)
+
+
+@settings(max_examples=examples(300))
+@given(tools=tools_of_costs, part=st.floats(0, 0.99))
+def test_the_needed_tokens_cover_their_part_of_the_calls(tools: list[ToolUse], part: float) -> None:
+    assert calls_of(best_within(tools, needed_tokens(tools, part))) >= part * calls_of(tools)
 
 
 @settings(max_examples=examples(300))

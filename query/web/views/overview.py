@@ -13,11 +13,10 @@ from query.web.connecting import claude_command, client_config
 from query.web.context_map import context_map
 from query.web.page import Page, PageRequest
 from query.web.servers import by_tokens, servers_for
-from query.web.views.history import savings_charts, savings_report
+from query.web.views.history import known_days, savings_charts, savings_report
 from shared.index.contract import EMBEDDED_MAX_ADVISED_TOOLS
 
 if TYPE_CHECKING:
-    from query.reports.savings import SavingsReport
     from shared.upstream.followed_config import FollowedConfig
 
 LARGEST = 8
@@ -35,7 +34,7 @@ def overview(request: PageRequest) -> Page:
         "largest": [of_set for of_set in sorted(servers.sets, key=by_tokens)[:LARGEST] if of_set.tokens],
         "map": context_map(request, servers),
         "report": report,
-        "known_days": _known_days(report),
+        "known_days": known_days(report) if report else 0,
         "advised_tools": EMBEDDED_MAX_ADVISED_TOOLS if exceeds_advice else None,
         "followed": followed_config(request),
         "dead_letters": request.catalogue.dead_letters() if is_unrestricted(request.caller) else None,
@@ -46,15 +45,9 @@ def overview(request: PageRequest) -> Page:
         "needs_token": needs_token,
         "now": time.time(),
     }
-    return Page("overview.html", values | savings_charts(report))
+    return Page("overview.html", values | savings_charts(request, report))
 
 
 def followed_config(request: PageRequest) -> FollowedConfig | None:
     """Return the state of the followed `mcp.json` for a caller without restriction, else None."""
     return request.catalogue.followed_config() if is_unrestricted(request.caller) else None
-
-
-def _known_days(report: SavingsReport | None) -> int:
-    """Return the number of days since the first one with figures, today included; 0 without any."""
-    days = [row.day for row in (*report.by_day, *report.catalogue)] if report else []
-    return (report.last_day - min(days)).days + 1 if report and days else 0

@@ -28,6 +28,7 @@ from query.history.recorder import UsageRecorder
 from query.history.redis_store import RedisHistory
 from query.history.sqlite_store import SqliteHistory
 from query.history.store import Counts, RowKey, SavingsHistory
+from query.paging.policy import ResponsePolicy
 from query.savings.ledger import Ledger
 from query.server.mcp import service_of
 from query.tools.get_active_toolset import GetActiveToolset
@@ -155,6 +156,36 @@ def test_the_advice_is_from_the_calls_of_thirty_days_in_the_history(edge: ToolIn
         ("time:zones", 10, 4_000), ("git:log", 1, 100)
     ]  # fmt: skip
     assert found.lists == 4
+
+
+def test_a_choice_that_covers_too_few_calls_names_the_budget_that_covers_most(
+    edge: ToolIndex, sqlite: SavingsHistory
+) -> None:
+    record_calls(sqlite, "ann", {"git:log": 6, "time:now": 3, "git:add": 3})
+
+    small = advise(edge, sqlite, toolset="dev", budget=100)
+    whole = advise(edge, sqlite, toolset="dev", budget=small.needed_tokens)
+
+    assert f"A budget of {small.needed_tokens} tokens (measured) covers 95% of these calls." in small.sentences
+    assert whole.advised.calls == 12
+    assert not [sentence for sentence in whole.sentences if "A budget of" in sentence]
+
+
+@pytest.mark.parametrize("is_leaner", [False, True])
+def test_shorter_schemas_are_offered_with_their_tokens_until_they_are_served(
+    tmp_path: Path, sqlite: SavingsHistory, is_leaner: bool
+) -> None:
+    schema = {"type": "object", "properties": {"repo_path": {"type": "string", "title": "Repo Path"}}}
+    definition = ToolDefinition.from_wire(json.dumps({"name": "log", "inputSchema": schema}))
+    record_calls(sqlite, "ann", {"git:log": 6})
+    with opened("edge", tmp_path) as index:
+        fill(index, replace(tool_costing("git:log", 100), definition=definition))
+        catalogue = replace(held(index), response_policy=ResponsePolicy(has_leaner_definitions=is_leaner))
+
+        found = advice_for(ROOT, catalogue, sqlite)
+
+    assert (found.leaner_saves > 0) is not is_leaner
+    assert (f"by {found.leaner_saves} tokens (measured)" in found.sentences[-1]) is not is_leaner
 
 
 def test_without_a_budget_a_toolset_keeps_every_tool_that_was_called(edge: ToolIndex, sqlite: SavingsHistory) -> None:

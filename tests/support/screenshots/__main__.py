@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx2
 from PIL import Image
 
 from query.history import open_history
@@ -43,10 +44,12 @@ CALLS: tuple[dict[str, Any], ...] = (
     {"tool_name": "sqlite:list_tables", "parameters": {}},
     {"tool_name": "git:git_status", "parameters": {"repo_path": "/nowhere"}},
 )
+# The tools that earlier days called, the most frequent first.
+CALLED = ("git:git_log", "git:git_status", "filesystem:read_text_file", "sqlite:read_query", "memory:search_nodes")
 
 
 def main() -> None:
-    """Search, call tools, and open each page."""
+    """Search, call tools, change the definitions of a server, and open each page."""
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory,
         serving_demo(ROOT / ".demo", Path(directory)) as url,
@@ -54,6 +57,9 @@ def main() -> None:
         anyio.run(_use, url)
         eventually(lambda: _is_kept(Path(directory)), what="the history to be written")
         _look_back(Path(directory))
+        _move(ROOT / ".demo" / "mcp.json")
+        changes = url.removesuffix("/mcp") + "/ui/changes.json"
+        eventually(lambda: "time" in httpx2.get(changes, trust_env=False).text, 60, "the changes of a server")
         _take(url.removesuffix("/mcp"), Path(directory))
 
 
@@ -88,9 +94,17 @@ def _look_back(directory: Path) -> None:
                 {
                     RowKey(day, "anyone", "", TOOLS_LIST): listed | baseline,
                     RowKey(day, "anyone", "", "find_tool"): answers | {"searches": found, "tokens_saved": saved},
-                    RowKey(day, "anyone", "git", "git_log"): {"answers": found},
+                }
+                | {
+                    RowKey(day, "anyone", *tool.split(":")): {"answers": found, "calls": found // part, "bytes": 900}
+                    for part, tool in enumerate(CALLED, 1)
                 }
             )
+
+
+def _move(config: Path) -> None:
+    """Give the server `time` another time zone, which its definitions name."""
+    config.write_text(config.read_text(encoding="utf-8").replace('"UTC"', '"Asia/Tokyo"'), encoding="utf-8")
 
 
 def _together(sizes: list[ServerSize]) -> tuple[int, int]:

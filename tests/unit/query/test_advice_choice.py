@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from query.advice.choice import best_within
+from query.advice.choice import best_within, needed_tokens
 from query.advice.rivals import takes_the_same
 from query.advice.use import ToolUse
 
@@ -29,6 +29,14 @@ def test_a_dear_tool_is_chosen_where_it_has_more_calls_than_the_cheap_ones_toget
 
 def test_a_tool_without_calls_is_never_chosen() -> None:
     assert best_within([use("s:idle", 1, 0)], 100) == []
+
+
+def test_the_needed_tokens_are_those_of_the_cheaper_order() -> None:
+    tools = [use("s:dear", 100, 6), use("s:one", 10, 5), use("s:two", 10, 5), use("s:idle", 5, 0)]
+
+    assert needed_tokens(tools, 0.6) == 20
+    assert needed_tokens(tools, 0.95) == 120
+    assert needed_tokens([], 0.95) == 0
 
 
 def schema(required: list[str], **types: Any) -> dict[str, Any]:
