@@ -74,7 +74,7 @@ class Build:
         body = {"jsonrpc": "2.0", "id": 1, "method": request.method, "params": {**request.params, "_meta": _META}}
         url = f"{self._url}/{TOOLSET}" if request.has_toolset else self._url
         response = self._client.post(url, headers=headers, json=body)
-        if response.status_code != httpx2.codes.OK or '"isError":true' in response.text:
+        if not response.is_success or '"isError":true' in response.text:
             raise RuntimeError(f"{request} was answered with {response.status_code}: {response.text[:500]}")
 
 

@@ -39,8 +39,7 @@ def mixed(trained: Sequence[Weights]) -> Weights:
 
     Wortsman et al., Model soups, ICML 2022.
     """
-    first = trained[0]
-    return {name: np.mean([own[name] for own in trained], axis=0, dtype=np.float32) for name in first}
+    return {name: np.stack([own[name] for own in trained]).mean(axis=0) for name in trained[0]}
 
 
 def _between(base: Floats, trained: Floats, share: float) -> Floats:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
+from uuid import UUID
 
 import numpy as np
 from qdrant_edge import (
@@ -120,7 +122,8 @@ class EdgeCollection(PointCollection):
         ]
         with self._shard.opened() as shard:
             answers = shard.query_batch(QueryBatchRequest(requests))
-        return [{_id_of(point): point.score for point in found} for found in answers]
+        lists = cast("list[list[_Found]]", answers)
+        return [{_id_of(point.id.int): point.score for point in found} for found in lists]
 
     @override
     def facet(self, key: str, where: PointFilter, limit: int) -> dict[int | str, int]:
@@ -186,12 +189,17 @@ class EdgeCollection(PointCollection):
             self._shard.update(UpdateOperation.create_field_index(key, _SCHEMA[indexes[key]]))
 
 
-# An id's place in the text of a point. A point's attribute `id` makes a UUID, which takes longer than the search.
-_ID = slice(len('ScoredPoint(id="'), len('ScoredPoint(id="') + 36)
+# A search returns hundreds of ids, mostly of the same tools; formatting them takes longer than the search.
+@lru_cache(maxsize=200_000)
+def _id_of(number: int) -> str:
+    return str(UUID(int=number))
 
 
-def _id_of(point: ScoredPoint) -> str:
-    return repr(point)[_ID]
+class _Found(Protocol):
+    """A point that a search found; all ids are UUIDs."""
+
+    id: UUID
+    score: float
 
 
 def _query(question: NamedVector) -> Query:

@@ -162,10 +162,9 @@ def test_each_text_is_in_one_row_in_its_order(parts: list[list[int]]) -> None:
 
     assert len(owners) % ROWS == 0
     for number, length in enumerate(length for lengths in parts for length in lengths):
-        rows_of_text, places = np.nonzero(owners == number)
-        assert len(set(rows_of_text.tolist())) == 1
-        assert np.array_equal(places, np.arange(places[0], places[0] + length))
-        assert np.array_equal(states[rows_of_text[0], places, 0], np.arange(1, length + 1))
+        ((row, first), *others) = np.argwhere(owners == number).tolist()
+        assert others == [[row, first + place] for place in range(1, length)]
+        assert states[row, first : first + length, 0].tolist() == list(range(1, length + 1))
     assert not states[owners < 0].any()
 
 
