@@ -1,4 +1,4 @@
-"""What was answered lately, and is answered again while no server has changed."""
+"""Answers and toolsets that are returned again while no server has changed."""
 
 from __future__ import annotations
 
