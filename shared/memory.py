@@ -13,8 +13,8 @@ _THRESHOLD_BYTES = 128 << 10
 def return_freed_memory_early() -> None:
     """Let this process return freed memory to the system, and share one heap between its threads.
 
-    By default, up to eight heaps for each core keep what their threads freed, and each large block that is freed
-    raises the size above which the next ones are returned.
+    By default, up to eight heaps for each core keep the memory that their threads freed.
+    Each large block that is freed also raises the size above which the next ones are returned.
     """
     library = _glibc()
     if library:
