@@ -25,6 +25,9 @@ from tests.support.waiting import eventually
 from tests.support.warm import start
 from toolscale.app import app
 
+# The blank is printed separately: an answer before it is echoed before it too.
+PROMPT_END = "[y/N]: "
+
 
 @pytest.fixture(autouse=True)
 def _settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,9 +106,9 @@ def in_terminal(typed: str, *arguments: str) -> tuple[int, str]:
     shown = ""
     with suppress(OSError):  # Linux ends a terminal so
         while part := os.read(ours, 65_536).decode():
-            is_asked = "[y/N]:" in shown
+            is_asked = PROMPT_END in shown
             shown += part
-            if not is_asked and "[y/N]:" in shown:
+            if not is_asked and PROMPT_END in shown:
                 os.write(ours, typed.encode())
     os.close(ours)
     return process.wait(60), shown.replace("\r\n", "\n")
