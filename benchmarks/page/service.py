@@ -33,6 +33,8 @@ _SOURCES = (OPERATOR_SOURCE, "toolscale/docker", "toolscale/kubernetes", "toolsc
 _FAILING, _STOPPED, _QUARANTINED = 20, 25, 50
 # One server in so many has changed definitions, each so many times.
 _CHANGED, _CHANGES = 10, 10
+# A start takes a few seconds, and the sizes that are sampled each ten seconds little time after it.
+IDLE_S, START_S = 1.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,18 @@ class Service:
         """Return the processor time of the service so far."""
         times = self.process.cpu_times()
         return float(times.user + times.system) * 1e3
+
+    def wait_until_idle(self) -> None:
+        """Wait until the service uses no processor time: after its start, it reads the catalogue in the background.
+
+        Raises TimeoutError after START_S.
+        """
+        until_s, before_ms = time.monotonic() + START_S, -1.0
+        while (now_ms := self.processor_ms()) > before_ms:
+            if time.monotonic() > until_s:
+                raise TimeoutError(f"the service is still busy after {START_S:.0f} s")
+            before_ms = now_ms
+            time.sleep(IDLE_S)
 
 
 @contextmanager
@@ -64,7 +78,9 @@ def serving(directory: Path, servers: int, plan: Plan) -> Generator[Service]:
         running.wait_for(_STARTED)
         lines = (json.loads(line) for line in running.output().splitlines())
         url = next(str(line["url"]) for line in lines if line["event"] == _STARTED)
-        yield Service(url.removesuffix("/mcp"), psutil.Process(running.process.pid))
+        service = Service(url.removesuffix("/mcp"), psutil.Process(running.process.pid))
+        service.wait_until_idle()
+        yield service
 
 
 def _varied(record: ServerRecord, number: int) -> ServerRecord:
