@@ -1,4 +1,4 @@
-"""One ranking from several scored lists: fusion, clauses, and a boost for servers with good tools.
+"""Rankings from several scored lists: fusion, clauses, and a boost for servers with good tools.
 
 Fusion adds scores that were normalised within the query (CombSUM over z-scores: Fox and Shaw, "Combination of
 Multiple Searches", TREC-2, 1994; Montague and Aslam, "Relevance Score Normalization for Metasearch", CIKM 2001).
@@ -11,6 +11,7 @@ on the engine's order.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, repeat, zip_longest
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -26,6 +27,8 @@ DEPTH = 150
 DENSE_WEIGHT = 0.7
 CLAUSE_WEIGHT = 0.3
 SERVER_WEIGHT = 0.3
+# Of a server's best score for another step of the request: a task uses fewer servers than tools.
+OTHER_STEPS_WEIGHT = 0.5
 
 Scores: TypeAlias = "NDArray[np.float64]"
 """By point, higher is better."""
@@ -40,19 +43,32 @@ class ScoreParts(NamedTuple):
 
 
 def rank(whole: Candidates, clauses: Sequence[Candidates] = ()) -> dict[str, float]:
-    """Return the scores of a step's candidates, best first, given those of the whole text and of its clauses."""
-    points = sorted(set[str]().union(*(candidates.points for candidates in (whole, *clauses))))
-    scores = with_best_clause(_fused(whole, points), [_fused(clause, points) for clause in clauses])
-    boosted = boost_servers(scores, points)
-    best_first: list[int] = (-boosted).argsort(kind="stable").tolist()
-    return dict(zip([points[number] for number in best_first], boosted[best_first].tolist(), strict=True))
+    """Return the scores of a single step's candidates, as `rank_steps` does."""
+    (scores,) = rank_steps([(whole, *clauses)])
+    return scores
+
+
+def rank_steps(steps: Sequence[Sequence[Candidates]]) -> list[dict[str, float]]:
+    """Return the scores of each step's candidates, best first.
+
+    A step has the candidates of its whole text, and then those of its clauses.
+    """
+    points_of = [_points(candidates) for candidates in steps]
+    scores_of = [_scored(candidates, points) for candidates, points in zip(steps, points_of, strict=True)]
+    boosted_of = list(map(boost_servers, scores_of, points_of))
+    if len(steps) > 1:
+        best_of = [best_by_server(scores, points) for scores, points in zip(scores_of, points_of, strict=True)]
+        for number, points in enumerate(points_of):
+            others = best_of[:number] + best_of[number + 1 :]
+            boosted_of[number] = boosted_of[number] + OTHER_STEPS_WEIGHT * best_of_others(points, others)
+    return list(map(_best_first, boosted_of, points_of))
 
 
 def score_parts(whole: Candidates, clauses: Sequence[Candidates] = ()) -> dict[str, ScoreParts]:
     """Return the summands of each score of `rank`, for people; a search computes only the sums."""
     import numpy as np  # noqa: PLC0415  # as below
 
-    points = sorted(set[str]().union(*(candidates.points for candidates in (whole, *clauses))))
+    points = _points((whole, *clauses))
     parts = _parts(whole, points)
     if clauses:
         by_clause = np.array([_parts(clause, points) for clause in clauses])
@@ -110,6 +126,40 @@ def boost_servers(scores: Scores, points: Sequence[str]) -> Scores:
     best = np.full(len(numbers), -np.inf)
     np.maximum.at(best, servers, scores)
     return scores + SERVER_WEIGHT * best[servers]
+
+
+def best_by_server(scores: Scores, points: Sequence[str]) -> dict[str, float]:
+    """Return the best score of each server's points."""
+    best: dict[str, float] = {}
+    for server, score in zip(map(server_half, points), scores.tolist(), strict=True):
+        best[server] = max(best.get(server, -math.inf), score)
+    return best
+
+
+def best_of_others(points: Sequence[str], others: Sequence[Mapping[str, float]]) -> Scores:
+    """Return for each point the best score of its server in other steps.
+
+    A server without candidates in a step scores there as the last one.
+    """
+    import numpy as np  # noqa: PLC0415  # as above
+
+    lists = [(best, _lowest(best)) for best in others]
+    by_server = {server: max(best.get(server, lowest) for best, lowest in lists) for server in map(server_half, points)}
+    return np.array([by_server[server] for server in map(server_half, points)])
+
+
+def _points(candidates: Iterable[Candidates]) -> list[str]:
+    return sorted(set[str]().union(*(each.points for each in candidates)))
+
+
+def _scored(candidates: Sequence[Candidates], points: Sequence[str]) -> Scores:
+    whole, *clauses = (_fused(each, points) for each in candidates)
+    return with_best_clause(whole, clauses)
+
+
+def _best_first(scores: Scores, points: Sequence[str]) -> dict[str, float]:
+    order: list[int] = (-scores).argsort(kind="stable").tolist()
+    return dict(zip([points[number] for number in order], scores[order].tolist(), strict=True))
 
 
 def _fused(candidates: Candidates, points: Sequence[str]) -> Scores:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from query.search.ranking import DEPTH, rank, round_robin
+from query.search.ranking import DEPTH, rank_steps, round_robin
 from query.search.steps import Step
 from query.turns import give_way
 from shared.catalog import Candidates, IndexedTool, Scope, point_id
@@ -51,12 +51,15 @@ def search(
     Raises:
         IndexUnavailable: the index did not answer.
     """
-    results: list[StepResult] = []
+    found: list[list[Candidates]] = []
     for start in range(0, len(steps), STEPS_AT_A_TIME):
         if start:
             give_way()
-        results += _search(steps[start : start + STEPS_AT_A_TIME], scope, index, corpus, strangers)
-    return results
+        found += _candidates(steps[start : start + STEPS_AT_A_TIME], scope, index, corpus)
+    return [
+        StepResult(step, candidates[0], _points_named(step.text, scope, index, strangers), scores)
+        for step, candidates, scores in zip(steps, found, rank_steps(found), strict=True)
+    ]
 
 
 def merged(results: Sequence[StepResult]) -> list[str]:
@@ -88,16 +91,10 @@ def best(results: Sequence[StepResult], limit: int, index: ToolIndex) -> list[Hi
     return hits(merged(results)[:limit], results, index)
 
 
-def _search(
-    steps: Sequence[Step], scope: Scope, index: ToolIndex, corpus: Scope | None, strangers: Collection[str]
-) -> list[StepResult]:
-    candidates = iter(index.search([query for step in steps for query in step.queries], scope, DEPTH, corpus))
-    results: list[StepResult] = []
-    for step in steps:
-        whole, *clauses = islice(candidates, len(step.queries))
-        named = _points_named(step.text, scope, index, strangers)
-        results.append(StepResult(step, whole, named, rank(whole, clauses)))
-    return results
+def _candidates(steps: Sequence[Step], scope: Scope, index: ToolIndex, corpus: Scope | None) -> list[list[Candidates]]:
+    """Return the candidates of each step's queries, those of the whole text first."""
+    found = iter(index.search([query for step in steps for query in step.queries], scope, DEPTH, corpus))
+    return [list(islice(found, len(step.queries))) for step in steps]
 
 
 def _points_named(text: str, scope: Scope, index: ToolIndex, strangers: Collection[str]) -> list[str]:

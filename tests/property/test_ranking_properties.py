@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from query.search.ranking import fuse, rank, round_robin
+from query.search.ranking import fuse, rank, rank_steps, round_robin
 from shared.catalog import Candidates, point_id
 
 # tools of two servers
@@ -34,6 +34,16 @@ def test_every_candidate_is_ranked_once_and_in_an_order_the_engine_does_not_deci
     assert set(ranked) == {point for candidates in (whole, *clauses) for point in candidates.points}
     assert list(ranked.values()) == sorted(ranked.values(), reverse=True)
     assert list(rank(_shuffled(whole, seed), clauses)) == list(ranked)
+
+
+@given(steps=st.lists(found(), max_size=4), order=st.randoms())
+def test_the_order_of_the_steps_changes_no_score(steps: list[Candidates], order: random.Random) -> None:
+    numbers = list(range(len(steps)))
+    order.shuffle(numbers)
+
+    scores = rank_steps([[each] for each in steps])
+
+    assert rank_steps([[steps[number]] for number in numbers]) == [scores[number] for number in numbers]
 
 
 @given(whole=found(), factor=st.floats(0.1, 10))

@@ -3,7 +3,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from query.search.ranking import boost_servers, fuse, rank, round_robin, similarity, with_best_clause, z_scores
+from query.search.ranking import (
+    boost_servers,
+    fuse,
+    rank,
+    rank_steps,
+    round_robin,
+    similarity,
+    with_best_clause,
+    z_scores,
+)
 from shared.catalog import Candidates, point_id
 
 
@@ -80,6 +89,29 @@ def test_a_tool_rises_with_the_best_of_its_server() -> None:
     best, sibling, stranger = boost_servers(np.array([3.0, 1.0, 1.1]), points)
 
     assert best > sibling > stranger
+
+
+def test_a_tool_rises_with_the_best_of_its_server_for_another_step() -> None:
+    near, equal, far = point_id("used", "read"), point_id("used", "write"), point_id("unused", "write")
+    reading = candidates(name={near: 0.9, far: 0.1}, text={near: 0.9, far: 0.1})
+    writes = {equal: 0.6, far: 0.61, point_id("other", "draw"): 0.1}
+    writing = candidates(name=writes, text=writes)
+
+    (alone,) = rank_steps([[writing]])
+    _, beside = rank_steps([[reading], [writing]])
+
+    assert list(alone)[:2] == [far, equal]
+    assert list(beside)[:2] == [equal, far]
+
+
+def test_a_server_without_candidates_for_another_step_scores_there_as_the_last_one() -> None:
+    first, last, missing = point_id("first", "a"), point_id("last", "a"), point_id("missing", "a")
+    elsewhere = candidates(name={first: 0.9, last: 0.1}, text={first: 0.9, last: 0.1})
+    equal = dict.fromkeys((first, last, missing), 0.5)
+
+    scores, _ = rank_steps([[candidates(name=equal, text=equal)], [elsewhere]])
+
+    assert scores[first] > scores[last] == scores[missing]
 
 
 def test_equal_scores_come_in_an_order_of_their_own() -> None:
