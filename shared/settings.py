@@ -97,8 +97,8 @@ class Settings(BaseSettings):
     savings_keep_days: Annotated[int, Field(ge=1, le=400)] = 30
     """Days to keep savings, calls and the catalogue's size, including today; in Redis or in `data_dir`."""
 
-    no_match_threshold: Annotated[float, Field(ge=-1, le=1)] = 0.2
-    """Minimum cosine of a match, less 0.3 times that of the nearest tool categories, -1 (any) to 1."""
+    no_match_threshold: Annotated[float, Field(ge=-1, le=1)] = 0.12
+    """Minimum cosine of a match, less 0.5 times that of the nearest tool categories, -1 (any) to 1."""
 
     # --- Limits of a server ---
     allowed_hosts: Annotated[frozenset[str], NoDecode] = frozenset({"127.0.0.1", "localhost", "::1"})

@@ -20,7 +20,7 @@ from query.search.search import best, search
 from query.search.steps import embed_steps
 from shared.catalog import Scope
 
-THRESHOLDS = (0.1, 0.15, 0.18, NO_MATCH_THRESHOLD, 0.22, 0.25, 0.3, 0.35, 0.4)
+THRESHOLDS = (0.0, 0.05, 0.1, NO_MATCH_THRESHOLD, 0.14, 0.16, 0.18, 0.19, 0.2, 0.22, 0.25, 0.3)
 FIRST = 5
 # Score of a match by name or words, independent of the model; it exceeds every similarity.
 FITS = 2.0

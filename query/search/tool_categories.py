@@ -1,4 +1,4 @@
-"""Reference tool categories, used to normalise a query's similarity scores (cohort normalisation).
+"""Reference objects of tools, used to normalise a query's similarity scores (cohort normalisation).
 
 Short queries are similar to everything and whole tasks to nothing, so a cosine means little by itself.
 Speaker verification has the same problem and compares with a cohort of other speakers. Source: Higgins, Bahler and
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from shared.text.embedding import Embedder
 
-# Every query is about equally far from the other categories.
+# Every query is about equally far from the others.
 NEAREST = 5
 
 _vectors_by_embedder: WeakKeyDictionary[Embedder, NDArray[np.float32]] = WeakKeyDictionary()
@@ -25,7 +25,7 @@ _lock = Lock()
 
 
 def category_similarity(query: NDArray[np.float32], embedder: Embedder) -> float:
-    """Return the mean cosine of a query's vector, of unit length, to the nearest tool categories.
+    """Return the mean cosine of a query's vector, of unit length, to the nearest objects of the tool categories.
 
     Raises:
         ModelUnavailable: the model cannot be loaded.
@@ -36,22 +36,23 @@ def category_similarity(query: NDArray[np.float32], embedder: Embedder) -> float
 
 
 def category_vectors(embedder: Embedder) -> NDArray[np.float32]:
-    """Return the categories' vectors, shape (categories, dimension), unit rows; an embedder embeds them once.
+    """Return the objects' vectors, shape (objects, dimension), unit rows; an embedder embeds them once.
 
     Raises:
         ModelUnavailable: the model cannot be loaded.
     """
     with _lock:
         if embedder not in _vectors_by_embedder:
-            vectors = embedder.passages([passage(category, objects) for category, objects in CATEGORIES.items()])
+            vectors = embedder.passages(passages())
             vectors.flags.writeable = False  # all callers share them
             _vectors_by_embedder[embedder] = vectors
         return _vectors_by_embedder[embedder]
 
 
-def passage(category: str, objects: str) -> str:
-    """Return the text that represents a category."""
-    return f"{category}: get, list, create, update and delete {objects}"
+def passages() -> list[str]:
+    """Return the texts that represent the categories: one for each of their objects, such as `git: manage branch`."""
+    listed = ((category, objects.split(", ")) for category, objects in CATEGORIES.items())
+    return [f"{category}: manage {each}" for category, objects in listed for each in objects]
 
 
 CATEGORIES = {

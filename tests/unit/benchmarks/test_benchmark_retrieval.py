@@ -97,13 +97,13 @@ def test_each_rival_uses_its_own_evidence() -> None:
 
 
 def test_a_higher_threshold_recognises_more_and_costs_more() -> None:
-    judged = [Judged(0.6, 0.3, 0.2, 1.0), Judged(0.22, 0.1, 0.1, 0.5)]
+    judged = [Judged(0.6, 0.28, 0.2, 1.0), Judged(0.22, 0.1, 0.1, 0.5)]
 
-    points = {point.no_match_threshold: point for point in mean_curve({"set": JudgedSet(judged, [0.1, 0.3])})}
+    points = {point.no_match_threshold: point for point in mean_curve({"set": JudgedSet(judged, [0.1, 0.28])})}
 
-    assert (points[0.15].tools_removed, points[0.15].servers_removed, points[0.15].lost_recall) == (50, 50, 0)
-    assert (points[0.35].tools_removed, points[0.35].servers_removed, points[0.35].lost_recall) == (100, 100, 25)
-    assert (points[0.15].elsewhere, points[0.35].elsewhere) == (50, 100)
+    assert (points[0.14].tools_removed, points[0.14].servers_removed, points[0.14].lost_recall) == (50, 50, 0)
+    assert (points[0.3].tools_removed, points[0.3].servers_removed, points[0.3].lost_recall) == (100, 100, 25)
+    assert (points[0.14].elsewhere, points[0.3].elsewhere) == (50, 100)
 
 
 @pytest.mark.slow

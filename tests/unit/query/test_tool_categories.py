@@ -17,7 +17,7 @@ from query.savings.ledger import Ledger
 from query.search.no_match import CATEGORY_WEIGHT, NO_MATCH_THRESHOLD, NO_THRESHOLD, adjusted_similarity, is_similar
 from query.search.ranking import similarity
 from query.search.request import FindRequest
-from query.search.tool_categories import CATEGORIES, NEAREST, category_similarity, category_vectors, passage
+from query.search.tool_categories import CATEGORIES, NEAREST, category_similarity, category_vectors, passages
 from shared.catalog import Candidates, Scope
 from shared.settings import load_settings
 from shared.text.embedding import Embedder, FastEmbedder
@@ -61,8 +61,8 @@ def test_an_embedder_embeds_the_tool_categories_once_and_keeps_their_vectors() -
     one, other = category_vectors(embedder), category_vectors(embedder)
 
     assert one is other
-    assert one.shape == (len(CATEGORIES), embedder.dimension)
-    assert embedder.embedded_texts == [passage(kind, of) for kind, of in CATEGORIES.items()]
+    assert one.shape == (len(passages()), embedder.dimension)
+    assert embedder.embedded_texts == passages()
     vectors = weakref.ref(one)
     del embedder, one, other
     gc.collect()
@@ -76,7 +76,7 @@ def test_concurrent_threads_embed_the_tool_categories_once() -> None:
         each = list(threads.map(category_vectors, [embedder] * 8))
 
     assert len({id(vectors) for vectors in each}) == 1
-    assert len(embedder.embedded_texts) == len(CATEGORIES)
+    assert len(embedder.embedded_texts) == len(passages())
 
 
 @given(texts)
@@ -102,7 +102,7 @@ def test_a_higher_category_similarity_lowers_the_adjusted_similarity(one: str, o
 
 def test_at_minus_one_the_furthest_tool_matches_and_no_category_is_embedded() -> None:
     embedder = FakeEmbedder()
-    query = query_vectors(passage(*next(iter(CATEGORIES.items()))), embedder)
+    query = query_vectors(passages()[0], embedder)
 
     assert is_similar(query, candidates_with_similarity(-1.0), embedder, NO_THRESHOLD)
     assert embedder.embedded_texts == []
@@ -127,7 +127,8 @@ def test_a_task_of_another_tool_category_is_no_match_at_the_same_similarity(bund
 
 def test_every_tool_category_is_nearest_to_its_own_tools(bundled: Embedder) -> None:
     own = bundled.passages([f"{kind}: list {of.split(', ')[0]}" for kind, of in CATEGORIES.items()])
+    kinds = [text.split(":")[0] for text in passages()]
 
     nearest = np.argmax(own @ category_vectors(bundled).T, axis=1)
 
-    assert np.mean(nearest == np.arange(len(CATEGORIES))) > 0.9
+    assert np.mean([kinds[number] == kind for number, kind in zip(nearest, CATEGORIES, strict=True)]) > 0.9
