@@ -82,6 +82,7 @@ class ToolsetAdvice(BaseModel):
     """A budget that covers COVERED_PART of the calls."""
     leaner_saves: int
     """Tokens of the advised tools that the shorter schemas would save; 0 if they are sent already."""
+    rivals: list[Rivals]
     labels: Mapping[str, Label]
 
     @property
@@ -94,6 +95,11 @@ class ToolsetAdvice(BaseModel):
         chosen = f"{count} {'tool' if count == 1 else 'tools'} of {self.advised.tokens} tokens ({tokens})"
         summary = f"{chosen} had {self.advised.calls} of {self.calls} calls from {days} (measured)."
         return [summary, *self._limits(tokens), *(_without(tool, tokens) for tool in self.dropped[:NAMED])]
+
+    @property
+    def sentences_with_rivals(self) -> list[str]:
+        """Return the advice in short sentences, the nearest rivals last, for a place without a table of them."""
+        return [*self.sentences, *map(_do_the_same, self.rivals[:NAMED])]
 
     def _limits(self, tokens: Label) -> Iterator[str]:
         if self.advised.calls < COVERED_PART * self.calls:
@@ -108,7 +114,6 @@ class Advice(ToolsetAdvice):
 
     lists: int
     shown_most: list[ShownTool]
-    rivals: list[Rivals]
 
 
 def advice_for(
@@ -126,12 +131,7 @@ def advice_for(
     usage = usage_of(counted_rows(rows), viewer, caller, catalogue)
     advice = _toolset_advice(usage, days, caller, catalogue, budget)
     shown = [usage.of(tool, catalogue) for tool in usable_tools(usage.points, caller, catalogue)]
-    return Advice(
-        **dict(advice),
-        lists=_lists(rows, viewer),
-        shown_most=_shown_most(shown),
-        rivals=rivals(usage, caller, catalogue),
-    )
+    return Advice(**dict(advice), lists=_lists(rows, viewer), shown_most=_shown_most(shown))
 
 
 def toolset_advice(viewer: Caller, catalogue: Catalogue, history: SavingsHistory, toolset: str) -> ToolsetAdvice:
@@ -172,6 +172,7 @@ def _toolset_advice(
         dropped=sorted(dropped, key=lambda tool: (-tool.tokens, tool.name)),
         needed_tokens=needed_tokens(used, COVERED_PART),
         leaner_saves=_leaner_saves([tool for tool in usable if tool.qualified_name in names], catalogue),
+        rivals=rivals(usage, caller, catalogue),
         labels=_labels(is_counted=is_counted),
     )
 
@@ -238,3 +239,8 @@ def _labels(*, is_counted: bool) -> dict[str, Label]:
 def _without(tool: ToolUse, tokens: Label) -> str:
     saved = f"Without {quoted_name(tool.name)} you save {tool.tokens} tokens ({tokens}) in each tools/list"
     return f"{saved}; it had {tool.calls} calls (measured)."
+
+
+def _do_the_same(pair: Rivals) -> str:
+    first, second = (quoted_name(tool.name) for tool in pair.tools)
+    return f"{first} and {second} seem to do the same (cosine {pair.similarity:.2f}, measured)."

@@ -23,15 +23,20 @@ class Hours(NamedTuple):
     context: Mapping[date, int]
 
 
-def hours_of(history: SavingsHistory) -> Hours:
+def hours_of(history: SavingsHistory, caller: str | None = None) -> Hours:
     """Return the hours that this history of hours keeps, of all callers and servers.
+
+    Of one caller, they have no context: sizes are kept by hour for all servers together.
 
     Raises:
         HistoryUnavailable: the store did not answer.
     """
     first, last = this_hour() - timedelta(days=HOURS_KEEP_DAYS) + HOUR.length, this_hour()
+    rows = history.rows(first, last)
+    if caller is not None:
+        return Hours(net_by_hour({key: counts for key, counts in rows.items() if key.caller == caller}), {})
     totals = history.total_sizes(first, last)
-    return Hours(net_by_hour(history.rows(first, last)), {hour: total.tokens for hour, total in totals.items()})
+    return Hours(net_by_hour(rows), {hour: total.tokens for hour, total in totals.items()})
 
 
 def net_by_hour(rows: Rows) -> dict[date, int]:

@@ -64,4 +64,6 @@ class GetActiveToolset(CatalogueTool[ToolsetRequest]):
 
     def _sentences(self, toolset: str, caller: Caller, _response: str, _period: float) -> list[str]:
         recorder = self._catalogue.recorder
-        return toolset_advice(caller, self._catalogue, recorder.history, toolset).sentences if recorder else []
+        if recorder is None:
+            return []
+        return toolset_advice(caller, self._catalogue, recorder.history, toolset).sentences_with_rivals

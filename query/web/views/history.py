@@ -51,31 +51,31 @@ def savings_charts(request: PageRequest, report: SavingsReport | None) -> dict[s
     """Return the charts of a report: of a short history by hour, else by day; None without a report."""
     if report is None:
         return {"saved_chart": None, "context_chart": None}
-    if charts := _charts_by_hour(request, report):
-        return charts
     saved = {day.day: day.net_tokens_saved for day in report.by_day}
     held = {day.day: day.tokens for day in report.catalogue}
-    return {
+    by_day: dict[str, Chart | None] = {
         "saved_chart": chart(saved, report.first_day, report.last_day, missing=0),
         "context_chart": chart(held, report.first_day, report.last_day, missing=None),
     }
+    return by_day | _charts_by_hour(request, report)
 
 
-def _charts_by_hour(request: PageRequest, report: SavingsReport) -> dict[str, Chart | None]:
-    """Return the charts of fewer than FEW_DAYS days for a caller that sees all, else nothing."""
+def _charts_by_hour(request: PageRequest, report: SavingsReport) -> dict[str, Chart]:
+    """Return the charts of fewer than FEW_DAYS days that have hours; a caller with groups has those of its own use."""
     history = request.catalogue.recorder and request.catalogue.recorder.hours
-    if not history or not is_unrestricted(request.caller) or known_days(report) >= FEW_DAYS:
+    if not history or known_days(report) >= FEW_DAYS:
         return {}
-    net, context = _hours(history)
-    if not (net or context):
+    net, context = _hours(history, None if is_unrestricted(request.caller) else request.caller.name)
+    first = min({*net, *context}, default=None)
+    if first is None:
         return {}
-    first = min({*net, *context})
-    return {"saved_chart": hour_chart(net, first, missing=0), "context_chart": hour_chart(context, first, missing=None)}
+    by_hour = {"saved_chart": hour_chart(net, first, missing=0)}
+    return by_hour | ({"context_chart": hour_chart(context, first, missing=None)} if context else {})
 
 
-def _hours(history: SavingsHistory) -> Hours:
+def _hours(history: SavingsHistory, caller: str | None) -> Hours:
     try:
-        return hours_of(history)
+        return hours_of(history, caller)
     except HistoryUnavailable as error:
         _log.warning("savings_read_failed", reason=str(error))
         return Hours({}, {})

@@ -382,6 +382,16 @@ async def test_get_active_toolset_advises_its_caller_in_short_sentences(
     assert "had 40 of 40 calls" in every["advice"][0]
 
 
+async def test_get_active_toolset_names_rivals_within_the_toolset(edge: ToolIndex, sqlite: SavingsHistory) -> None:
+    fill(edge, *(tool_with(server, "fetch", "fetch a web page", url="string") for server in ("one", "two")))
+    edge.put_toolset(DEV.model_copy(update={"tools": ("one", "two")}))
+    record_calls(sqlite, "ann", {"one:fetch": 3})
+
+    shown = await shown_to(edge, sqlite, ROOT, name="dev")
+
+    assert shown["advice"][-1].startswith("one:fetch and two:fetch seem to do the same (cosine ")
+
+
 async def test_the_budget_of_the_toolset_limits_the_advice(edge: ToolIndex, sqlite: SavingsHistory) -> None:
     edge.put_toolset(DEV.model_copy(update={"budget_tokens": 100}))
     record_calls(sqlite, "ann", {"git:log": 9, "git:add": 1})

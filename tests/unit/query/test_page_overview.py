@@ -138,13 +138,16 @@ async def test_charts_have_hours_until_there_are_three_days(
     assert (f"{this_hour():%H}:00 4,500 " in page) is is_short
 
 
-async def test_a_caller_with_groups_sees_days(recorder: UsageRecorder) -> None:
+async def test_a_caller_with_groups_sees_the_hours_of_its_own_use(recorder: UsageRecorder) -> None:
     add_day(recorder, 0, 5_000, 400)
     add_hour(recorder)
     catalogue = replace(Catalogue(index(), FakeEmbedder(), Ledger(index())), recorder=recorder)
 
-    assert "Net tokens saved, by hour" in rendered(catalogue)
-    assert "Net tokens saved, by day" in rendered(catalogue, Caller("ann", frozenset({"team"})))
+    own = rendered(catalogue, Caller("ann", frozenset({"team"})))
+    other = rendered(catalogue, Caller("bob", frozenset({"team"})))
+
+    assert "Net tokens saved, by hour" in own
+    assert "Net tokens saved, by hour" not in other
 
 
 async def test_without_hours_the_charts_have_days(recorder: UsageRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
