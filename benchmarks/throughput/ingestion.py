@@ -15,6 +15,7 @@ from benchmarks.throughput.memory import Footprint
 from benchmarks.throughput.plan import Plan
 from benchmarks.throughput.results import Ingestion, Latency, Memory, Spread
 from shared.catalog import Scope
+from shared.text.tokens import IDLE_S
 from toolscale.embedded.composition import Embedded, run_embedded
 
 
@@ -59,6 +60,8 @@ def _live(directory: Path, servers: Sequence[FleetServer], plan: Plan) -> Life:
         footprint.note("model loaded")
         ingestion_s, tokens = _ingest(embedded, servers[: plan.servers])
         footprint.note(f"{plan.servers * plan.tools_per_server:,} tools ingested")
+        time.sleep(IDLE_S + 1)
+        footprint.note(f"{plan.servers * plan.tools_per_server:,} tools, idle for {IDLE_S:.0f} s")
         late_ms = [_ingest(embedded, [server])[0] * 1000 for server in servers[plan.servers :]]
         _grow(embedded, len(servers), plan)
         footprint.note(f"{plan.catalogue_sizes[-1]:,} tools held")

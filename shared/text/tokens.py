@@ -11,11 +11,13 @@ import importlib.resources
 import os
 import re
 import threading
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -41,8 +43,13 @@ VOCABULARIES: Mapping[str, tuple[str, str]] = {
     ),
 }
 
+IDLE_S = 30.0
+"""Seconds without a text after which a counter of `counters` gives its vocabulary up."""
+
 _WORD = re.compile(r"\S+")
 _loading = threading.Lock()
+# A vocabulary is freed when its last counter is.
+_loaded: WeakValueDictionary[tuple[str, Path], tiktoken.Encoding] = WeakValueDictionary()
 _log = structlog.get_logger()
 
 
@@ -79,7 +86,7 @@ def count_parts(parts: Sequence[str], encoding: Encoding) -> list[int]:
         AssetInvalid: the vocabulary is missing or is not the file that tiktoken expects.
         CountFailed: tiktoken failed.
     """
-    vocabulary = _load(encoding, bundled_vocabularies())
+    vocabulary = _loaded_for_parts(encoding)
     ends = list(accumulate(len(part.encode("utf-8", "surrogatepass")) for part in parts))
     counts, at = [0] * len(parts), 0
     for token in _tokens(vocabulary, "".join(parts)):
@@ -89,7 +96,7 @@ def count_parts(parts: Sequence[str], encoding: Encoding) -> list[int]:
 
 
 def counters(vocabularies: Path | None = None) -> dict[Encoding, Counter]:
-    """Return a counter for every encoding of tiktoken; each loads its vocabulary for its first text.
+    """Return a counter for every encoding of tiktoken; each loads its vocabulary for a text, and frees it when idle.
 
     A counter with an invalid vocabulary fails each count.
     """
@@ -140,18 +147,37 @@ def _tokens(encoding: tiktoken.Encoding, text: str) -> list[int]:
 
 
 class _LateCounter:
-    """A counter that loads its vocabulary late: a worker without changed tools never loads it."""
+    """A counter that has its vocabulary from a text until IDLE_S without one: most workers see no changed tools."""
 
     def __init__(self, encoding: Encoding, vocabularies: Path | None) -> None:
         self._open = functools.partial(_counter_or_failing, encoding, vocabularies)
+        self._lock = threading.Lock()
         self._counter: Counter | None = None
-        self._opening = threading.Lock()
+        self._used_at_s = 0.0
 
     def __call__(self, text: str) -> int:
         """Return the number of tokens of the text."""
-        with self._opening:
-            self._counter = self._counter or self._open()
-        return self._counter(text)
+        with self._lock:
+            self._used_at_s = time.monotonic()
+            if self._counter is None:
+                self._counter = self._open()
+                self._wait(IDLE_S)
+            count = self._counter
+        return count(text)
+
+    def _wait(self, seconds: float) -> None:
+        timer = threading.Timer(seconds, self._free_if_idle)
+        timer.daemon = True
+        timer.start()
+
+    def _free_if_idle(self) -> None:
+        with self._lock:
+            left_s = self._used_at_s + IDLE_S - time.monotonic()
+            if left_s > 0:
+                self._wait(left_s)
+                return
+            self._counter = None
+        return_freed_memory()
 
 
 def _counter_or_failing(encoding: Encoding, vocabularies: Path | None) -> Counter:
@@ -166,15 +192,29 @@ def _always_fail(reason: str, _text: str) -> int:
     raise CountFailed(reason)
 
 
-@functools.lru_cache(maxsize=8)
+@functools.cache
+def _loaded_for_parts(encoding: Encoding) -> tiktoken.Encoding:
+    return _load(encoding, bundled_vocabularies())
+
+
 def _load(name: str, directory: Path) -> tiktoken.Encoding:
+    """Return the vocabulary, the same object as long as anything holds it."""
+    with _loading:
+        encoding = _loaded.get((name, directory))
+        if encoding is None:
+            encoding = _loaded[name, directory] = _read(name, directory)
+        return encoding
+
+
+def _read(name: str, directory: Path) -> tiktoken.Encoding:
     import tiktoken  # noqa: PLC0415  # 45 to 70 MB a vocabulary: only for a process that counts
+    import tiktoken.registry  # noqa: PLC0415
 
     _check(name, directory)
-    with _loading:
-        # tiktoken reads its cache directory from the environment only
-        os.environ["TIKTOKEN_CACHE_DIR"] = str(directory)
-        encoding = tiktoken.get_encoding(name)
+    # tiktoken reads its cache directory from the environment only
+    os.environ["TIKTOKEN_CACHE_DIR"] = str(directory)
+    encoding = tiktoken.get_encoding(name)
+    tiktoken.registry.ENCODINGS.pop(name, None)  # it would hold the vocabulary for ever
     # 15 to 30 MB that only pickling reads: the compiled side has its own copy
     getattr(encoding, "_mergeable_ranks", {}).clear()
     return_freed_memory()

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
+from weakref import ref
 
 import pytest
 import tiktoken
@@ -18,6 +21,7 @@ from shared.text.tokens import (
     estimate,
     is_estimate,
 )
+from tests.support.waiting import eventually
 
 
 @pytest.mark.parametrize(
@@ -111,12 +115,34 @@ def test_a_vocabulary_is_loaded_when_the_first_text_is_counted(tmp_path: Path) -
     assert count_all(["hello world"], late) == [{"cl100k_base": 2, "o200k_base": 2}]
 
 
-def test_a_loaded_vocabulary_is_held_once_and_still_counts() -> None:
-    count = counter("cl100k_base")
-    encoding = tiktoken.get_encoding("cl100k_base")
+def test_counters_share_a_vocabulary_without_the_part_that_only_pickling_reads() -> None:
+    count, other = counter("cl100k_base"), counter("cl100k_base")
+    ((encoding,),) = {each.args for each in (count, other) if isinstance(each, partial)}
 
-    assert not encoding._mergeable_ranks  # pyright: ignore[reportPrivateUsage]
-    assert count("hello <|endoftext|> world") == len(encoding.encode_ordinary("hello <|endoftext|> world"))
+    text = "hello <|endoftext|> world"
+    assert not encoding._mergeable_ranks
+    assert count(text) == len(encoding.encode_ordinary(text))
+
+
+def test_an_idle_counter_frees_its_vocabulary_and_reads_it_for_the_next_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file_name, _ in VOCABULARIES.values():
+        shutil.copy(bundled_vocabularies() / file_name, tmp_path)
+    monkeypatch.setattr("shared.text.tokens.IDLE_S", 0.2)
+    loads, encodings = Mock(side_effect=tiktoken.get_encoding), list[ref[tiktoken.Encoding]]()
+
+    def get_encoding(name: str) -> tiktoken.Encoding:
+        encoding: tiktoken.Encoding = loads(name)
+        encodings.append(ref(encoding))
+        return encoding
+
+    monkeypatch.setattr("tiktoken.get_encoding", get_encoding)
+    late = counters(tmp_path)["o200k_base"]
+
+    assert late("hello world") == 2
+    eventually(lambda: encodings[0]() is None)
+    assert (late("hello world"), loads.call_count) == (2, 2)
 
 
 def test_a_vocabulary_that_is_unusable_is_said_to_be_so_once(tmp_path: Path) -> None:
