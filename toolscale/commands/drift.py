@@ -35,7 +35,7 @@ def drift(
 ) -> None:
     """Show the tools that servers changed, added or removed after their first list, the newest first.
 
-    A change is cosmetic if only titles, icons or whitespace differ; any other is a change of meaning.
+    A change is cosmetic if only the tool's title, icons or whitespace differ; any other is a change of meaning.
     """
     from query.reports.changes import ChangesRequest  # noqa: PLC0415  # loads the query service
     from toolscale.client.drift import changes, lines, table  # noqa: PLC0415

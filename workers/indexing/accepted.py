@@ -76,8 +76,18 @@ def definition_digest(definition: ToolDefinition) -> str:
     """
     tool = definition.as_object()
     cosmetic = _COSMETIC if tool.get("description") else _COSMETIC - {"title"}
-    kept = {key: _without_runs(value) for key, value in tool.items() if key not in cosmetic}
+    kept = {key: _without_runs(value) for key, value in _without_display_name(tool).items() if key not in cosmetic}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _without_display_name(tool: Mapping[str, object]) -> dict[str, object]:
+    """Return the definition without the title among its annotations, and without annotations that are empty then."""
+    annotations = tool.get("annotations")
+    if not isinstance(annotations, dict):
+        return dict(tool)
+    others = {key: value for key, value in cast("dict[str, object]", annotations).items() if key != "title"}
+    kept = {key: value for key, value in tool.items() if key != "annotations"}
+    return kept | ({"annotations": others} if others else {})
 
 
 def _is_settled(name: str, indexed: Indexed, known: Definitions) -> bool:
