@@ -14,7 +14,7 @@ import psutil
 
 from benchmarks.page.results import Plan
 from benchmarks.throughput.catalogue import fill
-from benchmarks.throughput.corpus import server_id
+from benchmarks.throughput.corpus import definitions, server_id
 from benchmarks.throughput.embedded import embedded_settings
 from query.history import open_history
 from query.history.periods import today
@@ -101,7 +101,8 @@ def _varied(record: ServerRecord, number: int) -> ServerRecord:
 
 def _change(age: int) -> DefinitionChange:
     """Return a change of a description, so many hours ago."""
-    diff = "-does something\n+does something else"
+    words = " ".join(map(str, range(100)))
+    diff = "\n".join(f"{sign}{words} {line}" for line in range(20) for sign in "-+")
     at = time.time() - age * 3600
     return DefinitionChange(
         tool=f"tool_{age}", at=at, before="a" * 32, after="b" * 32, parts=("description",), diff=diff
@@ -119,7 +120,7 @@ def _write_history(settings: Settings, index: ToolIndex, plan: Plan) -> None:
             day = today() - timedelta(days=ago)
             history.store_sizes(day, sizes)
             used = {
-                RowKey(day, f"caller-{caller}", names[(caller * 31 + tool) % len(names)], f"tool-{tool}"): {
+                RowKey(day, f"caller-{caller}", server, _tool(server, tool, plan)): {
                     "answers": 9,
                     "calls": 3,
                     "failed_calls": 1,
@@ -127,5 +128,12 @@ def _write_history(settings: Settings, index: ToolIndex, plan: Plan) -> None:
                 }
                 for caller in range(plan.callers)
                 for tool in range(plan.callers)
+                for server in (names[(caller * 31 + tool) % len(names)],)
             }
             history.add(used)
+
+
+def _tool(server: str, number: int, plan: Plan) -> str:
+    of_server = definitions(server, plan.tools_per_server, plan.seed)
+    name: str = of_server[number % len(of_server)]["name"]
+    return name

@@ -134,8 +134,8 @@ def advice_for(
     return Advice(**dict(advice), lists=_lists(rows, viewer), shown_most=_shown_most(shown))
 
 
-def toolset_advice(viewer: Caller, catalogue: Catalogue, history: SavingsHistory, toolset: str) -> ToolsetAdvice:
-    """Return the advice on a toolset alone, for which the history adds up the calls.
+def toolset_advice(viewer: Caller, catalogue: Catalogue, history: SavingsHistory, toolset: str | None) -> ToolsetAdvice:
+    """Return the advice on a toolset, or on all tools, without answers: the history adds up the calls alone.
 
     Raises: the errors of `advice_for`.
     """
@@ -158,7 +158,9 @@ def _toolset_advice(
     names = {tool.name for tool in advised}
     # a period without calls is no reason to drop a tool
     dropped = [tool for tool in offered if tool.name not in names] if advised else []
-    is_counted = all(encoding in tool.model_counts for tool in usable) and not is_estimate(encoding)
+    # shorter schemas are sent then, and the counts are of the originals
+    is_shortened = catalogue.response_policy.has_leaner_definitions
+    are_counts = all(encoding in tool.model_counts for tool in usable) and not is_estimate(encoding)
     return ToolsetAdvice(
         first_day=days[0],
         last_day=days[1],
@@ -173,7 +175,7 @@ def _toolset_advice(
         needed_tokens=needed_tokens(used, COVERED_PART),
         leaner_saves=_leaner_saves([tool for tool in usable if tool.qualified_name in names], catalogue),
         rivals=rivals(usage, caller, catalogue),
-        labels=_labels(is_counted=is_counted),
+        labels=_labels(is_counted=are_counts and not is_shortened),
     )
 
 
@@ -238,7 +240,7 @@ def _labels(*, is_counted: bool) -> dict[str, Label]:
 
 def _without(tool: ToolUse, tokens: Label) -> str:
     saved = f"Without {quoted_name(tool.name)} you save {tool.tokens} tokens ({tokens}) in each tools/list"
-    return f"{saved}; it had {tool.calls} calls (measured)."
+    return f"{saved}; it had {tool.calls} {'call' if tool.calls == 1 else 'calls'} (measured)."
 
 
 def _do_the_same(pair: Rivals) -> str:

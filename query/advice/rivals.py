@@ -101,11 +101,10 @@ def _provides(source: Mapping[str, Any], target: Mapping[str, Any]) -> bool:
 
 
 def _types(definition: Mapping[str, Any], names: set[str] | None = None) -> Counter[str]:
-    """Return how many of these parameters, by default all, have each type."""
+    """Return how many of these parameters, by default all, have each type; an integer counts as a number."""
     properties = _object(_object(definition.get("inputSchema")).get("properties"))
-    return Counter(
-        str(_object(schema).get("type")) for name, schema in properties.items() if names is None or name in names
-    )
+    types = (str(_object(schema).get("type")) for name, schema in properties.items() if names is None or name in names)
+    return Counter("number" if each == "integer" else each for each in types)
 
 
 def _object(value: object) -> Mapping[str, Any]:

@@ -50,8 +50,9 @@ class GetActiveToolset(CatalogueTool[ToolsetRequest]):
     def respond(self, request: ToolsetRequest, caller: Caller) -> dict[str, Any]:
         """Return the toolset report with the advice on it; log its size."""
         response = toolset_report(request, caller, self._catalogue, self._recent)
-        if response["tools"]:
-            response["advice"] = self._advice(response, caller)
+        is_unknown = response["toolset"] is not None and not response["tools"]
+        if not is_unknown and (advice := self._advice(response, caller)):
+            response["advice"] = advice
         _log.info("toolset_shown", toolset=response["toolset"], tools=len(response["tools"]))
         return response
 
@@ -62,8 +63,9 @@ class GetActiveToolset(CatalogueTool[ToolsetRequest]):
             _log.warning("savings_read_failed", reason=str(error))
             return ["The calls of the last weeks cannot be read at the moment."]
 
-    def _sentences(self, toolset: str, caller: Caller, _response: str, _period: float) -> list[str]:
+    def _sentences(self, toolset: str | None, caller: Caller, _response: str, _period: float) -> list[str]:
         recorder = self._catalogue.recorder
         if recorder is None:
             return []
-        return toolset_advice(caller, self._catalogue, recorder.history, toolset).sentences_with_rivals
+        advice = toolset_advice(caller, self._catalogue, recorder.history, toolset)
+        return advice.sentences_with_rivals if toolset or advice.calls else []

@@ -13,7 +13,7 @@ _BY_TYPE: Mapping[str, object] = {"integer": 0, "number": 0, "boolean": False, "
 
 
 def call_example(name: str, definition: ToolDefinition) -> str:
-    """Return the arguments as JSON. Each value is one that the schema names, or an empty one of its type.
+    """Return the arguments as JSON. Each value is one that the schema names, or the smallest one of its type.
 
     `name` is the tool's name for calls.
     """
@@ -32,6 +32,10 @@ def _value(name: str, schema: Mapping[str, Any]) -> object:
         if isinstance(schema.get(key), list) and schema[key]:
             return schema[key][0]
     declared = schema.get("type")
+    if declared == "array" and schema.get("minItems"):
+        return [_value(name, _object(schema.get("items")))]
+    if declared in ("integer", "number") and isinstance(schema.get("minimum"), int | float):
+        return schema["minimum"]
     return _BY_TYPE.get(declared, f"<{name}>") if isinstance(declared, str) else f"<{name}>"
 
 

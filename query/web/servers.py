@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from query.savings.savings import Baseline
     from shared.catalog import Encoding, Scope, ServerRecord
 
-State = Literal["quarantined", "stale", "awaited", "installing", "stopped", "fresh"]
+State = Literal["quarantined", "failing", "stale", "awaited", "installing", "stopped", "fresh"]
 
 STATES: tuple[State, ...] = get_args(State)
 """From the one to look at first to the usual one."""
@@ -39,9 +39,8 @@ class ServerRow:
     @property
     def needs_attention(self) -> bool:
         """Return whether an operator should look at the server."""
-        record, has_failed = self.record, self.state == "awaited" and self.record.stale_since is not None
-        has_unusual_tools = bool(record.rejected or record.marked or record.unaccepted)
-        return has_failed or self.state in ("stale", "quarantined") or has_unusual_tools
+        has_unusual_tools = bool(self.record.rejected or self.record.marked or self.record.unaccepted)
+        return self.state in ("failing", "stale", "quarantined") or has_unusual_tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,17 +153,20 @@ def _sets(rows: Iterable[ServerRow], scope: Scope) -> list[SetRow]:
 
 def _row(record: ServerRecord, cost: Baseline | None, total: int) -> ServerRow:
     state = state_of(record)
-    if cost is None or state in ("awaited", "installing"):
+    if cost is None or state in ("failing", "awaited", "installing"):
         return ServerRow(record, state, None, None, None)
     return ServerRow(record, state, cost.tools, cost.model_tokens, share(cost.model_tokens, total))
 
 
 def state_of(record: ServerRecord) -> State:
-    """Return the state of a server."""
+    """Return the state of a server; one that fails and was never listed is `failing`."""
     if record.state == "running":
         return "fresh"
-    is_starting = record.state == "awaited" and record.stale_since is None
-    return "installing" if is_starting and record.endpoint.transport == "stdio" else record.state
+    if record.state != "awaited":
+        return record.state
+    if record.stale_since is not None:
+        return "failing"
+    return "installing" if record.endpoint.transport == "stdio" else "awaited"
 
 
 def by_tokens(of_set: SetRow) -> tuple[float, str]:

@@ -19,7 +19,7 @@ from query.web.servers import ServerRow, state_of
 from query.web.tool_tokens import token_table
 from query.web.views.history import DEFAULT_PERIOD
 from shared.catalog import QueryVectors, point_id
-from shared.errors import HistoryUnavailable
+from shared.errors import HistoryUnavailable, ServerUnknown
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -41,7 +41,7 @@ def tool(request: PageRequest) -> Page:
     if found is not None:
         record = request.catalogue.ledger.record(found.server_id)
     if found is None or record is None:
-        return message_page(404, "No such tool", "There is no tool of this name that you may see.")
+        return _gone(request)
     index, encoding = request.catalogue.pinned().index, request.catalogue.encoding
     replicated = Replicated.of(request.caller.scope, request.catalogue.ledger.replica_sets(request.caller.scope))
     serving = _serving(found, replicated, index)
@@ -51,7 +51,7 @@ def tool(request: PageRequest) -> Page:
         "server": ServerRow(record, state_of(record), None, None, None),
         "encoding": encoding,
         "table": token_table(found, encoding),
-        "changes": _changes(found, request),
+        "changes": _changes(found.server_id, found.definition.name, request),
         "forms": {"model": _indented(found.definition.for_model()), "wire": _indented(found.definition.as_object())},
         "serving": serving,
         "servers": _rows(serving.servers, request),
@@ -62,6 +62,14 @@ def tool(request: PageRequest) -> Page:
         "shown": ROWS,
     }
     return Page("tool.html", values)
+
+
+def _gone(request: PageRequest) -> Page:
+    """Return the changes of a tool that its server no longer lists; without any, there is no such tool."""
+    server_id, _, name = request.path["name"].partition(":")
+    if changes := _changes(server_id, name, request):
+        return Page("gone.html", {"server_id": server_id, "name": name, "changes": changes})
+    return message_page(404, "No such tool", "There is no tool of this name that you may see.")
 
 
 def _tool_named(name: str, request: PageRequest) -> IndexedTool | None:
@@ -97,9 +105,12 @@ def _use(found: IndexedTool, server_ids: Collection[str], request: PageRequest) 
         return None
 
 
-def _changes(found: IndexedTool, request: PageRequest) -> list[DefinitionChange]:
-    stored = server_changes(found.server_id, request.caller.scope, request.catalogue)
-    return [change for change in stored if change.tool == found.definition.name]
+def _changes(server_id: str, name: str, request: PageRequest) -> list[DefinitionChange]:
+    try:
+        stored = server_changes(server_id, request.caller.scope, request.catalogue)
+    except ServerUnknown:
+        return []
+    return [change for change in stored if change.tool == name]
 
 
 def _nearest(found: IndexedTool, scope: Scope, index: ToolIndex) -> list[tuple[IndexedTool, float]]:

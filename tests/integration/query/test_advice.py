@@ -382,6 +382,29 @@ async def test_get_active_toolset_advises_its_caller_in_short_sentences(
     assert "had 40 of 40 calls" in every["advice"][0]
 
 
+async def test_without_a_toolset_the_advice_is_on_all_tools_that_had_calls(
+    edge: ToolIndex, sqlite: SavingsHistory
+) -> None:
+    without_calls = await shown_to(edge, sqlite, ROOT)
+    record_calls(sqlite, "ann", {"git:log": 9})
+
+    shown = await shown_to(edge, sqlite, ROOT)
+
+    assert "advice" not in without_calls
+    assert shown["advice"][0].startswith("1 tool of 100 tokens (measured) had 9 of 9 calls")
+
+
+async def test_shorter_definitions_make_the_tokens_of_the_advice_estimates(
+    edge: ToolIndex, sqlite: SavingsHistory
+) -> None:
+    record_calls(sqlite, "ann", {"git:log": 9})
+    policy = ResponsePolicy(has_leaner_definitions=True)
+
+    found = advice_for(ROOT, replace(held(edge), response_policy=policy), sqlite)
+
+    assert found.labels["tokens"] == "estimated"
+
+
 async def test_get_active_toolset_names_rivals_within_the_toolset(edge: ToolIndex, sqlite: SavingsHistory) -> None:
     fill(edge, *(tool_with(server, "fetch", "fetch a web page", url="string") for server in ("one", "two")))
     edge.put_toolset(DEV.model_copy(update={"tools": ("one", "two")}))
@@ -399,7 +422,9 @@ async def test_the_budget_of_the_toolset_limits_the_advice(edge: ToolIndex, sqli
     shown = await shown_to(edge, sqlite, replace(ANN, toolset="dev"))
 
     assert shown["advice"][0].startswith("1 tool of 100 tokens (measured) had 9 of 10 calls")
-    assert any(line.startswith("Without git:add you save 300") and "it had 1 calls" in line for line in shown["advice"])
+    assert any(
+        line.startswith("Without git:add you save 300") and "it had 1 call (" in line for line in shown["advice"]
+    )
 
 
 def test_the_advice_of_a_caller_is_kept_for_minutes(
@@ -459,8 +484,9 @@ async def test_the_page_shows_and_labels_the_advice(edge: ToolIndex, sqlite: Sav
         ("toolset", "Toolset"),
         ("budget", "Budget in tokens"),
     ]
-    assert page.text.partition("<table")[2].count("measured") == 0
-    assert "Tokens in answers are estimated" in page.text
+    heads = set(re.findall(r'<th scope="col" class="n">(.*?)</th>', page.text))
+    assert {"Tokens (measured)", "Calls (measured)", "Tokens in answers (estimated)"} <= heads
+    assert not [head for head in heads if "(" not in head]
     assert "<script" not in page.text
     assert "There is no toolset none for you." in unknown.text
     assert invalid.json()["error"].startswith("budget")

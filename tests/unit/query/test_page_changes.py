@@ -72,6 +72,20 @@ async def test_each_change_has_its_kind_in_words_its_parts_and_its_diff(index: F
     assert "hidden" not in text
 
 
+async def test_a_tool_that_is_gone_keeps_a_page_with_its_changes(index: FakeIndex) -> None:
+    index.put_changes("clock", (meant("gone", HOUR_S, after=None, parts=(), diff=""), meant("gone", 2 * HOUR_S)))
+
+    changes, gone = await page_of(index), await page_of(index, "/ui/tools/clock:gone")
+
+    assert "/ui/tools/clock%3Agone" in changes.links
+    assert "Its server does not list this tool now. Changes gone removed 1 h ago gone meaning changed 2 h ago" in (
+        words(gone)
+    )
+    async with http_client(app_of(index)) as http:
+        assert (await http.get("/ui/tools/clock:never")).status_code == 404
+        assert (await http.get("/ui/tools/unknown:hidden")).status_code == 404
+
+
 async def test_each_line_of_a_diff_is_a_line_of_the_page(index: FakeIndex) -> None:
     async with http_client(app_of(index)) as http:
         text = (await http.get("/ui/changes")).text

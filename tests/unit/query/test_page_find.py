@@ -192,6 +192,8 @@ def test_a_call_has_the_required_parameters_with_values_of_their_types() -> None
         "limit": {"type": "integer", "default": 10},
         "days": {"type": "array", "items": {"type": "string"}},
         "exact": {"type": "boolean"},
+        "files": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+        "page": {"type": "integer", "minimum": 1},
         "left_out": {"type": "string"},
     }
     schema = {"type": "object", "properties": properties, "required": [*properties][:-1]}
@@ -199,7 +201,15 @@ def test_a_call_has_the_required_parameters_with_values_of_their_types() -> None
 
     call = CallRequest.model_validate(json.loads(call_example("clock:t", definition)))
 
-    assert call.parameters == {"zone": "<zone>", "unit": "s", "limit": 10, "days": [], "exact": False}
+    assert call.parameters == {
+        "zone": "<zone>",
+        "unit": "s",
+        "limit": 10,
+        "days": [],
+        "exact": False,
+        "files": ["<files>"],
+        "page": 1,
+    }
     assert call.tool_name == "clock:t"
     check_arguments(definition, call.parameters)
 
