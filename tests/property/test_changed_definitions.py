@@ -72,7 +72,7 @@ def test_reordered_keys_titles_icons_and_whitespace_never_count(
     tool: dict[str, Any], title: str, icons: list[Any], blank: str, data: st.DataObject
 ) -> None:
     cosmetic = {**respaced(reordered(tool, data), blank), "name": "t", "title": title, "icons": icons}
-    annotations: dict[str, Any] = cosmetic.get("annotations", {})
+    annotations = cast("dict[str, Any]", cosmetic.get("annotations", {}))
     cosmetic["annotations"] = annotations | {"title": title}
 
     assert digest_of(reordered(cosmetic, data)) == digest_of(tool)
