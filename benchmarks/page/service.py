@@ -102,7 +102,7 @@ def _varied(record: ServerRecord, number: int) -> ServerRecord:
 def _change(age: int) -> DefinitionChange:
     """Return a change of a description, so many hours ago."""
     words = " ".join(map(str, range(100)))
-    diff = "\n".join(f"{sign}{words} {line}" for line in range(20) for sign in "-+")
+    diff = "\n".join(f"{sign}{words} {line}" for line in range(6) for sign in "-+")
     at = time.time() - age * 3600
     return DefinitionChange(
         tool=f"tool_{age}", at=at, before="a" * 32, after="b" * 32, parts=("description",), diff=diff

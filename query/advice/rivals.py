@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from query.catalogue import Catalogue
 
 # Compared are so many tools, the most used first, each with so many neighbours in the caller's scope.
-COMPARED = 50
+COMPARED = 20
 NEIGHBOURS = 10
 SIMILAR = 0.65
 """Least cosine of rivals' text vectors, for the bundled model: 36 of 39 such pairs of 70 servers do the same.
