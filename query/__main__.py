@@ -15,6 +15,7 @@ from query.calling.upstreams import upstreams_of
 from query.catalogue import Catalogue, live_catalogue
 from query.history import recording
 from query.reports.catalogue_size import sampling
+from query.reports.dead_letters import dead_letter_counter
 from query.search.live_index import live_index
 from query.server.http import HttpServer
 from query.server.listener import open_listener
@@ -86,7 +87,9 @@ def _catalogue(settings: Settings) -> Generator[Catalogue]:
     embedder = FastEmbedder(settings.embedding_model)
     versions = open_index_versions(settings, embedder)
     with closing(versions.store), live_index(versions) as live, recording(settings) as recorder:
-        catalogue = replace(live_catalogue(live, settings), recorder=recorder)
+        catalogue = replace(
+            live_catalogue(live, settings), recorder=recorder, dead_letters=dead_letter_counter(settings)
+        )
         with sampling(catalogue):
             yield catalogue
 

@@ -15,7 +15,7 @@ from redis.lock import Lock
 from typing_extensions import override
 
 from shared.errors import IntentsUnavailable, LeaseHeld
-from shared.service.redis import redis_errors
+from shared.service.redis import DEAD_LETTERS, redis_errors
 from shared.service.repeated import repeated
 from workers.intents.base import Change, StoredIntents, readable
 from workers.intents.dead_letters import DEAD_LETTER_LIMIT, DeadLetter
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 SERVERS = "toolscale:servers"
 DUE = "toolscale:due"
-DEAD_LETTERS = "toolscale:dead-letters"
 REVISION = "toolscale:revision"
 COMPLETE = "toolscale:complete"
 MIGRATION = "toolscale:migration"

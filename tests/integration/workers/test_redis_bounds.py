@@ -18,7 +18,7 @@ from query.history.redis_store import PREFIX, SIZES_PREFIX, RedisHistory
 from query.history.store import MAX_BYTES_A_DAY, OTHERS, RowKey, ServerSize
 from shared.errors import EventInvalid
 from shared.events import MAX_GROUPS, MAX_LABELS, MAX_LABELS_BYTES, ServerAnnouncement, ServerUp
-from shared.service.redis import connect
+from shared.service.redis import DEAD_LETTERS, connect
 from shared.settings import Settings
 from tests.support.reference import redis_bounds as bounds
 from workers.broker import transport
@@ -27,7 +27,7 @@ from workers.emit import Emitter
 from workers.fetch.definitions import MAX_NAME_CHARACTERS
 from workers.intents.dead_letters import DEAD_LETTER_LIMIT
 from workers.intents.definitions import MAX_TEXT_BYTES, ChangedDefinition, Definitions
-from workers.intents.redis_store import DEAD_LETTERS, DUE, SERVERS, RedisIntents
+from workers.intents.redis_store import DUE, SERVERS, RedisIntents
 from workers.intents.transitions import RetryPolicy
 from workers.tasks import send_reconcile
 
