@@ -2,6 +2,7 @@
 
 It runs in the project's environment. OUT gets `scores.json` and a run of each set, which `evaluate.py` compares with
 those of another model. Without MODEL, as `-`, the bundled model is measured.
+With `--leaner`, all definitions have the shorter form that `toolscale lint --leaner` prints.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -18,13 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.command import DATA
-from benchmarks.retrieval.data import read_queries, read_servers, write_run
+from benchmarks.retrieval.data import CorpusServer, read_queries, read_servers, write_run
 from benchmarks.retrieval.results import Score
 from benchmarks.retrieval.scoring import Evaluation
 from benchmarks.retrieval.sets import SETS, QuerySet
 from benchmarks.retrieval.system import ask, ingested
 from shared.observability.logging import configure_logging
 from shared.text.bundled import DIMENSION, BundledModel, bundled_model
+from shared.text.tokens import counter
+from toolscale.lint.shorter import shorter_definitions
 
 K = 10
 SCORES = "scores.json"
@@ -53,12 +57,22 @@ class TrainedModel:
         return self._model.query(text)
 
 
-def measure(sets: Sequence[QuerySet], model: Path, out: Path, data: Path) -> dict[str, Score]:
+def shortened(server: CorpusServer) -> CorpusServer:
+    """Return the server with the shorter forms of its definitions."""
+    shorter = shorter_definitions(server.listing.tools, counter("cl100k_base"))
+    return replace(server, listing=replace(server.listing, tools=tuple(each.definition for each in shorter)))
+
+
+def measure(
+    sets: Sequence[QuerySet], model: Path, out: Path, data: Path, *, with_leaner: bool = False
+) -> dict[str, Score]:
     """Return the score of each set, and write its run to the directory `out`."""
     evaluation, scores = Evaluation(data), dict[str, Score]()
     for _, together in groupby(sets, key=lambda query_set: query_set.corpora):
         own = list(together)
-        with ingested(read_servers(own[0].corpus_files(data)), TrainedModel(model)) as system:
+        servers = read_servers(own[0].corpus_files(data))
+        servers = list(map(shortened, servers)) if with_leaner else servers
+        with ingested(servers, TrainedModel(model)) as system:
             for query_set in own:
                 queries = read_queries(query_set.query_file(data))
                 run = anyio.run(partial(ask, system, queries, K, in_steps=query_set.in_steps))
@@ -87,13 +101,14 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--sets", nargs="+", default=[*CHOOSING, *GUARDS], choices=[each.name for each in (*SETS, OWN)])
+    parser.add_argument("--leaner", action="store_true", help="measure the shorter form of all definitions")
     parser.add_argument("--data", type=Path, default=DATA, help="directory of corpora, queries and evaluate.py")
     arguments = parser.parse_args()
     configure_logging("WARNING")
     arguments.out.mkdir(parents=True, exist_ok=True)
     sets = [query_set for query_set in (*SETS, OWN) if query_set.name in arguments.sets]
     directory = bundled_model() if str(arguments.model) == "-" else arguments.model
-    scores = measure(sets, directory, arguments.out, arguments.data)
+    scores = measure(sets, directory, arguments.out, arguments.data, with_leaner=arguments.leaner)
     kept = {"mean": mean(scores), "sets": {name: score.model_dump() for name, score in scores.items()}}
     (arguments.out / SCORES).write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
 

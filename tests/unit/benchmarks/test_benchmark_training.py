@@ -15,16 +15,17 @@ from tokenizers import Tokenizer
 
 from benchmarks.command import RESULTS
 from benchmarks.quantisation.network import Weights, read_weights, vector, write_weights
-from benchmarks.retrieval.data import read_run, write_run
+from benchmarks.retrieval.data import CorpusServer, definition, read_run, write_run
 from benchmarks.retrieval.results import Score
 from benchmarks.training.data import MISSING, Data, filled, read_data, rows, tokens_of, write_data
-from benchmarks.training.evaluation import CHOOSING, GUARDS, OWN, TrainedModel, mean
+from benchmarks.training.evaluation import CHOOSING, GUARDS, OWN, TrainedModel, mean, shortened
 from benchmarks.training.packing import PLACES, ROWS, packed
 from benchmarks.training.quick import tiny_data, tiny_weights
 from benchmarks.training.report import Results, changed, render
 from benchmarks.training.sampling import Base, Batch, Sampler, closeness, masked, nearest
 from benchmarks.training.schedule import averaged, is_trained, mixed, rates
 from benchmarks.training.texts import as_data, read_requests
+from shared.catalog import Listing
 from shared.text.bundled import bundled_model
 
 BATCH = 16
@@ -389,3 +390,14 @@ def _trained(directory: Path) -> tuple[Weights, list[Any]]:
     batches = learning.epochs(Sampler(data, texts.base, BATCH, 0, {}), 5)
     trained, figures = learning.trained(weights, 1, texts, batches, 30, 1e-3)
     return trained, figures
+
+
+def test_the_shorter_form_of_a_server_has_the_same_tools_and_fewer_titles() -> None:
+    schema = {"type": "object", "properties": {"repo_path": {"type": "string", "title": "Repo Path"}}}
+    tool = definition({"server": "git", "name": "log", "description": "Show commits", "inputSchema": schema})
+
+    (shorter,) = shortened(CorpusServer("server-0", "git", Listing("git", "2026-07-28", (tool,)))).listing.tools
+
+    assert shorter.name == "log"
+    assert "Repo Path" in tool.wire
+    assert "Repo Path" not in shorter.wire
