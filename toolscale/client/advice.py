@@ -52,7 +52,7 @@ def read_advice(
 def view(advice: Advice) -> Group:
     """Return the advice as sentences and tables, without empty tables."""
     offered = f"Offered today: {advice.offered.tokens:,} tokens ({advice.labels['tokens']})"
-    called = f"{offered}, with {advice.offered.calls:,} calls (measured)."
+    called = f"{offered}, with {advice.offered.calls:,} calls and {advice.lists:,} lists of any toolset (measured)."
     budget = f"Budget: {advice.budget_tokens:,} tokens; {advice.encoding}, {advice.profile} profile."
     tables = (
         _uses("tools to offer", advice.advised.tools, advice),
