@@ -64,7 +64,12 @@ def lines(change: dict[str, Any]) -> list[str]:
     """Return a change of one server as lines with its diff."""
     kind = KIND_WORDS.get(change["kind"], change["kind"])
     parts = f" ({', '.join(change['parts'])})" if change["parts"] else ""
-    return [f"{change['at']} {change['tool']}: {kind}{parts}", *change["diff"].splitlines(), ""]
+    return [f"{change['at']} {change['tool']}: {kind}{parts}", *_digests(change), *change["diff"].splitlines(), ""]
+
+
+def _digests(change: dict[str, Any]) -> list[str]:
+    before, after = change["before"], change["after"]
+    return [f"digest {before} to {after}"] if change["kind"] == "meaning" and before else []
 
 
 def _served(url: str, token: str | None, asked: ChangesRequest) -> dict[str, Any]:

@@ -63,7 +63,8 @@ async def test_each_change_has_its_kind_in_words_its_parts_and_its_diff(index: F
     text = words(page)
 
     assert "3 changes of tools" in text
-    assert "get_time meaning changed 2 h ago description The diff -old +new" in text
+    digests = f"Digest {'a' * 32} to {'b' * 32}"
+    assert f"get_time meaning changed 2 h ago description The diff {digests} -old +new" in text
     assert "set_alarm cosmetic 3 h ago title The diff -Old +New" in text
     assert "read_file added 1 h ago" in text
     assert text.index("read_file") < text.index("get_time") < text.index("set_alarm")
