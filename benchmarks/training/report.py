@@ -39,11 +39,15 @@ class Change(Frozen):
 
 
 class Results(Frozen):
-    """The scores of all candidates; the first one is the model before."""
+    """The scores of all candidates; the first one is the model before.
+
+    `later` has those of runs that were measured after the choice, beside the chosen one again.
+    """
 
     chosen: str
     candidates: dict[str, dict[str, Score]]
     changes: list[Change]
+    later: dict[str, dict[str, Score]] = {}
 
 
 def measured(chosen: str, directories: Mapping[str, Path], data: Path) -> Results:
@@ -98,6 +102,11 @@ def _lines(results: Results) -> Iterator[str]:
     yield f"*Mean* is that of both over {', '.join(CHOOSING)}; `{results.chosen}` is the bundled model."
     yield ""
     yield from table(("model", "mean", *CHOOSING, *GUARDS), [_row(*each) for each in results.candidates.items()])
+    if results.later:
+        yield from ("", "## After the choice", "")
+        yield "Measured together, on a processor without VNNI, with the product of a later day."
+        yield ""
+        yield from table(("model", "mean", *CHOOSING, *GUARDS), [_row(*each) for each in results.later.items()])
     yield from ("", f"## {results.chosen} beside {next(iter(results.candidates))}", "")
     yield "The difference in points has the 95 % interval of a paired bootstrap."
     yield ""
