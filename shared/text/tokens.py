@@ -59,14 +59,14 @@ def bundled_vocabularies() -> Path:
 
 
 def counter(encoding: Encoding, vocabularies: Path | None = None) -> Counter:
-    """Return the counter of an encoding; `heuristic` needs no vocabulary.
+    """Return the counter of an encoding, whose vocabulary stays loaded; `heuristic` needs none.
 
     Raises:
         AssetInvalid: the vocabulary is missing or is not the file that tiktoken expects.
     """
     if encoding == "heuristic":
         return estimate
-    return functools.partial(_count, _load(encoding, vocabularies or bundled_vocabularies()))
+    return functools.partial(_count, _kept(encoding, vocabularies or bundled_vocabularies()))
 
 
 def count_all(texts: Iterable[str], counters: Mapping[Encoding, Counter]) -> list[dict[Encoding, int]]:
@@ -86,7 +86,7 @@ def count_parts(parts: Sequence[str], encoding: Encoding) -> list[int]:
         AssetInvalid: the vocabulary is missing or is not the file that tiktoken expects.
         CountFailed: tiktoken failed.
     """
-    vocabulary = _loaded_for_parts(encoding)
+    vocabulary = _kept(encoding, bundled_vocabularies())
     ends = list(accumulate(len(part.encode("utf-8", "surrogatepass")) for part in parts))
     counts, at = [0] * len(parts), 0
     for token in _tokens(vocabulary, "".join(parts)):
@@ -182,7 +182,7 @@ class _LateCounter:
 
 def _counter_or_failing(encoding: Encoding, vocabularies: Path | None) -> Counter:
     try:
-        return counter(encoding, vocabularies)
+        return functools.partial(_count, _load(encoding, vocabularies or bundled_vocabularies()))
     except AssetInvalid as error:
         _log.error("vocabulary_unusable", encoding=encoding, reason=str(error))
         return functools.partial(_always_fail, str(error))
@@ -192,9 +192,9 @@ def _always_fail(reason: str, _text: str) -> int:
     raise CountFailed(reason)
 
 
-@functools.cache
-def _loaded_for_parts(encoding: Encoding) -> tiktoken.Encoding:
-    return _load(encoding, bundled_vocabularies())
+@functools.lru_cache(maxsize=8)
+def _kept(encoding: Encoding, directory: Path) -> tiktoken.Encoding:
+    return _load(encoding, directory)
 
 
 def _load(name: str, directory: Path) -> tiktoken.Encoding:

@@ -297,7 +297,8 @@ def test_an_event_that_cannot_be_counted_is_dropped_alone(history: SavingsHistor
 
 
 def test_days_beyond_the_retention_are_forgotten(tmp_path: Path) -> None:
-    with closing(SqliteHistory(tmp_path / "savings.sqlite3", keep_days=2)) as history:
+    path = tmp_path / "savings.sqlite3"
+    with closing(SqliteHistory(path, keep_days=2, clock=lambda: start_s(TODAY) + 60)) as history:
         history.add(summed(answer(day=TODAY - timedelta(days=days)) for days in range(4)))
         history.add(summed([answer()]))
 

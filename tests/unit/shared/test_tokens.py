@@ -124,6 +124,14 @@ def test_counters_share_a_vocabulary_without_the_part_that_only_pickling_reads()
     assert count(text) == len(encoding.encode_ordinary(text))
 
 
+def test_each_count_of_a_counter_made_anew_uses_the_loaded_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    counter("cl100k_base")
+    monkeypatch.setattr("shared.text.tokens._read", Mock(side_effect=AssertionError("read again")))
+
+    assert [counter("cl100k_base")("hello world") for _ in range(3)] == [2, 2, 2]
+    assert count_parts(["hello", " world"], "cl100k_base") == [1, 1]
+
+
 def test_an_idle_counter_frees_its_vocabulary_and_reads_it_for_the_next_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
