@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from benchmarks.command import DATA, command, run_benchmark
 from benchmarks.retrieval.data import ToolKey, read_run
@@ -47,7 +48,7 @@ class Results(Frozen):
     chosen: str
     candidates: dict[str, dict[str, Score]]
     changes: list[Change]
-    later: dict[str, dict[str, Score]] = {}
+    later: dict[str, dict[str, Score]] = Field(default_factory=dict[str, dict[str, Score]])
 
 
 def measured(chosen: str, directories: Mapping[str, Path], data: Path) -> Results:
