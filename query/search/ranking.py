@@ -11,7 +11,6 @@ on the engine's order.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, repeat, zip_longest
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -132,7 +131,7 @@ def best_by_server(scores: Scores, points: Sequence[str]) -> dict[str, float]:
     """Return the best score of each server's points."""
     best: dict[str, float] = {}
     for server, score in zip(map(server_half, points), scores.tolist(), strict=True):
-        best[server] = max(best.get(server, -math.inf), score)
+        best[server] = max(best.get(server, score), score)
     return best
 
 
