@@ -114,26 +114,23 @@ def _write_history(settings: Settings, index: ToolIndex, plan: Plan) -> None:
         record.server_id: ServerSize(record.tool_count, record.model_tokens["cl100k_base"])
         for record in index.servers()
     }
-    names = [server_id(number) for number in range(len(sizes))]
+    called = _called(len(sizes), plan)
     with closing(open_history(settings)) as history:
         for ago in range(plan.days):
             day = today() - timedelta(days=ago)
             history.store_sizes(day, sizes)
             used = {
-                RowKey(day, f"caller-{caller}", server, _tool(server, tool, plan)): {
-                    "answers": 9,
-                    "calls": 3,
-                    "failed_calls": 1,
-                    "bytes": 4_096,
-                }
-                for caller in range(plan.callers)
-                for tool in range(plan.callers)
-                for server in (names[(caller * 31 + tool) % len(names)],)
+                RowKey(day, *each): {"answers": 9, "calls": 3, "failed_calls": 1, "bytes": 4_096} for each in called
             }
             history.add(used)
 
 
-def _tool(server: str, number: int, plan: Plan) -> str:
-    of_server = definitions(server, plan.tools_per_server, plan.seed)
-    name: str = of_server[number % len(of_server)]["name"]
-    return name
+def _called(servers: int, plan: Plan) -> list[tuple[str, str, str]]:
+    """Return each caller with the servers and tools that it calls every day."""
+    called: list[tuple[str, str, str]] = []
+    for caller in range(plan.callers):
+        for number in range(plan.callers):
+            server = server_id((caller * 31 + number) % servers)
+            tools = definitions(server, plan.tools_per_server, plan.seed)
+            called.append((f"caller-{caller}", server, tools[number % len(tools)]["name"]))
+    return called
