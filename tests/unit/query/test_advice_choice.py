@@ -51,6 +51,7 @@ def schema(required: list[str], **types: Any) -> dict[str, Any]:
         (schema(["path"], path="string"), schema(["path", "text"], path="string", text="string"), False),
         (schema(["id"], id="integer"), schema(["id"], id="string"), False),
         (schema(["a", "b"], a="string", b="string"), schema(["c"], c="string", d="string"), True),
+        (schema(["n"], n="integer"), schema(["n"], n="number"), True),
         (schema([]), schema([]), True),
         # a server may send anything
         ({"inputSchema": None}, {"inputSchema": {"properties": 7, "required": "path"}}, True),
