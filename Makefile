@@ -140,17 +140,16 @@ $(TRAINING_READY): benchmarks/training/requirements.lock benchmarks/training/wei
 $(TRAINING)/data.npz: $(READY) $(TRAINING_READY)
 	@$(BIN)/python -m benchmarks.training.texts $@
 
-TRAIN = JAX_PLATFORMS=cpu $(TRAINING)/venv/bin/python -m benchmarks.training $(TRAINING)/data.npz
+TRAIN = $(TRAINING)/venv/bin/python -m benchmarks.training $(TRAINING)/data.npz
 MEASURE = $(BIN)/python -m benchmarks.training.evaluation
-BUNDLED := --batch 128 --rate 8e-5 --weight hard=2 --weight agent=1.5 --weight long=1.5
 
 model: $(TRAINING)/data.npz ## train the bundled model again, and measure it; the data lies beside the project
-	@for seed in 0 1; do $(TRAIN) $(TRAINING)/seed-$$seed $(BUNDLED) --seed $$seed --share 1 || exit 1; done
-	@$(TRAIN) $(TRAINING)/mixed --mix $(TRAINING)/seed-0 $(TRAINING)/seed-1 --share 1
+	@for seed in 0 1; do $(TRAIN) $(TRAINING)/seed-$$seed --seed $$seed || exit 1; done
+	@$(TRAIN) $(TRAINING)/mixed --mix $(TRAINING)/seed-0 $(TRAINING)/seed-1
 	@$(MEASURE) $(TRAINING)/mixed/share-1 $(TRAINING)/mixed/scores
 
-model-run: $(TRAINING)/data.npz ## train another model, and measure it; RUN=plain MODEL_ARGS="--seed 1"
-	@$(TRAIN) $(TRAINING)/$(RUN) $(MODEL_ARGS) --share 1
+model-run: $(TRAINING)/data.npz ## train another model, and measure it; RUN=lasting MODEL_ARGS="--epochs 5"
+	@$(TRAIN) $(TRAINING)/$(RUN) $(MODEL_ARGS)
 	@$(MEASURE) $(TRAINING)/$(RUN)/share-1 $(TRAINING)/$(RUN)/scores
 
 docs-transcripts: $(READY) ## write the answers of a real run on real servers into docs/tools.md

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.training.data import Integers
 
@@ -15,21 +14,28 @@ PLACES = 64
 ROWS = 8
 
 
-def packed(parts: Sequence[tuple[NDArray[Any], NDArray[np.bool_]]]) -> tuple[NDArray[Any], Integers]:
-    """Return all texts of the parts in rows, and the owner of each place: the text's number over all parts, or -1.
+class Rows(NamedTuple):
+    """Texts in rows; each array has the shape (rows, PLACES)."""
 
-    A part has states of shape (texts, tokens, channels), and which of them are tokens: the first ones of each text.
-    """
-    texts = [states[number, : is_token[number].sum()] for states, is_token in parts for number in range(len(states))]
-    rows = fitted([len(text) for text in texts])
-    count = -(-len(rows) // ROWS) * ROWS
-    found = np.zeros((count, PLACES, texts[0].shape[-1]), dtype=texts[0].dtype)
-    owners = np.full((count, PLACES), -1, dtype=np.int32)
-    for row, numbers in enumerate(rows):
-        filling = np.concatenate([texts[number] for number in numbers])
-        found[row, : len(filling)] = filling
-        owners[row, : len(filling)] = np.repeat(numbers, [len(texts[number]) for number in numbers])
-    return found, owners
+    tokens: Integers
+    positions: Integers
+    """The place of each token in its text."""
+    owners: Integers
+    """The number of each token's text, and -1 where a row is empty."""
+
+
+def packed(texts: Sequence[Sequence[int]]) -> Rows:
+    """Return these texts in rows; ValueError if a text is longer than a row."""
+    fitted_rows = fitted([len(text) for text in texts])
+    shape = (-(-len(fitted_rows) // ROWS) * ROWS, PLACES)
+    found = Rows(np.zeros(shape, np.int32), np.zeros(shape, np.int32), np.full(shape, -1, np.int32))
+    for row, numbers in enumerate(fitted_rows):
+        lengths = [len(texts[number]) for number in numbers]
+        end = sum(lengths)
+        found.tokens[row, :end] = np.concatenate([texts[number] for number in numbers])
+        found.positions[row, :end] = np.concatenate([np.arange(length) for length in lengths])
+        found.owners[row, :end] = np.repeat(numbers, lengths)
+    return found
 
 
 def fitted(lengths: Sequence[int]) -> list[list[int]]:

@@ -20,13 +20,12 @@ from benchmarks.retrieval.results import Score
 from benchmarks.training.data import MISSING, Data, filled, read_data, rows, tokens_of, write_data
 from benchmarks.training.evaluation import CHOOSING, GUARDS, OWN, TrainedModel, mean, shortened
 from benchmarks.training.packing import PLACES, ROWS, packed
-from benchmarks.training.quick import tiny_data, tiny_weights
 from benchmarks.training.report import Results, changed, render
 from benchmarks.training.sampling import Base, Batch, Sampler, closeness, masked, nearest
-from benchmarks.training.schedule import averaged, is_trained, mixed, rates
 from benchmarks.training.texts import as_data, read_requests
 from shared.catalog import Listing
 from shared.text.bundled import bundled_model
+from tests.support.tiny_training import tiny_data, tiny_weights
 
 BATCH = 16
 
@@ -157,53 +156,32 @@ def test_the_nearest_tools_are_those_of_the_highest_closeness_without_the_positi
     assert all(set(own) == set((-row).argsort()[: len(own)]) for own, row in zip(found.tolist(), scores, strict=True))
 
 
-@given(st.lists(st.lists(st.integers(1, PLACES), min_size=1, max_size=12), min_size=1, max_size=3))
-def test_each_text_is_in_one_row_in_its_order(parts: list[list[int]]) -> None:
-    states, owners = packed([_part(lengths) for lengths in parts])
+@given(st.lists(st.integers(1, PLACES), min_size=1, max_size=24))
+def test_each_text_is_in_one_row_in_its_order(lengths: list[int]) -> None:
+    texts = [list(range(1, length + 1)) for length in lengths]
+
+    tokens, positions, owners = packed(texts)
 
     assert len(owners) % ROWS == 0
-    for number, length in enumerate(length for lengths in parts for length in lengths):
-        ((row, first), *others) = np.argwhere(owners == number).tolist()
-        assert others == [[row, first + place] for place in range(1, length)]
-        assert states[row, first : first + length, 0].tolist() == list(range(1, length + 1))
-    assert not states[owners < 0].any()
+    for number, text in enumerate(texts):
+        assert len(set(np.argwhere(owners == number)[:, 0])) == 1
+        assert tokens[owners == number].tolist() == text
+        assert positions[owners == number].tolist() == list(range(len(text)))
+    assert not tokens[owners < 0].any()
 
 
 def test_texts_fill_the_rows() -> None:
     """Sixty texts of 20 tokens need 20 rows of 64 places."""
-    owners = packed([_part([20] * 60)])[1]
+    owners = packed([[1] * 20] * 60).owners
 
     assert (owners >= 0).any(axis=1).sum() == 20
 
 
-def _part(lengths: list[int]) -> tuple[Any, Any]:
-    """Return states that count the tokens of each text from 1, and which places are tokens."""
-    is_token = np.arange(PLACES) < np.array(lengths)[:, None]
-    return np.where(is_token, np.arange(1, PLACES + 1), 0)[:, :, None], is_token
-
-
-# Schedule and weights
-
-
-@given(st.integers(1, 2000))
-def test_the_learning_rate_rises_to_its_peak_and_falls_and_is_never_0(steps: int) -> None:
-    found = rates(steps, 1.0)
-
-    peak = int(found.argmax())
-    assert len(found) == steps
-    assert found.max() == 1.0
-    assert found.min() > 0
-    assert np.all(np.diff(found[: peak + 1]) > 0)
-    assert np.all(np.diff(found[peak:]) < 0)
-
-
-def test_only_layers_above_the_frozen_ones_are_trained() -> None:
-    names = ("embeddings.LayerNorm.weight", "encoder.layer.2.output.dense.weight", "encoder.layer.3.output.dense.bias")
-
-    assert [is_trained(name, 3) for name in names] == [False, False, True]
+# Weights
 
 
 def test_an_average_is_between_both_and_leaves_equal_tensors_as_they_are() -> None:
+    averaged = learning().averaged
     base = {"a": np.array([0.1, 0.2], np.float32), "b": np.array([0.3], np.float32)}
     trained = {"a": np.array([1.1, 0.2], np.float32), "b": base["b"]}
 
@@ -215,6 +193,7 @@ def test_an_average_is_between_both_and_leaves_equal_tensors_as_they_are() -> No
 
 
 def test_a_mixture_is_the_mean_of_its_runs() -> None:
+    mixed = learning().mixed
     runs = [{"a": np.array([value, 1.0], np.float32)} for value in (1.0, 2.0, 6.0)]
 
     assert mixed(runs)["a"].tolist() == [3.0, 1.0]
@@ -284,34 +263,21 @@ def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
 # The network
 
 
-def test_a_text_has_the_same_vector_in_a_row_of_several(tmp_path: Path) -> None:
-    forward = pytest.importorskip("benchmarks.training.forward", reason="needs JAX", exc_type=ImportError)
-    weights, tokens = tiny_weights(tmp_path), tiny_data().texts[:9]
-    states = np.asarray(forward.embedded(weights, tokens))
-    rows_of_texts, owners = packed([(states, tokens != 0)])
+def test_the_network_returns_the_vectors_of_the_reference(tmp_path: Path) -> None:
+    network = pytest.importorskip("benchmarks.training.network", reason="needs JAX", exc_type=ImportError)
+    weights, texts = tiny_weights(tmp_path), tokens_of(tiny_data().texts[:9])
 
-    found = forward.unit_vectors(forward.through(weights, range(2), rows_of_texts, owners), owners, len(tokens))
+    found = network.vectors(weights, texts)
 
-    cosines = [float(row @ vector(weights, own)) for row, own in zip(found, tokens_of(tokens), strict=True)]
-    assert len(rows_of_texts) < len(tokens)
-    assert min(cosines) > 0.99999
-
-
-def test_the_network_returns_the_vectors_of_the_reference_with_or_without_filling(tmp_path: Path) -> None:
-    states = pytest.importorskip("benchmarks.training.states", reason="needs JAX", exc_type=ImportError)
-    weights = tiny_weights(tmp_path)
-    tokens = tiny_data().texts[:9]
-
-    found = states.computed(weights, tokens, 1)[1]
-
-    cosines = [float(row @ vector(weights, own)) for row, own in zip(found, tokens_of(tokens), strict=True)]
+    cosines = [float(row @ vector(weights, own)) for row, own in zip(found, texts, strict=True)]
+    assert len(packed(texts).tokens) < len(texts)
     assert min(cosines) > 0.99999
 
 
 @pytest.fixture
 def learnt(tmp_path: Path) -> tuple[Weights, Weights, list[Any]]:
-    """The weights before and after a training of the upper layer, and its figures."""
-    pytest.importorskip("jax", reason="needs JAX")
+    """The weights before and after a training, and its figures."""
+    learning()
     return tiny_weights(tmp_path), *_trained(tmp_path)
 
 
@@ -321,7 +287,7 @@ def test_the_loss_falls(learnt: tuple[Weights, Weights, list[Any]]) -> None:
     assert 0 < np.mean(losses[-5:]) < 0.5 * np.mean(losses[:5])
 
 
-def test_training_changes_each_tensor_of_the_upper_layer_and_no_other(
+def test_training_changes_each_tensor_of_the_layers_and_no_other(
     learnt: tuple[Weights, Weights, list[Any]],
 ) -> None:
     base, trained, _ = learnt
@@ -329,8 +295,8 @@ def test_training_changes_each_tensor_of_the_upper_layer_and_no_other(
     changed = {name for name in base if trained[name].tobytes() != base[name].tobytes()}
 
     # A key's bias moves all scores of a query equally: it has no gradient, only noise.
-    keys = {"encoder.layer.1.attention.self.key.bias"}
-    assert changed | keys == {name for name in base if is_trained(name, 1)}
+    keys = {f"encoder.layer.{number}.attention.self.key.bias" for number in range(2)}
+    assert changed | keys == {name for name in base if name.startswith("encoder.layer.")}
 
 
 def test_the_same_seed_trains_the_same_bytes(learnt: tuple[Weights, Weights, list[Any]], tmp_path: Path) -> None:
@@ -340,23 +306,15 @@ def test_the_same_seed_trains_the_same_bytes(learnt: tuple[Weights, Weights, lis
 
 
 def test_a_masked_column_does_not_change_the_loss(tmp_path: Path) -> None:
-    learning, states = _network()
     weights, data = tiny_weights(tmp_path), tiny_data()
-    texts = states.prepared(weights, data, 1, tmp_path / "states")
-    (batch, *_) = Sampler(data, texts.base, BATCH, 0, {}).epoch()
+    (batch, *_) = Sampler(data, random_base(data), BATCH, 0, {}).epoch()
     hidden = batch.masked.copy()
     hidden[:, -1] = True
     tools = batch.tools.copy()
     tools[-1] = tools[0]
 
-    before, after = (
-        float(
-            learning.loss(
-                weights, learning.arrays(texts, Batch(batch.queries, own, hidden, batch.weights)), range(1, 2)
-            )
-        )
-        for own in (batch.tools, tools)
-    )
+    batches = [Batch(batch.queries, own, hidden, batch.weights) for own in (batch.tools, tools)]
+    before, after = (float(learning().loss(weights, {}, learning().arrays(data, own))) for own in batches)
 
     assert before == pytest.approx(after, rel=1e-6)
 
@@ -365,30 +323,28 @@ def test_an_exported_model_returns_the_vectors_of_the_trained_weights(
     learnt: tuple[Weights, Weights, list[Any]], tmp_path: Path
 ) -> None:
     export = pytest.importorskip("benchmarks.training.export", reason="needs onnx", exc_type=ImportError)
-    states = _network()[1]
-    tokens = tiny_data().texts
+    network = pytest.importorskip("benchmarks.training.network", reason="needs JAX", exc_type=ImportError)
+    texts = tokens_of(tiny_data().texts)
 
-    figures = export.exported(learnt[1], tmp_path, tokens_of(tokens))
+    figures = export.exported(learnt[1], tmp_path, texts)
 
-    found = export.vectors(tmp_path / "float32.onnx", tokens_of(tokens))
-    assert np.abs(found - states.computed(learnt[1], tokens, 0)[1]).max() < 1e-5
+    found = export.vectors(tmp_path / "float32.onnx", texts)
+    assert np.abs(found - network.vectors(learnt[1], texts)).max() < 1e-5
     assert figures["cosine_to_float32"]["lowest"] > 0.99
     assert figures["largest_difference_by_batch"] < 1e-5
 
 
-def _network() -> tuple[Any, Any]:
-    names = ("benchmarks.training.learning", "benchmarks.training.states")
-    learning, states = (pytest.importorskip(name, reason="needs JAX", exc_type=ImportError) for name in names)
-    return learning, states
+def learning() -> Any:
+    """Return the module of the training, which needs the packages of the training environment."""
+    return pytest.importorskip("benchmarks.training.learning", reason="needs JAX", exc_type=ImportError)
 
 
 def _trained(directory: Path) -> tuple[Weights, list[Any]]:
-    learning, states = _network()
     directory.mkdir(exist_ok=True)
     weights, data = tiny_weights(directory), tiny_data()
-    texts = states.prepared(weights, data, 1, directory / "states")
-    batches = learning.epochs(Sampler(data, texts.base, BATCH, 0, {}), 5)
-    trained, figures = learning.trained(weights, 1, texts, batches, 30, 1e-3)
+    sampler = Sampler(data, learning().base_vectors(weights, data), BATCH, 0, {})
+    batches = (batch for _ in range(5) for batch in sampler.epoch())
+    trained, figures = learning().trained(weights, data, batches, 30, 1e-3)
     return trained, figures
 
 

@@ -1,4 +1,4 @@
-"""A tiny network and tiny data, so that the whole command runs in seconds; its figures mean nothing."""
+"""A tiny network and tiny data, so that a training runs in seconds; its figures mean nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The network in JAX, for rows that hold one text or several.
-
-An array of owners has the number of the text of each place, and -1 where a row is empty.
-Places of the same owner attend to each other; so a text has the same vector in any row.
+"""The network in JAX, for rows that hold several texts. Tokens of the same text attend to each other.
 
 Parameters have the names and shapes of the published weights. `benchmarks.quantisation.network` is the same network
 for one text in numpy.
@@ -9,42 +6,51 @@ for one text in numpy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from benchmarks.quantisation.network import EPSILON, HEAD_SIZE
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.quantisation.network import EPSILON, HEAD_SIZE, layers
+from benchmarks.training.packing import Rows, packed
 
 # JAX is in an environment of its own, where type checkers do not look.
 jax: Any = import_module("jax")
 jnp: Any = import_module("jax.numpy")
 
-WORDS = "embeddings.word_embeddings.weight"
+EMBEDDINGS = "embeddings."
+CHUNK = 512
 
 Parameters = Mapping[str, Any]
 """Arrays of numpy or JAX, by name."""
 
 
-def embedded(parameters: Parameters, tokens: Any) -> Any:
-    """Return the input of the first layer, shape (texts, tokens, channels)."""
-    positions = parameters["embeddings.position_embeddings.weight"][: tokens.shape[1]]
-    kind = parameters["embeddings.token_type_embeddings.weight"][0]
-    return _normalised(parameters, "embeddings.LayerNorm", parameters[WORDS][tokens] + positions + kind)
-
-
-def through(parameters: Parameters, numbers: Iterable[int], x: Any, owners: Any) -> Any:
-    """Return the output of these layers, shape (rows, places, channels); `owners` has shape (rows, places)."""
-    is_own = owners[:, None, :, None] == owners[:, None, None, :]
-    for number in numbers:
+def unit_vectors(parameters: Parameters, rows: Rows, count: int) -> Any:
+    """Return the vectors of the texts 0 to `count` - 1, shape (count, channels), unit rows."""
+    is_own = rows.owners[:, None, :, None] == rows.owners[:, None, None, :]
+    x = _embedded(parameters, rows)
+    for number in range(layers(parameters)):
         x = _layer(parameters, f"encoder.layer.{number}.", x, is_own)
-    return x
-
-
-def unit_vectors(x: Any, owners: Any, count: int) -> Any:
-    """Return the mean over the places of each owner below `count` at unit length, shape (count, channels)."""
-    flat = jnp.where(owners < 0, count, owners).reshape(-1)
-    total = jax.ops.segment_sum(x.reshape(-1, x.shape[-1]), flat, count + 1)[:count]
+    owners = jnp.where(rows.owners < 0, count, rows.owners).reshape(-1)
+    total = jax.ops.segment_sum(x.reshape(-1, x.shape[-1]), owners, count + 1)[:count]
     return total / jnp.linalg.norm(total, axis=1, keepdims=True)
+
+
+def vectors(parameters: Parameters, texts: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+    """Return the vector of each text, shape (texts, channels), unit rows."""
+    compiled = jax.jit(unit_vectors, static_argnames="count")
+    on_device = {name: jnp.asarray(values) for name, values in parameters.items()}
+    chunks = [texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK)]
+    return np.vstack([compiled(on_device, packed(chunk), count=len(chunk)) for chunk in chunks])
+
+
+def _embedded(parameters: Parameters, rows: Rows) -> Any:
+    words = parameters[EMBEDDINGS + "word_embeddings.weight"][rows.tokens]
+    positions = parameters[EMBEDDINGS + "position_embeddings.weight"][rows.positions]
+    kind = parameters[EMBEDDINGS + "token_type_embeddings.weight"][0]
+    return _normalised(parameters, EMBEDDINGS + "LayerNorm", words + positions + kind)
 
 
 def _layer(parameters: Parameters, name: str, x: Any, is_own: Any) -> Any:
