@@ -15,7 +15,7 @@ from benchmarks.quantisation.network import (
     read_weights,
     vector,
 )
-from benchmarks.quantisation.scales import quantised, smoothing
+from benchmarks.quantisation.scales import LARGEST_FACTOR, quantised, smoothing
 from tests.support.tiny_weights import CHANNELS, INNER, LAYERS, POSITIONS, WORDS, write_tiny_weights
 
 
@@ -57,10 +57,15 @@ def test_a_text_has_a_vector_of_unit_length(weights: Weights) -> None:
 def test_quantised_weights_differ_by_at_most_half_a_step() -> None:
     matrix = np.random.default_rng(0).normal(size=(16, 8)).astype(np.float32)
 
-    values, scales = quantised(matrix, axis=0)
+    values, scales = quantised(matrix, axis=0, largest=64)
 
     assert scales.shape == (1, 8)
+    assert np.abs(values.astype(int)).max() == 64
     assert np.all(np.abs(values * scales - matrix) <= scales / 2 + 1e-6)
+
+
+def test_the_sum_of_two_products_of_bytes_fits_into_16_bits() -> None:
+    assert 2 * 255 * LARGEST_FACTOR <= np.iinfo(np.int16).max < 2 * 255 * (LARGEST_FACTOR + 1)
 
 
 def test_smoothing_divides_a_channel_of_outliers_by_more_than_others() -> None:
