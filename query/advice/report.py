@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from query.advice.choice import best_within, by_calls, calls_of, needed_tokens, tokens_of
 from query.advice.rivals import Rivals, rivals
-from query.advice.use import ToolUse, Usage, counted_calls, counted_rows, may_see, usable_tools, usage_of
+from query.advice.use import ToolUse, Usage, may_see, usable_tools, usage_of
 from query.history.events import TOOLS_LIST
 from query.history.periods import today
 from query.history.recent_calls import DAYS
@@ -27,7 +27,7 @@ from shared.text.tokens import is_estimate
 if TYPE_CHECKING:
     from query.caller import Caller
     from query.catalogue import Catalogue
-    from query.history.store import Rows, SavingsHistory
+    from query.history.store import SavingsHistory, Sums
     from shared.catalog import IndexedTool
 
 DEFAULT_BUDGET_TOKENS = 4_000
@@ -127,11 +127,12 @@ def advice_for(
     """
     catalogue, days = _refreshed(catalogue), _period()
     caller = _of_toolset(viewer, toolset, catalogue)
-    rows = history.rows(*days)
-    usage = usage_of(counted_rows(rows), viewer, caller, catalogue)
-    advice = _toolset_advice(usage, days, caller, catalogue, budget)
-    shown = [usage.of(tool, catalogue) for tool in usable_tools(usage.points, caller, catalogue)]
-    return Advice(**dict(advice), lists=_lists(rows, viewer), shown_most=_shown_most(shown))
+    sums = history.sums(*days, ("answers", "calls"))
+    usage = usage_of(sums, viewer, caller, catalogue)
+    used = usable_tools(usage.points, caller, catalogue)
+    advice = _toolset_advice(usage, used, days, caller, catalogue, budget)
+    shown = [usage.of(tool, catalogue) for tool in used]
+    return Advice(**dict(advice), lists=_lists(sums, viewer), shown_most=_shown_most(shown))
 
 
 def toolset_advice(viewer: Caller, catalogue: Catalogue, history: SavingsHistory, toolset: str | None) -> ToolsetAdvice:
@@ -141,15 +142,19 @@ def toolset_advice(viewer: Caller, catalogue: Catalogue, history: SavingsHistory
     """
     catalogue, days = _refreshed(catalogue), _period()
     caller = _of_toolset(viewer, toolset, catalogue)
-    usage = usage_of(counted_calls(history.calls(*days)), viewer, caller, catalogue)
-    return _toolset_advice(usage, days, caller, catalogue, None)
+    usage = usage_of(history.sums(*days, ("calls",)), viewer, caller, catalogue)
+    return _toolset_advice(usage, usable_tools(usage.points, caller, catalogue), days, caller, catalogue, None)
 
 
 def _toolset_advice(
-    usage: Usage, days: tuple[date, date], caller: Caller, catalogue: Catalogue, budget: int | None
+    usage: Usage,
+    found: Sequence[IndexedTool],
+    days: tuple[date, date],
+    caller: Caller,
+    catalogue: Catalogue,
+    budget: int | None,
 ) -> ToolsetAdvice:
     encoding = catalogue.encoding
-    found = usable_tools(usage.points, caller, catalogue)
     usable = [tool for tool in found if direct_definition(tool.definition.name, tool)]
     used = [usage.of(tool, catalogue) for tool in usable]
     offered = _offered(usage, caller, catalogue)
@@ -216,9 +221,9 @@ def _period() -> tuple[date, date]:
     return last - timedelta(days=DAYS - 1), last
 
 
-def _lists(rows: Rows, viewer: Caller) -> int:
-    lists = ((key, counts) for key, counts in rows.items() if (key.server, key.tool) == ("", TOOLS_LIST))
-    return sum(counts["answers"] for key, counts in lists if may_see(viewer, key.caller))
+def _lists(sums: Sums, viewer: Caller) -> int:
+    lists = ((key[0], counts) for key, counts in sums.items() if key[1:] == ("", TOOLS_LIST))
+    return sum(counts.get("answers", 0) for caller, counts in lists if may_see(viewer, caller))
 
 
 def _shown_most(used: Sequence[ToolUse]) -> list[ShownTool]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
-from query.history.store import OTHERS, Calls, Rows
+from query.history.store import OTHERS, Sums
 from query.reports.access import is_unrestricted
 from query.toolsets.budget import cost
 from query.toolsets.offered import without_denied
@@ -24,8 +24,6 @@ MOST_USED = 1_000
 """Tools with more calls come first, then those in more answers; the others are left out."""
 
 ServerTool = tuple[str, str]
-Counted = tuple[str, str, str, int, int]
-"""Calls of a caller to a server's tool, and the answers that showed it."""
 
 
 class ToolUse(BaseModel):
@@ -71,25 +69,16 @@ class Usage:
         )
 
 
-def counted_calls(calls: Calls) -> Iterator[Counted]:
-    """Yield the calls of a history."""
-    return ((*key, count, 0) for key, count in calls.items())
-
-
-def counted_rows(rows: Rows) -> Iterator[Counted]:
-    """Yield the calls and the answers in the rows of a history."""
-    return ((*key[1:], counts.get("calls", 0), counts["answers"]) for key, counts in rows.items() if key.server)
-
-
-def usage_of(counted: Iterable[Counted], viewer: Caller, caller: Caller, catalogue: Catalogue) -> Usage:
-    """Return the usage of the tools in the caller's toolset, as far as the viewer may see it.
+def usage_of(sums: Sums, viewer: Caller, caller: Caller, catalogue: Catalogue) -> Usage:
+    """Return the usage of the tools in the caller's toolset by `calls` and `answers`, as far as the viewer may see it.
 
     An unrestricted viewer sees that of all callers, any other its own. Replicas count as the server that represents
     them, as of the ledger's last refresh.
     """
     sets, within, usage = catalogue.ledger.replica_sets(caller.scope), caller.scope.within, Usage()
-    for name, server, tool, calls, shown in counted:
-        is_inside = server != OTHERS and (within is None or within.admits(server, tool))
+    for (name, server, tool), counts in sums.items():
+        calls, shown = counts.get("calls", 0), counts.get("answers", 0)
+        is_inside = server not in ("", OTHERS) and (within is None or within.admits(server, tool))
         if is_inside and (calls or shown) and may_see(viewer, name):
             key = sets.representative(server), tool
             usage.calls[key] += calls

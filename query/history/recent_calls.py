@@ -11,7 +11,7 @@ from datetime import timedelta
 import structlog
 
 from query.history.periods import today
-from query.history.store import Calls, SavingsHistory
+from query.history.store import SavingsHistory, Sums
 from shared.errors import HistoryUnavailable
 
 DAYS = 30
@@ -60,7 +60,7 @@ class RecentCalls:
     def _read(self) -> None:
         last = today()
         try:
-            self._by_caller = _by_caller(self._history.calls(last - timedelta(days=DAYS - 1), last))
+            self._by_caller = _by_caller(self._history.sums(last - timedelta(days=DAYS - 1), last, ("calls",)))
             self._is_failing = False
         except HistoryUnavailable as error:
             if not self._is_failing:
@@ -71,8 +71,8 @@ class RecentCalls:
             self._has_read.set()
 
 
-def _by_caller(calls: Calls) -> dict[str, CallCounts]:
+def _by_caller(calls: Sums) -> dict[str, CallCounts]:
     counts: dict[str, list[tuple[str, int]]] = {}
-    for (caller, server, tool), count in calls.items():
-        counts.setdefault(caller, []).append((f"{server}:{tool}", count))
+    for (caller, server, tool), sums in calls.items():
+        counts.setdefault(caller, []).append((f"{server}:{tool}", sums["calls"]))
     return {caller: frozenset(tools) for caller, tools in counts.items()}

@@ -16,12 +16,12 @@ from query.history.periods import DAY, Unit, start_s
 from query.history.store import (
     COUNTER_OVERHEAD_BYTES,
     MAX_BYTES_A_DAY,
-    Calls,
     RowKey,
     Rows,
     SavingsHistory,
     ServerSize,
     Sizes,
+    Sums,
     TotalSize,
     TotalSizes,
 )
@@ -92,18 +92,19 @@ class RedisHistory(SavingsHistory):
         return rows
 
     @override
-    def calls(self, first: date, last: date) -> Calls:
-        calls: Counter[tuple[str, str, str]] = Counter()
+    def sums(self, first: date, last: date, counters: Collection[str]) -> Sums:
+        sums: dict[tuple[str, str, str], Counter[str]] = {}
+        pattern = f"*]{next(iter(counters))}" if len(counters) == 1 else None
         with _redis_errors():
             for day in self._unit.between(first, last):
                 # a dictionary, since a scan may return a field twice
-                fields = dict[str, str](
-                    cast("Any", self._redis.hscan_iter(self._key(PREFIX, day), "*]calls", _SCANNED))
-                )
+                fields = dict[str, str](cast("Any", self._redis.hscan_iter(self._key(PREFIX, day), pattern, _SCANNED)))
                 for field, amount in fields.items():
-                    caller, server, tool = json.loads(field.removesuffix("calls"))
-                    calls[caller, server, tool] += int(amount)
-        return calls
+                    row, _, counter = field.rpartition("]")
+                    if counter in counters:
+                        caller, server, tool = json.loads(row + "]")
+                        sums.setdefault((caller, server, tool), Counter())[counter] += int(amount)
+        return sums
 
     @override
     def store_sizes(self, day: date, sizes: Mapping[str, ServerSize]) -> None:

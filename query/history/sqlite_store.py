@@ -20,13 +20,13 @@ from query.history.periods import DAY, Unit
 from query.history.store import (
     COUNTER_OVERHEAD_BYTES,
     MAX_BYTES_A_DAY,
-    Calls,
     Counts,
     RowKey,
     Rows,
     SavingsHistory,
     ServerSize,
     Sizes,
+    Sums,
     TotalSize,
     TotalSizes,
 )
@@ -47,9 +47,9 @@ INSERT INTO counters VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET amount 
 _BYTES = """
 SELECT coalesce(sum(length(CAST(caller || server || tool || counter AS BLOB)) + ?), 0) FROM counters WHERE day = ?
 """
-_CALLS = """
-SELECT caller, server, tool, sum(amount) FROM counters
-WHERE day BETWEEN ? AND ? AND counter = 'calls' GROUP BY caller, server, tool
+_SUMS = """
+SELECT caller, server, tool, counter, sum(amount) FROM counters
+WHERE day BETWEEN ? AND ? AND counter IN (SELECT value FROM json_each(?)) GROUP BY caller, server, tool, counter
 """
 # two conditions on the columns are twice as fast as sums over a common one
 _TOTALS = """
@@ -111,9 +111,11 @@ class SqliteHistory(SavingsHistory):
         }
 
     @override
-    def calls(self, first: date, last: date) -> Calls:
-        fetched = self._fetched(_CALLS, first, last)
-        return {(caller, server, tool): amount for caller, server, tool, amount in fetched}
+    def sums(self, first: date, last: date, counters: Collection[str]) -> Sums:
+        sums: dict[tuple[str, str, str], dict[str, int]] = {}
+        for *key, counter, amount in self._fetched(_SUMS, first, last, json.dumps(list(counters))):
+            sums.setdefault((key[0], key[1], key[2]), {})[counter] = amount
+        return sums
 
     @override
     def store_sizes(self, day: date, sizes: Mapping[str, ServerSize]) -> None:

@@ -67,8 +67,8 @@ Of a server's tool: `answers` that showed it, `calls`, `failed_calls`, their `ms
 Row = tuple[RowKey, Counts]
 Rows = Mapping[RowKey, Counts]
 
-Calls = Mapping[tuple[str, str, str], int]
-"""Calls by caller, server and tool."""
+Sums = Mapping[tuple[str, str, str], Counts]
+"""Counters of several days by caller, server and tool."""
 
 
 def summed(rows: Iterable[Row]) -> Rows:
@@ -95,8 +95,11 @@ class SavingsHistory(Protocol):
         """Return all rows of these days, both included."""
         ...
 
-    def calls(self, first: date, last: date) -> Calls:
-        """Return the sums of the counter `calls` over these days, both included."""
+    def sums(self, first: date, last: date, counters: Collection[str]) -> Sums:
+        """Return the sums of these counters over these days, both included, without those that are missing.
+
+        Much faster than a sum over `rows`.
+        """
         ...
 
     def store_sizes(self, day: date, sizes: Mapping[str, ServerSize]) -> None:

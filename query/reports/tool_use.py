@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from query.caller import Caller
     from query.history.store import SavingsHistory
 
+COUNTERS = ("answers", "calls", "failed_calls", "ms", "bytes")
+
 
 class ToolUse(NamedTuple):
     """The use of a tool, and the mean duration of its calls in milliseconds; None without a call."""
@@ -31,7 +33,7 @@ def tool_use(caller: Caller, tool: str, server_ids: Collection[str], period: str
     """
     first, last = days_of(period, today())
     sees_all, sums = is_unrestricted(caller), Counter[str]()
-    for key, counts in history.rows(first, last).items():
-        if key.tool == tool and key.server in server_ids and (sees_all or key.caller == caller.name):
+    for (name, server, of_tool), counts in history.sums(first, last, COUNTERS).items():
+        if of_tool == tool and server in server_ids and (sees_all or name == caller.name):
             sums.update(counts)
     return ToolUse(usage_row(tool, sums), round(sums["ms"] / sums["calls"]) if sums["calls"] else None)

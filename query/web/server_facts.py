@@ -82,9 +82,9 @@ def callers_of(server_id: str, first: date, last: date, request: PageRequest) ->
     if recorder is None or not is_unrestricted(request.caller):
         return None
     counts: Counter[str] = Counter()
-    for (caller, server, _), calls in recorder.history.calls(first, last).items():
+    for (caller, server, _), sums in recorder.history.sums(first, last, ("calls",)).items():
         if server == server_id:
-            counts[caller] += calls
+            counts[caller] += sums["calls"]
     return counts.most_common(SHOWN)
 
 

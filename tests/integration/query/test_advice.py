@@ -432,8 +432,8 @@ def test_the_advice_of_a_caller_is_kept_for_minutes(
 ) -> None:
     record_calls(sqlite, "ann", {"git:log": 9})
     record_calls(sqlite, "bob", {"git:add": 7})
-    reads, now_s = Mock(side_effect=sqlite.calls), [0.0]
-    monkeypatch.setattr(sqlite, "calls", reads)
+    reads, now_s = Mock(side_effect=sqlite.sums), [0.0]
+    monkeypatch.setattr(sqlite, "sums", reads)
     with closing(UsageRecorder(sqlite)) as recorder:
         tool = GetActiveToolset(replace(held(edge), recorder=recorder), lambda: now_s[0])
 
@@ -456,7 +456,7 @@ async def test_a_history_that_does_not_answer_leaves_the_toolset_shown(
     def fail(*_: object) -> None:
         raise HistoryUnavailable("no answer")
 
-    monkeypatch.setattr(sqlite, "calls", fail)
+    monkeypatch.setattr(sqlite, "sums", fail)
 
     shown = await shown_to(edge, sqlite, replace(ANN, toolset="dev"))
 

@@ -99,7 +99,7 @@ def test_counters_are_summed_by_day_caller_server_and_tool(history: SavingsHisto
     assert {key.day for key in history.rows(TODAY - timedelta(days=6), TODAY)} == {TODAY, yesterday}
 
 
-def test_calls_are_summed_over_the_days_of_a_period(history: SavingsHistory) -> None:
+def test_counters_are_summed_over_the_days_of_a_period(history: SavingsHistory) -> None:
     yesterday, long_ago = TODAY - timedelta(days=1), TODAY - timedelta(days=9)
     odd = 'x]calls"*\n'
     used = {"answers": 4, "calls": 2, "failed_calls": 1, "bytes": 100}
@@ -107,17 +107,27 @@ def test_calls_are_summed_over_the_days_of_a_period(history: SavingsHistory) -> 
         history.add({RowKey(day, "ann", "srv", "read"): used, RowKey(day, odd, "srv", odd): {"answers": 1, "calls": 1}})
     history.add(summed([answer(), (RowKey(TODAY, "ann", "srv", "shown"), {"answers": 1}), call(caller="bob")]))
 
-    assert history.calls(TODAY - timedelta(days=7), TODAY) == {
-        ("ann", "srv", "read"): 4, ("bob", "srv", "read"): 1, (odd, "srv", odd): 2
+    recent = TODAY - timedelta(days=7), TODAY
+    assert history.sums(*recent, ("calls",)) == {
+        ("ann", "srv", "read"): {"calls": 4}, ("bob", "srv", "read"): {"calls": 1}, (odd, "srv", odd): {"calls": 2}
     }  # fmt: skip
-    assert history.calls(long_ago, long_ago) == {("ann", "srv", "read"): 2, (odd, "srv", odd): 1}
+    assert history.sums(*recent, ("answers", "calls")) == {
+        ("ann", "", "find_tool"): {"answers": 1},
+        ("ann", "srv", "read"): {"answers": 8, "calls": 4},
+        ("ann", "srv", "shown"): {"answers": 1},
+        ("bob", "srv", "read"): {"answers": 0, "calls": 1},
+        (odd, "srv", odd): {"answers": 2, "calls": 2},
+    }
+    assert history.sums(long_ago, long_ago, ("failed_calls",)) == {("ann", "srv", "read"): {"failed_calls": 1}}
 
 
 def test_calls_of_a_large_day_are_all_read(opened: Opened) -> None:
     history = opened(25_000)
     history.add(summed(call(f"tool{number}") for number in range(3_000)))
 
-    assert history.calls(TODAY, TODAY) == {("ann", "srv", f"tool{number}"): 1 for number in range(3_000)}
+    assert history.sums(TODAY, TODAY, ("calls",)) == {
+        ("ann", "srv", f"tool{number}"): {"calls": 1} for number in range(3_000)
+    }
 
 
 def test_called_tools_beyond_the_bound_are_summed_as_others(opened: Opened) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -19,7 +19,7 @@ from query.history.periods import today
 from query.history.recent_calls import DAYS, NO_CALLS, REFRESH_S, CallCounts, RecentCalls
 from query.history.redis_store import RedisHistory
 from query.history.sqlite_store import SqliteHistory
-from query.history.store import Calls, SavingsHistory, summed
+from query.history.store import SavingsHistory, Sums, summed
 from shared.errors import HistoryUnavailable
 from shared.service.redis import connect
 from tests.support.fake_redis import FakeRedisServer
@@ -44,12 +44,12 @@ class ScriptedHistory(SqliteHistory):
         self.reads, self.is_down, self.answers = 0, False, threading.Event()
         self.answers.set()
 
-    def calls(self, first: date, last: date) -> Calls:
+    def sums(self, first: date, last: date, counters: Collection[str]) -> Sums:
         self.reads += 1
         self.answers.wait(30)
         if self.is_down:
             raise HistoryUnavailable("down")
-        return super().calls(first, last)
+        return super().sums(first, last, counters)
 
 
 @pytest.fixture
