@@ -43,7 +43,9 @@ def _has_default(schema: object) -> bool:
 
 def _is_a_branch_accepted(errors: Sequence[Any]) -> bool:
     """Return whether all errors of some branch of `anyOf` or `oneOf` are of values that may be accepted."""
-    branches = groupby(errors, key=lambda error: error.relative_schema_path[0])
+    # the error of a branch `false`, which accepts nothing, has no path
+    of_schemas = (error for error in errors if error.relative_schema_path)
+    branches = groupby(of_schemas, key=lambda error: error.relative_schema_path[0])
     return any(all(map(may_be_accepted, list(branch))) for _, branch in branches)
 
 

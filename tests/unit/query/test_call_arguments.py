@@ -269,6 +269,14 @@ KEYWORDS = st.sampled_from(
 SCHEMA = st.dictionaries(KEYWORDS, JSON, max_size=4)
 
 
+def test_a_branch_that_accepts_nothing_is_no_way_to_accept_a_value() -> None:
+    either = {"anyOf": [False, {"properties": {"count": {"type": "integer"}}}]}
+
+    check_arguments(definition(either), {"count": "3"})
+    with pytest.raises(ArgumentsInvalid):
+        check_arguments(definition({"anyOf": [False]}), {"count": "3"})
+
+
 @given(SCHEMA, st.dictionaries(st.text(max_size=5), JSON, max_size=3))
 def test_whatever_a_schema_holds_x(schema: Any, arguments: dict[str, Any]) -> None:
     with contextlib.suppress(ArgumentsInvalid):
