@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Literal
@@ -21,7 +22,7 @@ from shared.catalog import Encoding
 from shared.errors import ToolsetUnknown
 from shared.quoting import quoted_name
 from shared.text.forms import PROFILE, Profile
-from shared.text.leaner import leaner
+from shared.text.leaner import Kind, leaner, removals_named
 from shared.text.tokens import is_estimate
 
 if TYPE_CHECKING:
@@ -80,8 +81,8 @@ class ToolsetAdvice(BaseModel):
     """Offered and not advised, the most expensive first."""
     needed_tokens: int
     """A budget that covers COVERED_PART of the calls."""
-    leaner_saves: int
-    """Tokens of the advised tools that the shorter schemas would save; 0 if they are sent already."""
+    leaner_saves: Mapping[Kind, int]
+    """Tokens of the advised tools that each change of shorter schemas would save; empty if they are sent already."""
     rivals: list[Rivals]
     labels: Mapping[str, Label]
 
@@ -105,8 +106,8 @@ class ToolsetAdvice(BaseModel):
         if self.advised.calls < COVERED_PART * self.calls:
             yield f"A budget of {self.needed_tokens} tokens ({tokens}) covers {COVERED_PART:.0%} of these calls."
         if self.leaner_saves:
-            saved = f"{self.leaner_saves} tokens ({tokens})"
-            yield f"TOOLSCALE_LEANER_DEFINITIONS shortens these tools by {saved}; the index keeps the originals."
+            saved = f"{sum(self.leaner_saves.values())} tokens ({tokens})"
+            yield f"TOOLSCALE_LEANER_DEFINITIONS sends {saved} less: {removals_named(self.leaner_saves)}."
 
 
 class Advice(ToolsetAdvice):
@@ -184,11 +185,13 @@ def _toolset_advice(
     )
 
 
-def _leaner_saves(tools: Sequence[IndexedTool], catalogue: Catalogue) -> int:
+def _leaner_saves(tools: Sequence[IndexedTool], catalogue: Catalogue) -> Mapping[Kind, int]:
     if catalogue.response_policy.has_leaner_definitions:
-        return 0
-    count = counting(catalogue.encoding)
-    return sum(leaner(tool.definition, (), count).saved for tool in tools)
+        return {}
+    count, saved = counting(catalogue.encoding), Counter[Kind]()
+    for tool in tools:
+        saved.update(leaner(tool.definition, (), count).removed)
+    return dict(saved.most_common())
 
 
 def _offered(usage: Usage, caller: Caller, catalogue: Catalogue) -> list[ToolUse]:

@@ -20,6 +20,13 @@ Fields = dict[str, Any]
 """A tool as its server declares it."""
 
 Kind = Literal["definitions", "titles", "examples", "dialect", "sentences"]
+_NAMES: dict[Kind, str] = {
+    "definitions": "unused $defs",
+    "titles": "titles that repeat names",
+    "examples": "examples",
+    "dialect": "$schema",
+    "sentences": "sentences of three tools",
+}
 
 # Tools of a server that share a sentence.
 MIN_SHARING = 3
@@ -86,6 +93,11 @@ def leaner(definition: ToolDefinition, shared: Collection[str], count: Counter) 
     enums = before - count(model_text(_rewritten(definition, partial(_with_schema, edits=(_without_long_enums,)))))
     found = dict.fromkeys(sentence for sentence in _sentences(_prose(definition.as_object())) if sentence in shared)
     return Leaner(shorter, before, removed, enums, tuple(found) if "sentences" in removed else ())
+
+
+def removals_named(removed: Mapping[Kind, int]) -> str:
+    """Return what a shorter form lacks, with the tokens of each kind: `examples (12), $schema (15)`."""
+    return ", ".join(f"{_NAMES[kind]} ({tokens:,})" for kind, tokens in removed.items())
 
 
 def leaner_schema(tool: Fields) -> Fields:

@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from shared.text.leaner import Kind, Leaner, leaner, shared_sentences
+from shared.text.leaner import Leaner, leaner, removals_named, shared_sentences
 from toolscale.lint.findings import Finding, broken
 
 if TYPE_CHECKING:
     from shared.catalog import ToolDefinition
     from shared.text.tokens import Counter
-
-_NAMES: dict[Kind, str] = {
-    "definitions": "unused $defs",
-    "titles": "titles that repeat names",
-    "examples": "examples",
-    "dialect": "$schema",
-    "sentences": "sentences of three tools",
-}
 
 
 def shorter_definitions(tools: Sequence[ToolDefinition], count: Counter) -> list[Leaner]:
@@ -37,12 +29,8 @@ def shorter_findings(shorter: Sequence[Leaner]) -> Iterator[Finding]:
     A finding names the sentences that the shorter form lacks.
     """
     for each in shorter:
-        parts = [f"{each.saved:,} tokens less without {_listed(each)}"] if each.saved else []
+        parts = [f"{each.saved:,} tokens less without {removals_named(each.removed)}"] if each.saved else []
         parts += [f"for the server's instructions: {' '.join(each.sentences)}"] if each.sentences else []
         parts += [f"long enums take {each.enums:,} tokens"] if each.enums > 0 else []
         if parts:
             yield broken("leaner-definition", each.definition.name, "; ".join(parts))
-
-
-def _listed(each: Leaner) -> str:
-    return ", ".join(f"{_NAMES[kind]} ({tokens:,})" for kind, tokens in each.removed.items())

@@ -184,8 +184,10 @@ def test_shorter_schemas_are_offered_with_their_tokens_until_they_are_served(
 
         found = advice_for(ROOT, catalogue, sqlite)
 
-    assert (found.leaner_saves > 0) is not is_leaner
-    assert (f"by {found.leaner_saves} tokens (measured)" in found.sentences[-1]) is not is_leaner
+    assert (found.leaner_saves.keys() == {"titles"}) is not is_leaner
+    saved = sum(found.leaner_saves.values())
+    named = f"sends {saved} tokens (measured) less: titles that repeat names ({saved})."
+    assert (named in found.sentences[-1]) is not is_leaner
 
 
 def test_without_a_budget_a_toolset_keeps_every_tool_that_was_called(edge: ToolIndex, sqlite: SavingsHistory) -> None:
