@@ -90,7 +90,7 @@ def averaged(base: Weights, trained: Weights, share: float) -> Weights:
 
     Wortsman et al., Robust fine-tuning of zero-shot models, CVPR 2022.
     """
-    return {name: values + np.float32(share) * (trained[name] - values) for name, values in base.items()}
+    return {name: (values + share * (trained[name] - values)).astype(np.float32) for name, values in base.items()}
 
 
 def mixed(runs: Sequence[Weights]) -> Weights:
