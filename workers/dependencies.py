@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from shared.catalog import DefinitionPolicy, Encoding, Listing
+from shared.errors import IndexUnavailable
 from shared.index.contract import IndexVersion, ToolIndex
 from shared.index.open_versions import IndexVersions, OpenVersion, active_index, open_index_versions
 from shared.service.protection import full_environment
@@ -21,7 +22,9 @@ from workers.fetch.slots import LargePayloadSlots
 from workers.fetch.starts import StartTurns, starts_at_once
 from workers.indexing.failures import FailurePolicy
 from workers.indexing.remembered import RememberedFeatures
+from workers.intents import open_intents
 from workers.intents.store import Intent, IntentStore
+from workers.maintenance.rebuild import rebuild_if_lost
 from workers.maintenance.rollout import ModelRollout
 from workers.metrics import WorkerMetrics
 
@@ -135,3 +138,57 @@ def lister(settings: Settings, slots: LargePayloadSlots, starts: StartTurns) -> 
         return listing
 
     return list_server
+
+
+class LazyDependencies:
+    """Opens the dependencies once, on first use in this process, and closes them at its end."""
+
+    def __init__(self, settings: Settings, metrics: WorkerMetrics, overrides: Dependencies | None = None) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._opened = overrides
+        self._intents: IntentStore | None = overrides.intents if overrides else None
+        self._opening = threading.RLock()
+        # a separate lock: opening the index may wait for a server that does not answer
+        self._opening_intents = threading.Lock()
+
+    def intents(self) -> IntentStore:
+        """Return the intent store, without opening the index: events are recorded when the index does not answer."""
+        with self._opening_intents:
+            if self._intents is None:
+                self._intents = open_intents(self._settings)
+            return self._intents
+
+    def dependencies(self) -> Dependencies:
+        """Return the opened dependencies; the first call requests the model of the settings."""
+        with self._opening:
+            if self._opened is None:
+                self._opened = open_dependencies(self._settings, self.intents(), self._metrics)
+                with suppress(IndexUnavailable):  # as the sweep does; before any reconciliation, fewer are needed
+                    if self._opened.versions:
+                        rebuild_if_lost(self._opened.versions, self._opened.intents)
+            opened = self._opened
+        if opened.rollout:
+            opened.rollout.request_once()
+        return opened
+
+    def touch_index(self) -> None:
+        """Write a point without readers.
+
+        Raises:
+            IndexUnavailable: the index accepts no writes.
+        """
+        versions = self.dependencies().versions
+        if versions:
+            versions.store.check_writable()
+
+    def close(self) -> None:
+        """Close the opened stores in reverse order."""
+        with self._opening:
+            if self._opened is not None:
+                self._opened.close()
+            self._opened = None
+        with self._opening_intents:
+            if self._intents is not None:
+                self._intents.close()
+            self._intents = None

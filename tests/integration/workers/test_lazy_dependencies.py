@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shared.errors import IndexUnavailable
 from shared.settings import load_settings
-from workers.celery_app import LazyDependencies
+from workers.dependencies import LazyDependencies
 from workers.metrics import WorkerMetrics
 
 
