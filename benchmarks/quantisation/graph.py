@@ -22,7 +22,7 @@ from benchmarks.quantisation.network import (
     layers,
     positions,
 )
-from benchmarks.quantisation.scales import LARGEST_FACTOR, quantised, smoothing
+from benchmarks.quantisation.scales import quantised, quantised_factors, smoothing
 
 # onnx is in an environment of its own, where type checkers do not look.
 onnx: Any = import_module("onnx")
@@ -69,7 +69,7 @@ class Graph:
 
     def _words(self) -> str:
         """Return the vectors of the words, shape (batch, tokens, channels)."""
-        words, scales = quantised(self._weights["embeddings.word_embeddings.weight"], axis=1, largest=127)
+        words, scales = quantised(self._weights["embeddings.word_embeddings.weight"], axis=1)
         rows = self._node("Gather", [self._constant("words", words), "input_ids"])
         row_scales = self._node("Gather", [self._constant("word_scales", scales), "input_ids"])
         return self._node("Mul", [self._node("Cast", [rows], to=onnx.TensorProto.FLOAT), row_scales])
@@ -113,7 +113,7 @@ class Graph:
         step = np.float32((high - low) / 255)
         scale = self._constant(name + ".step", np.array(step))
         zero = self._constant(name + ".zero", np.array(np.clip(np.rint(-low / step), 0, 255), dtype=np.uint8))
-        weights, scales = quantised(matrix, axis=0, largest=LARGEST_FACTOR)
+        weights, scales = quantised_factors(matrix)
         constants = [self._constant(f"{name}.{part}", value) for part, value in (("w", weights), ("s", scales[0]))]
         inputs = [self._node("QuantizeLinear", [x, scale, zero]), constants[0], scale, constants[1], zero, ""]
         inputs.append(self._constant(name + ".bias", bias))

@@ -9,14 +9,26 @@ from benchmarks.quantisation.network import Array, Range
 
 # The share of the outliers that moves from the activations into the weights; chosen by cosine to float32.
 SMOOTHING = 0.7
-# Processors without VNNI add two products of bytes in 16 bits: 2 * 255 * 64 fits, and 2 * 255 * 127 does not.
-LARGEST_FACTOR = 64
 
 
-def quantised(matrix: Array, axis: int, largest: int) -> tuple[NDArray[np.int8], Array]:
-    """Return the matrix as integers up to `largest`, and its scales: one for each index of the other axis."""
-    scales = np.maximum(np.abs(matrix).max(axis=axis, keepdims=True), np.float32(1e-12)) / np.float32(largest)
-    return np.clip(np.rint(matrix / scales), -largest, largest).astype(np.int8), scales
+def quantised(matrix: Array, axis: int) -> tuple[NDArray[np.int8], Array]:
+    """Return the matrix in 8 bits and its scales, of which there is one for each index of the other axis."""
+    return _rounded(matrix, np.abs(matrix).max(axis=axis, keepdims=True))
+
+
+def quantised_factors(matrix: Array) -> tuple[NDArray[np.int8], Array]:
+    """Return a factor of a product in 8 bits, with an even number of rows, and a scale for each column.
+
+    Processors without VNNI add the products of two adjacent rows in 16 bits, and 255 * 128 fits: so two adjacent
+    values of a column are at most 128 together.
+    """
+    values = np.abs(matrix)
+    return _rounded(matrix, (values[0::2] + values[1::2]).max(axis=0, keepdims=True))
+
+
+def _rounded(matrix: Array, largest: Array) -> tuple[NDArray[np.int8], Array]:
+    scales = np.maximum(largest, np.float32(1e-12)) / np.float32(127)
+    return np.clip(np.rint(matrix / scales), -127, 127).astype(np.int8), scales
 
 
 def smoothing(activations: Range, matrix: Array) -> Array:
