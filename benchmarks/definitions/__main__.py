@@ -28,7 +28,7 @@ from toolscale.lint.sizes import CORPUS, Corpus, Percentiles
 
 ENCODING: Encoding = "cl100k_base"
 KINDS: tuple[Kind, ...] = get_args(Kind)
-COSINES = (-1.0, 0.5, 0.6, 0.7, 0.8, SIMILAR, 1.0)
+COSINES = (-1.0, 0.5, 0.6, 0.7, SIMILAR, 0.85, 1.0)
 
 
 class Tool(Frozen):

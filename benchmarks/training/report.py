@@ -96,11 +96,11 @@ def render(results: Results) -> str:
 
 
 def _lines(results: Results) -> Iterator[str]:
-    yield from ("# Choice of the bundled model", "")
-    yield f"Rendered from `model.json`; the rule is [ADR 0056](../../docs/adr/{RULE})."
+    yield from ("# Choice of a bundled model", "")
+    yield f"Rendered from the JSON file beside it; the rule is [ADR 0056](../../docs/adr/{RULE})."
     yield from ("", "## Candidates", "")
     yield "Recall at 5 / at 10, in percent, through `find_tool`."
-    yield f"*Mean* is that of both over {', '.join(CHOOSING)}; `{results.chosen}` is the bundled model."
+    yield f"*Mean* is that of both over {', '.join(CHOOSING)}; `{results.chosen}` is chosen."
     yield ""
     yield from table(("model", "mean", *CHOOSING, *GUARDS), [_row(*each) for each in results.candidates.items()])
     if results.later:

@@ -68,7 +68,7 @@ class BundledModel:
 
 def bundled_model() -> Path:
     """Return the directory of the model that ships with Toolscale."""
-    return Path(str(importlib.resources.files("shared") / "assets" / "tools-minilm-l6-v1"))
+    return Path(str(importlib.resources.files("shared") / "assets" / "tools-minilm-l6-v2"))
 
 
 def batches(lengths: Sequence[int]) -> Generator[list[int]]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from shared.catalog import ToolDefinition
     from shared.text.embedding import Embedder
 
-# find_tool put 21 % of such tools before the right one, against 1.5 % of the others: benchmarks/results/definitions.md.
+# find_tool put 20 % of such tools before the right one, against 1.5 % of the others: benchmarks/results/definitions.md.
 SIMILAR = 0.8
 
 

@@ -201,7 +201,7 @@ ok      mcp.json        /home/ann/.local/share/toolscale/mcp.json: 5 usable serv
 ok      servers         5 announced
 ok      index           in /home/ann/.local/share/toolscale, in use by a Toolscale process
 ok      query service   ready at http://127.0.0.1:8765
-ok      model           toolscale/tools-minilm-l6-v1, 384 dimensions
+ok      model           toolscale/tools-minilm-l6-v2, 384 dimensions
 ok      vocabularies    cl100k_base, o200k_base, heuristic
 ```
 

@@ -28,6 +28,7 @@ from shared.text.bundled import bundled_model
 from tests.support.tiny_training import tiny_data, tiny_weights
 
 BATCH = 16
+CHOICES = ("model-v1", "model")
 
 
 def unit(count: int, seed: int) -> Any:
@@ -239,14 +240,16 @@ def test_a_change_is_the_mean_of_paired_differences_with_its_interval() -> None:
     assert changed("own_dev", 5, after, after).interval == (0.0, 0.0)
 
 
-def test_the_kept_report_of_the_choice_is_the_one_that_its_numbers_give() -> None:
-    results = Results.model_validate_json((RESULTS / "model.json").read_bytes())
+@pytest.mark.parametrize("name", CHOICES)
+def test_the_kept_report_of_a_choice_is_the_one_that_its_numbers_give(name: str) -> None:
+    results = Results.model_validate_json((RESULTS / f"{name}.json").read_bytes())
 
-    assert (RESULTS / "model.md").read_text(encoding="utf-8") == render(results)
+    assert (RESULTS / f"{name}.md").read_text(encoding="utf-8") == render(results)
 
 
-def test_the_chosen_model_has_the_highest_mean() -> None:
-    results = Results.model_validate_json((RESULTS / "model.json").read_bytes())
+@pytest.mark.parametrize("name", CHOICES)
+def test_the_chosen_model_has_the_highest_mean(name: str) -> None:
+    results = Results.model_validate_json((RESULTS / f"{name}.json").read_bytes())
 
     means = {name: mean(scores) or 0 for name, scores in results.candidates.items()}
     assert max(means, key=lambda name: means[name]) == results.chosen
