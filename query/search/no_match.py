@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # A tool with this share of the query's terms matches at any similarity: the model may not cover the language.
 MIN_COVERAGE = 0.5
-# Of the category similarity; results hardly change from 0.4 to 0.6.
+# Of the category similarity; results change little from 0.4 to 0.6.
 CATEGORY_WEIGHT = 0.5
 # For the bundled model; docs/retrieval.md has the curve of other thresholds.
 NO_MATCH_THRESHOLD = 0.12
