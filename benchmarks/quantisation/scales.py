@@ -27,7 +27,7 @@ def quantised_factors(matrix: Array) -> tuple[NDArray[np.int8], Array]:
 
 
 def _rounded(matrix: Array, largest: Array) -> tuple[NDArray[np.int8], Array]:
-    scales = np.maximum(largest, np.float32(1e-12)) / np.float32(127)
+    scales = (np.maximum(largest, 1e-12) / 127).astype(np.float32)
     return np.clip(np.rint(matrix / scales), -127, 127).astype(np.int8), scales
 
 
