@@ -43,7 +43,8 @@ def trained(
     weights: Weights, data: Data, batches: Iterator[Batch], steps: int, peak: float
 ) -> tuple[Weights, list[Step]]:
     """Return the weights after these steps, and the figures of each; the learning rate rises to `peak` and falls."""
-    kept, own = ({name: jnp.asarray(weights[name]) for name in weights if is_trained(name) == way} for way in (0, 1))
+    own = {name: jnp.asarray(values) for name, values in weights.items() if is_trained(name)}
+    kept = {name: jnp.asarray(values) for name, values in weights.items() if not is_trained(name)}
     rates = optax.linear_onecycle_schedule(steps, peak, pct_start=WARM_UP, pct_final=1.0)
     optimiser = optax.adamw(rates, weight_decay=WEIGHT_DECAY, mask=_is_matrix)
     state, figures = optimiser.init(own), list[Step]()
