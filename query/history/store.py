@@ -98,7 +98,7 @@ class SavingsHistory(Protocol):
     def sums(self, first: date, last: date, counters: Collection[str]) -> Sums:
         """Return the sums of these counters over these days, both included, without those that are missing.
 
-        Much faster than a sum over `rows`.
+        In SQLite, much faster than a sum over `rows`.
         """
         ...
 
