@@ -80,7 +80,8 @@ def interpreter(candidate: Candidate, environments: Path) -> Path:
 
 def _make(directory: Path, python: Path, lock: Path) -> None:
     uv = shutil.which("uv")
-    requirements = ["install", "--quiet", "--require-hashes", "-r", str(lock)]
+    # the lock has all packages; pip would also ask for a pin of each extra
+    requirements = ["install", "--quiet", "--no-deps", "--require-hashes", "-r", str(lock)]
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(directory)], check=True)
     install = [uv, "pip", *requirements, "--python", str(python)] if uv else [str(python), "-m", "pip", *requirements]
     subprocess.run(install, check=True)
