@@ -10,6 +10,7 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from shared.observability.logging import configure_logging
+from tests.support.qdrant_server import qdrant_url
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -29,6 +30,11 @@ def command(name: str, *, has_quick: bool = True, needs_demo: bool = False) -> a
     parser.add_argument("--render", action="store_true", help="measure nothing, render the stored JSON again")
     parser.add_argument("--output", type=Path, default=RESULTS, help="directory of the JSON and the Markdown")
     return parser
+
+
+def kept_name(name: str) -> str:
+    """Return the name of the results of a benchmark of the index: those on a Qdrant server have files of their own."""
+    return f"{name}-qdrant" if qdrant_url() else name
 
 
 def run_benchmark(

@@ -6,22 +6,19 @@ vector does not change memory.
 
 from __future__ import annotations
 
-import json
 import re
-import time
 import urllib.request
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
-from urllib.parse import urlsplit
 
 import numpy as np
-import psutil
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from benchmarks import qdrant
 from benchmarks.command import DATA, command, run_benchmark
+from benchmarks.qdrant import indexed_vectors, server_process
 from benchmarks.retrieval.data import read_servers
 from benchmarks.search.catalogue import PreparedServer, enough, fill, prepare
 from benchmarks.throughput.machine import Conditions, Machine, Watch, this_machine
@@ -36,7 +33,6 @@ SIZES = (20_000, 80_000)
 CORPUS_TOOLS = 5_000
 DIMENSION = 384
 GROUPS = 100
-GREEN_WITHIN_S = 1_800.0
 KIB = 1_024
 
 
@@ -52,15 +48,6 @@ class Size(BaseModel):
     allocated: int
     resident: int
     indexed_vectors: int
-
-
-def _server_process(url: str) -> psutil.Process:
-    """Return the process that listens at this address of this machine."""
-    port = urlsplit(url).port
-    for connection in psutil.net_connections("tcp"):
-        if connection.status == psutil.CONN_LISTEN and connection.laddr[1] == port and connection.pid:  # type: ignore[misc]
-            return psutil.Process(connection.pid)
-    raise SystemExit(f"no process of this machine listens at {url}")
 
 
 class Results(BaseModel):
@@ -111,7 +98,7 @@ def run(url: str, sizes: Sequence[int], data: Path) -> Results:
     return Results(
         made_at=f"{datetime.now(UTC):%Y-%m-%d}",
         machine=this_machine(),
-        server=_read(url, "/")["version"],
+        server=qdrant.read(url, "/")["version"],
         empty=empty,
         sizes=tuple(_filled(engine, url, tools, prepared) for tools in sizes),
         conditions=watch.conditions(),
@@ -123,34 +110,18 @@ def _filled(engine: ServerEngine, url: str, tools: int, prepared: Sequence[Prepa
     store = IndexStore(engine)
     store.ensure(version)
     fill(store.index(version), prepared, tools, GROUPS)
-    indexed = _indexed_vectors(url, tools_spec(version).name)
+    indexed = indexed_vectors(url, tools_spec(version).name)
     measured = _measured(url, tools, indexed)
     print(f"{tools} tools: {measured.resident / tools / KIB:.2f} KiB resident for each", flush=True)
     engine.drop(tools_spec(version).name)
     return measured
 
 
-def _indexed_vectors(url: str, collection: str) -> int:
-    """Wait until the optimizers are idle; return the number of vectors in a graph."""
-    deadline = time.monotonic() + GREEN_WITHIN_S
-    while time.monotonic() < deadline:
-        state = _read(url, f"/collections/{collection}")["result"]
-        if state["status"] == "green":
-            return int(state["indexed_vectors_count"])
-        time.sleep(2)
-    raise SystemExit(f"{collection} is not green after {GREEN_WITHIN_S:g} s")
-
-
 def _measured(url: str, tools: int, indexed_vectors: int) -> Size:
     with urllib.request.urlopen(f"{url}/metrics") as response:
         found = re.findall(r"^memory_allocated_bytes (\d+)$", response.read().decode(), re.MULTILINE)
-    resident = _server_process(url).memory_info().rss
+    resident = server_process(url).memory_info().rss
     return Size(tools=tools, allocated=int(found[0]), resident=resident, indexed_vectors=indexed_vectors)
-
-
-def _read(url: str, path: str) -> dict[str, Any]:
-    with urllib.request.urlopen(url + path) as response:
-        return cast("dict[str, Any]", json.load(response))
 
 
 def read(directory: Path) -> Results:

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from benchmarks import qdrant_memory
-from benchmarks.command import RESULTS, ROOT, command
+from benchmarks.command import RESULTS, ROOT, command, kept_name
 from benchmarks.fleet.crowd import measure_crowd
 from benchmarks.fleet.findable import measure_findable
 from benchmarks.fleet.haystack import measure_haystack
@@ -60,12 +60,12 @@ def _keep(name: str, part: Part, found: BaseModel, directory: Path) -> None:
             name: found.model_dump(),
         }
     )
-    (directory / "fleet.json").write_text(results.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    _kept(directory).write_text(results.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
 def read(directory: Path) -> Results:
     """Return what is kept in this directory; nothing is measured yet where there is no file."""
-    kept = directory / "fleet.json"
+    kept = _kept(directory)
     if not kept.exists():
         return Results(machine=this_machine(), parts={})
     return Results.model_validate_json(kept.read_text(encoding="utf-8"))
@@ -73,13 +73,17 @@ def read(directory: Path) -> Results:
 
 def report(directory: Path) -> None:
     """Render the report from the JSON in this directory, and docs/scaling.md from the committed JSON."""
-    rendered = directory / "fleet.md"
+    rendered = _kept(directory).with_suffix(".md")
     rendered.write_text(render(read(directory)), encoding="utf-8")
     print(f"Wrote {rendered}")
-    if directory == RESULTS:
+    if directory == RESULTS and not qdrant_url():
         memory = qdrant_memory.read(directory)
         SCALING.write_text(filled(SCALING.read_text(encoding="utf-8"), read(directory), memory), encoding="utf-8")
         print(f"Wrote {SCALING}")
+
+
+def _kept(directory: Path) -> Path:
+    return directory / f"{kept_name('fleet')}.json"
 
 
 def _index() -> str:

@@ -15,7 +15,7 @@ from benchmarks.fleet.results import Answers, Metrics, MetricsBySize
 from benchmarks.fleet.servers import Fleet, RunningFleet, running_fleet
 from benchmarks.throughput.catalogue import fill
 from benchmarks.throughput.corpus import queries
-from benchmarks.throughput.embedded import Producer, embedded_settings, up, wait_until_committed
+from benchmarks.throughput.embedded import Producer, index_settings, up, wait_until_committed
 from benchmarks.throughput.isolation import in_fresh_process
 from benchmarks.throughput.memory import MIB
 from query.catalogue import catalogue_of
@@ -39,7 +39,7 @@ def measure_metrics(plan: Plan) -> MetricsBySize:
 
 
 def _sizes(directory: Path, servers: RunningFleet, plan: Plan) -> list[Metrics]:
-    with run_embedded(embedded_settings(directory)) as embedded:
+    with run_embedded(index_settings(directory)) as embedded:
         producer = Producer(embedded.emit, embedded.deps.intents)
         for server in servers.servers():
             producer.emit(up(server))

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from benchmarks.command import DATA, command, run_benchmark
+from benchmarks.command import DATA, command, kept_name, run_benchmark
 from benchmarks.retrieval.data import CorpusServer, read_queries, read_servers
 from benchmarks.search.catalogue import PreparedServer, enough, prepare
 from benchmarks.search.measuring import measure_alone
@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--vectors", type=Path, help="a file that keeps the corpus's vectors from one run to the next")
     arguments = parser.parse_args()
     plan = QUICK if arguments.quick else FULL
-    run_benchmark("search", arguments, lambda: run(plan, arguments.data, arguments.vectors), Results, render)
+    run_benchmark(kept_name("search"), arguments, lambda: run(plan, arguments.data, arguments.vectors), Results, render)
 
 
 if __name__ == "__main__":

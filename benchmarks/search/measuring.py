@@ -10,17 +10,20 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.qdrant import wait_until_indexed
 from benchmarks.search.asking import Asked, measure_parts
 from benchmarks.search.catalogue import PreparedServer, fill
 from benchmarks.search.plan import Plan
 from benchmarks.search.results import Index, Size
+from benchmarks.throughput.embedded import index_settings
 from benchmarks.throughput.memory import MIB
 from shared.catalog import Scope
+from shared.index import open_engine
 from shared.index.contract import IndexVersion
-from shared.index.edge.engine import EdgeEngine
 from shared.index.engine import tools_spec
 from shared.index.versions import IndexStore
 from shared.observability.logging import configure_logging
+from shared.settings import Settings
 from shared.text.embedding import Embedder, FastEmbedder
 
 TICK_S = 0.005
@@ -34,6 +37,11 @@ class Subject:
     plan: Plan
     embedder: Embedder
     texts: Sequence[str]
+
+    @property
+    def settings(self) -> Settings:
+        """Return the settings of the index."""
+        return index_settings(self.directory)
 
     @property
     def index_version(self) -> IndexVersion:
@@ -55,6 +63,8 @@ def measure_size(subject: Subject, tools: int, servers: Sequence[PreparedServer]
         started = time.perf_counter()
         filled = fill(asked.index, servers, tools, subject.plan.groups)
         filled_s = time.perf_counter() - started
+        if subject.settings.qdrant_url:
+            wait_until_indexed(subject.settings.qdrant_url)
         within = [asked.index.token_sum(scope, "heuristic").counted for scope in set(asked.scopes)]
     return Size(
         tools=tools,
@@ -84,7 +94,7 @@ def _size_bytes(directory: Path) -> int:
 
 @contextmanager
 def _asked(subject: Subject) -> Generator[Asked]:
-    engine = EdgeEngine(subject.directory)
+    engine = open_engine(subject.settings)
     with closing(IndexStore(engine)) as store:
         store.ensure_active_version(subject.index_version)
         yield Asked(

@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 from functools import partial
 
-from benchmarks.command import command, run_benchmark
+from benchmarks.command import command, kept_name, run_benchmark
 from benchmarks.serving.measuring import measure_serving
 from benchmarks.serving.plan import FULL, QUICK, Plan
 from benchmarks.serving.report import render
@@ -32,7 +32,7 @@ def run(plan: Plan) -> Results:
 def main() -> None:
     """Run the benchmark, or only render what is kept."""
     arguments = command("serving").parse_args()
-    run_benchmark("serving", arguments, lambda: run(QUICK if arguments.quick else FULL), Results, render)
+    run_benchmark(kept_name("serving"), arguments, lambda: run(QUICK if arguments.quick else FULL), Results, render)
 
 
 if __name__ == "__main__":

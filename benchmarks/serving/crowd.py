@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import cycle, islice
 
 import anyio
 from mcp import Client
 
+from benchmarks.qdrant import processor_s, server_process
 from benchmarks.serving.plan import Plan
 from benchmarks.serving.results import Crowd
 from benchmarks.serving.service import Service
 from benchmarks.serving.single import answer
 from benchmarks.throughput.results import Latency, Spread
+from tests.support.qdrant_server import qdrant_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,45 +26,67 @@ class Round:
 
     waited_ms: list[float]
     seconds: float
-    service_s: float
+    services_s: float
+    index_s: float
     clients_s: float
 
 
-def questions_needed(plan: Plan) -> int:
-    """Return the number of new queries that `measure_crowd` needs."""
-    return plan.clients * plan.questions * plan.repetitions
+def questions_needed(plan: Plan, processes: int) -> int:
+    """Return the number of new queries that `measure_crowds` needs."""
+    return len(plan.clients) * plan.questions * plan.repetitions * processes
 
 
-async def measure_crowd(service: Service, plan: Plan, fresh: Iterator[str]) -> tuple[Crowd, Crowd]:
-    """Return the latency of new queries, and of the same queries again."""
+async def measure_crowds(services: Sequence[Service], plan: Plan, fresh: Iterator[str]) -> list[Crowd]:
+    """Return the latency of new queries, and of the same queries again, for each number of clients."""
+    return [crowd for clients in plan.clients for crowd in await _measure_crowd(services, clients, plan, fresh)]
+
+
+async def _measure_crowd(
+    services: Sequence[Service], count: int, plan: Plan, fresh: Iterator[str]
+) -> tuple[Crowd, Crowd]:
     first: list[Round] = []
     again: list[Round] = []
     for _ in range(plan.repetitions):
-        async with _clients(service.url, plan.clients) as clients:
-            questions = [list(islice(fresh, plan.questions)) for _ in clients]
-            first.append(await _round(service, clients, questions))
-            again.append(await _round(service, clients, questions))
-    return _crowd("never asked before", plan, first), _crowd("asked before", plan, again)
+        async with _clients(services, count) as clients:
+            questions = [list(islice(fresh, plan.questions // count)) for _ in clients]
+            first.append(await _round(services, clients, questions))
+            again.append(await _round(services, clients, questions))
+    return (
+        _crowd("never asked before", len(services), count, first),
+        _crowd("asked before", len(services), count, again),
+    )
 
 
 @asynccontextmanager
-async def _clients(url: str, count: int) -> AsyncGenerator[list[Client]]:
+async def _clients(services: Sequence[Service], count: int) -> AsyncGenerator[list[Client]]:
     """Yield clients that have connected and listed the tools, as an agent's has before it asks."""
     async with AsyncExitStack() as connected:
-        clients = [await connected.enter_async_context(Client(url)) for _ in range(count)]
+        urls = islice(cycle(service.url for service in services), count)
+        clients = [await connected.enter_async_context(Client(url)) for url in urls]
         for client in clients:
             await client.list_tools()
         yield clients
 
 
-async def _round(service: Service, clients: Sequence[Client], questions: Sequence[Sequence[str]]) -> Round:
+async def _round(services: Sequence[Service], clients: Sequence[Client], questions: Sequence[Sequence[str]]) -> Round:
     waited_ms: list[float] = []
-    service_s, clients_s, started = service.processor_s(), time.process_time(), time.perf_counter()
+    index_s = _index_s()
+    services_s, clients_s, started = _services_s(services), time.process_time(), time.perf_counter()
     async with anyio.create_task_group() as tasks:
         for client, its_questions in zip(clients, questions, strict=True):
             tasks.start_soon(_ask, client, its_questions, waited_ms)
-    seconds = time.perf_counter() - started
-    return Round(waited_ms, seconds, service.processor_s() - service_s, time.process_time() - clients_s)
+    seconds, clients_s = time.perf_counter() - started, time.process_time() - clients_s
+    return Round(waited_ms, seconds, _services_s(services) - services_s, _index_s() - index_s, clients_s)
+
+
+def _services_s(services: Sequence[Service]) -> float:
+    return sum(service.processor_s() for service in services)
+
+
+def _index_s() -> float:
+    """Return the processor time of the Qdrant server; Qdrant Edge is within the service."""
+    url = qdrant_url()
+    return processor_s(server_process(url)) if url else 0.0
 
 
 async def _ask(client: Client, questions: Sequence[str], waited_ms: list[float]) -> None:
@@ -72,14 +96,18 @@ async def _ask(client: Client, questions: Sequence[str], waited_ms: list[float])
         waited_ms.append((time.perf_counter() - started) * 1000)
 
 
-def _crowd(queries: str, plan: Plan, rounds: Sequence[Round]) -> Crowd:
-    answers = plan.clients * plan.questions
+def _crowd(queries: str, processes: int, clients: int, rounds: Sequence[Round]) -> Crowd:
+    def ms_each(seconds: Callable[[Round], float]) -> Spread:
+        return Spread.of([seconds(each) * 1000 / len(each.waited_ms) for each in rounds])
+
     return Crowd(
         queries=queries,
-        clients=plan.clients,
-        answers=answers,
-        answers_per_s=Spread.of([answers / repetition.seconds for repetition in rounds]),
-        latency=Latency.of([repetition.waited_ms for repetition in rounds]),
-        service_ms=Spread.of([repetition.service_s * 1000 / answers for repetition in rounds]),
-        clients_ms=Spread.of([repetition.clients_s * 1000 / answers for repetition in rounds]),
+        processes=processes,
+        clients=clients,
+        answers=len(rounds[0].waited_ms),
+        answers_per_s=Spread.of([len(each.waited_ms) / each.seconds for each in rounds]),
+        latency=Latency.of([each.waited_ms for each in rounds]),
+        service_ms=ms_each(lambda each: each.services_s),
+        index_ms=ms_each(lambda each: each.index_s),
+        clients_ms=ms_each(lambda each: each.clients_s),
     )

@@ -20,10 +20,10 @@ class Plan(BaseModel):
     """Calls of each tool, one after the other, in each repetition."""
     work_ms: float
     """Minimum duration of a called tool."""
-    clients: int
+    clients: tuple[int, ...]
     """Clients that ask at once, each for the next thing as soon as it has its answer."""
     questions: int
-    """Questions of each of them, in each repetition; all are asked twice, so that they fit into what is remembered."""
+    """Questions of all of them, in each repetition; all are asked twice, so that they fit into what is remembered."""
 
 
 FULL = Plan(
@@ -33,8 +33,8 @@ FULL = Plan(
     tools_per_server=50,
     calls=40,
     work_ms=5.0,
-    clients=50,
-    questions=10,
+    clients=(16, 50),
+    questions=400,
 )
 QUICK = Plan(
     name="quick",
@@ -43,6 +43,6 @@ QUICK = Plan(
     tools_per_server=10,
     calls=2,
     work_ms=1.0,
-    clients=3,
-    questions=2,
+    clients=(3,),
+    questions=6,
 )

@@ -31,14 +31,19 @@ class Called(Frozen):
 
 
 class Crowd(Frozen):
-    """Many clients that ask `find_tool` at once. Processor time is per answer, in ms of one core."""
+    """Many clients that ask `find_tool` at once. Processor time is per answer, in ms of one core.
+
+    `index_ms` is that of a Qdrant server; Qdrant Edge is part of `service_ms`.
+    """
 
     queries: str
+    processes: int
     clients: int
     answers: int
     answers_per_s: Spread
     latency: Latency
     service_ms: Spread
+    index_ms: Spread
     clients_ms: Spread
 
 

@@ -13,11 +13,12 @@ from pathlib import Path
 import psutil
 from mcp import StdioServerParameters
 
+from benchmarks.qdrant import processor_s, wait_until_indexed
 from benchmarks.serving.plan import Plan
 from benchmarks.serving.scripted import MODULE, WORK, over_http
 from benchmarks.throughput.catalogue import MAX_BYTES, PROTOCOL_VERSION, fill, put_server, unit_vectors
 from benchmarks.throughput.corpus import server_id
-from benchmarks.throughput.embedded import embedded_settings
+from benchmarks.throughput.embedded import index_settings
 from shared.text import BUNDLED_MODEL
 from shared.text.embedding import BUNDLED_DIMENSION
 from shared.toolset import Toolset
@@ -38,6 +39,7 @@ class Service:
     url: str
     process: psutil.Process
     scripted: dict[str, str | StdioServerParameters]
+    composition: Composition
 
     @property
     def toolset_url(self) -> str:
@@ -46,8 +48,7 @@ class Service:
 
     def processor_s(self) -> float:
         """Return the seconds of processor time that the service itself took so far."""
-        times = self.process.cpu_times()
-        return float(times.user + times.system)
+        return processor_s(self.process)
 
 
 @contextmanager
@@ -56,21 +57,38 @@ def serving(directory: Path, tools: int, plan: Plan) -> Generator[Service]:
     _fill(directory, tools, plan)
     with over_http() as scripted_url:
         config = _config(directory, scripted_url)
-        environment = {"TOOLSCALE_PORT": "0", "TOOLSCALE_HOST": "", "QDRANT_URL": "", "TOOLSCALE_LOG_LEVEL": ""}
+        environment = {"TOOLSCALE_PORT": "0", "TOOLSCALE_HOST": "", "TOOLSCALE_LOG_LEVEL": ""}
         composition = Composition("", directory, {**environment, "TOOLSCALE_MCP_CONFIG": str(config)})
-        with composition.run("query", "-m", "query") as running:
-            running.wait_for("query_service_started")
-            process = psutil.Process(running.process.pid)
-            yield Service(_url(running), process, {OVER_HTTP: scripted_url, OVER_STDIO: _stdio()})
+        with _running(composition, "query", {OVER_HTTP: scripted_url, OVER_STDIO: _stdio()}) as service:
+            yield service
+
+
+@contextmanager
+def another(service: Service) -> Generator[Service]:
+    """Run one more process of the service; both need a Qdrant server."""
+    with _running(service.composition, "another", service.scripted) as started:
+        yield started
+
+
+@contextmanager
+def _running(
+    composition: Composition, name: str, scripted: dict[str, str | StdioServerParameters]
+) -> Generator[Service]:
+    with composition.run(name, "-m", "query") as running:
+        running.wait_for("query_service_started")
+        yield Service(_url(running), psutil.Process(running.process.pid), scripted, composition)
 
 
 def _fill(directory: Path, tools: int, plan: Plan) -> None:
     work, _ = read_definition(WORK.model_dump(by_alias=True, exclude_none=True), PROTOCOL_VERSION, MAX_BYTES)
-    with closing(open_index(embedded_settings(directory), BUNDLED_MODEL, BUNDLED_DIMENSION)) as index:
+    settings = index_settings(directory)
+    with closing(open_index(settings, BUNDLED_MODEL, BUNDLED_DIMENSION)) as index:
         fill(index, range(tools // plan.tools_per_server), plan.tools_per_server, plan.seed, BUNDLED_DIMENSION)
         for name in (OVER_HTTP, OVER_STDIO):
             put_server(index, name, [work], unit_vectors(2, BUNDLED_DIMENSION, plan.seed))
         index.put_toolset(Toolset(name=TOOLSET, tools=(server_id(0),)))
+    if settings.qdrant_url:
+        wait_until_indexed(settings.qdrant_url)
 
 
 def _config(directory: Path, url: str) -> Path:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
-from benchmarks.command import command, run_benchmark
+from benchmarks.command import command, kept_name, run_benchmark
 from benchmarks.throughput.counting import measure_counting
 from benchmarks.throughput.events import measure_events
 from benchmarks.throughput.finding import measure_finding
@@ -49,7 +49,7 @@ def run(plan: Plan) -> Results:
 def main() -> None:
     """Run the benchmark, or only render what is kept."""
     arguments = command("throughput").parse_args()
-    run_benchmark("throughput", arguments, lambda: run(QUICK if arguments.quick else FULL), Results, render)
+    run_benchmark(kept_name("throughput"), arguments, lambda: run(QUICK if arguments.quick else FULL), Results, render)
 
 
 if __name__ == "__main__":

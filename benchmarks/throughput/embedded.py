@@ -10,6 +10,7 @@ from pathlib import Path
 from benchmarks.throughput.fleet import FleetServer
 from shared.events import ServerAnnouncement, ServerEvent, ServerUp
 from shared.settings import Settings, load_settings
+from tests.support.qdrant_server import qdrant_url
 from workers.intents.store import Intent, IntentStore
 
 PATIENCE_S = 300.0
@@ -28,6 +29,11 @@ def embedded_settings(directory: Path) -> Settings:
     """Return the defaults on this directory, wherever the environment's Redis and Qdrant are."""
     settings = load_settings(data_dir=directory, port=0)
     return settings.model_copy(update={"redis_url": None, "qdrant_url": None, "host": "127.0.0.1"})
+
+
+def index_settings(directory: Path) -> Settings:
+    """Return the same, but with the index on the Qdrant server at QDRANT_URL, if that is set."""
+    return embedded_settings(directory).model_copy(update={"qdrant_url": qdrant_url()})
 
 
 def up(server: FleetServer) -> ServerUp:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks.throughput.embedded import Producer, embedded_settings, up, wait_until_committed
+from benchmarks.throughput.embedded import Producer, index_settings, up, wait_until_committed
 from benchmarks.throughput.fleet import FleetServer, fleet
 from benchmarks.throughput.isolation import in_fresh_process
 from benchmarks.throughput.plan import Plan
@@ -47,13 +47,13 @@ def measure_events(plan: Plan) -> tuple[Events, ...]:
 def _embedded(directory: Path, servers: Sequence[FleetServer], plan: Plan) -> list[Run]:
     from toolscale.embedded.composition import run_embedded  # noqa: PLC0415  # celery, in the process that measures alone
 
-    with run_embedded(embedded_settings(directory)) as embedded:
+    with run_embedded(index_settings(directory)) as embedded:
         return _send_all(Producer(embedded.emit, embedded.deps.intents), servers, plan)
 
 
 def _scaled(directory: Path, servers: Sequence[FleetServer], plan: Plan) -> list[Run]:
     # the environment may point elsewhere, and the composition of the tests waits shorter than the defaults
-    as_by_default = {"QDRANT_URL": "", "TOOLSCALE_LEASE_S": "", "TOOLSCALE_REDELIVER_AFTER_S": ""}
+    as_by_default = {"TOOLSCALE_LEASE_S": "", "TOOLSCALE_REDELIVER_AFTER_S": ""}
     with redis_server(directory) as url:
         composition = Composition(url, directory, as_by_default)
         with composition.worker(), redis_producer(url, directory) as producer:
@@ -68,7 +68,7 @@ def redis_producer(url: str, directory: Path) -> Generator[Producer]:
     from workers.intents import open_intents  # noqa: PLC0415
     from workers.tasks import send_reconcile  # noqa: PLC0415
 
-    settings = embedded_settings(directory).model_copy(update={"redis_url": url})
+    settings = index_settings(directory).model_copy(update={"redis_url": url})
     with closing(open_intents(settings)) as intents, build_app(settings) as app:
         emitter = Emitter(intents, partial(send_reconcile, app), settings.redeliver_after_s)
         yield Producer(emitter.emit, intents)

@@ -13,7 +13,7 @@ from mcp import Client
 
 from benchmarks.throughput.catalogue import fill
 from benchmarks.throughput.corpus import queries
-from benchmarks.throughput.embedded import embedded_settings
+from benchmarks.throughput.embedded import index_settings
 from benchmarks.throughput.isolation import in_fresh_process
 from benchmarks.throughput.plan import Plan
 from benchmarks.throughput.results import Found, Latency
@@ -43,7 +43,7 @@ def _at_size(directory: Path, size: int, plan: Plan) -> Found:
     servers = size // plan.tools_per_server
     asked = queries(plan.queries * plan.repetitions, plan.seed)
     batches = [asked[start :: plan.repetitions] for start in range(plan.repetitions)]
-    settings = embedded_settings(directory)
+    settings = index_settings(directory)
     with closing(open_index(settings, BUNDLED_MODEL, BUNDLED_DIMENSION)) as index:
         fill(index, range(servers), plan.tools_per_server, plan.seed, BUNDLED_DIMENSION)
         parts = _parts(index, batches, settings)
@@ -64,7 +64,7 @@ def _parts(index: ToolIndex, batches: Sequence[Sequence[str]], settings: Setting
 
 def _over_mcp(directory: Path, batches: Sequence[Sequence[str]]) -> list[TwiceMs]:
     """Return the milliseconds of whole calls, as a client sees them, to `python -m query` on this directory."""
-    on_free_port = {"TOOLSCALE_PORT": "0", "TOOLSCALE_HOST": "", "QDRANT_URL": "", "TOOLSCALE_LOG_LEVEL": ""}
+    on_free_port = {"TOOLSCALE_PORT": "0", "TOOLSCALE_HOST": "", "TOOLSCALE_LOG_LEVEL": ""}
     with Composition("", directory, on_free_port).run("query", "-m", "query") as service:
         service.wait_for("query_service_started")
         return anyio.run(_ask_all, url_of(service), batches)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.throughput.catalogue import fill
-from benchmarks.throughput.embedded import Producer, embedded_settings, up, wait_until_committed
+from benchmarks.throughput.embedded import Producer, index_settings, up, wait_until_committed
 from benchmarks.throughput.fleet import FleetServer, fleet
 from benchmarks.throughput.isolation import in_fresh_process
 from benchmarks.throughput.memory import Footprint
@@ -53,7 +53,7 @@ def _ingestion(lives: Sequence[Life], plan: Plan) -> Ingestion:
 
 def _live(directory: Path, servers: Sequence[FleetServer], plan: Plan) -> Life:
     footprint = Footprint()
-    with run_embedded(embedded_settings(directory)) as embedded:
+    with run_embedded(index_settings(directory)) as embedded:
         _ = _start_query_side(embedded)
         footprint.note("started, nothing embedded yet")
         embedded.deps.embedder.query("ready")

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.throughput.embedded import embedded_settings, up
+from benchmarks.throughput.embedded import index_settings, up
 from benchmarks.throughput.fleet import FleetServer, fleet
 from benchmarks.throughput.isolation import in_fresh_process
 from benchmarks.throughput.plan import Plan
@@ -38,7 +38,7 @@ def measure_looks(plan: Plan) -> tuple[Looks, Looks]:
 
 
 def _new_then_unchanged(directory: Path, servers: Sequence[FleetServer]) -> tuple[Round, Round]:
-    settings = embedded_settings(directory)
+    settings = index_settings(directory)
     with closing(open_intents(settings)) as intents, closing(open_dependencies(settings, intents)) as deps:
         deps.embedder.query("ready")  # the model is loaded once per process, not per server
         new = _look_at_each(deps, [up(server) for server in servers])
