@@ -84,7 +84,7 @@ def build_serving(checkout: Path, tools: int) -> Generator[Build]:
     with tempfile.TemporaryDirectory() as directory, httpx2.Client(trust_env=False, timeout=60.0) as client:
         process = subprocess.Popen(
             [sys.executable, "-P", str(HOLD), directory, str(tools)],
-            env={**os.environ, "PYTHONPATH": str(checkout)},
+            env={**os.environ, "PYTHONPATH": str(checkout), "QDRANT_URL": ""},  # both on Qdrant Edge
             cwd=checkout,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
