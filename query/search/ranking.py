@@ -28,6 +28,8 @@ CLAUSE_WEIGHT = 0.3
 SERVER_WEIGHT = 0.3
 # Of a server's best score for another step of the request: a task uses fewer servers than tools.
 OTHER_STEPS_WEIGHT = 0.5
+# Scores closer than this are equal. The engine adds a BM25 score's terms in an order that depends on all its points.
+ROUNDING = 1e-5
 
 Scores: TypeAlias = "NDArray[np.float64]"
 """By point, higher is better."""
@@ -104,7 +106,7 @@ def _weighted(candidates: Candidates, points: Sequence[str]) -> tuple[Scores, Sc
 def z_scores(scores: Scores) -> Scores:
     """Return the scores in standard deviations from their mean; all 0 when they are all the same."""
     deviation = float(scores.std()) if scores.size else 0.0
-    if deviation < 1e-9:  # noqa: PLR2004  # rounding alone
+    if deviation < ROUNDING:
         return scores * 0.0
     return (scores - float(scores.mean())) / deviation
 
@@ -157,7 +159,13 @@ def _scored(candidates: Sequence[Candidates], points: Sequence[str]) -> Scores:
 
 
 def _best_first(scores: Scores, points: Sequence[str]) -> dict[str, float]:
-    order: list[int] = (-scores).argsort(kind="stable").tolist()
+    """Return the scores by point, best first; equal scores in the order of their points."""
+    import numpy as np  # noqa: PLC0415  # as above
+
+    falling = (-scores).argsort()
+    ranks = np.empty(len(scores), dtype=np.intp)
+    ranks[falling] = np.cumsum(np.diff(scores[falling], prepend=np.inf) < -ROUNDING)
+    order: list[int] = ranks.argsort(kind="stable").tolist()
     return dict(zip([points[number] for number in order], scores[order].tolist(), strict=True))
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from query.search.ranking import fuse, rank, rank_steps, round_robin
+from query.search.ranking import ROUNDING, fuse, rank, rank_steps, round_robin
 from shared.catalog import Candidates, point_id
 
 # tools of two servers
@@ -32,8 +32,16 @@ def test_every_candidate_is_ranked_once_and_in_an_order_the_engine_does_not_deci
     ranked = rank(whole, clauses)
 
     assert set(ranked) == {point for candidates in (whole, *clauses) for point in candidates.points}
-    assert list(ranked.values()) == sorted(ranked.values(), reverse=True)
+    assert list(ranked.values()) == pytest.approx(sorted(ranked.values(), reverse=True), abs=10 * ROUNDING)
     assert list(rank(_shuffled(whole, seed), clauses)) == list(ranked)
+
+
+@given(whole=found(), seed=st.integers())
+def test_rounding_errors_of_bm25_do_not_order_equal_tools(whole: Candidates, seed: int) -> None:
+    draw = random.Random(seed)
+    rounded = {point: score * (1 + draw.uniform(-1, 1) * 2**-23) for point, score in whole.terms.items()}
+
+    assert list(rank(replace(whole, terms=rounded))) == list(rank(whole))
 
 
 @given(steps=st.lists(found(), max_size=4), order=st.randoms())

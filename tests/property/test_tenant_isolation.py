@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from typing_extensions import override
 
@@ -152,6 +152,8 @@ SCOPES = (
 
 
 @settings(max_examples=examples(100))
+# two tools with equal scores, where the engine's rounding differs between the catalogues
+@example(asked=[{"tool_description": "ticket read convert flight branch"}], allowed=SCOPES[0])
 @given(
     asked=st.lists(requests(), min_size=REQUESTS_AN_EXAMPLE, max_size=REQUESTS_AN_EXAMPLE),
     allowed=st.sampled_from(SCOPES),
