@@ -30,8 +30,8 @@ def definitions(server: str, tools: int, seed: int) -> list[Definition]:
 def queries(count: int, seed: int) -> list[str]:
     """Return what agents may ask for, no two alike."""
     rng = random.Random(f"{seed}:queries")
-    tasks = list(product(words.VERBS, words.NOUNS, words.PURPOSES))
-    return [f"{verb} the {noun} {purpose}" for verb, noun, purpose in rng.sample(tasks, count)]
+    tasks = list(product(words.VERBS, words.DETERMINERS, words.NOUNS, words.PURPOSES))
+    return [" ".join(task) for task in rng.sample(tasks, count)]
 
 
 def _definition(server: str, verb: str, noun: str, rng: random.Random) -> Definition:

@@ -10,6 +10,8 @@ DOMAINS = (
 READING_VERBS = ("list", "get", "search", "compare", "export", "summarize", "validate", "count")
 VERBS = (*READING_VERBS, "create", "update", "delete", "archive", "assign", "schedule", "approve", "import")
 
+DETERMINERS = ("the", "each")
+
 NOUNS = (
     "invoice", "appointment", "ticket", "shipment", "payslip", "discussion thread", "patient record", "vehicle",
     "loan", "article draft", "recipe", "sample analysis", "campaign", "lease", "exam result", "booking",
