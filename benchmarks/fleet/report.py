@@ -33,7 +33,7 @@ def _head(results: Results) -> Iterator[str]:
     yield "# Fleet"
     yield ""
     yield "Runs of `make bench-fleet`, part by part."
-    yield "Rendered from `fleet.json`; questions and method are in [the README](../README.md)."
+    yield "Rendered from the JSON file beside it; questions and method are in [the README](../README.md)."
     yield ""
     yield f"{machine.processor}, {machine.cores} cores, {machine.memory_gib} GiB, {machine.system}."
     yield f"Python {machine.python}, {versions}."

@@ -37,7 +37,7 @@ def _head(results: Results) -> Iterator[str]:
     yield "# Search in a large embedded catalogue"
     yield ""
     yield f"A {results.plan.name} run of `python -m benchmarks.search` on {results.made_at}."
-    yield f"Rendered from `search.json`; [ADR 0026]({_DECISION}) gives the reasons for exact search."
+    yield f"Rendered from the JSON file beside it; [ADR 0026]({_DECISION}) gives the reasons for exact search."
     yield ""
     yield f"{machine.processor}, {machine.cores} cores, {machine.memory_gib} GiB, {machine.system}."
 

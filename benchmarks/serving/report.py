@@ -25,7 +25,7 @@ def _head(results: Results) -> Iterator[str]:
     yield "# What clients wait for"
     yield ""
     yield f"A {plan.name} run of `python -m benchmarks.serving` on {results.made_at}, in {results.seconds:.0f} s."
-    yield "Rendered from `serving.json`; question and method are in [the README](../README.md)."
+    yield "Rendered from the JSON file beside it; question and method are in [the README](../README.md)."
     yield ""
     yield f"{machine.processor}, {machine.cores} cores, {machine.memory_gib} GiB, {machine.system}."
     yield f"Python {machine.python}, {versions}."

@@ -34,7 +34,7 @@ def _head(results: Results) -> Iterator[str]:
     yield "# Throughput and latency"
     yield ""
     yield f"A {results.plan.name} run of `make bench` on {results.made_at}, in {results.seconds:.0f} s."
-    yield "Rendered from `throughput.json`; question and method are in [the README](../README.md)."
+    yield "Rendered from the JSON file beside it; question and method are in [the README](../README.md)."
     yield ""
     yield f"{machine.processor}, {machine.cores} cores, {machine.memory_gib} GiB, {machine.system}."
     yield f"Python {machine.python}, {versions}."
