@@ -27,12 +27,6 @@ def server_process(url: str) -> psutil.Process:
     raise SystemExit(f"no process of this machine listens at {url}")
 
 
-def processor_s(process: psutil.Process) -> float:
-    """Return the seconds of processor time that the process took so far."""
-    times = process.cpu_times()
-    return float(times.user + times.system)
-
-
 def wait_until_indexed(url: str) -> None:
     """Return when the optimizers of all collections are idle."""
     for collection in read(url, "/collections")["result"]["collections"]:

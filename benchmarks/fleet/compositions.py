@@ -19,6 +19,7 @@ from celery import Celery
 
 from benchmarks.throughput.embedded import Producer, wait_until_committed
 from benchmarks.throughput.events import redis_producer
+from benchmarks.throughput.machine import processor_s
 from benchmarks.throughput.memory import MIB
 from shared.events import ServerEvent
 from tests.support.processes import Composition, Running
@@ -162,14 +163,9 @@ def tools_written(processes: Sequence[Running]) -> int:
 def usage(processes: Sequence[Running]) -> Usage:
     """Return what these processes took so far."""
     return Usage(
-        cpu_s=round(sum(_cpu_s(process) for process in processes), 2),
-        peak_mib=max(_peak_mib(process) for process in processes),
+        cpu_s=round(sum(processor_s(psutil.Process(running.process.pid)) for running in processes), 2),
+        peak_mib=max(map(_peak_mib, processes)),
     )
-
-
-def _cpu_s(running: Running) -> float:
-    times = psutil.Process(running.process.pid).cpu_times()
-    return float(times.user + times.system)
 
 
 def _peak_mib(running: Running) -> float:

@@ -11,11 +11,12 @@ from itertools import cycle, islice
 import anyio
 from mcp import Client
 
-from benchmarks.qdrant import processor_s, server_process
+from benchmarks.qdrant import server_process
 from benchmarks.serving.plan import Plan
 from benchmarks.serving.results import Crowd
 from benchmarks.serving.service import Service
 from benchmarks.serving.single import answer
+from benchmarks.throughput.machine import processor_s
 from benchmarks.throughput.results import Latency, Spread
 from tests.support.qdrant_server import qdrant_url
 

@@ -13,12 +13,13 @@ from pathlib import Path
 import psutil
 from mcp import StdioServerParameters
 
-from benchmarks.qdrant import processor_s, wait_until_indexed
+from benchmarks.qdrant import wait_until_indexed
 from benchmarks.serving.plan import Plan
 from benchmarks.serving.scripted import MODULE, WORK, over_http
 from benchmarks.throughput.catalogue import MAX_BYTES, PROTOCOL_VERSION, fill, put_server, unit_vectors
 from benchmarks.throughput.corpus import server_id
 from benchmarks.throughput.embedded import index_settings
+from benchmarks.throughput.machine import processor_s
 from shared.text import BUNDLED_MODEL
 from shared.text.embedding import BUNDLED_DIMENSION
 from shared.toolset import Toolset

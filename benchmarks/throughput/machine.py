@@ -67,6 +67,12 @@ def this_machine() -> Machine:
     )
 
 
+def processor_s(process: psutil.Process) -> float:
+    """Return the seconds of processor time that the process took so far."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
 class Watch:
     """Watches the machine from when it is made until it is asked for the conditions."""
 
