@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# Candidates taken from each list.
-DEPTH = 150
+# Candidates taken from each list; recall hardly changes from 30 to 150.
+DEPTH = 75
 DENSE_WEIGHT = 0.7
 CLAUSE_WEIGHT = 0.3
 SERVER_WEIGHT = 0.3
