@@ -15,7 +15,7 @@ from shared.text.embedding import FastEmbedder
 
 
 class TimedEmbedder:
-    """The bundled model with a stopwatch. Vectors of tools are kept in a file, those of queries made each time."""
+    """The bundled model with a stopwatch. Vectors of tools are kept in a file; each query is asked once."""
 
     def __init__(self, kept: Path) -> None:
         self._model = FastEmbedder()
@@ -32,9 +32,7 @@ class TimedEmbedder:
     def query(self, text: str) -> NDArray[np.float32]:
         """Return shape (dimension,), float32, unit length."""
         with self._watched():
-            (row,) = self._model.passages([text])
-        vector: NDArray[np.float32] = row
-        return vector
+            return self._model.query(text)
 
     def lap_s(self) -> float:
         """Return the seconds spent in the model since the last lap."""

@@ -10,8 +10,9 @@ from benchmarks.retrieval.results import Score
 CAVEATS = (
     "This is a comparison by the makers of one of the compared. The first table says what each system was given; the "
     "modules of `benchmarks/peers` give it.",
-    "All that take a model have the same one, the bundled MiniLM. toolsieve and tool-compass were made for larger "
-    "ones, which have to be downloaded, and may find more with those.",
+    "All that take a model have the same one, which is bundled with Toolscale and trained for it. It reads 64 tokens "
+    "of a tool and 512 of a query. toolsieve and tool-compass were made for larger ones, which have to be downloaded, "
+    "and may find more with those.",
     "The weights of Toolscale's fusion were chosen on these sets, the peers' were not; the set *toolsieve* was made by "
     "the authors of toolsieve.",
     "Systems that take one text at a time were asked the steps of a task one by one, and the answers merged in turns.",
@@ -19,8 +20,8 @@ CAVEATS = (
     "An answer is timed at the system's own MCP tool, called in memory by a client in the same process, without a "
     "transport. FastMCP answers with ten definitions, Toolscale with those or with lines within its token budget and "
     "with what that saved, toolsieve with one definition and lines, tool-compass with lines.",
-    "The tools were put in without servers to list them. Toolscale's are then on disk, with their tokens counted and, "
-    "from 5,000 on, a graph; tool-compass keeps an index in a file, the others keep everything in memory.",
+    "The tools were put in without servers to list them. Toolscale's are then on disk, with their tokens counted; "
+    "tool-compass keeps an index in a file, the others keep everything in memory.",
 )
 
 LATENCY_COLUMNS = (
