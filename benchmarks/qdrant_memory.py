@@ -25,7 +25,8 @@ from benchmarks.throughput.machine import Conditions, Machine, Watch, this_machi
 from benchmarks.throughput.report import table
 from shared.index.contract import IndexVersion
 from shared.index.engine import tools_spec
-from shared.index.server.engine import ServerEngine, connect
+from shared.index.server.client import ServerClient
+from shared.index.server.engine import ServerEngine
 from shared.index.versions import IndexStore
 from shared.settings import load_settings
 
@@ -90,7 +91,7 @@ class _RandomEmbedder:
 def run(url: str, sizes: Sequence[int], data: Path) -> Results:
     """Fill the server with so many tools, once for each size, and read its memory."""
     watch = Watch("qdrant memory")
-    engine = ServerEngine(connect(url, load_settings().qdrant_api_key))
+    engine = ServerEngine(ServerClient(url, load_settings().qdrant_api_key))
     if engine.names():
         raise SystemExit(f"{url} has collections; this benchmark needs an empty server")
     empty = _measured(url, 0, 0)

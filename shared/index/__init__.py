@@ -33,9 +33,10 @@ def open_engine(settings: Settings) -> Engine:
     """
     try:
         if settings.qdrant_url:
-            from shared.index.server.engine import ServerEngine, connect  # noqa: PLC0415  # 3 s to import
+            from shared.index.server.client import ServerClient  # noqa: PLC0415  # 3 s to import
+            from shared.index.server.engine import ServerEngine  # noqa: PLC0415  # as above
 
-            client = connect(settings.qdrant_url, settings.qdrant_api_key)
+            client = ServerClient(settings.qdrant_url, settings.qdrant_api_key)
             return ServerEngine(client, options=settings.qdrant_collection)
         from shared.index.edge.engine import EdgeEngine  # noqa: PLC0415  # in no image that has a server
 

@@ -48,11 +48,10 @@ _MADE = {"fake": _fake, "edge": _edge, "local": _local}
 
 @contextmanager
 def _on_server() -> Generator[ToolIndex]:
-    from qdrant_client import QdrantClient  # noqa: TID251  # the adapter under test takes a client
-
+    from shared.index.server.client import ServerClient
     from shared.index.server.engine import ServerEngine
 
-    client = QdrantClient(url=QDRANT_URL, api_key=os.environ.get("QDRANT_API_KEY"), check_compatibility=False)
+    client = ServerClient(str(QDRANT_URL), os.environ.get("QDRANT_API_KEY"))
     prefix = f"test-{uuid.uuid4().hex[:12]}-"
     try:
         yield index_on(ServerEngine(client, prefix), "tools", DIMENSION)

@@ -134,10 +134,13 @@ def _engine(name: str, directory: Path) -> Generator[Engine]:
         return
     from qdrant_client import QdrantClient  # noqa: TID251  # the adapter under test takes a client
 
-    from shared.index.server.engine import ServerEngine, connect
+    from shared.index.server.client import ServerClient
+    from shared.index.server.engine import ServerEngine
 
     prefix = f"test-{uuid.uuid4().hex[:12]}-"
-    client = QdrantClient(":memory:") if name == "local" else connect(str(QDRANT_URL), os.environ.get("QDRANT_API_KEY"))
+    client = (
+        QdrantClient(":memory:") if name == "local" else ServerClient(str(QDRANT_URL), os.environ.get("QDRANT_API_KEY"))
+    )
     with closing(ServerEngine(client, prefix)) as server:
         yield server
         for each in (*server.names(), SERVERS_COLLECTION):

@@ -27,9 +27,10 @@ def open_edge(directory: Path, collection: str, dimension: int, facet_limit: int
 
 def open_server(url: str, collection: str, dimension: int) -> QdrantIndex:
     """Return the index on the Qdrant server at `url`."""
-    from shared.index.server.engine import ServerEngine, connect
+    from shared.index.server.client import ServerClient
+    from shared.index.server.engine import ServerEngine
 
-    return index_on(ServerEngine(connect(url, None)), collection, dimension)
+    return index_on(ServerEngine(ServerClient(url, None)), collection, dimension)
 
 
 def index_on(engine: Engine, collection: str, dimension: int, facet_limit: int = FACET_LIMIT) -> QdrantIndex:

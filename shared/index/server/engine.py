@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 import threading
 import time
-import warnings
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from http import HTTPStatus
 
-import httpx
 from qdrant_client import QdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
@@ -32,17 +30,10 @@ from shared.index.points import (
     Scores,
     VectorSchema,
 )
+from shared.index.server.client import ServerClient
 from shared.index.server.creation import deviations, parameters, with_replicas
-from shared.index.server.failover import Failover
 from shared.index.server.points import batches, filter_of, point_from, struct
-from shared.index.server.search import search, search_locally, searches
-from shared.service.qdrant_addresses import addresses
-
-TIMEOUT_S = 30
-# The server compresses in chunks. It sends the last one after the client confirms the others, which takes 40 ms.
-HEADERS = {"Accept-Encoding": "identity"}
-# Without limits, the client connects for each request to 127.0.0.1. The server closes idle connections after 5 s.
-LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=2.0)
+from shared.index.server.reads import LocalReads, ServerReads, searches
 
 # The message of local mode's ValueError.
 _LOCALLY_GONE = re.compile(r"^Collection .* not found")
@@ -61,19 +52,6 @@ CREATION_S = 20.0
 _BEING_CREATED = (HTTPStatus.NOT_FOUND, HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
-def connect(url: str, api_key: str | None) -> QdrantClient:
-    """Return a client of the server at `url`, or of the nodes at several addresses in it, without a request."""
-    nodes = addresses(url)
-    # a network of its own may protect the key, and the warning is no line of the log
-    warnings.filterwarnings("ignore", message="Api key is used with an insecure connection")
-    # a comparison of versions would cost a request and only warn
-    client = QdrantClient(
-        url=nodes[0], api_key=api_key, timeout=TIMEOUT_S, check_compatibility=False, limits=LIMITS, headers=HEADERS
-    )
-    client.http.client.add_middleware(Failover(nodes))
-    return client
-
-
 class ServerEngine(Engine):
     """The collections of a server whose names begin with `prefix`.
 
@@ -84,7 +62,7 @@ class ServerEngine(Engine):
         self._client = client
         self._prefix = prefix
         self._options = options or CollectionOptions()
-        self._is_local = _is_local(client)
+        self._is_local = not isinstance(client, ServerClient)
         self._guard = threading.RLock() if self._is_local else nullcontext()
 
     @override
@@ -126,10 +104,6 @@ class ServerEngine(Engine):
             self._client.close()
 
 
-def _is_local(client: QdrantClient) -> bool:
-    return bool(client.init_options["location"] == ":memory:")
-
-
 # Writes go through a leader of each shard, so that all replicas apply them in the same order. The leader is a living
 # replica: a permanent leader, of the ordering "strong", would stop all writes of its shards while its node is down.
 _IN_ORDER = models.WriteOrdering.MEDIUM
@@ -145,7 +119,8 @@ class _ServerCollection(PointCollection):
         self._name = name
         self._guard = guard
         self._options = options
-        self._is_local = _is_local(client)
+        self._is_local = not isinstance(client, ServerClient)
+        self._reads = ServerReads(client, name) if isinstance(client, ServerClient) else LocalReads(client, name)
 
     def ensure(self, vectors: VectorSchema, indexes: Indexes) -> None:
         """Create the collection and its payload indexes if missing, and return when it can be read.
@@ -195,10 +170,8 @@ class _ServerCollection(PointCollection):
 
     @override
     def retrieve(self, ids: Sequence[str], keys: Sequence[str] | None = None) -> dict[str, Payload]:
-        wanted = True if keys is None else list(keys)
         with self._asking():
-            found = self._client.retrieve(self._name, list(ids), with_payload=wanted)
-        return {str(point.id): point.payload or {} for point in found}
+            return self._reads.retrieve(ids, True if keys is None else list(keys))
 
     @override
     def sample_by_value(self, key: str, values: Sequence[str], keys: Sequence[str]) -> dict[str, Point]:
@@ -219,7 +192,7 @@ class _ServerCollection(PointCollection):
     ) -> list[Scores]:
         batch = searches(vectors, where, limit, corpus)
         with self._asking():
-            return (search_locally if self._is_local else search)(self._client, self._name, batch)
+            return self._reads.search(batch)
 
     @override
     def facet(self, key: str, where: PointFilter, limit: int) -> dict[int | str, int]:
@@ -236,12 +209,8 @@ class _ServerCollection(PointCollection):
     def scroll(
         self, where: PointFilter, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
     ) -> tuple[list[Payload], str | None]:
-        wanted = True if keys is None else list(keys)
         with self._asking():
-            records, following = self._client.scroll(
-                self._name, filter_of(where), limit, offset=offset, with_payload=wanted
-            )
-        return [record.payload or {} for record in records], None if following is None else str(following)
+            return self._reads.scroll(where, limit, offset, True if keys is None else list(keys))
 
     @override
     def close(self) -> None:

@@ -16,7 +16,9 @@ import pytest
 
 from shared.catalog import Endpoint
 from shared.errors import ServerUnreachable
-from shared.index.server.engine import ServerEngine, connect
+from shared.index.engine import SERVERS_SPEC
+from shared.index.server.client import ServerClient
+from shared.index.server.engine import ServerEngine
 from shared.index.server.probe import unreachable_reason
 from shared.service.redis import connect as connect_redis
 from shared.upstream.dial import Dialler, HttpTarget
@@ -79,8 +81,24 @@ def test_a_qdrant_server_of_a_private_authority_is_used(
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
 
         assert unreachable_reason(url) is None
-        with closing(ServerEngine(connect(url, None))) as engine:
+        with closing(ServerEngine(ServerClient(url, None))) as engine:
             assert not engine.exists("servers")
+            assert engine.collection(SERVERS_SPEC).scroll((), 5) == ([], None)
+
+
+@pytest.mark.parametrize("is_exempt", [False, True])
+def test_all_requests_to_a_qdrant_server_use_the_proxy_of_the_environment(
+    is_exempt: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scripted_qdrant(creating(set())) as url, running_proxy() as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url.removeprefix("http://"))
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1" if is_exempt else "")
+        with closing(ServerEngine(ServerClient(url, None))) as engine:
+            assert not engine.exists("servers")
+            assert engine.collection(SERVERS_SPEC).scroll((), 5) == ([], None)
+
+        asked = [f"{url}/collections/servers/{path}" for path in ("exists", "points/scroll")]
+        assert proxy.asked == ([] if is_exempt else asked)
 
 
 @pytest.mark.redis

@@ -15,7 +15,8 @@ from shared.catalog import EmbeddedTool, Endpoint, Scope, ServerRecord
 from shared.collection_options import CollectionOptions
 from shared.errors import IndexUnavailable
 from shared.index.contract import IndexVersion
-from shared.index.server.engine import ServerEngine, connect
+from shared.index.server.client import ServerClient
+from shared.index.server.engine import ServerEngine
 from shared.index.tool_index import QdrantIndex
 from shared.index.versions import IndexStore
 from tests.support.fakes import DIMENSION, asking, embedded, make_tool
@@ -56,7 +57,7 @@ def dropped(engine: ServerEngine, name: str) -> bool:
 
 
 def engine(nodes: list[Node], options: CollectionOptions | None = None) -> ServerEngine:
-    return ServerEngine(connect(",".join(node.url for node in nodes), None), options=options)
+    return ServerEngine(ServerClient(",".join(node.url for node in nodes), None), options=options)
 
 
 def opened(nodes: list[Node]) -> tuple[IndexStore, QdrantIndex]:
@@ -72,7 +73,7 @@ def test_collections_of_a_cluster_have_two_replicas_also_after_a_model_change(no
     store, _ = opened(nodes)
     store.request_version(IndexVersion("models/next", DIMENSION))
 
-    with closing(connect(nodes[0].url, None)) as client:
+    with closing(ServerClient(nodes[0].url, None)) as client:
         names = [found.name for found in client.get_collections().collections]
         replicas = {name: client.get_collection(name).config.params.replication_factor for name in names}
 
@@ -101,7 +102,7 @@ def test_the_options_are_those_of_the_settings_and_differences_are_reported(node
 
 
 def test_a_collection_with_one_replica_and_a_dead_node_are_reported(nodes: list[Node]) -> None:
-    with closing(connect(nodes[0].url, None)) as client:
+    with closing(ServerClient(nodes[0].url, None)) as client:
         client.create_collection("servers", vectors_config={}, replication_factor=1)
         client.create_collection(
             "other", vectors_config={"a": models.VectorParams(size=4, distance=models.Distance.DOT)}
@@ -149,7 +150,7 @@ def test_the_death_of_the_first_node_fails_no_search_and_loses_no_tool(nodes: li
         assert found.name
 
     write()
-    with running(write), running(search) as searches:
+    with running(write), running(search), running(search), running(search) as searches:
         for node in (nodes[0], nodes[1]):
             grown(written, 5)
             node.kill()

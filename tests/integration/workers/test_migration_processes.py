@@ -15,7 +15,8 @@ from query.find import find_tool
 from query.search.live_index import live_index
 from query.search.request import FindRequest
 from shared.catalog import Scope
-from shared.index.server.engine import ServerEngine, connect
+from shared.index.server.client import ServerClient
+from shared.index.server.engine import ServerEngine
 from shared.service.redis import connect as connect_redis
 from shared.settings import Settings, load_settings
 from shared.text import BUNDLED_MODEL
@@ -88,13 +89,14 @@ def test_a_migration_whose_process_was_killed_is_continued_by_the_next(tmp_path:
 
 SHARE = """
 import sys
-from shared.index.server.engine import ServerEngine, connect
+from shared.index.server.client import ServerClient
+from shared.index.server.engine import ServerEngine
 from shared.service.redis import connect as connect_redis
 from tests.support.index_versions import NEW, Catalogue, migrate
 from workers.intents.redis_store import RedisIntents
 from workers.intents.transitions import RetryPolicy
 
-engine = ServerEngine(connect(sys.argv[1], None))
+engine = ServerEngine(ServerClient(sys.argv[1], None))
 deps = Catalogue(engine, RedisIntents(connect_redis(sys.argv[2]), RetryPolicy(0.05, 1.0), lease_s=1.0)).worker(NEW)
 print("ready", flush=True)
 sys.stdin.readline()
@@ -107,7 +109,7 @@ while deps.versions.store.versions().next_version:
 @pytest.mark.redis
 def test_processes_share_a_migration_and_finish_the_work_of_a_killed_one(own_redis_url: str, tmp_path: Path) -> None:
     with qdrant_nodes(tmp_path, 1) as (node,), ExitStack() as stack:
-        engine = stack.enter_context(closing(ServerEngine(connect(node.url, None))))
+        engine = stack.enter_context(closing(ServerEngine(ServerClient(node.url, None))))
         intents = stack.enter_context(closing(RedisIntents(connect_redis(own_redis_url), RetryPolicy(0.05, 1.0))))
         shop = Catalogue(engine, intents)
         shop.world.servers = {name: listing(definition("read"), definition(f"of_{name}")) for name in SERVERS}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager, nullcontext
+from email.message import Message
 from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl
@@ -16,7 +17,8 @@ from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
 from shared.index.engine import SERVERS_SPEC, CollectionSpec
 from shared.index.payload import SERVER_INDEXES, TOOL_INDEXES
 from shared.index.points import AnyOf, IndexKind, Is, NamedVector, Point, VectorSchema
-from shared.index.server.engine import ServerEngine, connect
+from shared.index.server.client import ServerClient
+from shared.index.server.engine import ServerEngine
 from shared.index.server.points import BATCH_CHARACTERS, BATCH_POINTS, batches
 from tests.support.http_thread import SilentHandler, served
 from tests.support.indexes import open_server
@@ -43,7 +45,7 @@ def test_a_refused_key_needs_the_operator(status: int) -> None:
 
 def test_a_collection_that_is_gone_is_lost_and_not_merely_unavailable() -> None:
     with scripted_qdrant(lambda method, _path: (404, None) if method == "POST" else (200, COLLECTION)) as url:
-        engine = ServerEngine(connect(url, None))
+        engine = ServerEngine(ServerClient(url, None))
 
         with pytest.raises(IndexLost, match="no collection servers"):
             engine.collection(SERVERS_SPEC).retrieve(["5f0a2b1e-7d0c-5f6e-9a53-0c1f6f2f7a11"])
@@ -84,7 +86,7 @@ def test_a_collection_that_another_worker_made_in_the_same_moment_is_used() -> N
 def test_only_keys_that_searches_filter_by_get_links_in_the_graph(kind: IndexKind, schema: object) -> None:
     bodies = dict[str, Any]()
     with scripted_qdrant(creating({"/collections/tools"}), bodies=bodies) as url:
-        ServerEngine(connect(url, None)).ensure(CollectionSpec("tools", VectorSchema(), {"key": kind}))
+        ServerEngine(ServerClient(url, None)).ensure(CollectionSpec("tools", VectorSchema(), {"key": kind}))
 
     assert bodies["/collections/tools/index"] == {"field_name": "key", "field_schema": schema}
 
@@ -93,7 +95,7 @@ def test_only_keys_that_searches_filter_by_get_links_in_the_graph(kind: IndexKin
 def test_a_write_that_was_only_noted_is_none_since_what_is_read_next_would_lack_it(status: str) -> None:
     noted = {"operation_id": 1, "status": status}
     with scripted_qdrant(lambda _method, _path: (200, noted)) as url:
-        servers = ServerEngine(connect(url, None)).collection(SERVERS_SPEC)
+        servers = ServerEngine(ServerClient(url, None)).collection(SERVERS_SPEC)
         writes: list[Callable[[], None]] = [
             lambda: servers.upsert([Point("00000000-0000-0000-0000-000000000001", {})]),
             lambda: servers.delete(["00000000-0000-0000-0000-000000000001"]),
@@ -130,7 +132,7 @@ def test_writes_go_through_the_leader_of_a_shard_so_that_replicas_do_not_come_to
     asked: list[str] = []
     done = {"operation_id": 1, "status": "completed"}
     with scripted_qdrant(lambda _method, _path: (200, done), asked) as url:
-        servers = ServerEngine(connect(url, None)).collection(SERVERS_SPEC)
+        servers = ServerEngine(ServerClient(url, None)).collection(SERVERS_SPEC)
 
         servers.upsert([Point("00000000-0000-0000-0000-000000000001", {})])
         servers.delete(["00000000-0000-0000-0000-000000000001"])
@@ -148,7 +150,7 @@ def test_a_search_of_several_lists_is_one_request_for_ids_and_scores() -> None:
     asked, bodies = list[str](), dict[str, Any]()
     lists = [{"points": [{"id": HIT, "version": 7, "score": score}]} for score in (0.9, 3.5)]
     with scripted_qdrant(lambda _method, _path: (200, lists), asked, bodies) as url:
-        servers = ServerEngine(connect(url, None)).collection(SERVERS_SPEC)
+        servers = ServerEngine(ServerClient(url, None)).collection(SERVERS_SPEC)
 
         found = servers.query([BY_MEANING, BY_WORDS], (Is("status", "running"),), 5, (AnyOf("groups", ("dev",)),))
 
@@ -165,38 +167,76 @@ def test_a_search_of_several_lists_is_one_request_for_ids_and_scores() -> None:
 @pytest.mark.parametrize(("status", "lists"), [(200, [{"points": [{"id": HIT}]}]), (200, None), (503, None)])
 def test_a_search_without_readable_scores_is_unavailable(status: int, lists: object) -> None:
     with scripted_qdrant(lambda _method, _path: (status, lists)) as url, pytest.raises(IndexUnavailable):
-        ServerEngine(connect(url, None)).collection(SERVERS_SPEC).query([BY_MEANING], (), 5)
+        ServerEngine(ServerClient(url, None)).collection(SERVERS_SPEC).query([BY_MEANING], (), 5)
 
 
 def test_a_search_goes_to_the_next_address_while_the_first_one_does_not_answer() -> None:
     with scripted_qdrant(lambda _method, _path: (200, [POINTS])) as url:
-        servers = ServerEngine(connect(f"http://127.0.0.1:{free_port()},{url}", None)).collection(SERVERS_SPEC)
+        servers = ServerEngine(ServerClient(f"http://127.0.0.1:{free_port()},{url}", None)).collection(SERVERS_SPEC)
 
         assert servers.query([BY_MEANING], (), 5) == [{}]
 
 
+@pytest.mark.parametrize(("nodes", "requests"), [(1, 1), (2, 2)])
+def test_a_read_goes_to_another_node_while_the_first_one_loads_its_shards(nodes: int, requests: int) -> None:
+    asked: list[str] = []
+    with (
+        scripted_qdrant(lambda _method, _path: (500, None), asked) as starting,
+        scripted_qdrant(lambda _method, _path: (200, POINTS), asked) as ready,
+    ):
+        servers = ServerEngine(ServerClient(",".join((starting, ready)[:nodes]), None)).collection(SERVERS_SPEC)
+        with nullcontext() if nodes > 1 else pytest.raises(IndexUnavailable, match="500"):
+            assert servers.scroll((), 5) == ([], None)
+
+    assert len(asked) == requests
+
+
+def test_reads_send_the_key() -> None:
+    with hearing(b'{"result": []}') as (url, seen), closing(ServerClient(url, "a-key")) as client:
+        ServerEngine(client).collection(SERVERS_SPEC).retrieve([HIT])
+
+    assert [headers["api-key"] for _, headers in seen] == ["a-key"]
+
+
 def test_requests_share_a_connection_and_ask_for_whole_responses() -> None:
     # a chunked response ends with a packet of its own, 40 ms after the others
-    seen: list[tuple[object, str | None]] = []
+    body = b'{"result": {"collections": []}, "status": "ok", "time": 0}'
+    with hearing(body) as (url, seen), closing(ServerClient(url, None)) as client:
+        for _ in range(3):
+            client.get_collections()
+
+    assert len({address for address, _ in seen}) == 1
+    assert {headers["Accept-Encoding"] for _, headers in seen} == {"identity"}
+
+
+def test_reads_share_a_connection_and_ask_for_whole_responses() -> None:
+    with hearing(b'{"result": {"points": []}}') as (url, seen), closing(ServerClient(url, None)) as client:
+        servers = ServerEngine(client).collection(SERVERS_SPEC)
+        for _ in range(3):
+            servers.scroll((), 5)
+
+    assert len({address for address, _ in seen}) == 1
+    assert {headers["Accept-Encoding"] for _, headers in seen} == {"identity"}
+
+
+@contextmanager
+def hearing(body: bytes) -> Generator[tuple[str, list[tuple[object, Message]]]]:
+    """Yield the URL of a server that sends this body, and the client's address and headers of each request."""
+    seen: list[tuple[object, Message]] = []
 
     class Handler(SilentHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            seen.append((self.client_address, self.headers["Accept-Encoding"]))
-            body = b'{"result": {"collections": []}, "status": "ok", "time": 0}'
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            seen.append((self.client_address, self.headers))
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
 
-    with (
-        served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server,
-        closing(connect(f"http://127.0.0.1:{server.server_port}", None)) as client,
-    ):
-        for _ in range(3):
-            client.get_collections()
+        do_POST = do_GET  # the name http.server looks for
 
-    assert len(set(seen)) == 1
-    assert {encoding for _, encoding in seen} == {"identity"}
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
+        yield f"http://127.0.0.1:{server.server_port}", seen

@@ -6,7 +6,7 @@ from collections.abc import Generator
 import pytest
 
 from shared.errors import ConfigInvalid
-from shared.index.server.engine import connect
+from shared.index.server.client import ServerClient
 from shared.observability.logging import LEVELS, LIBRARIES, configure_logging
 from shared.upstream.dial import HttpTarget
 from tests.support.hostile.scripted_http import scripted_http
@@ -38,7 +38,7 @@ def test_a_request_to_qdrant_is_not_logged(capsys: pytest.CaptureFixture[str]) -
     configure_logging("INFO")
 
     with scripted_http(lambda exchange: exchange.send_json({"result": {"exists": True}})) as server:
-        assert connect(server.url.removesuffix("/mcp"), None).collection_exists("tools")
+        assert ServerClient(server.url.removesuffix("/mcp"), None).collection_exists("tools")
 
     assert capsys.readouterr().err == ""
 

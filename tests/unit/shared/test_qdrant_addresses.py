@@ -7,7 +7,8 @@ import itertools
 import pytest
 
 from shared.errors import ConfigInvalid, IndexUnavailable
-from shared.index.server.engine import ServerEngine, connect
+from shared.index.server.client import ServerClient
+from shared.index.server.engine import ServerEngine
 from shared.index.server.probe import unreachable_reason
 from shared.service.qdrant_addresses import addresses
 from shared.settings import load_settings
@@ -22,7 +23,7 @@ def nowhere() -> str:
 def test_requests_go_to_the_next_address_while_the_first_one_does_not_answer() -> None:
     asked: list[str] = []
     with scripted_qdrant(creating(set()), asked) as url:
-        engine = ServerEngine(connect(f"{nowhere()},{nowhere()},{url}", None))
+        engine = ServerEngine(ServerClient(f"{nowhere()},{nowhere()},{url}", None))
 
         assert [engine.exists("servers"), engine.exists("servers")] == [False, False]
 
@@ -31,13 +32,13 @@ def test_requests_go_to_the_next_address_while_the_first_one_does_not_answer() -
 
 def test_no_address_that_answers_is_unavailable() -> None:
     with pytest.raises(IndexUnavailable, match="refused"):
-        ServerEngine(connect(f"{nowhere()},{nowhere()}", None)).names()
+        ServerEngine(ServerClient(f"{nowhere()},{nowhere()}", None)).names()
 
 
 def test_a_node_that_comes_back_is_used_when_the_other_one_dies() -> None:
     first = free_port()
     with scripted_qdrant(creating(set())) as second:
-        engine = ServerEngine(connect(f"http://127.0.0.1:{first},{second}", None))
+        engine = ServerEngine(ServerClient(f"http://127.0.0.1:{first},{second}", None))
         assert not engine.exists("servers")
     with scripted_qdrant(creating({"/collections/servers"}), port=first):
         assert engine.exists("servers")
@@ -52,7 +53,7 @@ def test_a_request_is_repeated_once_when_a_server_closes_its_connection() -> Non
         return 200, {"exists": True}
 
     with scripted_qdrant(answer) as url:
-        assert ServerEngine(connect(url, None)).exists("servers")
+        assert ServerEngine(ServerClient(url, None)).exists("servers")
 
     assert next(closed) == 2
 

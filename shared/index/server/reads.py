@@ -1,0 +1,157 @@
+"""The frequent reads of a collection, without the models of Qdrant's client, which take longer than the search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NotRequired, Protocol, TypeVar
+from urllib.parse import quote
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_json
+from qdrant_client import QdrantClient, models
+from qdrant_client.http.exceptions import ResponseHandlingException
+from typing_extensions import TypedDict, override
+
+from shared.catalog import SparseVector
+from shared.index.points import NamedVector, Payload, PointFilter, Scores
+from shared.index.server.client import ServerClient
+from shared.index.server.points import filter_of, struct_vector
+
+T = TypeVar("T")
+
+Keys = bool | list[str]
+"""The keys of a payload that are read; True: all."""
+
+Page = tuple[list[Payload], str | None]
+"""Payloads, and the id of the point that follows them."""
+
+
+class Search(TypedDict):
+    """One search of a batch, as Qdrant reads it."""
+
+    query: models.SparseVector | list[float]
+    using: str
+    filter: models.Filter
+    limit: int
+    params: models.SearchParams
+
+
+class Reads(Protocol):
+    """The frequent reads of one collection."""
+
+    def search(self, batch: Sequence[Search]) -> list[Scores]:
+        """Return the scores by point id of each search, in one request."""
+        ...
+
+    def retrieve(self, ids: Sequence[str], keys: Keys) -> dict[str, Payload]:
+        """Return the payloads of those points that exist, by id."""
+        ...
+
+    def scroll(self, where: PointFilter, limit: int, offset: str | None, keys: Keys) -> Page:
+        """Return at most `limit` payloads in the order of their ids, from the id `offset` on."""
+        ...
+
+
+def searches(vectors: Sequence[NamedVector], where: PointFilter, limit: int, corpus: PointFilter) -> Sequence[Search]:
+    """Return a search for each vector; IDF is computed over the points of `corpus`."""
+    only, params = filter_of(where), models.SearchParams(idf=models.IdfCorpusParams(corpus=filter_of(corpus)))
+    return [
+        Search(
+            query=struct_vector(query.vector),
+            using=query.name,
+            filter=only,
+            limit=limit,
+            # a search of dense vectors rejects a corpus
+            params=params if corpus and isinstance(query.vector, SparseVector) else models.SearchParams(),
+        )
+        for query in vectors
+    ]
+
+
+class _Found(TypedDict):
+    id: str
+    score: float
+
+
+class _List(TypedDict):
+    points: list[_Found]
+
+
+class _Lists(TypedDict):
+    result: list[_List]
+
+
+class _Record(TypedDict):
+    id: str
+    payload: NotRequired[dict[str, Any] | None]
+
+
+class _Records(TypedDict):
+    result: list[_Record]
+
+
+class _Scrolled(TypedDict):
+    points: list[_Record]
+    next_page_offset: NotRequired[str | None]
+
+
+class _ScrolledPage(TypedDict):
+    result: _Scrolled
+
+
+_LISTS, _RECORDS, _PAGE = TypeAdapter(_Lists), TypeAdapter(_Records), TypeAdapter(_ScrolledPage)
+
+
+class ServerReads(Reads):
+    """Reads of a collection of a server."""
+
+    def __init__(self, client: ServerClient, collection: str) -> None:
+        self._client = client
+        self._path = f"/collections/{quote(collection, safe='')}/points"
+
+    @override
+    def search(self, batch: Sequence[Search]) -> list[Scores]:
+        lists = self._read(_LISTS, "/query/batch", {"searches": batch})["result"]
+        return [{point["id"]: point["score"] for point in found["points"]} for found in lists]
+
+    @override
+    def retrieve(self, ids: Sequence[str], keys: Keys) -> dict[str, Payload]:
+        records = self._read(_RECORDS, "", {"ids": ids, "with_payload": keys})["result"]
+        return {record["id"]: record.get("payload") or {} for record in records}
+
+    @override
+    def scroll(self, where: PointFilter, limit: int, offset: str | None, keys: Keys) -> Page:
+        asked = {"filter": filter_of(where), "limit": limit, "offset": offset, "with_payload": keys}
+        page = self._read(_PAGE, "/scroll", asked)["result"]
+        return [record.get("payload") or {} for record in page["points"]], page.get("next_page_offset")
+
+    def _read(self, expected: TypeAdapter[T], path: str, asked: object) -> T:
+        response = self._client.post(self._path + path, to_json(asked, exclude_none=True))
+        try:
+            return expected.validate_json(response)
+        except ValidationError as error:
+            raise ResponseHandlingException(error) from error
+
+
+class LocalReads(Reads):
+    """Reads of a collection of a client in local mode, which makes no requests."""
+
+    def __init__(self, client: QdrantClient, collection: str) -> None:
+        self._client, self._collection = client, collection
+
+    @override
+    def search(self, batch: Sequence[Search]) -> list[Scores]:
+        requests = [models.QueryRequest.model_validate(each) for each in batch]
+        found: Any = self._client.query_batch_points(self._collection, requests)
+        return [{str(point.id): point.score for point in each.points} for each in found]
+
+    @override
+    def retrieve(self, ids: Sequence[str], keys: Keys) -> dict[str, Payload]:
+        found = self._client.retrieve(self._collection, list(ids), with_payload=keys)
+        return {str(point.id): point.payload or {} for point in found}
+
+    @override
+    def scroll(self, where: PointFilter, limit: int, offset: str | None, keys: Keys) -> Page:
+        asked = filter_of(where)
+        records, following = self._client.scroll(self._collection, asked, limit, offset=offset, with_payload=keys)
+        return [record.payload or {} for record in records], None if following is None else str(following)
