@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -17,6 +17,7 @@ import urllib3
 from qdrant_client import QdrantClient
 from qdrant_client.http.api_client import Send
 from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
+from typing_extensions import override
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, ProtocolError, SSLError
 from urllib3.util import parse_url
 
@@ -73,6 +74,13 @@ class ServerClient(QdrantClient):
             UnexpectedResponse: the server refuses the request.
         """
         return self._nodes.ask(lambda address: self._posted(address, path, body))
+
+    @override
+    def close(self, grpc_grace: float | None = None, **kwargs: Any) -> None:
+        """Close the connections of both ways."""
+        for manager in self._managers.values():
+            manager.clear()
+        super().close(grpc_grace, **kwargs)
 
     def _posted(self, address: str, path: str, body: bytes) -> bytes:
         timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=TIMEOUT_S)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from email.message import Message
 from http.server import ThreadingHTTPServer
 from typing import Any
@@ -192,51 +194,71 @@ def test_a_read_goes_to_another_node_while_the_first_one_loads_its_shards(nodes:
 
 
 def test_reads_send_the_key() -> None:
-    with hearing(b'{"result": []}') as (url, seen), closing(ServerClient(url, "a-key")) as client:
+    with hearing(b'{"result": []}') as heard, closing(ServerClient(heard.url, "a-key")) as client:
         ServerEngine(client).collection(SERVERS_SPEC).retrieve([HIT])
 
-    assert [headers["api-key"] for _, headers in seen] == ["a-key"]
+    assert [headers["api-key"] for headers in heard.headers] == ["a-key"]
 
 
 def test_requests_share_a_connection_and_ask_for_whole_responses() -> None:
     # a chunked response ends with a packet of its own, 40 ms after the others
     body = b'{"result": {"collections": []}, "status": "ok", "time": 0}'
-    with hearing(body) as (url, seen), closing(ServerClient(url, None)) as client:
+    with hearing(body) as heard, closing(ServerClient(heard.url, None)) as client:
         for _ in range(3):
             client.get_collections()
 
-    assert len({address for address, _ in seen}) == 1
-    assert {headers["Accept-Encoding"] for _, headers in seen} == {"identity"}
+    assert len(set(heard.clients)) == 1
+    assert {headers["Accept-Encoding"] for headers in heard.headers} == {"identity"}
 
 
-def test_reads_share_a_connection_and_ask_for_whole_responses() -> None:
-    with hearing(b'{"result": {"points": []}}') as (url, seen), closing(ServerClient(url, None)) as client:
+def test_reads_share_a_connection_until_the_client_is_closed() -> None:
+    with hearing(b'{"result": {"points": []}}') as heard:
+        client = ServerClient(heard.url, None)
         servers = ServerEngine(client).collection(SERVERS_SPEC)
         for _ in range(3):
             servers.scroll((), 5)
 
-    assert len({address for address, _ in seen}) == 1
-    assert {headers["Accept-Encoding"] for _, headers in seen} == {"identity"}
+        assert len(set(heard.clients)) == 1
+        assert {headers["Accept-Encoding"] for headers in heard.headers} == {"identity"}
+        assert not heard.ended.is_set()
+        client.close()
+        assert heard.ended.wait(30)
+
+
+@dataclass
+class Heard:
+    """The requests of a server: address and headers of each; `ended` is set when a connection ends."""
+
+    url: str = ""
+    clients: list[object] = field(default_factory=list[object])
+    headers: list[Message] = field(default_factory=list[Message])
+    ended: threading.Event = field(default_factory=threading.Event)
 
 
 @contextmanager
-def hearing(body: bytes) -> Generator[tuple[str, list[tuple[object, Message]]]]:
-    """Yield the URL of a server that sends this body, and the client's address and headers of each request."""
-    seen: list[tuple[object, Message]] = []
+def hearing(body: bytes) -> Generator[Heard]:
+    """Yield what a server hears that sends this body."""
+    heard = Heard()
 
     class Handler(SilentHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            seen.append((self.client_address, self.headers))
+            heard.clients.append(self.client_address)
+            heard.headers.append(self.headers)
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
 
+        def finish(self) -> None:
+            super().finish()
+            heard.ended.set()
+
         do_POST = do_GET  # the name http.server looks for
 
     with served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
-        yield f"http://127.0.0.1:{server.server_port}", seen
+        heard.url = f"http://127.0.0.1:{server.server_port}"
+        yield heard
