@@ -194,39 +194,39 @@ def test_a_read_goes_to_another_node_while_the_first_one_loads_its_shards(nodes:
 
 
 def test_reads_send_the_key() -> None:
-    with hearing(b'{"result": []}') as heard, closing(ServerClient(heard.url, "a-key")) as client:
+    with recorded(b'{"result": []}') as requests, closing(ServerClient(requests.url, "a-key")) as client:
         ServerEngine(client).collection(SERVERS_SPEC).retrieve([HIT])
 
-    assert [headers["api-key"] for headers in heard.headers] == ["a-key"]
+    assert [headers["api-key"] for headers in requests.headers] == ["a-key"]
 
 
 def test_requests_share_a_connection_and_ask_for_whole_responses() -> None:
     # a chunked response ends with a packet of its own, 40 ms after the others
     body = b'{"result": {"collections": []}, "status": "ok", "time": 0}'
-    with hearing(body) as heard, closing(ServerClient(heard.url, None)) as client:
+    with recorded(body) as requests, closing(ServerClient(requests.url, None)) as client:
         for _ in range(3):
             client.get_collections()
 
-    assert len(set(heard.clients)) == 1
-    assert {headers["Accept-Encoding"] for headers in heard.headers} == {"identity"}
+    assert len(set(requests.clients)) == 1
+    assert {headers["Accept-Encoding"] for headers in requests.headers} == {"identity"}
 
 
 def test_reads_share_a_connection_until_the_client_is_closed() -> None:
-    with hearing(b'{"result": {"points": []}}') as heard:
-        client = ServerClient(heard.url, None)
+    with recorded(b'{"result": {"points": []}}') as requests:
+        client = ServerClient(requests.url, None)
         servers = ServerEngine(client).collection(SERVERS_SPEC)
         for _ in range(3):
             servers.scroll((), 5)
 
-        assert len(set(heard.clients)) == 1
-        assert {headers["Accept-Encoding"] for headers in heard.headers} == {"identity"}
-        assert not heard.ended.is_set()
+        assert len(set(requests.clients)) == 1
+        assert {headers["Accept-Encoding"] for headers in requests.headers} == {"identity"}
+        assert not requests.ended.is_set()
         client.close()
-        assert heard.ended.wait(30)
+        assert requests.ended.wait(30)
 
 
 @dataclass
-class Heard:
+class Recorded:
     """The requests of a server: address and headers of each; `ended` is set when a connection ends."""
 
     url: str = ""
@@ -236,17 +236,17 @@ class Heard:
 
 
 @contextmanager
-def hearing(body: bytes) -> Generator[Heard]:
-    """Yield what a server hears that sends this body."""
-    heard = Heard()
+def recorded(body: bytes) -> Generator[Recorded]:
+    """Yield the requests of a server that sends this body."""
+    requests = Recorded()
 
     class Handler(SilentHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            heard.clients.append(self.client_address)
-            heard.headers.append(self.headers)
+            requests.clients.append(self.client_address)
+            requests.headers.append(self.headers)
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
@@ -255,10 +255,10 @@ def hearing(body: bytes) -> Generator[Heard]:
 
         def finish(self) -> None:
             super().finish()
-            heard.ended.set()
+            requests.ended.set()
 
         do_POST = do_GET  # the name http.server looks for
 
     with served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
-        heard.url = f"http://127.0.0.1:{server.server_port}"
-        yield heard
+        requests.url = f"http://127.0.0.1:{server.server_port}"
+        yield requests
