@@ -8,6 +8,7 @@ from weakref import ref
 
 import pytest
 import tiktoken
+import tiktoken.registry
 from structlog.testing import capture_logs
 
 from shared.errors import AssetInvalid, CountFailed
@@ -138,6 +139,8 @@ def test_an_idle_counter_frees_its_vocabulary_and_reads_it_for_the_next_text(
     for file_name, _ in VOCABULARIES.values():
         shutil.copy(bundled_vocabularies() / file_name, tmp_path)
     monkeypatch.setattr("shared.text.tokens.IDLE_S", 0.2)
+    # another test's encoding, which that test's code holds
+    monkeypatch.delitem(tiktoken.registry.ENCODINGS, "o200k_base", raising=False)
     loads, encodings = Mock(side_effect=tiktoken.get_encoding), list[ref[tiktoken.Encoding]]()
 
     def get_encoding(name: str) -> tiktoken.Encoding:
