@@ -61,6 +61,10 @@ class Engine(Protocol):
         """Return the options that existing collections do not have, one per entry; always empty without a server."""
         ...
 
+    def server_version(self) -> str:
+        """Return the version of the server; empty without a server."""
+        ...
+
     def close(self) -> None:
         """Release all collections."""
         ...

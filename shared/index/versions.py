@@ -165,6 +165,10 @@ class IndexStore:
         """Return the options that existing collections do not have, one per entry."""
         return self._engine.deviations()
 
+    def server_version(self) -> str:
+        """Return the version of the Qdrant server; empty for an embedded index."""
+        return self._engine.server_version()
+
     def close(self) -> None:
         """Release the store and every index of it."""
         self._engine.close()

@@ -23,6 +23,7 @@ def scripted_qdrant(
     nodes: int = 1,
     port: int = 0,
     tls: ssl.SSLContext | None = None,
+    version: str = "1.19.0",
 ) -> Generator[str]:
     """Yield the URL of a node of a cluster that answers so; it notes its requests, and the last body of each path."""
     cluster = {"status": "enabled", "peers": {str(number): {"uri": "http://node"} for number in range(nodes)}}
@@ -40,10 +41,11 @@ def scripted_qdrant(
                 asked.append(self.path)
             if bodies is not None and body:
                 bodies[path] = json.loads(body)
-            self._send(status, result)
+            wrapped = {"result": result, "status": "ok", "time": 0.0}
+            self._send(status, {"title": "qdrant", "version": version} if path == "/" else wrapped)
 
-        def _send(self, status: int, result: object) -> None:
-            body = json.dumps({"result": result, "status": "ok", "time": 0.0}).encode()
+        def _send(self, status: int, answered: object) -> None:
+            body = json.dumps(answered).encode()
             self.send_response(status)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(body)))

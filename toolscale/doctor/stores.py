@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -32,6 +33,8 @@ OVERDUE_S = 60.0
 LETTERS = 1_000
 ANSWER_S = 5.0
 WORKER_ANSWER_S = 2.0
+# The first release that computes the IDF of words over the tools of a scope.
+MIN_QDRANT = (1, 19)
 
 _DENIED = (AuthenticationError, AuthorizationError, NoPermissionError)
 
@@ -153,7 +156,7 @@ def check_index(settings: Settings) -> Iterator[Finding]:
         with closing(open_store(settings)) as store:
             active = store.versions().active
             tools = 0 if settings.qdrant_url else _tool_count(store, active)
-            deviations = store.deviations()
+            deviations, server = store.deviations(), store.server_version()
     except IndexHeld:
         yield ok("index", f"in {settings.data_dir}, in use by a Toolscale process")
         return
@@ -161,6 +164,9 @@ def check_index(settings: Settings) -> Iterator[Finding]:
         yield problem("index", str(error), "start Qdrant, or correct QDRANT_URL and QDRANT_API_KEY")
         return
     yield _version(settings, active)
+    if server and _release(server) < MIN_QDRANT:
+        found = f"Qdrant {server}, older than {'.'.join(map(str, MIN_QDRANT))}"
+        yield warning("index", found, "upgrade Qdrant: this one weighs words by the tools of all callers")
     for found in deviations:
         advice = "options take effect when a collection is created: see docs/deploy.md#a-qdrant-cluster"
         yield warning("index", f"collection {found}", advice)
@@ -171,6 +177,11 @@ def check_index(settings: Settings) -> Iterator[Finding]:
 
 def _tool_count(store: IndexStore, active: IndexVersion | None) -> int:
     return sum(server.tool_count for server in store.index(active).servers()) if active else 0
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version such as 1.19.0-dev."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 
 def _version(settings: Settings, active: IndexVersion | None) -> Finding:

@@ -67,6 +67,10 @@ class EdgeEngine(Engine):
         return []
 
     @override
+    def server_version(self) -> str:
+        return ""
+
+    @override
     def close(self) -> None:
         with self._opening, ExitStack() as closing:
             for opened in self._open.values():

@@ -99,6 +99,11 @@ class ServerEngine(Engine):
             return [found for name in ours for found in deviations(self._client, self._prefix + name, wanted)]
 
     @override
+    def server_version(self) -> str:
+        with _asking(self._guard, "version"):
+            return self._client.info().version
+
+    @override
     def close(self) -> None:
         with _asking(self._guard, "client"):
             self._client.close()

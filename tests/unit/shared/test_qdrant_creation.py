@@ -106,6 +106,21 @@ def test_doctor_reports_the_options_that_a_collection_does_not_have() -> None:
     ]
 
 
+@pytest.mark.parametrize(("version", "is_old"), [("1.18.3", True), ("1.19.0", False), ("2.0.0-dev", False)])
+def test_doctor_warns_of_a_server_that_weighs_words_by_the_tools_of_all(version: str, *, is_old: bool) -> None:
+    usual = creating({"/collections/servers", "/collections/toolsets"})
+
+    def answer(method: str, path: str) -> tuple[int, object]:
+        if path == "/collections":
+            return 200, {"collections": []}
+        return (200, []) if path == "/collections/servers/points" else usual(method, path)
+
+    with scripted_qdrant(answer, version=version) as url:
+        found = [finding.found for finding in check_index(load_settings(qdrant_url=url)) if finding.level == "warning"]
+
+    assert found == ["holds no tools yet", *[f"Qdrant {version}, older than 1.19"] * is_old]
+
+
 def test_more_replicas_than_wanted_are_no_difference() -> None:
     usual = creating({"/collections/servers", "/collections/toolsets"})
     replicas = [{"shard_id": 0, "state": "Active", "peer_id": peer, "points_count": 1} for peer in (1, 2)]
