@@ -27,7 +27,7 @@ from query.response.timings import Stopwatch, Timings
 from query.search.distinct import DistinctSearch
 from query.search.exclude import excluded_definitions
 from query.search.filters import filter_warnings
-from query.search.no_match import is_covered, is_similar
+from query.search.no_match import is_match
 from query.search.request import FindRequest
 from query.search.search import Hit, StepResult
 from query.search.steps import Step, embed_steps
@@ -146,9 +146,5 @@ def _why_nothing(request: FindRequest, scope: Scope, allowed: Scope, catalogue: 
 
 def _has_match(step_results: Sequence[StepResult], closest: Sequence[Hit], catalogue: Catalogue) -> bool:
     """Return whether any step found a tool by its name, by meaning, or by most of its words."""
-    return any(
-        step_result.named
-        or is_similar(step_result.step.whole, step_result.candidates, catalogue.embedder, catalogue.no_match_threshold)
-        or is_covered(step_result.step.whole, [hit.tool for hit in closest])
-        for step_result in step_results
-    )
+    tools = [hit.tool for hit in closest]
+    return any(is_match(result, tools, catalogue.embedder, catalogue.no_match_threshold) for result in step_results)

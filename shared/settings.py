@@ -97,7 +97,7 @@ class Settings(BaseSettings):
     savings_keep_days: Annotated[int, Field(ge=1, le=400)] = 30
     """Days to keep savings, calls and the catalogue's size, including today; in Redis or in `data_dir`."""
 
-    no_match_threshold: Annotated[float, Field(ge=-1, le=1)] = 0.12
+    no_match_threshold: Annotated[float, Field(ge=-1, le=1)] = 0.26
     """Minimum cosine of a match, less 0.5 times that of the nearest tool categories, -1 (any) to 1."""
 
     # --- Limits of a server ---

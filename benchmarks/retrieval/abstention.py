@@ -6,6 +6,7 @@ relevant servers; and without the relevant tools, where similar tools of the sam
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,15 +16,13 @@ from benchmarks.retrieval.data import Query
 from benchmarks.retrieval.results import AbstentionPoint, AbstentionSet
 from benchmarks.retrieval.system import System
 from query.find import MATCH_CANDIDATES
-from query.search.no_match import NO_MATCH_THRESHOLD, adjusted_similarity, is_covered
+from query.search.no_match import NO_MATCH_THRESHOLD, fit
 from query.search.search import best, search
 from query.search.steps import embed_steps
 from shared.catalog import Scope
 
-THRESHOLDS = (0.0, 0.05, 0.1, NO_MATCH_THRESHOLD, 0.14, 0.16, 0.18, 0.19, 0.2, 0.22, 0.25, 0.3)
+THRESHOLDS = (0.15, 0.2, 0.22, 0.24, NO_MATCH_THRESHOLD, 0.27, 0.28, 0.29, 0.3, 0.308, 0.31, 0.32, 0.33, 0.35)
 FIRST = 5
-# Score of a match by name or words, independent of the model; it exceeds every similarity.
-FITS = 2.0
 # Each query is searched at least three times; the first queries of a set suffice.
 MAX_QUERIES = 300
 MAX_QUERIES_ELSEWHERE = 100
@@ -37,7 +36,7 @@ COMMON = frozenset({"api", "data", "mcp", "search", "server", "the", "tools", "w
 class Judged:
     """A query: how well its best tool fits with all tools, without the relevant ones, and without their servers.
 
-    That is the adjusted closeness, or FITS. `found` is the share of relevant tools among the first five with all tools.
+    `found` is the share of relevant tools among the first five with all tools.
     """
 
     with_all: float
@@ -125,8 +124,4 @@ def _best_fit(system: System, query: Query, scope: Scope) -> tuple[float, list[s
     (found,) = results = search([step], scope, system.index)
     tools = [hit.tool for hit in best(results, MATCH_CANDIDATES, system.index)]
     names = [tool.qualified_name for tool in tools[:FIRST]]
-    if found.named or is_covered(step.whole, tools):
-        return FITS, names
-    if step.whole.dense is None or not tools:
-        return -FITS, names
-    return adjusted_similarity(step.whole.dense, found.candidates, system.embedder), names
+    return fit(found, tools, system.embedder) if tools else -math.inf, names

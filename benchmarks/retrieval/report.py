@@ -79,11 +79,11 @@ def _abstention(results: Results) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for point in results.abstention.means:
         recognised = f"{point.elsewhere:.1f} | {point.servers_removed:.1f} | {point.tools_removed:.1f}"
-        yield f"| {point.no_match_threshold:.2f} | {recognised} | {point.lost_recall:.1f} |"
+        yield f"| {point.no_match_threshold:g} | {recognised} | {point.lost_recall:.1f} |"
     yield ""
     yield "Set by set, in this order: asked elsewhere / servers out / tools out / recall lost."
     yield ""
-    yield f"| set | {' | '.join(f'{point.no_match_threshold:.2f}' for point in results.abstention.means)} |"
+    yield f"| set | {' | '.join(f'{point.no_match_threshold:g}' for point in results.abstention.means)} |"
     yield "|" + "---|" * (1 + len(results.abstention.means))
     for curve in results.abstention.sets:
         yield f"| {curve.name} | {' | '.join(map(_shares, curve.points))} |"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -15,37 +16,73 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from query.search.search import StepResult
     from shared.catalog import ToolDefinition
     from shared.text.embedding import Embedder
 
 # A tool with this share of the query's terms matches at any similarity: the model may not cover the language.
-MIN_COVERAGE = 0.5
-# Of the category similarity; results change little from 0.4 to 0.6.
-CATEGORY_WEIGHT = 0.5
+MIN_COVERAGE = 0.7
+# Of a smaller share; results change little from 0.05 to 0.12.
+COVERAGE_WEIGHT = 0.1
+# Of the category similarity; results change little from 0.15 to 0.25.
+CATEGORY_WEIGHT = 0.2
 # For the bundled model; docs/retrieval.md has the curve of other thresholds.
-NO_MATCH_THRESHOLD = 0.12
+NO_MATCH_THRESHOLD = 0.26
 NO_THRESHOLD = -1.0
 # Tools whose terms are remembered, some 6 KB each.
 REMEMBERED_TERMS = 1024
 
 
-def is_similar(query: QueryVectors, candidates: Candidates, embedder: Embedder, no_match_threshold: float) -> bool:
-    """Return whether the most similar candidate is similar enough; without a model, every candidate is.
+def is_match(result: StepResult, closest: Sequence[IndexedTool], embedder: Embedder, no_match_threshold: float) -> bool:
+    """Return whether a tool of this step fits it well enough; without a model, every tool does.
+
+    `closest` are the step's best tools.
 
     Raises:
         ModelUnavailable: the model cannot be loaded.
     """
-    if query.dense is None or not (candidates.name or candidates.text):
-        return bool(candidates.terms)
-    if no_match_threshold <= NO_THRESHOLD:
-        return True
-    return adjusted_similarity(query.dense, candidates, embedder) >= no_match_threshold
+    if result.named or no_match_threshold <= NO_THRESHOLD or not _has_similarity(result.step.whole, result.candidates):
+        return bool(result.named or result.candidates.points)
+    # the fit is no lower than the similarity, and the terms of tools take longer
+    is_similar = step_similarity(result, embedder) >= no_match_threshold
+    return is_similar or fit(result, closest, embedder) >= no_match_threshold
+
+
+def fit(result: StepResult, closest: Sequence[IndexedTool], embedder: Embedder) -> float:
+    """Return how well the best tool fits: its similarity, and a tenth of the share of the query's terms that it has.
+
+    Infinity: the query is its name, or it has most terms.
+
+    Raises:
+        ModelUnavailable: the model cannot be loaded.
+    """
+    share = coverage(result.step.whole, closest)
+    if result.named or share >= MIN_COVERAGE:
+        return math.inf
+    return step_similarity(result, embedder) + COVERAGE_WEIGHT * share
+
+
+def step_similarity(result: StepResult, embedder: Embedder) -> float:
+    """Return the adjusted similarity of the whole text, or that of its second-best clause, if it is higher.
+
+    A long text is close to nothing. Two of its clauses need a tool, since a single one may fit by chance.
+
+    Raises:
+        ModelUnavailable: the model cannot be loaded.
+    """
+    found = zip(result.step.queries, (result.candidates, *result.clauses), strict=True)
+    whole, *clauses = (
+        adjusted_similarity(query.dense, candidates, embedder)
+        for query, candidates in found
+        if query.dense is not None and _has_similarity(query, candidates)
+    )
+    return max([whole, *sorted(clauses)[-2:-1]])
 
 
 def adjusted_similarity(query: NDArray[np.float32], candidates: Candidates, embedder: Embedder) -> float:
-    """Return the highest similarity of a candidate, less half the similarity of the nearest tool categories.
+    """Return the highest similarity of a candidate, less a fifth of the similarity of the nearest tool categories.
 
-    Both are cosines, so it lies between -1.5 and 1.5, and hardly ever below 0.
+    Both are cosines, so it lies between -1.2 and 1.2, and hardly ever below 0.
 
     Raises:
         ModelUnavailable: the model cannot be loaded.
@@ -55,11 +92,15 @@ def adjusted_similarity(query: NDArray[np.float32], candidates: Candidates, embe
     return closest - CATEGORY_WEIGHT * category_similarity(query, embedder)
 
 
-def is_covered(query: QueryVectors, tools: Sequence[IndexedTool]) -> bool:
-    """Return whether one of these tools contains enough of the query's terms."""
+def coverage(query: QueryVectors, tools: Sequence[IndexedTool]) -> float:
+    """Return the largest share of the query's terms in one of these tools; 0 without terms or tools."""
     query_terms = set(query.terms.indices)
     shares = (len(query_terms.intersection(_terms(tool))) / len(query_terms) for tool in tools if query_terms)
-    return any(share >= MIN_COVERAGE for share in shares)
+    return max(shares, default=0.0)
+
+
+def _has_similarity(query: QueryVectors, candidates: Candidates) -> bool:
+    return query.dense is not None and bool(candidates.name or candidates.text)
 
 
 def _terms(tool: IndexedTool) -> frozenset[int]:

@@ -20,10 +20,14 @@ STEPS_AT_A_TIME = 5
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The result of one step: points whose tool has the step's text as its name, and points by score, best first."""
+    """The result of one step: points whose tool has the step's text as its name, and points by score, best first.
+
+    `candidates` are those of the whole text, and `clauses` those of each clause.
+    """
 
     step: Step
     candidates: Candidates
+    clauses: Sequence[Candidates]
     named: Sequence[str]
     scores: Mapping[str, float]
 
@@ -57,8 +61,8 @@ def search(
             give_way()
         found += _candidates(steps[start : start + STEPS_AT_A_TIME], scope, index, corpus)
     return [
-        StepResult(step, candidates[0], _points_named(step.text, scope, index, strangers), scores)
-        for step, candidates, scores in zip(steps, found, rank_steps(found), strict=True)
+        StepResult(step, whole, clauses, _points_named(step.text, scope, index, strangers), scores)
+        for step, (whole, *clauses), scores in zip(steps, found, rank_steps(found), strict=True)
     ]
 
 

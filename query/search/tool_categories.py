@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from shared.text.embedding import Embedder
 
 # Every query is about equally far from the others.
-NEAREST = 5
+NEAREST = 3
 
 _vectors_by_embedder: WeakKeyDictionary[Embedder, NDArray[np.float32]] = WeakKeyDictionary()
 _lock = Lock()
 
 
 def category_similarity(query: NDArray[np.float32], embedder: Embedder) -> float:
-    """Return the mean cosine of a query's vector, of unit length, to the nearest objects of the tool categories.
+    """Return the mean cosine of a query's vector, of unit length, to the nearest texts of the tool categories.
 
     Raises:
         ModelUnavailable: the model cannot be loaded.
@@ -36,7 +36,7 @@ def category_similarity(query: NDArray[np.float32], embedder: Embedder) -> float
 
 
 def category_vectors(embedder: Embedder) -> NDArray[np.float32]:
-    """Return the objects' vectors, shape (objects, dimension), unit rows; an embedder embeds them once.
+    """Return the texts' vectors, shape (texts, dimension), unit rows; an embedder embeds them once.
 
     Raises:
         ModelUnavailable: the model cannot be loaded.
@@ -50,9 +50,10 @@ def category_vectors(embedder: Embedder) -> NDArray[np.float32]:
 
 
 def passages() -> list[str]:
-    """Return the texts that represent the categories: one for each of their objects, such as `git: manage branch`."""
+    """Return the texts that represent the categories: one for each object, then one for each category."""
     listed = ((category, objects.split(", ")) for category, objects in CATEGORIES.items())
-    return [f"{category}: manage {each}" for category, objects in listed for each in objects]
+    of_objects = [f"create a new {each} in {category}" for category, objects in listed for each in objects]
+    return [*of_objects, *(f"{category}: {objects}" for category, objects in CATEGORIES.items())]
 
 
 CATEGORIES = {

@@ -12,8 +12,10 @@ from query.catalogue import Catalogue
 from query.find import find_tool
 from query.response.find_response import FindResponse
 from query.savings.ledger import Ledger
-from query.search.no_match import is_covered, is_similar
+from query.search.no_match import coverage, fit, is_match, step_similarity
 from query.search.request import FindRequest
+from query.search.search import StepResult
+from query.search.steps import Step
 from shared.catalog import Candidates, IndexedTool, QueryVectors, Scope
 from shared.text.bm25 import query_terms
 from shared.text.vectors import query_vectors
@@ -22,6 +24,7 @@ from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 WORDS = ("read", "send", "search", "convert", "calendar", "file", "mail", "time")
 # of the last two a query keeps no term, so that only the name itself finds them
 NAMES = (*WORDS, "the", "is_it")
+ThreeLists = Sequence[Mapping[str, float]]
 POINTS = ("a", "b", "c", "d", "e")
 EMBEDDER = FakeEmbedder()
 # no text is closer than 1
@@ -34,6 +37,17 @@ scores = st.dictionaries(st.sampled_from(POINTS), st.floats(-1, 1))
 
 def tool_of(server: str, name: str, description: str) -> IndexedTool:
     return make_tool(server, name, description, 10)
+
+
+results_of_three = st.tuples(scores, scores, scores)
+
+
+def result(question: str, whole: ThreeLists, clauses: Sequence[ThreeLists]) -> StepResult:
+    """Return a step's result with these candidates by name, by text and by terms; every clause has the same text."""
+    query = query_vectors(question, EMBEDDER)
+    step = Step(question, query, (query,) * len(clauses))
+    found, *others = (Candidates(len(POINTS), *lists) for lists in (whole, *clauses))
+    return StepResult(step, found, others, (), {})
 
 
 tools = st.builds(tool_of, st.sampled_from(("x", "y")), st.sampled_from(NAMES), phrases)
@@ -102,28 +116,38 @@ def test_a_tool_that_is_asked_for_by_its_name_is_always_a_match(fleet: list[Inde
     assert tool.qualified_name in [found.name for found in answer.tools]
 
 
-@given(phrases, scores, scores, scores, thresholds, st.randoms(use_true_random=False))
-def test_the_order_of_candidates_does_not_matter(
+@given(phrases, results_of_three, results_of_three, fleets, thresholds, st.randoms(use_true_random=False))
+def test_the_order_of_candidates_clauses_and_tools_does_not_matter(
     question: str,
-    name: dict[str, float],
-    text: dict[str, float],
-    terms: dict[str, float],
+    whole: ThreeLists,
+    clause: ThreeLists,
+    fleet: list[IndexedTool],
     no_match_threshold: float,
     chance: Random,
 ) -> None:
-    query = query_vectors(question, EMBEDDER)
-
     def shuffled(found: Mapping[str, float]) -> dict[str, float]:
         return dict(chance.sample(sorted(found.items()), len(found)))
 
-    def candidates(*lists: dict[str, float]) -> Candidates:
-        return Candidates(len(POINTS), *lists)
+    clauses = [clause, whole, clause]
+    as_found = result(question, whole, clauses)
+    in_another_order = result(
+        question, [shuffled(each) for each in whole], [[shuffled(each) for each in one] for one in reversed(clauses)]
+    )
 
-    as_found = candidates(name, text, terms)
-    in_another_order = candidates(shuffled(name), shuffled(text), shuffled(terms))
+    found = is_match(as_found, fleet, EMBEDDER, no_match_threshold)
+    assert found == is_match(in_another_order, chance.sample(fleet, len(fleet)), EMBEDDER, no_match_threshold)
 
-    close = is_similar(query, as_found, EMBEDDER, no_match_threshold)
-    assert close == is_similar(query, in_another_order, EMBEDDER, no_match_threshold)
+
+@given(phrases, scores.filter(bool), st.lists(scores.filter(bool), min_size=2, max_size=4), fleets)
+def test_two_clauses_raise_the_similarity_and_terms_the_fit(
+    question: str, whole: dict[str, float], clauses: list[dict[str, float]], fleet: list[IndexedTool]
+) -> None:
+    alone = step_similarity(result(question, [whole, whole, {}], []), EMBEDDER)
+    each = [step_similarity(result(question, [clause, clause, {}], []), EMBEDDER) for clause in clauses]
+    together = result(question, [whole, whole, {}], [[clause, clause, {}] for clause in clauses])
+
+    assert step_similarity(together, EMBEDDER) == max(alone, sorted(each)[-2])
+    assert fit(together, fleet, EMBEDDER) >= step_similarity(together, EMBEDDER)
 
 
 @given(fleets, phrases, st.randoms(use_true_random=False))
@@ -132,7 +156,7 @@ def test_the_order_of_tools_does_not_matter_and_one_more_never_covers_less(
 ) -> None:
     query = QueryVectors(None, query_terms(question))
 
-    covered = is_covered(query, fleet)
+    covered = coverage(query, fleet)
 
-    assert covered == is_covered(query, chance.sample(fleet, len(fleet)))
-    assert covered or not is_covered(query, fleet[1:])
+    assert covered == coverage(query, chance.sample(fleet, len(fleet)))
+    assert covered >= coverage(query, fleet[1:])

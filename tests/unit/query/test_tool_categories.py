@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from query.catalogue import Catalogue
 from query.find import find_tool
 from query.savings.ledger import Ledger
-from query.search.no_match import CATEGORY_WEIGHT, NO_MATCH_THRESHOLD, NO_THRESHOLD, adjusted_similarity, is_similar
+from query.search.no_match import CATEGORY_WEIGHT, NO_MATCH_THRESHOLD, NO_THRESHOLD, adjusted_similarity, is_match
 from query.search.ranking import similarity
 from query.search.request import FindRequest
+from query.search.search import StepResult
+from query.search.steps import Step
 from query.search.tool_categories import CATEGORIES, NEAREST, category_similarity, category_vectors, passages
 from shared.catalog import Candidates, Scope
 from shared.settings import load_settings
@@ -102,11 +104,12 @@ def test_a_higher_category_similarity_lowers_the_adjusted_similarity(one: str, o
 
 def test_at_minus_one_the_furthest_tool_matches_and_no_category_is_embedded() -> None:
     embedder = FakeEmbedder()
-    query = query_vectors(passages()[0], embedder)
+    step = Step(passages()[0], query_vectors(passages()[0], embedder))
+    furthest = StepResult(step, candidates_with_similarity(-1.0), (), (), {})
 
-    assert is_similar(query, candidates_with_similarity(-1.0), embedder, NO_THRESHOLD)
+    assert is_match(furthest, (), embedder, NO_THRESHOLD)
     assert embedder.embedded_texts == []
-    assert not is_similar(query, candidates_with_similarity(-1.0), embedder, -0.999)
+    assert not is_match(furthest, (), embedder, -0.999)
 
 
 def test_what_is_measured_is_what_is_served() -> None:
@@ -114,7 +117,7 @@ def test_what_is_measured_is_what_is_served() -> None:
 
 
 def test_a_task_of_another_tool_category_is_no_match_at_the_same_similarity(bundled: Embedder) -> None:
-    elsewhere, here = "create a calendar event", "is my colleague in Sydney asleep"
+    elsewhere, here = "weather forecast for tomorrow", "save my work"
     index = index_of_own_tools(bundled)
     catalogue = Catalogue(index, bundled, Ledger(index))
 
@@ -122,12 +125,12 @@ def test_a_task_of_another_tool_category_is_no_match_at_the_same_similarity(bund
 
     assert closest(elsewhere, bundled) == pytest.approx(closest(here, bundled), abs=0.04)
     assert [answer.no_match for answer in answers] == [True, None]
-    assert answers[1].tools[0].first_server[0] == "clock"
+    assert answers[1].tools[0].first_server[0] == "git"
 
 
 def test_every_tool_category_is_nearest_to_its_own_tools(bundled: Embedder) -> None:
     own = bundled.passages([f"{kind}: list {of.split(', ')[0]}" for kind, of in CATEGORIES.items()])
-    kinds = [text.split(":")[0] for text in passages()]
+    kinds = [*(kind for kind, of in CATEGORIES.items() for _ in of.split(", ")), *CATEGORIES]
 
     nearest: list[int] = np.argmax(own @ category_vectors(bundled).T, axis=1).tolist()
 
