@@ -43,9 +43,9 @@ def is_match(result: StepResult, closest: Sequence[IndexedTool], embedder: Embed
     """
     if result.named or no_match_threshold <= NO_THRESHOLD or not _has_similarity(result.step.whole, result.candidates):
         return bool(result.named or result.candidates.points)
-    # the fit is no lower than the similarity, and the terms of tools take longer
-    is_similar = step_similarity(result, embedder) >= no_match_threshold
-    return is_similar or fit(result, closest, embedder) >= no_match_threshold
+    similarity = step_similarity(result, embedder)
+    # the terms of tools take longer than the similarity
+    return similarity >= no_match_threshold or similarity + _by_terms(result, closest) >= no_match_threshold
 
 
 def fit(result: StepResult, closest: Sequence[IndexedTool], embedder: Embedder) -> float:
@@ -56,10 +56,7 @@ def fit(result: StepResult, closest: Sequence[IndexedTool], embedder: Embedder) 
     Raises:
         ModelUnavailable: the model cannot be loaded.
     """
-    share = coverage(result.step.whole, closest)
-    if result.named or share >= MIN_COVERAGE:
-        return math.inf
-    return step_similarity(result, embedder) + COVERAGE_WEIGHT * share
+    return math.inf if result.named else step_similarity(result, embedder) + _by_terms(result, closest)
 
 
 def step_similarity(result: StepResult, embedder: Embedder) -> float:
@@ -97,6 +94,11 @@ def coverage(query: QueryVectors, tools: Sequence[IndexedTool]) -> float:
     query_terms = set(query.terms.indices)
     shares = (len(query_terms.intersection(_terms(tool))) / len(query_terms) for tool in tools if query_terms)
     return max(shares, default=0.0)
+
+
+def _by_terms(result: StepResult, closest: Sequence[IndexedTool]) -> float:
+    share = coverage(result.step.whole, closest)
+    return math.inf if share >= MIN_COVERAGE else COVERAGE_WEIGHT * share
 
 
 def _has_similarity(query: QueryVectors, candidates: Candidates) -> bool:
