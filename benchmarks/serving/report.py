@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from benchmarks.serving.results import Asked, Results, Served
+from benchmarks.serving.results import PINGS, Asked, Crowd, Results, Served
 from benchmarks.throughput.report import DISTURBED_PERCENT, number, spread, table
 from benchmarks.throughput.results import Latency
 
@@ -123,6 +123,20 @@ def _crowds(served: Served) -> Iterator[str]:
     waits, processor = ("p50", "p95", "highest"), ("service", "Qdrant server", "clients")
     heads = ("clients", "processes", "questions", *waits, "answers a second", *(f"processor, {of}" for of in processor))
     yield from table(heads, rows)
+    yield from _in_pings(served.crowds)
+
+
+def _in_pings(crowds: Sequence[Crowd]) -> Iterator[str]:
+    """Yield the processor time of answers in that of pings: this depends less on the machine."""
+    ping_ms = {(crowd.clients, crowd.processes): crowd.service_ms.median for crowd in crowds if crowd.queries == PINGS}
+    rows = [
+        (f"{crowd.clients}", f"{crowd.processes}", crowd.queries, number(crowd.service_ms.median / each_ms))
+        for crowd in crowds
+        if crowd.queries != PINGS and (each_ms := ping_ms.get((crowd.clients, crowd.processes)))
+    ]
+    if rows:
+        yield ""
+        yield from table(("clients", "processes", "questions", "processor time of the service, in pings"), rows)
 
 
 def _latency(latency: Latency) -> tuple[str, str, str]:

@@ -6,6 +6,9 @@ from benchmarks.serving.plan import Plan
 from benchmarks.throughput.machine import Conditions, Machine
 from benchmarks.throughput.results import Frozen, Latency, Spread
 
+# The queries of a crowd that sends pings in place of questions.
+PINGS = "pings"
+
 
 class Asked(Frozen):
     """One tool of ours, or `tools/list`, asked by one client at a time."""
@@ -31,7 +34,7 @@ class Called(Frozen):
 
 
 class Crowd(Frozen):
-    """Many clients that ask `find_tool` at once. Processor time is per answer, in ms of one core.
+    """Many clients that ask `find_tool`, or send pings, at once. Processor time is per answer, in ms of one core.
 
     `index_ms` is that of a Qdrant server; Qdrant Edge is part of `service_ms`.
     """

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.command import RESULTS
 from benchmarks.serving.plan import QUICK
 from benchmarks.serving.report import render
-from benchmarks.serving.results import Results
+from benchmarks.serving.results import PINGS, Results
 from benchmarks.throughput.embedded import embedded_settings
 from query.catalogue import Catalogue
 from query.history import recording
@@ -46,6 +46,17 @@ def test_a_wait_beyond_the_target_is_not_hidden(kept: Results) -> None:
     assert "The longest wait of all was 4,321 ms; the target is at most 1,000." in render(Results.model_validate(slow))
 
 
+def test_the_processor_time_of_answers_is_also_in_pings(kept: Results) -> None:
+    measured = kept.model_dump()
+    new, *_ = measured["served"][0]["crowds"]
+    pings = {**new, "queries": PINGS, "service_ms": {**new["service_ms"], "median": new["service_ms"]["median"] / 4}}
+    measured["served"][0]["crowds"] = [new, pings]
+
+    report = render(Results.model_validate(measured))
+
+    assert f"| {new['clients']} | 1 | {new['queries']} | 4.00 |" in report
+
+
 @pytest.mark.slow
 def test_a_quick_run_asks_every_tool_on_both_revisions_and_calls_over_both_transports(tmp_path: Path) -> None:
     quick_run("serving", tmp_path)
@@ -61,7 +72,7 @@ def test_a_quick_run_asks_every_tool_on_both_revisions_and_calls_over_both_trans
         (transport, revision) for transport in ("streamable HTTP", "stdio") for revision in revisions
     }
     assert all(calls.own.p50.median >= QUICK.work_ms for calls in served.called)
-    assert [crowd.answers for crowd in served.crowds] == [QUICK.questions] * 2
+    assert [crowd.answers for crowd in served.crowds] == [QUICK.questions] * 3
 
 
 def tool_names(directory: Path) -> set[str]:
