@@ -60,7 +60,9 @@ class Settings(BaseSettings):
     """Redis (`redis`, `rediss`, `unix`, `redis+sentinel`); unset: in-memory broker, intents in `data_dir`."""
     qdrant_url: QdrantUrl | None = Field(default=None, validation_alias=_plain("QDRANT_URL"))
     """Qdrant server, or nodes of one cluster separated by commas; unset: Qdrant Edge in `data_dir`."""
-    qdrant_api_key: str | None = Field(default=None, validation_alias=_plain("QDRANT_API_KEY"), repr=False)
+    qdrant_api_key: Annotated[str, StringConstraints(strip_whitespace=True)] | None = Field(
+        default=None, validation_alias=_plain("QDRANT_API_KEY"), repr=False
+    )
     """Key for the Qdrant server."""
     qdrant_collection: Annotated[CollectionOptions | None, NoDecode] = None
     """Options of new collections on a Qdrant server, `shard_number=3 on_disk=true`; docs/deploy.md lists them."""
@@ -98,7 +100,7 @@ class Settings(BaseSettings):
     """Days to keep savings, calls and the catalogue's size, including today; in Redis or in `data_dir`."""
 
     no_match_threshold: Annotated[float, Field(ge=-1, le=1)] = 0.26
-    """Minimum cosine of a match, less 0.5 times that of the nearest tool categories, -1 (any) to 1."""
+    """Minimum fit of a tool, -1 (any) to 1; docs/retrieval.md has its parts and what other values cost."""
 
     # --- Limits of a server ---
     allowed_hosts: Annotated[frozenset[str], NoDecode] = frozenset({"127.0.0.1", "localhost", "::1"})

@@ -9,8 +9,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import httpx
 import urllib3
@@ -19,17 +17,16 @@ from qdrant_client.http.api_client import Send
 from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 from typing_extensions import override
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, ProtocolError, SSLError
-from urllib3.util import parse_url
 
+from shared.index.server.connections import IDLE_S, MAX_CONNECTIONS, connections
 from shared.service.qdrant_addresses import addresses
 
 TIMEOUT_S = 30
 CONNECT_TIMEOUT_S = 5.0
-MAX_CONNECTIONS = 100
 # The server compresses in chunks. It sends the last one after the client confirms the others, which takes 40 ms.
 HEADERS = {"Accept-Encoding": "identity"}
-# Without limits, the client connects for each request to 127.0.0.1. The server closes idle connections after 5 s.
-LIMITS = httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=20, keepalive_expiry=2.0)
+# Without limits, the client connects for each request to 127.0.0.1.
+LIMITS = httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=20, keepalive_expiry=IDLE_S)
 
 # The server received nothing, or its process died. Every request of ours may be repeated: writes replace whole points.
 _REPEATED = (
@@ -50,8 +47,9 @@ class ServerClient(QdrantClient):
 
     def __init__(self, url: str, api_key: str | None) -> None:
         """Connect to the server at `url`, or to the nodes at several addresses in it."""
+        self._managers: dict[str, urllib3.PoolManager] = {}  # close() reads it, also after a failure
         self._nodes = Nodes(addresses(url))
-        self._managers = {address: _connections(address) for address in self._nodes.addresses}
+        self._managers.update((address, connections(address)) for address in self._nodes.addresses)
         self._headers = {**HEADERS, "Content-Type": "application/json", **({"api-key": api_key} if api_key else {})}
         # a network of its own may protect the key, and the warning is no line of the log
         warnings.filterwarnings("ignore", message="Api key is used with an insecure connection")
@@ -78,14 +76,18 @@ class ServerClient(QdrantClient):
     @override
     def close(self, grpc_grace: float | None = None, **kwargs: Any) -> None:
         """Close the connections of both ways."""
-        for manager in self._managers.values():
+        closed, self._managers = self._managers, {}
+        for manager in closed.values():
             manager.clear()
         super().close(grpc_grace, **kwargs)
 
     def _posted(self, address: str, path: str, body: bytes) -> bytes:
         timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=TIMEOUT_S)
+        manager = self._managers.get(address)
+        if manager is None:
+            raise ResponseHandlingException(RuntimeError("the client is closed"))
         try:
-            response = self._managers[address].urlopen(
+            response = manager.urlopen(
                 "POST", address + path, body=body, headers=self._headers, timeout=timeout, retries=False, redirect=False
             )
         except HTTPError as error:
@@ -100,8 +102,8 @@ class Nodes:
     """The addresses of a server. It prefers the address that answered last. Safe to call from several threads.
 
     Each request gets at least two attempts, so that a request on a connection that the server closed is repeated. A
-    request without an answer in time is not repeated; the requests after it go to the next address. A read of a
-    cluster is repeated after a 500: a node that has just started has not loaded its shards.
+    request without an answer in time is not repeated; the requests after it go to the next address. A frequent read
+    of a cluster is repeated after a 500: a node that has just started has not loaded its shards.
     """
 
     def __init__(self, addresses: Sequence[str]) -> None:
@@ -147,15 +149,3 @@ def _addressed(request: httpx.Request, url: httpx.URL) -> httpx.Request:
     request.headers["Host"] = request.url.netloc.decode("ascii")
     request.extensions["timeout"]["connect"] = CONNECT_TIMEOUT_S
     return request
-
-
-def _connections(address: str) -> urllib3.PoolManager:
-    """Return connections to this address with the authorities and the proxy of the environment, as those of httpx."""
-    parts, proxies = urlsplit(address), getproxies()
-    ssl_context = httpx.create_ssl_context() if parts.scheme == "https" else None
-    proxy = proxies.get(parts.scheme) or proxies.get("all")
-    if not proxy or proxy_bypass(parts.hostname or ""):
-        return urllib3.PoolManager(maxsize=MAX_CONNECTIONS, ssl_context=ssl_context)
-    url = proxy if "://" in proxy else f"http://{proxy}"
-    headers = urllib3.make_headers(proxy_basic_auth=parse_url(url).auth)
-    return urllib3.ProxyManager(url, maxsize=MAX_CONNECTIONS, ssl_context=ssl_context, proxy_headers=headers)

@@ -86,19 +86,19 @@ def test_a_qdrant_server_of_a_private_authority_is_used(
             assert engine.collection(SERVERS_SPEC).scroll((), 5) == ([], None)
 
 
-@pytest.mark.parametrize("is_exempt", [False, True])
+@pytest.mark.parametrize("exempt", ["", "inside.lan", "127.0.0.1", "inside.lan,127.0.0.1:{port}", "inside.lan, *"])
 def test_all_requests_to_a_qdrant_server_use_the_proxy_of_the_environment(
-    is_exempt: bool, monkeypatch: pytest.MonkeyPatch
+    exempt: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with scripted_qdrant(creating(set())) as url, running_proxy() as proxy:
         monkeypatch.setenv("HTTP_PROXY", proxy.url.removeprefix("http://"))
-        monkeypatch.setenv("NO_PROXY", "127.0.0.1" if is_exempt else "")
+        monkeypatch.setenv("NO_PROXY", exempt.format(port=urlsplit(url).port))
         with closing(ServerEngine(ServerClient(url, None))) as engine:
             assert not engine.exists("servers")
             assert engine.collection(SERVERS_SPEC).scroll((), 5) == ([], None)
 
         asked = [f"{url}/collections/servers/{path}" for path in ("exists", "points/scroll")]
-        assert proxy.asked == ([] if is_exempt else asked)
+        assert proxy.asked == (asked if exempt in ("", "inside.lan") else [])
 
 
 @pytest.mark.redis
