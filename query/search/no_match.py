@@ -36,7 +36,7 @@ REMEMBERED_TERMS = 1024
 def is_match(result: StepResult, closest: Sequence[IndexedTool], embedder: Embedder, no_match_threshold: float) -> bool:
     """Return whether a tool of this step fits it well enough; without a model, every tool does.
 
-    `closest` are the step's best tools.
+    `closest` are the best tools of the request.
 
     Raises:
         ModelUnavailable: the model cannot be loaded.
@@ -49,9 +49,9 @@ def is_match(result: StepResult, closest: Sequence[IndexedTool], embedder: Embed
 
 
 def fit(result: StepResult, closest: Sequence[IndexedTool], embedder: Embedder) -> float:
-    """Return how well the best tool fits: its similarity, and a tenth of the share of the query's terms that it has.
+    """Return how well tools fit: the highest similarity, and a tenth of the largest share of terms in one of `closest`.
 
-    Infinity: the query is its name, or it has most terms.
+    Infinity: the query is a tool's name, or one of `closest` has most terms.
 
     Raises:
         ModelUnavailable: the model cannot be loaded.
@@ -62,17 +62,14 @@ def fit(result: StepResult, closest: Sequence[IndexedTool], embedder: Embedder) 
 def step_similarity(result: StepResult, embedder: Embedder) -> float:
     """Return the adjusted similarity of the whole text, or that of its second-best clause, if it is higher.
 
-    A long text is close to nothing. Two of its clauses need a tool, since a single one may fit by chance.
+    A long text is close to nothing. Two of its clauses need a tool, since a single one may fit by chance. Minus
+    infinity: there are no candidates by similarity.
 
     Raises:
         ModelUnavailable: the model cannot be loaded.
     """
     found = zip(result.step.queries, (result.candidates, *result.clauses), strict=True)
-    whole, *clauses = (
-        adjusted_similarity(query.dense, candidates, embedder)
-        for query, candidates in found
-        if query.dense is not None and _has_similarity(query, candidates)
-    )
+    whole, *clauses = (_adjusted_or_lowest(query, candidates, embedder) for query, candidates in found)
     return max([whole, *sorted(clauses)[-2:-1]])
 
 
@@ -99,6 +96,12 @@ def coverage(query: QueryVectors, tools: Sequence[IndexedTool]) -> float:
 def _by_terms(result: StepResult, closest: Sequence[IndexedTool]) -> float:
     share = coverage(result.step.whole, closest)
     return math.inf if share >= MIN_COVERAGE else COVERAGE_WEIGHT * share
+
+
+def _adjusted_or_lowest(query: QueryVectors, candidates: Candidates, embedder: Embedder) -> float:
+    if query.dense is None or not _has_similarity(query, candidates):
+        return -math.inf
+    return adjusted_similarity(query.dense, candidates, embedder)
 
 
 def _has_similarity(query: QueryVectors, candidates: Candidates) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from random import Random
 
 from hypothesis import example, given
@@ -12,7 +13,7 @@ from query.catalogue import Catalogue
 from query.find import find_tool
 from query.response.find_response import FindResponse
 from query.savings.ledger import Ledger
-from query.search.no_match import coverage, fit, is_match, step_similarity
+from query.search.no_match import MIN_COVERAGE, coverage, fit, is_match, step_similarity
 from query.search.request import FindRequest
 from query.search.search import StepResult
 from query.search.steps import Step
@@ -39,15 +40,17 @@ def tool_of(server: str, name: str, description: str) -> IndexedTool:
     return make_tool(server, name, description, 10)
 
 
-results_of_three = st.tuples(scores, scores, scores)
+three_lists = st.tuples(scores, scores, scores)
+# A clause has a text of its own, and so other categories are nearest to it.
+clauses_found = st.lists(st.tuples(phrases, three_lists), min_size=2, max_size=4)
 
 
-def result(question: str, whole: ThreeLists, clauses: Sequence[ThreeLists]) -> StepResult:
-    """Return a step's result with these candidates by name, by text and by terms; every clause has the same text."""
-    query = query_vectors(question, EMBEDDER)
-    step = Step(question, query, (query,) * len(clauses))
-    found, *others = (Candidates(len(POINTS), *lists) for lists in (whole, *clauses))
-    return StepResult(step, found, others, (), {})
+def result(question: str, whole: ThreeLists, clauses: Sequence[tuple[str, ThreeLists]] = ()) -> StepResult:
+    """Return a step's result with these candidates by name, by text and by terms."""
+    texts, lists = (question, *(text for text, _ in clauses)), (whole, *(found for _, found in clauses))
+    query, *others = (query_vectors(text, EMBEDDER) for text in texts)
+    found, *of_clauses = (Candidates(len(POINTS), *three) for three in lists)
+    return StepResult(Step(question, query, tuple(others)), found, of_clauses, (), {})
 
 
 tools = st.builds(tool_of, st.sampled_from(("x", "y")), st.sampled_from(NAMES), phrases)
@@ -116,38 +119,50 @@ def test_a_tool_that_is_asked_for_by_its_name_is_always_a_match(fleet: list[Inde
     assert tool.qualified_name in [found.name for found in answer.tools]
 
 
-@given(phrases, results_of_three, results_of_three, fleets, thresholds, st.randoms(use_true_random=False))
+@given(phrases, three_lists, clauses_found, fleets, thresholds, st.randoms(use_true_random=False))
 def test_the_order_of_candidates_clauses_and_tools_does_not_matter(
     question: str,
     whole: ThreeLists,
-    clause: ThreeLists,
+    clauses: list[tuple[str, ThreeLists]],
     fleet: list[IndexedTool],
     no_match_threshold: float,
     chance: Random,
 ) -> None:
-    def shuffled(found: Mapping[str, float]) -> dict[str, float]:
-        return dict(chance.sample(sorted(found.items()), len(found)))
+    def shuffled(lists: ThreeLists) -> ThreeLists:
+        return [dict(chance.sample(sorted(found.items()), len(found))) for found in lists]
 
-    clauses = [clause, whole, clause]
-    as_found = result(question, whole, clauses)
-    in_another_order = result(
-        question, [shuffled(each) for each in whole], [[shuffled(each) for each in one] for one in reversed(clauses)]
-    )
+    others = [(text, shuffled(lists)) for text, lists in chance.sample(clauses, len(clauses))]
 
-    found = is_match(as_found, fleet, EMBEDDER, no_match_threshold)
+    found = is_match(result(question, whole, clauses), fleet, EMBEDDER, no_match_threshold)
+    in_another_order = result(question, shuffled(whole), others)
     assert found == is_match(in_another_order, chance.sample(fleet, len(fleet)), EMBEDDER, no_match_threshold)
 
 
-@given(phrases, scores.filter(bool), st.lists(scores.filter(bool), min_size=2, max_size=4), fleets)
-def test_two_clauses_raise_the_similarity_and_terms_the_fit(
-    question: str, whole: dict[str, float], clauses: list[dict[str, float]], fleet: list[IndexedTool]
+@given(phrases, scores.filter(bool), clauses_found)
+def test_the_second_best_clause_may_raise_the_similarity(
+    question: str, whole: dict[str, float], clauses: list[tuple[str, ThreeLists]]
 ) -> None:
-    alone = step_similarity(result(question, [whole, whole, {}], []), EMBEDDER)
-    each = [step_similarity(result(question, [clause, clause, {}], []), EMBEDDER) for clause in clauses]
-    together = result(question, [whole, whole, {}], [[clause, clause, {}] for clause in clauses])
+    alone = step_similarity(result(question, [whole, whole, {}]), EMBEDDER)
+    each = [step_similarity(result(text, lists), EMBEDDER) for text, lists in clauses]
 
-    assert step_similarity(together, EMBEDDER) == max(alone, sorted(each)[-2])
-    assert fit(together, fleet, EMBEDDER) >= step_similarity(together, EMBEDDER)
+    assert step_similarity(result(question, [whole, whole, {}], clauses), EMBEDDER) == max(alone, sorted(each)[-2])
+
+
+@given(phrases, scores.filter(bool), clauses_found, fleets, thresholds)
+def test_the_fit_adds_a_tenth_of_the_covered_terms_and_decides(
+    question: str,
+    whole: dict[str, float],
+    clauses: list[tuple[str, ThreeLists]],
+    fleet: list[IndexedTool],
+    no_match_threshold: float,
+) -> None:
+    found = result(question, [whole, whole, {}], clauses)
+    share = coverage(found.step.whole, fleet)
+
+    by_terms = inf if share >= MIN_COVERAGE else 0.1 * share
+    assert fit(found, fleet, EMBEDDER) == step_similarity(found, EMBEDDER) + by_terms
+    is_enough = no_match_threshold <= -1 or fit(found, fleet, EMBEDDER) >= no_match_threshold
+    assert is_match(found, fleet, EMBEDDER, no_match_threshold) == is_enough
 
 
 @given(fleets, phrases, st.randoms(use_true_random=False))
