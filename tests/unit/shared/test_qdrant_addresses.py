@@ -142,3 +142,7 @@ def test_any_node_that_answers_is_reachable() -> None:
 def test_an_address_without_a_scheme_ends_the_start(url: str) -> None:
     with pytest.raises(ConfigInvalid, match="QDRANT_URL"):
         load_settings(qdrant_url=url)
+
+
+def test_line_ends_around_the_key_are_ignored() -> None:
+    assert load_settings(qdrant_api_key="a-key\n").qdrant_api_key == "a-key"
