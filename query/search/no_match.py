@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,8 @@ MIN_COVERAGE = 0.7
 COVERAGE_WEIGHT = 0.1
 # Of the category similarity; results change little from 0.15 to 0.25.
 CATEGORY_WEIGHT = 0.2
+# No adjusted similarity is lower.
+LOWEST = -1 - CATEGORY_WEIGHT
 # For the bundled model; docs/retrieval.md has the curve of other thresholds.
 NO_MATCH_THRESHOLD = 0.26
 NO_THRESHOLD = -1.0
@@ -41,8 +43,10 @@ def is_match(result: StepResult, closest: Sequence[IndexedTool], embedder: Embed
     Raises:
         ModelUnavailable: the model cannot be loaded.
     """
-    if result.named or no_match_threshold <= NO_THRESHOLD or not _has_similarity(result.step.whole, result.candidates):
-        return bool(result.named or result.candidates.points)
+    if result.named:
+        return True
+    if no_match_threshold <= NO_THRESHOLD or not _by_meaning(result.candidates):
+        return bool(result.candidates.points)
     similarity = step_similarity(result, embedder)
     # the terms of tools take longer than the similarity
     return similarity >= no_match_threshold or similarity + _by_terms(result, closest) >= no_match_threshold
@@ -62,8 +66,8 @@ def fit(result: StepResult, closest: Sequence[IndexedTool], embedder: Embedder) 
 def step_similarity(result: StepResult, embedder: Embedder) -> float:
     """Return the adjusted similarity of the whole text, or that of its second-best clause, if it is higher.
 
-    A long text is close to nothing. Two of its clauses need a tool, since a single one may fit by chance. Minus
-    infinity: there are no candidates by similarity.
+    A long text is close to nothing. Two of its clauses need a tool, since a single one may fit by chance.
+    LOWEST: there are no candidates by meaning.
 
     Raises:
         ModelUnavailable: the model cannot be loaded.
@@ -82,7 +86,7 @@ def adjusted_similarity(query: NDArray[np.float32], candidates: Candidates, embe
         ModelUnavailable: the model cannot be loaded.
     """
     # a candidate by its terms alone is no closer than the last one of the other lists
-    closest = float(similarity(candidates, list(candidates.name.keys() | candidates.text.keys())).max())
+    closest = float(similarity(candidates, list(_by_meaning(candidates))).max())
     return closest - CATEGORY_WEIGHT * category_similarity(query, embedder)
 
 
@@ -99,13 +103,13 @@ def _by_terms(result: StepResult, closest: Sequence[IndexedTool]) -> float:
 
 
 def _adjusted_or_lowest(query: QueryVectors, candidates: Candidates, embedder: Embedder) -> float:
-    if query.dense is None or not _has_similarity(query, candidates):
-        return -math.inf
+    if query.dense is None or not _by_meaning(candidates):
+        return LOWEST
     return adjusted_similarity(query.dense, candidates, embedder)
 
 
-def _has_similarity(query: QueryVectors, candidates: Candidates) -> bool:
-    return query.dense is not None and bool(candidates.name or candidates.text)
+def _by_meaning(candidates: Candidates) -> Set[str]:
+    return candidates.name.keys() | candidates.text.keys()
 
 
 def _terms(tool: IndexedTool) -> frozenset[int]:
