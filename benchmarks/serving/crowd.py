@@ -23,7 +23,7 @@ from benchmarks.throughput.machine import processor_s
 from benchmarks.throughput.results import Latency, Spread
 from tests.support.qdrant_server import qdrant_url
 
-Ask = Callable[[Client, str], Awaitable[object]]
+Send = Callable[[Client, str], Awaitable[object]]
 """Sends a request of this text."""
 
 # The newest revision with pings.
@@ -77,14 +77,14 @@ async def _clients(services: Sequence[Service], count: int, mode: str = "auto") 
 
 
 async def _round(
-    services: Sequence[Service], clients: Sequence[Client], questions: Sequence[Sequence[str]], ask: Ask
+    services: Sequence[Service], clients: Sequence[Client], questions: Sequence[Sequence[str]], send: Send
 ) -> Round:
     waited_ms: list[float] = []
     index_s = _index_s()
     services_s, clients_s, started = _services_s(services), time.process_time(), time.perf_counter()
     async with anyio.create_task_group() as tasks:
         for client, its_questions in zip(clients, questions, strict=True):
-            tasks.start_soon(_ask_all, client, its_questions, ask, waited_ms)
+            tasks.start_soon(_ask_all, client, its_questions, send, waited_ms)
     seconds, clients_s = time.perf_counter() - started, time.process_time() - clients_s
     return Round(waited_ms, seconds, _services_s(services) - services_s, _index_s() - index_s, clients_s)
 
@@ -107,10 +107,10 @@ async def _ping(client: Client, _: str) -> None:
     await client.send_ping()  # pyright: ignore[reportDeprecated]
 
 
-async def _ask_all(client: Client, questions: Sequence[str], ask: Ask, waited_ms: list[float]) -> None:
+async def _ask_all(client: Client, questions: Sequence[str], send: Send, waited_ms: list[float]) -> None:
     for question in questions:
         started = time.perf_counter()
-        await ask(client, question)
+        await send(client, question)
         waited_ms.append((time.perf_counter() - started) * 1000)
 
 

@@ -87,7 +87,7 @@ def test_lock_files_are_installed_as_they_are() -> None:
     ]
 
     # pip would ask for a pin of each extra as soon as the index has a newer version than the lock file
-    assert len(installs) > len(code)
+    assert installs
     assert [line for line in installs if "--no-deps" not in line] == []
 
 
