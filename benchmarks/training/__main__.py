@@ -57,6 +57,7 @@ def main() -> None:
 
 
 def _train(base: Weights, data: Data, arguments: argparse.Namespace) -> tuple[Weights, list[dict[str, Any]]]:
+    print(f"Embedding {len(data.queries)} requests and {len(data.names)} tools, for minutes ...", flush=True)
     sampler = Sampler(data, base_vectors(base, data), arguments.batch, arguments.seed, STYLE_WEIGHTS)
     batches = chain.from_iterable(sampler.epoch() for _ in range(arguments.epochs))
     steps = arguments.epochs * (len(data.queries) // arguments.batch)
