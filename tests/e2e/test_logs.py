@@ -45,7 +45,8 @@ def test_the_lines_and_the_failure_of_a_server_are_shown(config: Path, monkeypat
     run("costs", "--config", str(config), "--json")
     assert not (config.parent / "logs").exists()
 
-    with serving(config) as (running, _):
+    # no server is retried while the logs are read
+    with serving(config, TOOLSCALE_REDELIVER_AFTER_S="600") as (running, _):
         running.wait_for('"event": "server_indexed"')
         running.wait_for('"event": "server_listing_failed"', times=2)
         shown = run("logs", "noisy")

@@ -44,9 +44,9 @@ def config(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def serving(config: Path, *arguments: str) -> Generator[tuple[Running, str]]:
+def serving(config: Path, *arguments: str, **environment: str) -> Generator[tuple[Running, str]]:
     """Run `toolscale serve` over HTTP; yield the process and the URL it printed."""
-    composition = Composition("", config.parent, {"REDIS_URL": "", "QDRANT_URL": ""})
+    composition = Composition("", config.parent, {"REDIS_URL": "", "QDRANT_URL": "", **environment})
     command = ("-m", "toolscale", "serve", "--config", str(config), "--port", "0", *arguments)
     with composition.run("serve", *command) as running:
         running.wait_for("query_service_started")

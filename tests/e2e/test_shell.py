@@ -153,7 +153,7 @@ def test_a_service_on_a_terminal_prints_sentences_and_logs_only_warnings(tmp_pat
 
 
 def _read_until(terminal: int, words: str) -> str:
-    text, deadline = "", time.monotonic() + 60
+    text, deadline = "", time.monotonic() + 90
     while words not in text and time.monotonic() < deadline:
         if select.select([terminal], [], [], 1.0)[0]:
             text += os.read(terminal, 65_536).decode()

@@ -99,8 +99,10 @@ def assert_it_outlasts_silent_connections(service: Service) -> None:
     """Check that clients get responses and the log stays short while more connections than files are held."""
     before = len(service.running.output())
     with held_open(service.address, HELD):
-        for source in (FRIEND, "127.0.0.1") * 10:
-            assert service.status(request(), source) == 200
+        for _ in range(10):
+            assert service.status(request(), FRIEND) == 200
+            # a new connection of the address that holds so many may be closed before it sends anything
+            eventually(lambda: service.status(request()) == 200, what="an answer to the address of the others")
     assert len(service.running.output()) - before < LOG_BYTES
     assert service.running.output().count("connection_limit_reached") == 1
     assert "out of system resource" not in service.running.output()
@@ -199,6 +201,7 @@ def _welcome(opened: ExitStack, data_dir: Path) -> bytes:
     connection = connect(data_dir)
     assert connection is not None
     opened.enter_context(connection)
+    connection.settimeout(60)
     lines = opened.enter_context(connection.makefile("rwb"))
     lines.write(Hello().model_dump_json().encode() + b"\n")
     lines.flush()

@@ -92,6 +92,14 @@ async def calling(
             yield client
 
 
+async def started(client: Client, name: str, **parameters: object) -> None:
+    """Call a tool until its server has started, which may take longer than one call; the start continues."""
+    for _ in range(10):
+        if not (await client.call_tool("call_tool", {"tool_name": name, "parameters": parameters})).is_error:
+            return
+    raise AssertionError(f"{name} was not called in ten attempts")
+
+
 def text_of(result: CallToolResult) -> str:
     """Return the text of a result that has no other content."""
     (content,) = result.content

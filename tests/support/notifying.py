@@ -42,8 +42,18 @@ class NotifyingServer:
         address = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         return HttpTarget(f"{address}/sse", "sse") if self.kind == "sse" else HttpTarget(f"{address}/mcp")
 
+    @property
+    def is_subscribed_to(self) -> bool:
+        """Return whether it would notify a connected client; a legacy handshake ends after the connection."""
+        return self.kind != "legacy" or self._sessions.exists()
+
+    @property
+    def _sessions(self) -> Path:
+        return self.tools.with_suffix(".sessions")
+
     def start(self) -> None:
         """Start it; connections wait until it answers."""
+        self._sessions.unlink(missing_ok=True)
         descriptor = self.listener.fileno()
         command = [sys.executable, str(PROGRAM), self.kind, str(self.tools), str(descriptor)]
         self.process = start(command, pass_fds=[descriptor])

@@ -26,7 +26,7 @@ from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
 from shared.catalog import Endpoint, IndexedTool
 from shared.upstream.dial import HttpTarget, StdioTarget, Target
-from tests.support.calling import calling, catalogue_of, tool_of
+from tests.support.calling import calling, catalogue_of, started, tool_of
 from tests.support.hostile.messages import result
 from tests.support.hostile.processes import callable_stdio, good_http
 from tests.support.hostile.scripted_http import Exchange, scripted_http
@@ -117,7 +117,7 @@ async def test_a_caller_with_as_many_calls_as_it_may_have_is_told_to_wait() -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["stdio", "http", "legacy", "sse"])
 async def test_a_large_result_waits_while_as_many_are_in_hand_as_may_be(kind: Any) -> None:
-    limits = CallLimits(timeout_s=8, large_at_once=1)
+    limits = CallLimits(timeout_s=8, start_timeout_s=60, large_at_once=1)
     tools = [tool_of("s", "huge"), tool_of("other", "huge")]
 
     def dial(_server_id: str, _endpoint: Endpoint) -> Target:
@@ -125,6 +125,8 @@ async def test_a_large_result_waits_while_as_many_are_in_hand_as_may_be(kind: An
 
     with served(kind) as target, closing(Upstreams(dial, limits)) as upstreams:
         async with client_of(upstreams, *tools) as client:
+            for name in ("s", "other"):
+                await started(client, f"{name}:huge", size_bytes=1)
             with upstreams.admission.admitted("someone") as slot:
                 assert slot.try_acquire()
                 slot.settle()

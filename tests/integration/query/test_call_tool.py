@@ -23,7 +23,7 @@ from query.calling.progress import ProgressRelay
 from query.calling.upstreams import Upstreams
 from shared.catalog import Endpoint, IndexedTool, ServerRecord
 from shared.upstream.dial import StdioTarget, Target
-from tests.support.calling import calling, text_of, tool_of, upstreams_to
+from tests.support.calling import calling, started, text_of, tool_of, upstreams_to
 from tests.support.hostile.processes import callable_stdio, good_http, http_target
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
@@ -206,8 +206,9 @@ async def test_a_caller_who_gives_up_ends_the_call_at_the_server(target: Target,
 
 async def test_a_call_that_takes_too_long_is_ended_here_and_at_the_server(target: Target, tmp_path: Path) -> None:
     told = tmp_path / "told"
-    async with calling({"s": target}, ECHO, *tools("waits"), limits=CallLimits(timeout_s=8)) as client:
-        await call(client, "echo", words="connected")
+    limits = CallLimits(timeout_s=8, start_timeout_s=60)
+    async with calling({"s": target}, ECHO, *tools("waits"), limits=limits) as client:
+        await started(client, "s:echo", words="connected")
         result = await call(client, "waits", file=str(told))
         await says(told, "cancelled")
 

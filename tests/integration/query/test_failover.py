@@ -446,9 +446,10 @@ async def test_all_attempts_share_the_time_of_one_call() -> None:
         async with calling(targets, limits=CallLimits(timeout_s=3), catalogue=first(targets, WRITE)) as client:
             called = await call(client, WRITE)
 
-    assert text_of(called).startswith(f"{NOT_DONE}; no replica answered: r0: no connection within 1 s")
+    assert text_of(called).startswith(f"{NOT_DONE}; no replica answered: r0: no connection within ")
     assert all(f"{server_id}: " in text_of(called) for server_id in targets)
     waits_s = [float(wait_s) for wait_s in re.findall(r"no connection within (\S+) s", text_of(called))]
+    assert waits_s[0] <= 1
     assert sum(waits_s) <= 3
 
 
@@ -562,7 +563,7 @@ async def test_calls_of_servers_without_sessions_are_divided_among_the_replicas(
     waits = tool_of("s", "waits")
     files = [tmp_path / str(number) for number in range(3)]
     targets: dict[str, Target] = {f"r{number}": callable_stdio() for number in range(3)}
-    async with calling(targets, catalogue=replicated(targets, waits)) as client:
+    async with calling(targets, limits=CallLimits(timeout_s=90), catalogue=replicated(targets, waits)) as client:
         served: list[object] = []
 
         async def wait(file: Path) -> None:

@@ -77,8 +77,8 @@ def waited_for_nothing(log: str) -> bool:
 async def test_a_call_in_flight_is_answered_after_sigterm_and_then_the_service_ends(
     config: Path, tmp_path: Path, mode: str
 ) -> None:
-    told, results = tmp_path / "told", list[CallToolResult]()
-    request = {"tool_name": "s:waits", "parameters": {"file": str(told), "for_s": 2}}
+    told, end, results = tmp_path / "told", tmp_path / "end", list[CallToolResult]()
+    request = {"tool_name": "s:waits", "parameters": {"file": str(told), "until": str(end)}}
 
     async def call(client: Client) -> None:
         results.append(await client.call_tool("call_tool", request))
@@ -98,6 +98,7 @@ async def test_a_call_in_flight_is_answered_after_sigterm_and_then_the_service_e
             alive = await anyio.to_thread.run_sync(httpx2.get, beside(url, "/healthz"))
             assert (alive.status_code, alive.headers["connection"]) == (200, "close")
             assert results == []
+            end.touch()
         log = await ended(process)
 
     assert text_of(results[0]) == "waited"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -70,7 +71,8 @@ def test_an_interrupted_installer_undoes_its_work_so_that_the_next_start_succeed
 def test_an_installer_that_ignores_sigterm_is_killed_after_its_grace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stdio, "INSTALLER_GRACE_S", 0.2)  # less than the installer takes to undo its work
+    monkeypatch.setattr(stdio, "INSTALLER_GRACE_S", 0.2)
+    (tmp_path / "stubborn").touch()
 
     with installing(tmp_path) as listing:
         interrupt_fetches()
@@ -94,7 +96,7 @@ async def test_a_call_that_ends_during_an_installation_leaves_it_running_for_the
         await client.call_tool("call_tool", {"name": "s:one", "arguments": {}})
 
     assert first.is_error
-    assert "s: not started within 2 s; the start continues" in str(first.content)
+    assert re.search(r"s: not started within \S+ s; the start continues", str(first.content))
     assert len(started_pids(tmp_path)) == 1
 
 

@@ -31,6 +31,8 @@ from workers.intents.store import Backlog, Intent, IntentStore, MigrationProgres
 from workers.intents.transitions import RetryPolicy
 
 PACE = RetryPolicy(first_s=0.05, longest_s=0.2)
+# A busy machine may renew it late.
+LEASE_S = 3.0
 
 
 @pytest.fixture(params=["sqlite", "fakeredis", pytest.param("redis", marks=pytest.mark.redis)])
@@ -44,7 +46,7 @@ def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Callable
     ) -> IntentStore:
         pace = RetryPolicy(first_s, 4 * first_s, resync_s, stdio_resync_s, min_interval_s=spacing_s)
         if open_client:
-            opened.append(RedisIntents(open_client(), pace, lease_s=1.0, dead_letter_limit=3))
+            opened.append(RedisIntents(open_client(), pace, lease_s=LEASE_S, dead_letter_limit=3))
         else:
             opened.append(SqliteIntents(tmp_path / "intents.sqlite3", pace, dead_letter_limit=3))
         return opened[-1]
@@ -141,12 +143,11 @@ def test_claims_of_a_run_that_failed_are_free_again(store: IntentStore) -> None:
 
 @pytest.mark.redis
 def test_a_claim_in_redis_outlives_its_expiry_and_is_seen_by_other_processes(redis_url: str) -> None:
-    lease_s = 3.0  # a busy machine may renew it late
-    stores = [RedisIntents(connect(_emptied(redis_url)), PACE, lease_s=lease_s) for _ in range(2)]
+    stores = [RedisIntents(connect(_emptied(redis_url)), PACE, lease_s=LEASE_S) for _ in range(2)]
 
     with stores[0].claim(["a"]):
         with redis.Redis.from_url(redis_url) as client:
-            expired = time.monotonic() + 1.2 * lease_s
+            expired = time.monotonic() + 1.2 * LEASE_S
             eventually(lambda: time.monotonic() > expired)
             assert client.exists("toolscale:claim:a")
         with stores[1].claim(["a"]) as ours:
@@ -243,7 +244,10 @@ def test_a_suspect_is_reconciled_when_a_sweep_requests_it_and_not_sooner(store: 
     assert store.begin("s")
 
 
-def test_a_parked_server_is_retried_after_the_longest_wait_until_a_reconciliation_ends(store: IntentStore) -> None:
+def test_a_parked_server_is_retried_after_the_longest_wait_until_a_reconciliation_ends(
+    reopen: Callable[..., IntentStore],
+) -> None:
+    store = reopen(first_s=0.5)
     store.record(up(), due_in_s=0)
     for _ in range(2):
         store.begin("s")
@@ -327,7 +331,8 @@ def test_a_message_that_died_with_its_process_is_sent_again(store: IntentStore) 
     assert store.record(changed(), due_in_s=60).needs_message
 
 
-def test_a_server_is_due_only_after_its_time_and_for_one_sweep(store: IntentStore) -> None:
+def test_a_server_is_due_only_after_its_time_and_for_one_sweep(reopen: Callable[..., IntentStore]) -> None:
+    store = reopen(first_s=1.0)
     store.record(up("later"), due_in_s=60)
     store.record(up("now"), due_in_s=0)
     store.record(up("done"), due_in_s=0)
@@ -591,10 +596,10 @@ def test_events_recorded_at_the_same_time_are_all_counted(reopen: Callable[[], I
 @pytest.mark.redis
 def test_a_lease_on_redis_is_renewed_beyond_its_first_term_and_expires_with_its_process(redis_url: str) -> None:
     client = connect(_emptied(redis_url))
-    store = RedisIntents(client, PACE, lease_s=1.0)
+    store = RedisIntents(client, PACE, lease_s=LEASE_S)
     with store.lease("s") as lease:
-        client.pexpire("toolscale:lease:s", 700)
-        eventually(lambda: client.pttl("toolscale:lease:s") > 800, what="a renewal")
+        client.pexpire("toolscale:lease:s", 2_100)
+        eventually(lambda: client.pttl("toolscale:lease:s") > 2_400, what="a renewal")
         lease.assert_held()
         client.set("toolscale:lease:s", "another run's token", px=1000)
         with pytest.raises(LeaseHeld):

@@ -172,7 +172,7 @@ def closest_name(deps: Dependencies, text: str) -> float:
     return max(candidates.name.values())
 
 
-SHORT_SLICE_S = 0.2
+SHORT_SLICE_S = 2.0
 # Servers are migrated in the order of their shares.
 LAST = "files"
 

@@ -32,13 +32,10 @@ from tests.support.notifying import (
     notifying_server,
     notifying_stdio,
 )
-from tests.support.waiting import eventually as eventually_within
+from tests.support.waiting import eventually
 from workers.intents.sqlite_store import SqliteIntents
 from workers.intents.transitions import RetryPolicy
 from workers.notifications.metrics import NotificationMetrics
-
-# longer than any of it takes, on a machine that does much else
-eventually = partial(eventually_within, within_s=30.0)
 
 
 @pytest.fixture
@@ -70,6 +67,7 @@ def said(logs: list[Any], event: str, server: str) -> int:
 def test_a_changed_tool_causes_one_event(heard: ListenedServers, logs: list[Any], tmp_path: Path, kind: str) -> None:
     with announced(heard, kind, tmp_path / "tools") as server, listening_to(heard, listen="http"):
         eventually(lambda: heard.events == [kind], what="the reconciliation after the first connection")
+        eventually(lambda: server.is_subscribed_to)
 
         server.offer("one", "two")
 
@@ -149,6 +147,7 @@ def test_a_server_killed_during_a_subscription_is_reconciled_and_subscribed_to_a
         server.start()
 
         eventually(lambda: heard.events == [kind, kind])
+        eventually(lambda: server.is_subscribed_to)
         server.offer("one", "missed", "two")
         eventually(lambda: heard.events == [kind, kind, kind])
 
@@ -348,10 +347,10 @@ def test_a_server_that_moves_is_listened_to_where_it_is_now(
         eventually(lambda: heard.events == ["http"])
 
         heard.targets["http"] = moved.target
-        eventually(lambda: said(logs, "subscription_opened", "http") == 2)
+        eventually(lambda: heard.events == ["http", "http"] and said(logs, "subscription_opened", "http") == 2)
         moved.offer("two")
 
-        eventually(lambda: heard.events == ["http", "http"])
+        eventually(lambda: heard.events == ["http", "http", "http"])
 
 
 def change(heard: ListenedServers, server: NotifyingServer, times: int) -> None:

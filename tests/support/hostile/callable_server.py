@@ -85,12 +85,17 @@ async def steps(context: Context, arguments: Arguments) -> types.CallToolResult:
 
 
 async def waits(context: Context, arguments: Arguments) -> types.CallToolResult:
-    """Say in a file that it began, and that it was cancelled."""
+    """Write to a file that it began, and that it ended or was cancelled.
+
+    It ends after `for_s` seconds, or when the file `until` exists.
+    """
     tell = Path(arguments["file"]).write_text
     tell("began")
     await context.session.report_progress(1, 2, "began")
     try:
-        await anyio.sleep(arguments.get("for_s", 60))
+        with anyio.move_on_after(arguments.get("for_s", 60)):
+            while not await anyio.Path(arguments.get("until", "")).is_file():  # noqa: ASYNC110  # a test writes it
+                await anyio.sleep(0.02)
     except anyio.get_cancelled_exc_class():
         tell("cancelled")
         raise

@@ -1,6 +1,7 @@
 """A scripted installer, run as a program: `python installer.py CACHE [SECONDS]`; then it is a good server.
 
-As `npx` does, it leaves a broken cache when it is killed, and undoes its work on SIGTERM, which takes a second.
+As `npx` does, it leaves a broken cache when it is killed, and undoes its work on SIGTERM, which takes a second,
+or as long as the file CACHE/stubborn exists.
 Without SECONDS it installs until the file CACHE/finish exists. CACHE/starts has a line for each start.
 """
 
@@ -30,6 +31,8 @@ def main(cache: Path, seconds: float | None) -> None:
 def install(cache: Path, seconds: float | None) -> None:
     def undo(*_: object) -> None:
         time.sleep(UNDO_S)
+        while (cache / "stubborn").exists():
+            time.sleep(0.02)
         (cache / "half-written").unlink()
         sys.exit(1)
 

@@ -1,8 +1,8 @@
 """A server that notifies of changes of its tools, run as a program: `python notifying_server.py KIND FILE [FD]`.
 
-Its tools are the lines of FILE, which a test edits. KIND is `http` (both eras), `legacy` (no `server/discover`),
-`stateless` (the same, without sessions), `mute` (2026-07-28 without subscriptions), `sse`, `stdio`, or `storm`
-and `legacy-storm`, which notify without end.
+Its tools are the lines of FILE, which a test edits. FILE.sessions exists when a session would be notified.
+KIND is `http` (both eras), `legacy` (no `server/discover`), `stateless` (the same, without sessions), `mute`
+(2026-07-28 without subscriptions), `sse`, `stdio`, or `storm` and `legacy-storm`, which notify without end.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ async def list_tools(_context: Context, _params: types.PaginatedRequestParams | 
 
 async def remember(context: Context, _params: types.NotificationParams | None) -> None:
     sessions.append(context.session)
+    FILE.with_suffix(".sessions").touch()
 
 
 def names() -> list[str]:
