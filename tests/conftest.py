@@ -6,10 +6,12 @@ import signal
 import tempfile
 from collections.abc import Generator
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
 import pytest
+import time_machine
 
 from tests.support.fake_redis import FakeRedisServer
 from tests.support.profiles import load_profile
@@ -65,6 +67,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _rank(item: pytest.Item) -> int:
     matches = (rank for rank, pattern in enumerate(LONGEST_FIRST) if item.path.match(pattern))
     return next(matches, len(LONGEST_FIRST))
+
+
+@pytest.fixture
+def noon() -> Generator[None]:
+    """Let neither a day nor an hour end during a test."""
+    with time_machine.travel(datetime.now(UTC).replace(hour=12, minute=20)):
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

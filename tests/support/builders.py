@@ -85,12 +85,13 @@ class CountedTexts:
 
 @dataclass
 class Clock:
-    """The real time, and what a test adds to it, in seconds."""
+    """A clock that stands still, except for the seconds that a test adds."""
 
     ahead_s: float = 0.0
+    began_s: float = field(default_factory=time.time)
 
     def __call__(self) -> float:
-        return time.time() + self.ahead_s
+        return self.began_s + self.ahead_s
 
 
 @dataclass

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import time
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -12,6 +14,14 @@ from hypothesis import strategies as st
 from query.calling.arguments import check_arguments
 from shared.catalog import ToolDefinition
 from shared.errors import ArgumentsInvalid
+
+
+@pytest.fixture(autouse=True)
+def _no_collection() -> Generator[None]:
+    """Let no collection of the garbage of other tests take the processor time of a check."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 def definition(schema: object) -> ToolDefinition:

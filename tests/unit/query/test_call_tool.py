@@ -31,7 +31,7 @@ from tests.support.calling import PATIENT, catalogue_of, text_of, tool_of, upstr
 from tests.support.fakes import FakeIndex, make_tool
 from tests.support.metrics import shown
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("noon")]
 
 both_eras = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 

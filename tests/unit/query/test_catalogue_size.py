@@ -24,6 +24,8 @@ from shared.errors import HistoryUnavailable
 from tests.support.fakes import FakeEmbedder, FakeIndex
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.usefixtures("noon")
+
 
 class CountingHistory(SqliteHistory):
     """A history that remembers which servers' sizes were written, and takes none while it `is_down`."""

@@ -28,7 +28,7 @@ from shared.toolset import Selection
 from tests.support.calling import text_of
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("noon")]
 
 both_eras = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 

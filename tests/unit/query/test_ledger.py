@@ -163,15 +163,20 @@ def test_a_request_that_began_after_a_write_does_not_share_a_read_of_before() ->
 
 @pytest.mark.parametrize("pause_s", [OVERLAP_EVERY_S, EVERYTHING_EVERY_S])
 def test_a_comparison_delays_no_request(pause_s: float) -> None:
-    index, clock, asked = SlowIndex(), Clock(), threading.Event()
+    index, clock, begun, asked = SlowIndex(), Clock(), threading.Event(), threading.Event()
     ledger = Ledger(index, clock, run_behind)
     index.put_server(record("fast", NOW_US))
     tokens(ledger)
     index.put_server(record("slow", NOW_US - 1))
     clock.now_s += pause_s
 
-    index.after_next(lambda: asked.wait(60))  # the reading of the comparison
+    def wait() -> None:
+        begun.set()
+        asked.wait(60)
+
+    index.after_next(wait)  # the reading of the comparison
     assert tokens(ledger) == 10
+    assert begun.wait(60)
     index.put_server(record("new", NOW_US + 1))
     assert tokens(ledger) == 20
     asked.set()

@@ -25,6 +25,8 @@ from shared.service.redis import connect
 from tests.support.fake_redis import FakeRedisServer
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.usefixtures("noon")
+
 
 @dataclass
 class Clock:
@@ -136,6 +138,7 @@ def test_a_history_that_hangs_delays_only_the_first_answer_and_is_read_once(hist
         assert calls.of("ann") == NO_CALLS
     with patch.object(recent_calls, "FIRST_READ_S", 600.0):  # a wait would exceed the time of this test
         assert [calls.of("ann") for _ in range(20)] == [NO_CALLS] * 20
+    eventually(lambda: history.reads, what="the start of the read")
     assert history.reads == 1
 
     history.answers.set()

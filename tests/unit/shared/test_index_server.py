@@ -11,6 +11,7 @@ from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl
 
+import httpx
 import numpy as np
 import pytest
 
@@ -200,7 +201,8 @@ def test_reads_send_the_key() -> None:
     assert [headers["api-key"] for headers in requests.headers] == ["a-key"]
 
 
-def test_requests_share_a_connection_and_ask_for_whole_responses() -> None:
+def test_requests_share_a_connection_and_ask_for_whole_responses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.index.server.client.LIMITS", httpx.Limits(keepalive_expiry=60))
     # a chunked response ends with a packet of its own, 40 ms after the others
     body = b'{"result": {"collections": []}, "status": "ok", "time": 0}'
     with recorded(body) as requests, closing(ServerClient(requests.url, None)) as client:
@@ -211,7 +213,8 @@ def test_requests_share_a_connection_and_ask_for_whole_responses() -> None:
     assert {headers["Accept-Encoding"] for headers in requests.headers} == {"identity"}
 
 
-def test_reads_share_a_connection_until_the_client_is_closed() -> None:
+def test_reads_share_a_connection_until_the_client_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.index.server.connections.IDLE_S", 60.0)
     with recorded(b'{"result": {"points": []}}') as requests:
         client = ServerClient(requests.url, None)
         servers = ServerEngine(client).collection(SERVERS_SPEC)
