@@ -42,7 +42,7 @@ class Change(Frozen):
 class Results(Frozen):
     """The scores of all candidates; the first one is the model before.
 
-    `later` has those of runs that were measured after the choice, beside the chosen one again.
+    `later` has those of runs that were measured after the choice, such as the chosen one, made again.
     """
 
     chosen: str
@@ -105,7 +105,7 @@ def _lines(results: Results) -> Iterator[str]:
     yield from table(("model", "mean", *CHOOSING, *GUARDS), [_row(*each) for each in results.candidates.items()])
     if results.later:
         yield from ("", "## After the choice", "")
-        yield "Measured together, on a processor without VNNI, with the product of a later day."
+        yield "Measured on a processor without VNNI, with the product of a later day."
         yield ""
         yield from table(("model", "mean", *CHOOSING, *GUARDS), [_row(*each) for each in results.later.items()])
     yield from ("", f"## {results.chosen} beside {next(iter(results.candidates))}", "")
