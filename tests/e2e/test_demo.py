@@ -31,7 +31,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def document(directory: Path) -> dict[str, Any]:
     """The output of `toolscale demo --json` on a machine without an earlier run."""
     command = [TOOLSCALE, "demo", "--json", "--directory", str(directory)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=840, check=False)
     assert ended.returncode == 0, ended.stderr
     report: dict[str, Any] = json.loads(ended.stdout)
     return report
