@@ -135,7 +135,7 @@ def _warnings(
 ) -> list[str]:
     """Return the warnings of the doctor about a Qdrant server with these results by path."""
     usual = creating({"/collections/servers", "/collections/toolsets"})
-    results = {"/collections/servers/points": [], **answers}
+    results: dict[str, object] = {"/collections/servers/points": [], **answers}
 
     def answer(method: str, path: str) -> tuple[int, object]:
         return (200, results[path]) if path in results else usual(method, path)
