@@ -449,7 +449,7 @@ async def test_all_attempts_share_the_time_of_one_call() -> None:
     assert text_of(called).startswith(f"{NOT_DONE}; no replica answered: r0: no connection within ")
     assert all(f"{server_id}: " in text_of(called) for server_id in targets)
     waits_s = [float(wait_s) for wait_s in re.findall(r"no connection within (\S+) s", text_of(called))]
-    assert waits_s[0] <= 1
+    assert 0.5 < waits_s[0] <= 1
     assert sum(waits_s) <= 3
 
 

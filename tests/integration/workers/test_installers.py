@@ -96,7 +96,7 @@ async def test_a_call_that_ends_during_an_installation_leaves_it_running_for_the
         await client.call_tool("call_tool", {"name": "s:one", "arguments": {}})
 
     assert first.is_error
-    assert re.search(r"s: not started within \S+ s; the start continues", str(first.content))
+    assert re.search(r"s: not started within (1\.\d+|2) s; the start continues", str(first.content))
     assert len(started_pids(tmp_path)) == 1
 
 
