@@ -17,6 +17,7 @@ from tests.e2e.test_serve import serving
 from tests.support.hostile.processes import good_stdio
 from tests.support.http_callers import entry, token_file
 from tests.support.ports import free_port
+from tests.support.processes import Running
 from tests.support.waiting import eventually
 from toolscale.app import app
 from toolscale.client.costs import costs
@@ -43,6 +44,11 @@ def answer(*arguments: str) -> Any:
     return json.loads(run(*arguments, "--json").stdout)
 
 
+def wait_until_listed(running: Running) -> None:
+    """Wait until the only server is listed; the log is a moment ahead of that."""
+    eventually(lambda: [server["state"] for server in answer("ls")] == ["listed"], what=running.output())
+
+
 @pytest.fixture(autouse=True)
 def _settings(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLSCALE_DATA_DIR", str(config.parent))
@@ -53,7 +59,7 @@ def _settings(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_catalogue_answers_the_same_while_it_is_served_and_afterwards(config: Path) -> None:
     with serving(config) as (running, url):
-        eventually(lambda: [server["state"] for server in answer("ls")] == ["listed"], what=running.output())
+        wait_until_listed(running)
         served = _everything()
         by_url = answer("ls", "--url", url)
         rebound = httpx2.get(url.replace("/mcp", "/servers"), headers={"Host": "evil.example"}, trust_env=False)
@@ -117,7 +123,7 @@ def test_failing_servers_of_a_service_are_listed_within_the_callers_scope(
 @pytest.mark.slow
 def test_an_index_in_use_by_a_process_without_a_known_address_is_reported(config: Path) -> None:
     with serving(config) as (running, _):
-        eventually(lambda: [server["state"] for server in answer("ls")] == ["listed"], what=running.output())
+        wait_until_listed(running)
 
         (config.parent / FILE).unlink()
         with pytest.raises(ServiceUnreachable, match=r"in use by another Toolscale process: .*--url"):
@@ -133,7 +139,7 @@ def test_an_index_in_use_by_a_process_without_a_known_address_is_reported(config
 @pytest.mark.slow
 def test_for_people_there_are_tables_and_a_name_that_is_misspelt_names_the_near_ones(config: Path) -> None:
     with serving(config) as (running, url):
-        eventually(lambda: [server["state"] for server in answer("ls")] == ["listed"], what=running.output())
+        wait_until_listed(running)
 
         found, shown = run("find", "the first tool", "--url", url), run("show", "good", "--url", url)
         with pytest.raises(ServerUnknown, match="did you mean good"):
