@@ -127,7 +127,7 @@ def _search(
     searched = replace(searched, scope=replace(searched.scope, seen=excluded))
     search = DistinctSearch(steps, searched.scope, index, callable_tools.scope, searched.sets.strangers)
     most = max(request.limit, MATCH_CANDIDATES)
-    hits = list(islice((hit for hit in search.hits() if pages.is_new(hit.tool)), most + 1))
+    hits = list(islice((hit for hit in search.hits(most + 1) if pages.is_new(hit.tool)), most + 1))
     # the first page has decided whether any tool fits
     is_match = request.cursor is not None or _has_match(search.results, hits[:most], catalogue)
     page = [hit.tool for hit in hits[: request.limit]]

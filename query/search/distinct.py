@@ -14,8 +14,6 @@ from shared.index.contract import ToolIndex
 
 # Each round removes at least the definition that filled the candidates of the round before.
 MAX_ROUNDS = 8
-# Points read at a time: those of a usual page, and one more.
-CHUNK = 9
 # Points whose order depends on the standing of their servers: of each step, and at most.
 WINDOW, MAX_WINDOW = 32, 160
 
@@ -38,8 +36,8 @@ class DistinctSearch:
         self._seen = set(self.scope.seen)
         self.results = self._search()
 
-    def hits(self) -> Iterator[Hit]:
-        """Yield hits with distinct definitions, best first, read from the index as they are needed.
+    def hits(self, at_once: int) -> Iterator[Hit]:
+        """Yield hits with distinct definitions, best first; one request to the index reads `at_once` of them.
 
         If equal definitions filled the candidates, the search continues without the definitions seen so far.
 
@@ -49,7 +47,7 @@ class DistinctSearch:
         results = self.results
         for _ in range(MAX_ROUNDS):
             points, before = merged(results), len(self._seen)
-            yield from self._distinct(points, results)
+            yield from self._distinct(points, results, at_once)
             if len(self._seen) - before == len(points) or not any(_is_cut_off(result) for result in results):
                 return
             give_way()
@@ -59,18 +57,18 @@ class DistinctSearch:
         scope = replace(self.scope, seen=frozenset(self._seen))
         return search(self.steps, scope, self.index, self.corpus, self.strangers)
 
-    def _distinct(self, points: Sequence[str], results: Sequence[StepResult]) -> Iterator[Hit]:
-        for hit in self._read(points, results):
+    def _distinct(self, points: Sequence[str], results: Sequence[StepResult], at_once: int) -> Iterator[Hit]:
+        for hit in self._read(points, results, at_once):
             if hit.tool.definition_id not in self._seen:
                 self._seen.add(hit.tool.definition_id)
                 yield hit
 
-    def _read(self, points: Sequence[str], results: Sequence[StepResult]) -> Iterator[Hit]:
+    def _read(self, points: Sequence[str], results: Sequence[StepResult], at_once: int) -> Iterator[Hit]:
         window = min(WINDOW * len(self.steps), MAX_WINDOW) if self.strangers else 0
         if window:
             yield from Standing(self.strangers, self.steps).placed(hits(points[:window], results, self.index))
-        for start in range(window, len(points), CHUNK):
-            yield from hits(points[start : start + CHUNK], results, self.index)
+        for start in range(window, len(points), at_once):
+            yield from hits(points[start : start + at_once], results, self.index)
 
 
 def _is_cut_off(result: StepResult) -> bool:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -96,6 +97,16 @@ def test_eight_tools_are_returned_unless_the_caller_says_otherwise() -> None:
 
     assert len(find(index).tools) == 8
     assert len(find(index, limit=3).tools) == 3
+
+
+@pytest.mark.parametrize("limit", [3, 8, 50])
+def test_a_search_reads_the_tools_of_its_page_in_one_request(limit: int) -> None:
+    index = index_of(*(make_tool("fs", f"t{i}") for i in range(60)))
+
+    with patch.object(index, "get", wraps=index.get) as get:
+        assert len(find(index, limit=limit).tools) == limit
+
+    assert [len(call.args[0]) for call in get.call_args_list] == [max(limit, 8) + 1]
 
 
 def test_keywords_join_the_query() -> None:
