@@ -79,10 +79,14 @@ class TokenMetrics(BaseModel):
             raise ValueError("tokens_saved: expected baseline_tokens - returned_tokens")
         return self
 
+    def net_of(self, answer_tokens: int) -> int:
+        """Return the net tokens saved by an answer of this many tokens."""
+        return self.net_tokens_saved + self.answer_tokens - answer_tokens
+
     def with_answer_tokens(self, answer_tokens: int) -> TokenMetrics:
         """Return the metrics of an answer of this many tokens."""
-        net = self.net_tokens_saved + self.answer_tokens - answer_tokens
-        return self.model_copy(update={"answer_tokens": answer_tokens, "net_tokens_saved": net})
+        update = {"answer_tokens": answer_tokens, "net_tokens_saved": self.net_of(answer_tokens)}
+        return self.model_copy(update=update)
 
 
 def token_metrics(
