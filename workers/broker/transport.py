@@ -41,7 +41,20 @@ def guard_transport(on_invalid: OnInvalidItem) -> None:
 
 
 class _LimitedQueue(Channel):
-    """A channel that sends no task to a full queue, except a retried one, whose event may not be recorded yet."""
+    """A channel that sends no task to a full queue, except a retried one, whose event may not be recorded yet.
+
+    It keeps its client: kombu makes one for each command, which takes as long as the command.
+    """
+
+    _kept_client: Any = None
+
+    def _create_client(self, asynchronous: bool = False) -> Any:
+        create, channel = cast("Any", super())._create_client, cast("Any", self)
+        if asynchronous:
+            return create(asynchronous)
+        if self._kept_client is None or self._kept_client.connection_pool is not channel.pool:
+            self._kept_client = create(asynchronous)
+        return self._kept_client
 
     def _put(self, queue: str, message: dict[str, Any], **options: Any) -> None:
         headers = message.get("headers", {})
@@ -67,7 +80,7 @@ def _guarded(transport: Any, on_invalid: OnInvalidItem) -> type[Transport]:
     class _GuardedChannel(_LimitedQueue, transport.Channel):  # type: ignore[misc]  # chosen by the caller
         def _create_client(self, asynchronous: bool = False) -> Any:
             _assert_open(self)
-            client = cast("Callable[[bool], Any]", super()._create_client)(asynchronous)
+            client = super()._create_client(asynchronous)
             # the only hook that gets an item before kombu parses it
             client.set_response_callback("BRPOP", checked_pop)
             client.set_response_callback("RPOP", checked_item)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from typing import Any, TypeVar, cast
 
 import pytest
 from celery import Celery
@@ -12,6 +14,8 @@ from kombu import Connection
 from workers.broker.transport import guard_transport
 
 pytestmark = pytest.mark.redis
+
+T = TypeVar("T")
 
 
 def acknowledge_late(redis_url: str) -> str:
@@ -29,9 +33,30 @@ def acknowledge_late(redis_url: str) -> str:
     return "nothing was raised"
 
 
-def test_a_message_acknowledged_after_its_connection_was_lost_raises_what_celery_expects(redis_url: str) -> None:
-    # in a process of its own, as kombu keeps connections of a process for whoever comes next
+def kept_clients(redis_url: str) -> tuple[bool, bool]:
+    """Return whether a channel uses one client for two commands, and still after its connections were closed."""
+    guard_transport(lambda _reason, _item: None)
+    with Connection(redis_url) as connection:
+        channel = cast("Any", connection.default_channel)
+        with channel.conn_or_acquire() as first, channel.conn_or_acquire() as second:
+            first.ping()
+        channel._disconnect_pools()
+        with channel.conn_or_acquire() as after:
+            after.ping()
+        return first is second, first is after
+
+
+def in_its_own_process(ask: Callable[[str], T], redis_url: str) -> T:
+    """Return what the function returns in a new process: kombu keeps transports and connections of a process."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-        told = process.submit(acknowledge_late, redis_url).result(timeout=60)
+        return process.submit(ask, redis_url).result(timeout=60)
+
+
+def test_a_message_acknowledged_after_its_connection_was_lost_raises_what_celery_expects(redis_url: str) -> None:
+    told = in_its_own_process(acknowledge_late, redis_url)
 
     assert "connection of this channel was closed" in told
+
+
+def test_a_channel_keeps_its_client_until_its_connections_are_closed(redis_url: str) -> None:
+    assert in_its_own_process(kept_clients, redis_url) == (True, False)
