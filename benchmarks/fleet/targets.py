@@ -44,9 +44,10 @@ def _storm(found: Storm) -> Iterator[Target]:
 
 def _crowd(found: Crowd) -> Iterator[Target]:
     replicas = found.replicas
-    tools_each = replicas.tools // replicas.servers
-    yield Target(f"{replicas.servers:,} replicas: texts counted", tools_each, replicas.counted)
-    yield Target(f"{replicas.servers:,} replicas: texts embedded", 2 * tools_each, replicas.embedded)
+    # a tool has two forms to count, and two texts to embed
+    texts = 2 * replicas.tools // replicas.servers
+    yield Target(f"{replicas.servers:,} replicas: texts counted", texts, replicas.counted)
+    yield Target(f"{replicas.servers:,} replicas: texts embedded", texts, replicas.embedded)
     for resync in (resync for resync in found.resyncs if resync.servers == replicas.servers):
         name = f"resync of {resync.servers:,} unchanged servers, protocol {resync.protocol}"
         yield Target(name, 60, resync.seconds, " s")
