@@ -65,7 +65,7 @@ async def _bring_up_one(client: Client, at: Site, server: FleetServer, plan: Pla
     await anyio.to_thread.run_sync(at.producer.emit, up(server))
     while time.perf_counter() - started < PATIENCE_S:
         _, found = await find_tool(client, **question)
-        if last in found:
+        if f"{server.server_id}:{last}" in found:
             return round((time.perf_counter() - started) * 1000, 1)
         await anyio.sleep(ASK_EVERY_S)
     raise TimeoutError(f"{server.server_id}: {last} was not found within {PATIENCE_S:g} s")
