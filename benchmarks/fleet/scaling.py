@@ -198,9 +198,9 @@ def _breaks(results: Results) -> Iterator[str]:
             "a shorter `TOOLSCALE_SWEEP_INTERVAL_S`",
         ),
         (
-            "the ledger: a sum over all servers after a change",
+            "the ledger: a sum over all servers after a change, beside searches of Qdrant Edge",
             f"{large.token_metrics.p95:,.1f} ms with {large.servers:,} servers (p95), and linear",
-            "no action; sums are cached until a change",
+            "a Qdrant server (`QDRANT_URL`), whose searches do not block the process",
         ),
     ]
     yield from table(("what", "reaches", "then"), rows)

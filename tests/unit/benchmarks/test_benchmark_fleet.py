@@ -257,3 +257,13 @@ def test_a_quick_run_measures_one_part_and_keeps_the_others(tmp_path: Path) -> N
     assert [(resync.listings, resync.tools_written) for resync in found.crowd.resyncs] == [(6, 0), (6, 0), (2, 0)]
     assert (found.storm, found.parts["storm"]) == (results().storm, results().parts["storm"])
     assert (tmp_path / "fleet.md").read_text(encoding="utf-8") == render(found)
+
+
+@pytest.mark.slow
+@pytest.mark.redis
+def test_a_quick_run_finds_each_new_server(tmp_path: Path) -> None:
+    quick_run("fleet", tmp_path, "--only", "findable")
+
+    found = Results.model_validate_json((tmp_path / "fleet.json").read_text(encoding="utf-8"))
+    assert found.findable
+    assert [run.answers.count for run in found.findable.runs] == [2, 2]
