@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import structlog
@@ -175,18 +175,30 @@ def scope_conditions(scope: Scope) -> list[Condition]:
     if scope.groups is not None:
         conditions.append(_any_of("groups", scope.groups))
     if scope.servers is not None:
-        conditions.append(_any_of("server_id", scope.servers))
+        conditions.append(_any_server(scope.servers))
     if scope.read_only:
         conditions.append(Is("read_only", "yes"))
     if scope.exclude:
         conditions.append(NoneOf("names", _storable(scope.exclude)))
     if scope.hidden:
-        conditions.append(NoneOf("server_id", sorted(scope.hidden)))
+        conditions.append(_no_server(scope.hidden))
     if scope.seen:
         conditions.append(NoneOf("digest", sorted(scope.seen)))
     if scope.within is not None:
         conditions.append(_among(scope.within))
     return conditions
+
+
+# A fleet has thousands of servers with replicas, the same ones in every search until a server changes. Sorting them
+# takes as long as the search.
+@lru_cache(maxsize=8)
+def _any_server(servers: frozenset[str]) -> AnyOf:
+    return _any_of("server_id", servers)
+
+
+@lru_cache(maxsize=8)
+def _no_server(servers: frozenset[str]) -> NoneOf:
+    return NoneOf("server_id", sorted(servers))
 
 
 def named(*names: str) -> AnyOf:

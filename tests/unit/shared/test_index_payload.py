@@ -7,7 +7,7 @@ import pytest
 from shared.catalog import Encoding, Scope, ToolDefinition
 from shared.index.contract import collection_name
 from shared.index.payload import matches_nothing, scope_conditions, tool_from, tool_payload
-from shared.index.points import AnyOf, Is
+from shared.index.points import AnyOf, Is, NoneOf
 from tests.support.fakes import make_tool
 
 
@@ -53,6 +53,15 @@ def test_a_scope_asks_for_its_status_and_only_for_what_it_restricts() -> None:
         AnyOf("groups", ["a", "b"]),
         AnyOf("server_id", ["s"]),
     ]
+
+
+def test_the_servers_of_repeated_searches_are_sorted_once() -> None:
+    first, second = (
+        scope_conditions(Scope(servers=frozenset({"b", "a"}), hidden=frozenset({"d", "c"}))) for _ in range(2)
+    )
+
+    assert first == [Is("status", "running"), AnyOf("server_id", ["a", "b"]), NoneOf("server_id", ["c", "d"])]
+    assert [one is other for one, other in zip(first, second, strict=True)] == [False, True, True]
 
 
 def test_another_model_or_dimension_is_another_collection() -> None:
