@@ -121,6 +121,10 @@ def run_embedded(settings: Settings) -> Generator[Embedded]:
         registry, sources = deps.metrics.registry, SourceMetrics(deps.metrics.registry)
         for collector in (BacklogGauges(intents.backlog), sources):
             registry.register(collector)
+        if settings.redis_url:
+            from workers.broker.dead_letters import keep_refused_messages  # noqa: PLC0415  # loads the Redis client
+
+            keep_refused_messages(lambda: intents)
         app = build_app(settings, deps)
         app.set_default()  # without it the pool's threads would use Celery's default app
         with (
