@@ -75,7 +75,7 @@ class WorkerSignals:
             warn_of_uncounted_reconciles(sender.pool, os.environ)
         if self._settings.mcp_config:
             self._follower = self._running.enter_context(self._config_followed(self._settings.mcp_config))
-        gc.freeze()  # a collection of all objects that the start made stops every reconciliation by 100 ms
+        gc.freeze()  # a collection of all objects that the start made delays every reconciliation by 100 ms
 
     def _monitor(self, pool: Any) -> None:
         monitor = monitored(

@@ -43,7 +43,7 @@ def guard_transport(on_invalid: OnInvalidItem) -> None:
 class _LimitedQueue(Channel):
     """A channel that sends no task to a full queue, except a retried one, whose event may not be recorded yet.
 
-    It keeps its client: kombu makes one for each command, which takes as long as the command.
+    It keeps its client: kombu makes one for each command, with all callbacks.
     """
 
     _kept_client: Any = None
