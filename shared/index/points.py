@@ -29,7 +29,7 @@ class AnyOf:
     """The keyword under `key`, or one of its keywords, is among `values`."""
 
     key: str
-    values: Sequence[str]
+    values: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class NoneOf:
     """Neither the keyword under `key` nor any of its keywords is among `values`."""
 
     key: str
-    values: Sequence[str]
+    values: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

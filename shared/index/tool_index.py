@@ -116,7 +116,7 @@ class QdrantIndex(DocumentIndex):
     @override
     def clear_digests(self, digests: Collection[str]) -> None:
         if digests:
-            self._tools.set_payload({"digest": ""}, (AnyOf("digest", sorted(digests)),))
+            self._tools.set_payload({"digest": ""}, (AnyOf("digest", tuple(sorted(digests))),))
 
     @override
     def search(

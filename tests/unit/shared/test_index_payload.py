@@ -50,8 +50,8 @@ def test_a_scope_asks_for_its_status_and_only_for_what_it_restricts() -> None:
     assert scope_conditions(Scope()) == [Is("status", "running")]
     assert scope_conditions(Scope(groups=frozenset({"b", "a"}), servers=frozenset({"s"}), status="stopped")) == [
         Is("status", "stopped"),
-        AnyOf("groups", ["a", "b"]),
-        AnyOf("server_id", ["s"]),
+        AnyOf("groups", ("a", "b")),
+        AnyOf("server_id", ("s",)),
     ]
 
 
@@ -60,7 +60,7 @@ def test_the_servers_of_repeated_searches_are_sorted_once() -> None:
 
     (_, any_of, none_of), (_, any_of_again, none_of_again) = map(scope_conditions, scopes)
 
-    assert (any_of, none_of) == (AnyOf("server_id", ["a", "b"]), NoneOf("server_id", ["c", "d"]))
+    assert (any_of, none_of) == (AnyOf("server_id", ("a", "b")), NoneOf("server_id", ("c", "d")))
     assert isinstance(any_of, AnyOf)
     assert isinstance(any_of_again, AnyOf)
     assert any_of.values is any_of_again.values
