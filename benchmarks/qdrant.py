@@ -1,14 +1,17 @@
-"""The Qdrant server at QDRANT_URL while a benchmark uses it: its process, and the state of its optimizers."""
+"""The Qdrant server at QDRANT_URL while a benchmark uses it: its process, its storage, and its optimizers."""
 
 from __future__ import annotations
 
 import json
 import time
 import urllib.request
+from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
 import psutil
+
+from benchmarks.throughput.machine import processor_s
 
 GREEN_WITHIN_S = 1_800.0
 POLL_S = 0.5
@@ -25,6 +28,17 @@ def server_process(url: str) -> psutil.Process:
         if connection.status == psutil.CONN_LISTEN and connection.laddr[1] == port and connection.pid:  # type: ignore[misc]
             return psutil.Process(connection.pid)
     raise SystemExit(f"no process of this machine listens at {url}")
+
+
+def server_cpu_s(url: str | None) -> float:
+    """Return the processor seconds of the server since its start; 0 without a server."""
+    return processor_s(server_process(url)) if url else 0.0
+
+
+def storage_directory(url: str) -> Path:
+    """Return the directory of the server's collections, from its environment."""
+    process = server_process(url)
+    return Path(process.cwd()) / process.environ().get("QDRANT__STORAGE__STORAGE_PATH", "storage")
 
 
 def wait_until_indexed(url: str) -> None:

@@ -15,7 +15,7 @@ from mcp import Client
 
 from benchmarks.retrieval.data import CorpusServer, Query, ToolKey
 from query.catalogue import Catalogue
-from query.response.find_response import FoundTool
+from query.replicas.serving import first_server
 from query.savings.ledger import Ledger
 from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
@@ -109,8 +109,8 @@ async def _find(client: Client, system: System, description: str | list[str], k:
     if result.is_error:
         raise RuntimeError(f"find_tool answered {description!r} with {result.content}")
     answer: dict[str, Any] = result.structured_content or {}
-    tools = [FoundTool.model_validate(tool) for tool in answer["tools"]]
-    return [system.key(*tool.first_server) for tool in tools]
+    shown = ((tool["name"], tool.get("served_by", {}).get("servers", ())) for tool in answer["tools"])
+    return [system.key(*first_server(name, servers)) for name, servers in shown]
 
 
 @contextmanager

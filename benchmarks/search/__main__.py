@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from benchmarks import qdrant
 from benchmarks.command import DATA, command, kept_name, run_benchmark
 from benchmarks.retrieval.data import CorpusServer, read_queries, read_servers
 from benchmarks.search.catalogue import PreparedServer, enough, prepare
@@ -18,6 +19,7 @@ from benchmarks.search.vectors import KeptEmbedder
 from benchmarks.throughput.isolation import in_fresh_process
 from benchmarks.throughput.machine import Watches, this_machine
 from shared.text.embedding import FastEmbedder
+from tests.support.qdrant_server import qdrant_url
 
 QUERY_SETS = ("livemcp_agent", "toolsieve")
 
@@ -30,6 +32,7 @@ def run(plan: Plan, data: Path, vectors: Path | None) -> Results:
     sizes = [watches.measure(f"{tools} tools", partial(_size, plan, tools, prepared, texts)) for tools in plan.sizes]
     return Results(
         made_at=f"{datetime.now(UTC):%Y-%m-%d}",
+        server=_server_version(),
         plan=plan,
         machine=this_machine(),
         conditions=tuple(watches.conditions),
@@ -37,6 +40,11 @@ def run(plan: Plan, data: Path, vectors: Path | None) -> Results:
         queries=len(texts),
         sizes=tuple(sizes),
     )
+
+
+def _server_version() -> str:
+    url = qdrant_url()
+    return str(qdrant.read(url, "/")["version"]) if url else ""
 
 
 def _size(plan: Plan, tools: int, prepared: Sequence[PreparedServer], texts: Sequence[str]) -> Size:
@@ -60,8 +68,9 @@ def main() -> None:
     parser = command("search")
     parser.add_argument("--data", type=Path, default=DATA, help="directory of corpora and queries")
     parser.add_argument("--vectors", type=Path, help="a file that keeps the corpus's vectors from one run to the next")
+    parser.add_argument("--sizes", type=int, nargs="+", default=FULL.sizes, help="numbers of tools")
     arguments = parser.parse_args()
-    plan = QUICK if arguments.quick else FULL
+    plan = QUICK if arguments.quick else FULL.model_copy(update={"sizes": tuple(arguments.sizes)})
     run_benchmark(kept_name("search"), arguments, lambda: run(plan, arguments.data, arguments.vectors), Results, render)
 
 

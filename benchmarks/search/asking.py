@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from benchmarks.search.results import Milliseconds, Parts
+from benchmarks.qdrant import server_cpu_s
+from benchmarks.search.results import Milliseconds, Parts, Searches
+from benchmarks.throughput.results import percentile
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.response.timings import Timings
 from query.savings.ledger import Ledger
 from query.search.ranking import DEPTH, rank
 from query.search.request import FindRequest
@@ -20,6 +21,7 @@ from shared.index.payload import NAME_VECTOR, TERMS_VECTOR, TEXT_VECTOR, scope_c
 from shared.index.points import NamedVector, PointCollection
 from shared.text.embedding import Embedder
 from shared.text.vectors import query_vectors
+from tests.support.qdrant_server import qdrant_url
 
 LIMIT = 8
 
@@ -57,14 +59,10 @@ def measure_parts(asked: Asked) -> Parts:
     chosen = [list(rank(candidate))[:LIMIT] for candidate in candidates]
     catalogue = Catalogue(asked.index, asked.embedder, Ledger(asked.index))
 
-    def find(text: str, scope: Scope) -> Timings:
-        return find_tool(FindRequest(tool_description=text), scope, catalogue)[1]
+    def find(text: str, scope: Scope) -> float:
+        return find_tool(FindRequest(tool_description=text), scope, catalogue)[1].search_ms
 
     find(asked.texts[0], Scope())  # the ledger reads every record once
-    everywhere = [find(text, Scope()) for _ in range(asked.rounds) for text in asked.texts]
-    narrow = [
-        find(*arguments) for _ in range(asked.rounds) for arguments in zip(asked.texts, asked.scopes, strict=True)
-    ]
     return Parts(
         name_list=one_list(NAME_VECTOR),
         text_list=one_list(TEXT_VECTOR),
@@ -72,8 +70,21 @@ def measure_parts(asked: Asked) -> Parts:
         lists=_timed(lambda query: asked.index.search([query], Scope(), DEPTH), queries, asked.rounds),
         ranking=_timed(rank, candidates, asked.rounds),
         tools=_timed(asked.index.get, chosen, asked.rounds),
-        search=Milliseconds.of([timings.search_ms for timings in everywhere]),
-        filtered=Milliseconds.of([timings.search_ms for timings in narrow]),
+        search=_searched(find, asked, [Scope()] * len(asked.texts)),
+        filtered=_searched(find, asked, asked.scopes),
+    )
+
+
+def _searched(find: Callable[[str, Scope], float], asked: Asked, scopes: Sequence[Scope]) -> Searches:
+    """Return the durations and the processor time of these searches, each text within its scope."""
+    before = time.process_time(), server_cpu_s(qdrant_url())
+    samples = [find(*arguments) for _ in range(asked.rounds) for arguments in zip(asked.texts, scopes, strict=True)]
+    cpu_s, server_s = time.process_time() - before[0], server_cpu_s(qdrant_url()) - before[1]
+    return Searches(
+        **Milliseconds.of(samples).model_dump(),
+        p99=round(percentile(samples, 99), 2),
+        cpu_ms=round(cpu_s * 1e3 / len(samples), 2),
+        server_cpu_ms=round(server_s * 1e3 / len(samples), 2),
     )
 
 

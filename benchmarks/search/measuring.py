@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.qdrant import wait_until_indexed
+from benchmarks.qdrant import server_cpu_s, server_process, storage_directory, wait_until_indexed
 from benchmarks.search.asking import Asked, measure_parts
 from benchmarks.search.catalogue import PreparedServer, fill
 from benchmarks.search.plan import Plan
@@ -44,6 +44,11 @@ class Subject:
         return index_settings(self.directory)
 
     @property
+    def qdrant_url(self) -> str | None:
+        """Return the address of the Qdrant server; None: Edge."""
+        return self.settings.qdrant_url
+
+    @property
     def index_version(self) -> IndexVersion:
         """Return the index version that is searched."""
         return IndexVersion(self.embedder.model, self.embedder.dimension)
@@ -60,30 +65,35 @@ def measure_alone(
 def measure_size(subject: Subject, tools: int, servers: Sequence[PreparedServer]) -> Size:
     """Return all that is to be known of an index of so many tools."""
     with _asked(subject) as asked:
-        started = time.perf_counter()
+        url, started, cpu_s = subject.qdrant_url, time.perf_counter(), server_cpu_s(subject.qdrant_url)
         filled = fill(asked.index, servers, tools, subject.plan.groups)
         filled_s = time.perf_counter() - started
-        if subject.settings.qdrant_url:
-            wait_until_indexed(subject.settings.qdrant_url)
+        if url:
+            wait_until_indexed(url)
+        indexed_s, cpu_s = time.perf_counter() - started - filled_s, server_cpu_s(url) - cpu_s
         within = [asked.index.token_sum(scope, "heuristic").counted for scope in set(asked.scopes)]
     return Size(
         tools=tools,
         servers=filled,
         filled_s=round(filled_s, 1),
+        indexed_s=round(indexed_s, 1) if url else 0.0,
+        server_cpu_s=round(cpu_s, 1),
         selectivity=round(sum(within) / len(within) / tools, 4),
         index=_measured(subject),
     )
 
 
 def _measured(subject: Subject) -> Index:
-    started = time.perf_counter()
+    started, url = time.perf_counter(), subject.qdrant_url
     with _asked(subject) as asked:
         opened_s = time.perf_counter() - started
+        parts = measure_parts(asked)
+        process, directory = (server_process(url), storage_directory(url)) if url else (None, subject.directory)
         return Index(
-            parts=measure_parts(asked),
+            parts=parts,
             opened_s=round(opened_s, 2),
-            disk_mib=round(_size_bytes(subject.directory) / MIB, 1),
-            resident_mib=round(psutil.Process().memory_info().rss / MIB, 1),
+            disk_mib=round(_size_bytes(directory) / MIB, 1),
+            resident_mib=round((process or psutil.Process()).memory_info().rss / MIB, 1),
         )
 
 

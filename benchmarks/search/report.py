@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from benchmarks.search.results import Milliseconds, Results, Size
+from benchmarks.search.results import Milliseconds, Results, Searches, Size
 
 Row = Sequence[object]
 
@@ -21,21 +21,42 @@ _PARTS = (
 )
 
 
+_PROCESSOR_TIMES: Sequence[tuple[str, Callable[[Size], str]]] = (
+    ("the whole call, without the query's embedding", lambda size: f"{size.index.parts.search.cpu_ms:.2f}"),
+    ("the Qdrant server for it", lambda size: f"{size.index.parts.search.server_cpu_ms:.2f}"),
+)
+
+
+_Cost = tuple[str, Callable[[Size], float]]
+_FILLING: Sequence[_Cost] = (("filling", lambda size: size.filled_s),)
+_SERVER_FILLING: Sequence[_Cost] = (
+    *_FILLING,
+    ("the last graphs", lambda size: size.indexed_s),
+    ("processor time for both", lambda size: size.server_cpu_s),
+)
+_COSTS: Sequence[_Cost] = (
+    ("opening", lambda size: size.index.opened_s),
+    ("disk", lambda size: size.index.disk_mib),
+    ("memory", lambda size: size.index.resident_mib),
+)
+
+
 def render(results: Results) -> str:
     """Return the whole report; every number in it comes from `results`."""
     sections = (
         _head(results),
         _caveats(results),
-        _latency(results.sizes),
-        _costs(results.sizes),
+        _latency(results),
+        _costs(results),
     )
     return "\n\n".join("\n".join(section) for section in sections) + "\n"
 
 
 def _head(results: Results) -> Iterator[str]:
     machine = results.machine
-    yield "# Search in a large embedded catalogue"
+    yield "# Search in a large catalogue"
     yield ""
+    yield f"On a server of Qdrant {results.server}." if results.server else "In this process, on Qdrant Edge."
     yield f"A {results.plan.name} run of `python -m benchmarks.search` on {results.made_at}."
     yield f"Rendered from the JSON file beside it; [ADR 0026]({_DECISION}) gives the reasons for exact search."
     yield ""
@@ -56,32 +77,39 @@ def _caveats(results: Results) -> Iterator[str]:
     )
     yield "- Sizes were measured once, each in a process of its own."
     yield (
-        f"- Other programs took up to {busiest.others_percent:g} % of the processor ({busiest.subject}), "
-        "which shows in the highest times."
+        f"- Other programs{', the Qdrant server among them,' if results.server else ''} took up to "
+        f"{busiest.others_percent:g} % of the processor ({busiest.subject})."
     )
 
 
-def _latency(sizes: Sequence[Size]) -> Iterator[str]:
+def _latency(results: Results) -> Iterator[str]:
+    sizes = results.sizes
     yield "## Where the time goes"
     yield ""
-    yield "Milliseconds, p50 / p95."
+    yield "Milliseconds, p50 / p95; of searches p50 / p95 / p99."
     yield ""
     rows = [(label, *(_ms(getattr(size.index.parts, part)) for size in sizes)) for label, part in _PARTS]
+    processes = _PROCESSOR_TIMES if results.server else _PROCESSOR_TIMES[:1]
+    rows += [(f"processor time of {label}", *map(cost, sizes)) for label, cost in processes]
     yield from _table(("", *(f"{size.tools:,} tools" for size in sizes)), rows)
 
 
-def _costs(sizes: Sequence[Size]) -> Iterator[str]:
+def _costs(results: Results) -> Iterator[str]:
     yield "## Disk, memory and opening"
     yield ""
-    rows = [
-        (f"{size.tools:,}", *(f"{value:.4g}" for value in (index.opened_s, index.disk_mib, index.resident_mib)))
-        for size, index in ((size, size.index) for size in sizes)
-    ]
-    yield from _table(("tools", "opening, s", "disk, MiB", "resident, MiB"), rows)
+    yield f"Seconds, and MiB of {'the Qdrant server' if results.server else 'this process'} after the searches."
+    yield ""
+    filling = _SERVER_FILLING if results.server else _FILLING
+    columns = (*filling, *_COSTS)
+    yield from _table(
+        ("tools", *(label for label, _ in columns)),
+        [(f"{size.tools:,}", *(f"{cost(size):,.4g}" for _, cost in columns)) for size in results.sizes],
+    )
 
 
 def _ms(measured: Milliseconds) -> str:
-    return f"{measured.p50:.2f} / {measured.p95:.2f}"
+    highest = f" / {measured.p99:.2f}" if isinstance(measured, Searches) else ""
+    return f"{measured.p50:.2f} / {measured.p95:.2f}{highest}"
 
 
 def _table(head: Row, rows: Iterable[Row]) -> Iterator[str]:

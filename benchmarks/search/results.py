@@ -29,6 +29,14 @@ class Milliseconds(Frozen):
         return cls(p50=round(percentile(samples_ms, 50), 2), p95=round(percentile(samples_ms, 95), 2))
 
 
+class Searches(Milliseconds):
+    """Durations of searches, and the mean processor time of a whole call: of this process, and of the Qdrant server."""
+
+    p99: float
+    cpu_ms: float
+    server_cpu_ms: float
+
+
 class Parts(Frozen):
     """Parts of a search: each list separately, all lists in one round trip, ranking, and reading eight tools.
 
@@ -41,12 +49,12 @@ class Parts(Frozen):
     lists: Milliseconds
     ranking: Milliseconds
     tools: Milliseconds
-    search: Milliseconds
-    filtered: Milliseconds
+    search: Searches
+    filtered: Searches
 
 
 class Index(Frozen):
-    """The costs of an index: search times, time to open, disk and memory of this process."""
+    """The costs of an index: search times, time to open, disk and memory of this process, or of the Qdrant server."""
 
     parts: Parts
     opened_s: float
@@ -55,19 +63,26 @@ class Index(Frozen):
 
 
 class Size(Frozen):
-    """The measurements of an index of one size; `selectivity` is the share of tools within the filter."""
+    """The measurements of an index of one size; `selectivity` is the share of tools within the filter.
+
+    `indexed_s` is the time from the last write until a Qdrant server has built its graphs, and `server_cpu_s` is its
+    processor time for all of the writes and the graphs; both are 0 for Edge.
+    """
 
     tools: int
     servers: int
     filled_s: float
+    indexed_s: float
+    server_cpu_s: float
     selectivity: float
     index: Index
 
 
 class Results(Frozen):
-    """All of a run."""
+    """All of a run; `server` is the version of the Qdrant server, empty for Edge."""
 
     made_at: str
+    server: str
     plan: Plan
     machine: Machine
     conditions: tuple[Conditions, ...]
