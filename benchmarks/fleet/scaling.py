@@ -18,7 +18,7 @@ from workers.tasks import SWEEP_LIMIT
 
 # A worker process is planned to be this busy, so that events find it with time to spare.
 BUSY_SHARE = 0.5
-DENSE_VECTORS, FLOAT_BYTES = 2, 4
+DENSE_VECTORS, FLOAT_BYTES = 2, 2
 REPLICAS = 2
 # Limit for the time of a search on Edge, extrapolated linearly from the measured sizes; above it use a server.
 EDGE_SEARCH_MS = 100.0

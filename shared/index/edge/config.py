@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from qdrant_edge import Distance, EdgeConfig, EdgeOptimizersConfig, EdgeSparseVectorParams, EdgeVectorParams, Modifier
+from typing import Any
+
+from qdrant_edge import (
+    Distance,
+    EdgeConfig,
+    EdgeOptimizersConfig,
+    EdgeSparseVectorParams,
+    EdgeVectorParams,
+    Modifier,
+    VectorStorageDatatype,
+)
 
 from shared.index.points import VectorSchema
 
@@ -13,14 +23,25 @@ _NO_HNSW = EdgeOptimizersConfig(indexing_threshold=0)
 _SEARCH_THREADS = 1
 
 
-def shard_config(schema: VectorSchema) -> EdgeConfig:
+def new_shard(schema: VectorSchema) -> EdgeConfig:
     """Return the configuration of a shard with these vectors; searches compare all vectors in scope."""
-    if not schema.dense:
-        # a shard must declare some vector; a sparse one costs nothing while no point has it
-        return EdgeConfig(sparse_vectors={"none": EdgeSparseVectorParams()}, max_search_threads=_SEARCH_THREADS)
-    return EdgeConfig(
-        vectors={name: EdgeVectorParams(schema.dimension, Distance.Cosine) for name in schema.dense},
-        sparse_vectors={name: EdgeSparseVectorParams(modifier=Modifier.Idf) for name in schema.sparse},
-        optimizers=_NO_HNSW,
-        max_search_threads=_SEARCH_THREADS,
-    )
+    dense = {
+        name: EdgeVectorParams(schema.dimension, Distance.Cosine, datatype=VectorStorageDatatype.Float16)
+        for name in schema.dense
+    }
+    return EdgeConfig(vectors=dense or None, **_options(schema))
+
+
+def existing_shard(schema: VectorSchema) -> EdgeConfig:
+    """Return the configuration to open a shard, whose dense vectors keep the type of their numbers."""
+    return EdgeConfig(**_options(schema))
+
+
+def _options(schema: VectorSchema) -> dict[str, Any]:
+    # a shard must declare some vector; a sparse one costs nothing while no point has it
+    sparse = {name: EdgeSparseVectorParams(modifier=Modifier.Idf) for name in schema.sparse}
+    return {
+        "sparse_vectors": sparse or {"none": EdgeSparseVectorParams()},
+        "optimizers": _NO_HNSW,
+        "max_search_threads": _SEARCH_THREADS,
+    }

@@ -10,7 +10,7 @@ from pathlib import Path
 from qdrant_edge import EdgeConfig, EdgeShard, UpdateOperation
 
 from shared.errors import IndexHeld, IndexUnavailable
-from shared.index.edge.config import shard_config
+from shared.index.edge.config import existing_shard, new_shard
 from shared.index.points import VectorSchema
 
 # Points between two flushes. After a crash the log replays unflushed points: 0.3 s for this many.
@@ -29,13 +29,12 @@ class Shard:
         """
         self._path = path
         self._unflushed = 0
-        config = shard_config(schema)
         with self._translated():
             if not path.exists():
-                _create(path, config)
+                _create(path, new_shard(schema))
             with suppress(OSError):  # another process may hold the shard and change it; loading reports that
                 _read_ahead(path)
-            self._shard = EdgeShard.load(str(path), config)
+            self._shard = EdgeShard.load(str(path), existing_shard(schema))
 
     @contextmanager
     def opened(self) -> Generator[EdgeShard]:

@@ -41,7 +41,12 @@ def parameters(vectors: VectorSchema, options: CollectionOptions) -> dict[str, A
     sparse_index = None if on_disk is None else models.SparseIndexParams(on_disk=on_disk)
     return {
         "vectors_config": {
-            name: models.VectorParams(size=vectors.dimension, distance=models.Distance.COSINE, on_disk=on_disk)
+            name: models.VectorParams(
+                size=vectors.dimension,
+                distance=models.Distance.COSINE,
+                on_disk=on_disk,
+                datatype=models.Datatype.FLOAT16,
+            )
             for name in vectors.dense
         },
         "sparse_vectors_config": {

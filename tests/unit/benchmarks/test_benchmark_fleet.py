@@ -231,7 +231,7 @@ def test_the_tables_on_scaling_show_costs_needs_and_limits() -> None:
     # 10,000 servers / 262.5 s, each 18 ms
     assert "| processors for that | 0.04 | 0.07 | 0.69 |" in found
     assert "| worker processes, each 50% busy | 1 | 1 | 2 |" in found
-    assert "| dense vectors, GiB | 0.06 | 0.29 | 2.86 |" in found
+    assert "| dense vectors, GiB | 0.03 | 0.14 | 1.43 |" in found
     # 5 KiB a tool
     assert "| Qdrant server, GiB in memory | 0.10 | 0.48 | 4.77 |" in found
     assert any("200,000 tools for 100 ms" in line for line in found)

@@ -1,0 +1,59 @@
+"""Dense vectors of an embedded index: float16, and in shards of earlier builds still float32."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from uuid import UUID
+
+import numpy as np
+import pytest
+
+from shared.index.edge import config
+from shared.index.edge.collection import EdgeCollection
+from shared.index.engine import CollectionSpec
+from shared.index.points import NamedVector, Point, VectorSchema
+from tests.support.fakes import unit_vector
+
+DIMENSION = 384
+SPEC = CollectionSpec("tools", VectorSchema(DIMENSION, ("name",), ("terms",)), {"digest": "keyword"})
+FIRST, SECOND = (str(UUID(int=number)) for number in (1, 2))
+
+
+def point(point_id: str, seed: int) -> Point:
+    return Point(point_id, {"digest": point_id}, {"name": unit_vector(seed, DIMENSION)})
+
+
+def stored(index: EdgeCollection, point_id: str) -> Point:
+    return index.sample_by_value("digest", [point_id], ["digest"])[point_id]
+
+
+def test_a_shard_of_float32_is_searched_and_written_by_this_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.setattr(config, "VectorStorageDatatype", SimpleNamespace(Float16=None))
+        with closing(EdgeCollection(tmp_path / "tools", SPEC)) as index:
+            index.upsert([point(FIRST, 1)])
+
+    with closing(EdgeCollection(tmp_path / "tools", SPEC)) as index:
+        index.upsert([point(SECOND, 2)])
+        (found,) = index.query([NamedVector("name", unit_vector(2, DIMENSION))], (), 9)
+        kept = stored(index, FIRST).vectors["name"]
+
+    assert list(found) == [SECOND, FIRST]
+    np.testing.assert_allclose(kept, unit_vector(1, DIMENSION), atol=1e-7)
+
+
+def test_a_vector_that_is_read_and_written_again_stays_the_same(tmp_path: Path) -> None:
+    """Equal definitions share vectors through the index, and have equal scores."""
+    with closing(EdgeCollection(tmp_path / "tools", SPEC)) as index:
+        for seed in range(50):
+            index.upsert([point(FIRST, seed)])
+            read = stored(index, FIRST).vectors
+            index.upsert([Point(SECOND, {"digest": SECOND}, read)])
+
+            np.testing.assert_array_equal(stored(index, SECOND).vectors["name"], read["name"])
+            (found,) = index.query([NamedVector("name", unit_vector(seed + 1, DIMENSION))], (), 9)
+            assert found[FIRST] == found[SECOND]
