@@ -23,6 +23,7 @@ from query.server.mcp import service_of
 from query.server.metrics_route import metrics_route
 from query.server.shutdown import grace_s_of
 from query.server.stdio import serve_stdio, stdio_caller
+from query.turns import allow_turns
 from query.web.routes import page_routes
 from shared.errors import ToolscaleError
 from shared.index.open_versions import open_index_versions
@@ -84,6 +85,7 @@ def serve(settings: Settings, *, stdio: bool) -> None:
 
 @contextmanager
 def _catalogue(settings: Settings) -> Generator[Catalogue]:
+    allow_turns(index_is_embedded=settings.qdrant_url is None)
     embedder = FastEmbedder(settings.embedding_model)
     versions = open_index_versions(settings, embedder)
     with closing(versions.store), live_index(versions) as live, recording(settings) as recorder:

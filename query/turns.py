@@ -25,6 +25,9 @@ from shared.errors import CallsExhausted
 # One for each core. More threads compete for the interpreter: with 40, 50 clients waited longer and got fewer responses
 # a second.
 MOST = min(max(os.cpu_count() or 1, 2), 8)
+# A request waits for a Qdrant server three times, and others use the cores meanwhile. Beside other callers, none gets
+# more turns than on Edge: with half of these, a heavy caller delayed a light one fivefold in place of twofold.
+MOST_ON_A_SERVER = 4 * MOST
 # Threads that wait between two parts of a request, over all callers.
 MOST_PAUSED = 64
 # Requests of one caller that wait for their first turn: one of each client over stdio, who all are the operator.
@@ -39,15 +42,17 @@ Arguments = TypeVarTuple("Arguments")
 class Turns:
     """At most `most` turns at a time; waiting callers get them in rotation. Safe to use from several threads.
 
-    While several callers are active, the last free turn is for a caller that has none. Between two turns of one caller,
-    each other caller that waits and has none gets one.
+    While several callers are active, each has at most half of the turns that the constructor gets, and the last free
+    turn is for a caller that has none. Between two turns of one caller, each other caller that waits and has none gets
+    one.
     """
 
     def __init__(
         self, most: int = MOST, clock_s: Callable[[], float] = time.monotonic, most_waiting: int = MOST_WAITING
     ) -> None:
         """Each caller may have `most_waiting` requests that wait for their first turn."""
-        self._free = most
+        self._most = self._free = most
+        self._of_one = (most + 1) // 2
         self._most_waiting = most_waiting
         self._clock_s = clock_s
         self._latest: str | None = None
@@ -56,6 +61,13 @@ class Turns:
         self._waiting: dict[str, deque[Future[None]]] = {}
         self._paused = 0
         self._lock = threading.Lock()
+
+    def allow(self, most: int) -> None:
+        """Change how many turns there are at a time, for a caller that is alone and for many; begun ones continue."""
+        with self._lock:
+            self._free += most - self._most
+            self._most = most
+            self._grant()
 
     @asynccontextmanager
     async def turn(self, caller: str, *, is_first: bool = True) -> AsyncGenerator[None]:
@@ -132,14 +144,20 @@ class Turns:
         self._latest = caller
 
     def _may_take(self, caller: str) -> bool:
-        if self._free != 1 or not self._taken[caller]:
+        taken = self._taken[caller]
+        if not taken or self._clock_s() >= self._is_shared_until_s:
             return self._free > 0
-        return self._clock_s() >= self._is_shared_until_s
+        return self._free > 1 and taken < self._of_one
 
 
 _turns = Turns()
 _caller: ContextVar[str | None] = ContextVar("caller of the thread's turn", default=None)
 _began_at_s: ContextVar[float | None] = ContextVar("beginning of the thread's request", default=None)
+
+
+def allow_turns(*, index_is_embedded: bool) -> None:
+    """Allow this process as many turns as keep its cores busy with such an index."""
+    _turns.allow(MOST if index_is_embedded else MOST_ON_A_SERVER)
 
 
 async def run_in_thread(caller: str, read: Callable[[*Arguments], T], *arguments: *Arguments) -> T:

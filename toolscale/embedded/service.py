@@ -22,6 +22,7 @@ from query.server.mcp import service_of
 from query.server.metrics_route import metrics_route
 from query.server.servers_route import servers_route
 from query.server.shutdown import grace_s_of
+from query.turns import allow_turns
 from query.web.connecting import claude_command, client_config
 from query.web.routes import PATH as PAGE_PATH
 from query.web.routes import page_routes
@@ -114,6 +115,7 @@ def _refusal(settings: Settings, hello: Hello) -> str | None:
 
 @contextmanager
 def _running(settings: Settings) -> Generator[tuple[Embedded, Catalogue]]:
+    allow_turns(index_is_embedded=settings.qdrant_url is None)
     with (
         run_embedded(settings) as embedded,
         _servers(embedded, settings.mcp_config),

@@ -1,18 +1,33 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 
 import anyio
 import pytest
 
-from query.turns import ACTIVE_S, MOST, Turns, continue_in_thread, give_way, run_in_thread
-from shared.errors import CallsExhausted
+from query.__main__ import serve
+from query.turns import (
+    ACTIVE_S,
+    MOST,
+    MOST_ON_A_SERVER,
+    Turns,
+    allow_turns,
+    continue_in_thread,
+    give_way,
+    run_in_thread,
+)
+from shared.errors import CallsExhausted, IndexUnavailable
+from shared.settings import Settings
+from toolscale.embedded.service import running
 
 pytestmark = pytest.mark.anyio
 
-# while several callers are active, the last turn is for another one
-OF_ONE = MOST - 1
+# while several callers are active, half of the turns are for others
+OF_ONE = (MOST + 1) // 2
 
 
 @pytest.fixture(autouse=True)
@@ -101,6 +116,34 @@ async def test_a_caller_that_is_alone_uses_all_turns() -> None:
         slow.go.set()
 
     assert slow.most_at_once == MOST
+
+
+@pytest.mark.parametrize(("index_is_embedded", "most"), [(True, MOST), (False, MOST_ON_A_SERVER)])
+async def test_waiting_requests_get_the_turns_that_fit_the_index(*, index_is_embedded: bool, most: int) -> None:
+    slow = Slow()
+    async with anyio.create_task_group() as callers:
+        for number in range(2 * MOST_ON_A_SERVER):
+            callers.start_soon(run_in_thread, "ann", slow.answer, number)
+            await anyio.lowlevel.checkpoint()
+        await begun(slow, MOST)
+        allow_turns(index_is_embedded=index_is_embedded)
+        await begun(slow, most - MOST)
+        slow.go.set()
+
+    assert slow.most_at_once == most
+
+
+async def test_fewer_turns_begin_when_more_have_ended() -> None:
+    turns = Turns(2)
+    async with turns.turn("ann"):
+        async with turns.turn("ann"):
+            turns.allow(1)
+        with anyio.move_on_after(0.1) as waiting:
+            await _take(turns)
+    with anyio.fail_after(30):
+        await _take(turns)
+
+    assert waiting.cancelled_caught
 
 
 async def test_a_caller_counts_as_active_for_a_minute() -> None:
@@ -221,3 +264,26 @@ async def test_a_long_request_gives_way_to_the_callers_that_wait_and_then_goes_o
 
 async def test_outside_a_turn_nothing_is_given() -> None:
     give_way()
+
+
+def _open_embedded(settings: Settings) -> None:
+    with running(settings):
+        pass
+
+
+@pytest.mark.parametrize("open_service", [partial(serve, stdio=True), _open_embedded])
+async def test_a_service_on_a_qdrant_server_has_more_turns(
+    own_turns: Turns, tmp_path: Path, open_service: Callable[[Settings], object]
+) -> None:
+    settings = Settings.model_validate({"qdrant_url": "http://127.0.0.1:9", "data_dir": tmp_path})
+    with pytest.raises(IndexUnavailable):
+        open_service(settings)
+
+    async with AsyncExitStack() as held:
+        with anyio.fail_after(30):
+            for _ in range(MOST_ON_A_SERVER):
+                await held.enter_async_context(own_turns.turn("ann"))
+        with anyio.move_on_after(0.1) as waiting:
+            await _take(own_turns)
+
+    assert waiting.cancelled_caught
