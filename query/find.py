@@ -125,7 +125,8 @@ def _search(
     callable_tools = searched if scope == allowed else Replicated.of(allowed, ledger.replica_sets(allowed))
     excluded = excluded_definitions(request.exclude or (), allowed, callable_tools.scope, index)
     searched = replace(searched, scope=replace(searched.scope, seen=excluded))
-    search = DistinctSearch(steps, searched.scope, index, callable_tools.scope, searched.sets.strangers)
+    corpus = callable_tools.scope if catalogue.index_is_embedded else ledger.corpus(callable_tools.scope)
+    search = DistinctSearch(steps, searched.scope, index, corpus, searched.sets.strangers)
     most = max(request.limit, MATCH_CANDIDATES)
     hits = list(islice((hit for hit in search.hits(most + 1) if pages.is_new(hit.tool)), most + 1))
     # the first page has decided whether any tool fits

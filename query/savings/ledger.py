@@ -160,6 +160,14 @@ class Ledger:
         """Return how many servers of the scope were announced and have not been listed yet, as of the last refresh."""
         return self._records.being_listed(scope)
 
+    def corpus(self, scope: Scope) -> Scope:
+        """Return a scope of the same tools, without any condition if it has all tools of the index.
+
+        As of the last refresh.
+        """
+        is_whole = scope == Scope() and self._records.are_running()
+        return Scope(status=None) if is_whole else scope
+
     def revisions(self, scope: Scope) -> tuple[int, ...]:
         """Return the revisions of the scope's servers, as of the last refresh: equal ones have the same tools."""
         return self._records.revisions_of(scope)

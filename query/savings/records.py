@@ -20,10 +20,10 @@ class Records:
     """Server records by id. They never change, so the sums of a scope are cached. Safe to use from several threads.
 
     `sum_of` returns the cost of all tools of the admitted servers. `costs_in` returns that of each server.
-    `being_listed` returns how many admitted servers were announced and never listed. `revisions_of` returns the
-    revisions of the admitted servers. `replica_sets_of` returns their replica sets, without servers that changed after
-    a revision. `unrelated_of` returns the tokens of the representatives that are not related, and the related ones with
-    their revisions.
+    `being_listed` returns how many admitted servers were announced and never listed. `are_running` returns whether no
+    server has another status than running. `revisions_of` returns the revisions of the admitted servers.
+    `replica_sets_of` returns their replica sets, without servers that changed after a revision. `unrelated_of` returns
+    the tokens of the representatives that are not related, and the related ones with their revisions.
     """
 
     def __init__(self, by_id: Mapping[str, ServerRecord]) -> None:
@@ -31,6 +31,7 @@ class Records:
         self.sum_of: Callable[[Scope, Encoding], Baseline] = lru_cache(CACHED_SCOPES)(partial(_sum_of, by_id))
         self.costs_in: Callable[[Encoding], Mapping[str, Baseline]] = lru_cache(partial(_costs_in, by_id))
         self.being_listed: Callable[[Scope], int] = lru_cache(CACHED_SCOPES)(partial(_being_listed, by_id))
+        self.are_running: Callable[[], bool] = lru_cache(partial(_are_running, by_id))
         self.revisions_of: Callable[[Scope], tuple[int, ...]] = lru_cache(CACHED_SCOPES)(partial(_revisions, by_id))
         self.replica_sets_of: Callable[[Scope, int | None], ReplicaSets] = lru_cache(CACHED_SCOPES)(
             partial(_replica_sets, by_id)
@@ -77,6 +78,10 @@ def _costs_in(by_id: Mapping[str, ServerRecord], encoding: Encoding) -> Mapping[
 def _being_listed(by_id: Mapping[str, ServerRecord], scope: Scope) -> int:
     awaited = [record for record in by_id.values() if not record.is_listed and record.stale_since is None]
     return sum(scope.admits(record) for record in awaited)
+
+
+def _are_running(by_id: Mapping[str, ServerRecord]) -> bool:
+    return all(record.status == "running" for record in by_id.values())
 
 
 def _revisions(by_id: Mapping[str, ServerRecord], scope: Scope) -> tuple[int, ...]:

@@ -13,15 +13,15 @@ from shared.toolset import Selection
 class Scope:
     """The tools that a caller may see. Search and baseline use the same scope, so savings never count a hidden tool.
 
-    `None` means no restriction; an empty set matches nothing. `groups` matches a tool with any of these groups.
-    `read_only` restricts the scope to tools with `readOnlyHint`. `exclude` removes tools by their qualified names.
-    `within` restricts the scope to a toolset. `hidden` removes servers: replicas that another server represents.
-    `seen` removes definitions by their digests.
+    `None` means no restriction, for `status` too; an empty set matches nothing. `groups` matches a tool with any of
+    these groups. `read_only` restricts the scope to tools with `readOnlyHint`. `exclude` removes tools by their
+    qualified names. `within` restricts the scope to a toolset. `hidden` removes servers: replicas that another server
+    represents. `seen` removes definitions by their digests.
     """
 
     groups: frozenset[str] | None = None
     servers: frozenset[str] | None = None
-    status: Status = "running"
+    status: Status | None = "running"
     read_only: bool = False
     exclude: frozenset[str] = frozenset()
     within: Selection | None = None
@@ -36,7 +36,7 @@ class Scope:
     def admits(self, server: ServerRecord) -> bool:
         """Return whether the scope may contain tools of this server."""
         return (
-            server.status == self.status
+            self.status in (None, server.status)
             and (self.groups is None or not self.groups.isdisjoint(server.groups))
             and (self.servers is None or server.server_id in self.servers)
             and server.server_id not in self.hidden
@@ -46,7 +46,7 @@ class Scope:
     def contains(self, tool: IndexedTool) -> bool:
         """Return whether the scope contains this tool."""
         return (
-            tool.status == self.status
+            self.status in (None, tool.status)
             and (self.groups is None or not self.groups.isdisjoint(tool.groups))
             and (self.servers is None or tool.server_id in self.servers)
             and tool.server_id not in self.hidden

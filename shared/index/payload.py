@@ -171,7 +171,7 @@ def matches_nothing(scope: Scope) -> bool:
 
 def scope_conditions(scope: Scope) -> list[Condition]:
     """Return the conditions for a tool in the scope."""
-    conditions: list[Condition] = [Is("status", scope.status)]
+    conditions: list[Condition] = [Is("status", scope.status)] if scope.status else []
     if scope.groups is not None:
         conditions.append(_any_of("groups", scope.groups))
     if scope.servers is not None:

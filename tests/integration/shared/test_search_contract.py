@@ -172,3 +172,20 @@ def test_copies_do_not_change_the_statistics_of_the_words(index: ToolIndex) -> N
     assert beside.text == pytest.approx(alone.text, abs=1e-5)
     assert of_servers.terms == pytest.approx(beside.terms, abs=1e-5)
     assert counted.terms != pytest.approx(alone.terms, abs=1e-5)
+
+
+def test_statistics_without_a_condition_count_all_tools(index: ToolIndex) -> None:
+    _write(index, [make_tool("a", name, f"{name} a file") for name in ("read", "write", "move", "copy")])
+    query, all_tools = asking(0, "read a file"), Scope(status=None)
+    (running,) = index.search([query], EVERYTHING, 10)
+    (counted,) = index.search([query], EVERYTHING, 10, all_tools)
+
+    _write(index, [make_tool("b", f"read_{number}", "read", status="stopped") for number in range(9)])
+
+    (beside,) = index.search([query], EVERYTHING, 10)
+    (with_stopped,) = index.search([query], EVERYTHING, 10, all_tools)
+    assert counted.terms == pytest.approx(running.terms, abs=1e-5)
+    assert beside.terms == pytest.approx(running.terms, abs=1e-5)
+    assert with_stopped.terms != pytest.approx(running.terms, abs=1e-5)
+    assert with_stopped.terms.keys() == running.terms.keys()
+    assert len(_everything(index, all_tools)) == 13

@@ -368,3 +368,15 @@ def test_a_tool_named_by_a_stop_word_fits_when_it_is_asked_for_by_name() -> None
     answer = find(index_of(make_tool("b", "help", "nothing alike")), "help", no_match_threshold=1)
 
     assert names(answer) == ["help"]
+
+
+@pytest.mark.parametrize(("index_is_embedded", "corpus"), [(True, Scope()), (False, Scope(status=None))])
+def test_a_server_counts_the_words_of_all_tools_without_a_condition(*, index_is_embedded: bool, corpus: Scope) -> None:
+    index = index_of(make_tool("files", "read", "Read a file"))
+    catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), index_is_embedded=index_is_embedded)
+
+    with patch.object(index, "search", wraps=index.search) as search:
+        found, _ = find_tool(FindRequest(tool_description="read a file"), Scope(), catalogue)
+
+    assert names(found) == ["read"]
+    assert search.call_args.args[3] == corpus

@@ -460,3 +460,17 @@ def test_a_stopped_server_of_the_scope_is_known_and_costs_nothing() -> None:
     assert ledger.by_server(scope, "cl100k_base") == {}
     assert ledger.of_servers({"a"}, scope, "cl100k_base").tokens == 0
     assert ledger.of_servers({"b"}, scope, "cl100k_base").tokens == 0
+
+
+def test_statistics_of_all_tools_have_no_condition_while_every_server_is_running() -> None:
+    index = FakeIndex()
+    index.put_server(record("a", NOW_US))
+    ledger = Ledger(index)
+    ledger.refresh()
+    of_group, whole = Scope(groups=frozenset({"team"})), ledger.corpus(Scope())
+
+    index.put_server(record("b", NOW_US + 1).model_copy(update={"status": "stopped"}))
+    ledger.refresh()
+
+    assert (whole, ledger.corpus(Scope())) == (Scope(status=None), Scope())
+    assert ledger.corpus(of_group) == of_group
