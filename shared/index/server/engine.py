@@ -32,8 +32,8 @@ from shared.index.points import (
 )
 from shared.index.server.client import ServerClient
 from shared.index.server.creation import deviations, parameters, with_replicas
-from shared.index.server.points import batches, filter_of, point_from, struct
-from shared.index.server.reads import LocalReads, ServerReads, searches
+from shared.index.server.points import batches, filter_of
+from shared.index.server.requests import IN_ORDER, LocalRequests, Requests, ServerRequests, searches
 
 # The message of local mode's ValueError.
 _LOCALLY_GONE = re.compile(r"^Collection .* not found")
@@ -109,11 +109,6 @@ class ServerEngine(Engine):
             self._client.close()
 
 
-# Writes go through a leader of each shard, so that all replicas apply them in the same order. The leader is a living
-# replica: a permanent leader, of the ordering "strong", would stop all writes of its shards while its node is down.
-_IN_ORDER = models.WriteOrdering.MEDIUM
-
-
 class _ServerCollection(PointCollection):
     """One collection of a server. Every call of the client holds `guard`."""
 
@@ -125,7 +120,9 @@ class _ServerCollection(PointCollection):
         self._guard = guard
         self._options = options
         self._is_local = not isinstance(client, ServerClient)
-        self._reads = ServerReads(client, name) if isinstance(client, ServerClient) else LocalReads(client, name)
+        self._requests: Requests = (
+            ServerRequests(client, name) if isinstance(client, ServerClient) else LocalRequests(client, name)
+        )
 
     def ensure(self, vectors: VectorSchema, indexes: Indexes) -> None:
         """Create the collection and its payload indexes if missing, and return when it can be read.
@@ -157,39 +154,32 @@ class _ServerCollection(PointCollection):
         """Write these points in bounded batches."""
         for batch in batches(points):
             with self._asking():
-                structs = [struct(point) for point in batch]
-                _assert_done(self._client.upsert(self._name, structs, wait=True, ordering=_IN_ORDER))
+                _assert_done(self._requests.upsert(batch))
 
     @override
     def delete(self, ids: Sequence[str]) -> None:
         if ids:
             with self._asking():
                 selected = models.PointIdsList(points=list(ids))
-                _assert_done(self._client.delete(self._name, selected, wait=True, ordering=_IN_ORDER))
+                _assert_done(self._client.delete(self._name, selected, wait=True, ordering=IN_ORDER).status)
 
     @override
     def set_payload(self, payload: Payload, where: PointFilter) -> None:
         with self._asking():
             selected = filter_of(where)
-            _assert_done(self._client.set_payload(self._name, payload, selected, wait=True, ordering=_IN_ORDER))
+            written = self._client.set_payload(self._name, payload, selected, wait=True, ordering=IN_ORDER)
+            _assert_done(written.status)
 
     @override
     def retrieve(self, ids: Sequence[str], keys: Sequence[str] | None = None) -> dict[str, Payload]:
         with self._asking():
-            return self._reads.retrieve(ids, True if keys is None else list(keys))
+            return self._requests.retrieve(ids, True if keys is None else list(keys))
 
     @override
     def sample_by_value(self, key: str, values: Sequence[str], keys: Sequence[str]) -> dict[str, Point]:
-        requests = [
-            models.QueryRequest(
-                filter=filter_of((AnyOf(key, (value,)),)), limit=1, with_payload=list(keys), with_vector=True
-            )
-            for value in values
-        ]
         with self._asking():
-            answers = self._client.query_batch_points(self._name, requests)
-        found = {value: answer.points for value, answer in zip(values, answers, strict=True)}
-        return {value: point_from(points[0]) for value, points in found.items() if points}
+            samples = self._requests.sample([(AnyOf(key, (value,)),) for value in values], list(keys))
+        return {value: point for value, point in zip(values, samples, strict=True) if point}
 
     @override
     def query(
@@ -197,7 +187,7 @@ class _ServerCollection(PointCollection):
     ) -> list[Scores]:
         batch = searches(vectors, where, limit, corpus)
         with self._asking():
-            return self._reads.search(batch)
+            return self._requests.search(batch)
 
     @override
     def facet(self, key: str, where: PointFilter, limit: int) -> dict[int | str, int]:
@@ -215,7 +205,7 @@ class _ServerCollection(PointCollection):
         self, where: PointFilter, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
     ) -> tuple[list[Payload], str | None]:
         with self._asking():
-            return self._reads.scroll(where, limit, offset, True if keys is None else list(keys))
+            return self._requests.scroll(where, limit, offset, True if keys is None else list(keys))
 
     @override
     def close(self) -> None:
@@ -250,10 +240,10 @@ def _asking(guard: AbstractContextManager[object], collection: str) -> Generator
             raise IndexLost(f"Qdrant has no collection {collection}") from error
 
 
-def _assert_done(result: models.UpdateResult) -> None:
+def _assert_done(status: str) -> None:
     """Raise IndexUnavailable if Qdrant has only acknowledged a write: sums read next would miss it."""
-    if result.status is not models.UpdateStatus.COMPLETED:
-        raise IndexUnavailable(f"Qdrant has not carried out a write in time: {result.status}")
+    if status != models.UpdateStatus.COMPLETED:
+        raise IndexUnavailable(f"Qdrant has not carried out a write in time: {status}")
 
 
 def _refusal(error: UnexpectedResponse, collection: str) -> ConfigInvalid | IndexUnavailable:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import cast
 
-import numpy as np
 from qdrant_client import models
 
 from shared.catalog import SparseVector
@@ -39,18 +37,6 @@ def struct(point: Point) -> models.PointStruct:
     """Return the client's model of a point."""
     vectors: dict[str, models.Vector] = {name: struct_vector(vector) for name, vector in point.vectors.items()}
     return models.PointStruct(id=point.id, vector=vectors, payload=point.payload)
-
-
-def point_from(stored: models.ScoredPoint) -> Point:
-    """Return a found point with its vectors."""
-    vectors = cast("dict[str, models.SparseVector | list[float]]", stored.vector)
-    return Point(str(stored.id), stored.payload or {}, {name: _vector(vector) for name, vector in vectors.items()})
-
-
-def _vector(stored: models.SparseVector | list[float]) -> Vector:
-    if isinstance(stored, models.SparseVector):
-        return SparseVector(tuple(stored.indices), tuple(stored.values))
-    return np.asarray(stored, dtype=np.float32)
 
 
 def struct_vector(vector: Vector) -> models.SparseVector | list[float]:

@@ -144,6 +144,21 @@ def test_writes_go_through_the_leader_of_a_shard_so_that_replicas_do_not_come_to
     assert [dict(parse_qsl(path.partition("?")[2])) for path in asked] == [{"wait": "true", "ordering": "medium"}] * 3
 
 
+def test_points_are_written_in_one_request_with_their_vectors() -> None:
+    asked, bodies = list[str](), dict[str, Any]()
+    done = {"operation_id": 1, "status": "completed"}
+    vectors = {"dense": np.array([0.5, 0.25], np.float32), "bm25": SparseVector((3,), (1.0,))}
+    with scripted_qdrant(lambda _method, _path: (200, done), asked, bodies) as url:
+        servers = ServerEngine(ServerClient(url, None)).collection(SERVERS_SPEC)
+
+        servers.upsert([Point(HIT, {"server_id": "files", "source": None}, vectors)])
+
+    assert asked == ["/collections/servers/points?wait=true&ordering=medium"]
+    sent_vectors = {"dense": [0.5, 0.25], "bm25": {"indices": [3], "values": [1.0]}}
+    point = {"id": HIT, "vector": sent_vectors, "payload": {"server_id": "files", "source": None}}
+    assert bodies == {"/collections/servers/points": {"points": [point]}}
+
+
 HIT = "00000000-0000-0000-0000-000000000001"
 BY_MEANING = NamedVector("dense", np.array([0.5, 0.5], np.float32))
 BY_WORDS = NamedVector("bm25", SparseVector((3,), (1.0,)))

@@ -1,4 +1,4 @@
-"""The frequent reads of a collection, without the models of Qdrant's client, which take longer than the search."""
+"""The frequent requests to a collection, without the models of Qdrant's client, which take longer than the search."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NotRequired, Protocol, TypeVar
 from urllib.parse import quote
 
+import numpy as np
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 from qdrant_client import QdrantClient, models
@@ -13,9 +14,9 @@ from qdrant_client.http.exceptions import ResponseHandlingException
 from typing_extensions import TypedDict, override
 
 from shared.catalog import SparseVector
-from shared.index.points import NamedVector, Payload, PointFilter, Scores
+from shared.index.points import NamedVector, Payload, Point, PointFilter, Scores, Vector
 from shared.index.server.client import ServerClient
-from shared.index.server.points import filter_of, struct_vector
+from shared.index.server.points import filter_of, struct, struct_vector
 
 T = TypeVar("T")
 
@@ -24,6 +25,10 @@ Keys = bool | list[str]
 
 Page = tuple[list[Payload], str | None]
 """Payloads, and the id of the point that follows them."""
+
+# Writes go through a leader of each shard, so that all replicas apply them in the same order. The leader is a living
+# replica: a permanent leader, of the ordering "strong", would stop all writes of its shards while its node is down.
+IN_ORDER = models.WriteOrdering.MEDIUM
 
 
 class Search(TypedDict):
@@ -36,8 +41,8 @@ class Search(TypedDict):
     params: models.SearchParams
 
 
-class Reads(Protocol):
-    """The frequent reads of one collection."""
+class Requests(Protocol):
+    """The frequent requests to one collection."""
 
     def search(self, batch: Sequence[Search]) -> list[Scores]:
         """Return the scores by point id of each search, in one request."""
@@ -49,6 +54,14 @@ class Reads(Protocol):
 
     def scroll(self, where: PointFilter, limit: int, offset: str | None, keys: Keys) -> Page:
         """Return at most `limit` payloads in the order of their ids, from the id `offset` on."""
+        ...
+
+    def sample(self, where: Sequence[PointFilter], keys: Keys) -> list[Point | None]:
+        """Return a matching point of each filter with these keys and its vectors, in one request."""
+        ...
+
+    def upsert(self, points: Sequence[Point]) -> str:
+        """Write these points whole, in one request; return the status of the write."""
         ...
 
 
@@ -99,11 +112,37 @@ class _ScrolledPage(TypedDict):
     result: _Scrolled
 
 
+class _Sparse(TypedDict):
+    indices: list[int]
+    values: list[float]
+
+
+class _Sampled(_Record):
+    vector: dict[str, list[float] | _Sparse]
+
+
+class _Sample(TypedDict):
+    points: list[_Sampled]
+
+
+class _Samples(TypedDict):
+    result: list[_Sample]
+
+
+class _Write(TypedDict):
+    status: str
+
+
+class _Written(TypedDict):
+    result: _Write
+
+
 _LISTS, _RECORDS, _PAGE = TypeAdapter(_Lists), TypeAdapter(_Records), TypeAdapter(_ScrolledPage)
+_SAMPLES, _WRITTEN = TypeAdapter(_Samples), TypeAdapter(_Written)
 
 
-class ServerReads(Reads):
-    """Reads of a collection of a server."""
+class ServerRequests(Requests):
+    """Requests to a collection of a server."""
 
     def __init__(self, client: ServerClient, collection: str) -> None:
         self._client = client
@@ -125,16 +164,49 @@ class ServerReads(Reads):
         page = self._read(_PAGE, "/scroll", asked)["result"]
         return [record.get("payload") or {} for record in page["points"]], page.get("next_page_offset")
 
+    @override
+    def sample(self, where: Sequence[PointFilter], keys: Keys) -> list[Point | None]:
+        sought = [
+            {"filter": filter_of(each), "limit": 1, "with_payload": keys, "with_vector": True} for each in where
+        ]
+        samples = self._read(_SAMPLES, "/query/batch", {"searches": sought})["result"]
+        return [_point(sample["points"][0]) if sample["points"] else None for sample in samples]
+
+    @override
+    def upsert(self, points: Sequence[Point]) -> str:
+        sent = [{"id": point.id, "vector": _struct_vectors(point), "payload": point.payload} for point in points]
+        path = f"{self._path}?wait=true&ordering={IN_ORDER.value}"
+        response = self._client.request("PUT", path, to_json({"points": sent}))
+        return _parsed(_WRITTEN, response)["result"]["status"]
+
     def _read(self, expected: TypeAdapter[T], path: str, asked: object) -> T:
-        response = self._client.post(self._path + path, to_json(asked, exclude_none=True))
-        try:
-            return expected.validate_json(response)
-        except ValidationError as error:
-            raise ResponseHandlingException(error) from error
+        return _parsed(expected, self._client.request("POST", self._path + path, to_json(asked, exclude_none=True)))
 
 
-class LocalReads(Reads):
-    """Reads of a collection of a client in local mode, which makes no requests."""
+def _parsed(expected: TypeAdapter[T], response: bytes) -> T:
+    try:
+        return expected.validate_json(response)
+    except ValidationError as error:
+        raise ResponseHandlingException(error) from error
+
+
+def _struct_vectors(point: Point) -> dict[str, object]:
+    return {name: struct_vector(vector) for name, vector in point.vectors.items()}
+
+
+def _point(stored: _Sampled) -> Point:
+    vectors = {name: _vector(vector) for name, vector in stored["vector"].items()}
+    return Point(stored["id"], stored.get("payload") or {}, vectors)
+
+
+def _vector(stored: list[float] | _Sparse) -> Vector:
+    if isinstance(stored, list):
+        return np.asarray(stored, dtype=np.float32)
+    return SparseVector(tuple(stored["indices"]), tuple(stored["values"]))
+
+
+class LocalRequests(Requests):
+    """Calls of a client in local mode, which makes no requests."""
 
     def __init__(self, client: QdrantClient, collection: str) -> None:
         self._client, self._collection = client, collection
@@ -155,3 +227,17 @@ class LocalReads(Reads):
         asked = filter_of(where)
         records, following = self._client.scroll(self._collection, asked, limit, offset=offset, with_payload=keys)
         return [record.payload or {} for record in records], None if following is None else str(following)
+
+    @override
+    def sample(self, where: Sequence[PointFilter], keys: Keys) -> list[Point | None]:
+        requests = [
+            models.QueryRequest(filter=filter_of(each), limit=1, with_payload=keys, with_vector=True) for each in where
+        ]
+        samples = _SAMPLES.validate_python(
+            {"result": [each.model_dump() for each in self._client.query_batch_points(self._collection, requests)]}
+        )
+        return [_point(sample["points"][0]) if sample["points"] else None for sample in samples["result"]]
+
+    @override
+    def upsert(self, points: Sequence[Point]) -> str:
+        return self._client.upsert(self._collection, list(map(struct, points)), wait=True).status.value
