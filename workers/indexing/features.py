@@ -64,9 +64,11 @@ def compute_features(
     deadline = time.monotonic() + wait_at_most_s
     pause_s = _FIRST_PAUSE_S
     while remaining:
-        stored = _stored_features(remaining, deps)
-        with claim_digests(remaining.keys() - stored, deps) as claimed:
-            ready = stored | _compute_claimed(_subset(remaining, claimed), declared_name, deps)
+        unknown = remaining.keys() - deps.remembered.of(deps.embedder.model, remaining.keys())
+        with claim_digests(unknown, deps) as claimed:
+            # after the claim: another run may have written some just before it
+            stored = _stored_features(remaining, deps)
+            ready = stored | _compute(_subset(remaining, claimed - stored.keys()), declared_name, deps)
             if ready:
                 yield ready
         remaining = _subset(remaining, remaining.keys() - ready)
@@ -80,7 +82,7 @@ def compute_features(
 
 @contextmanager
 def claim_digests(digests: Collection[str], deps: FeatureDependencies) -> Generator[frozenset[str]]:
-    """Claim, until the block ends, the digests without a claim for the same model; yields those.
+    """Claim, until the block ends, the digests without a claim for the same model; yield those.
 
     Raises:
         IntentsUnavailable: the store does not answer.
@@ -104,12 +106,6 @@ def _recounted(
     if features.wire == definition.wire and features.token_counts.keys() >= counters.keys():
         return features
     return ToolFeatures(*count_forms(definition, counters), features.vectors, definition.wire)
-
-
-def _compute_claimed(claimed: Definitions, declared_name: str, deps: FeatureDependencies) -> dict[str, ToolFeatures]:
-    """Compute the claimed digests, except those that another run wrote just before the claim."""
-    stored = _stored_features(claimed, deps)
-    return stored | _compute(_subset(claimed, claimed.keys() - stored), declared_name, deps)
 
 
 def _compute(definitions: Definitions, declared_name: str, deps: FeatureDependencies) -> dict[str, ToolFeatures]:

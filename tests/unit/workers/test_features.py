@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
+from unittest.mock import patch
 
 import pytest
 
@@ -179,6 +180,16 @@ def test_features_that_another_run_wrote_just_before_the_claim_are_not_computed_
 
     assert computed.keys() == wanted.keys()
     assert len(path.counted.texts) == 2 * len(FORMS)
+
+
+def test_the_index_is_read_once_for_new_tools(path: WritePath) -> None:
+    wanted, deps = by_digest(*TOOLS), feature_dependencies(path.deps)
+
+    with patch.object(path.index, "features_by_digest", wraps=path.index.features_by_digest) as read:
+        (computed,) = compute_features(wanted, "scripted", deps)
+
+    assert computed.keys() == wanted.keys()
+    assert [call.args[0] for call in read.call_args_list] == [wanted.keys()]
 
 
 def test_counting_and_embedding_waits_for_a_slot_and_copying_does_not(path: WritePath) -> None:
