@@ -19,7 +19,7 @@ from shared.catalog import SparseVector
 from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
 from shared.index.engine import SERVERS_SPEC, CollectionSpec
 from shared.index.payload import SERVER_INDEXES, TOOL_INDEXES
-from shared.index.points import AnyOf, IndexKind, Is, NamedVector, Point, VectorSchema
+from shared.index.points import AnyOf, IndexKind, Is, NamedVector, Point, Vector, VectorSchema
 from shared.index.server.client import ServerClient
 from shared.index.server.engine import ServerEngine
 from shared.index.server.points import BATCH_CHARACTERS, BATCH_POINTS, batches
@@ -147,7 +147,10 @@ def test_writes_go_through_the_leader_of_a_shard_so_that_replicas_do_not_come_to
 def test_points_are_written_in_one_request_with_their_vectors() -> None:
     asked, bodies = list[str](), dict[str, Any]()
     done = {"operation_id": 1, "status": "completed"}
-    vectors = {"dense": np.array([0.5, 0.25], np.float32), "bm25": SparseVector((3,), (1.0,))}
+    vectors: dict[str, Vector] = {
+        "dense": np.array([0.5, 0.25], np.float32),
+        "bm25": SparseVector((3,), (1.0,)),
+    }
     with scripted_qdrant(lambda _method, _path: (200, done), asked, bodies) as url:
         servers = ServerEngine(ServerClient(url, None)).collection(SERVERS_SPEC)
 
