@@ -38,6 +38,8 @@ class Asked:
     texts: Sequence[str]
     scopes: Sequence[Scope]
     """The narrow scope of each text."""
+    originals: Scope
+    """The servers of the corpus without those that repeat them."""
     rounds: int
 
     @property
@@ -57,7 +59,7 @@ def measure_parts(asked: Asked) -> Parts:
 
     candidates = [asked.index.search([query], Scope(), DEPTH)[0] for query in queries]
     chosen = [list(rank(candidate))[:LIMIT] for candidate in candidates]
-    catalogue = Catalogue(asked.index, asked.embedder, Ledger(asked.index))
+    catalogue = Catalogue(asked.index, asked.embedder, Ledger(asked.index), index_is_embedded=not qdrant_url())
 
     def find(text: str, scope: Scope) -> float:
         return find_tool(FindRequest(tool_description=text), scope, catalogue)[1].search_ms
@@ -72,6 +74,7 @@ def measure_parts(asked: Asked) -> Parts:
         tools=_timed(asked.index.get, chosen, asked.rounds),
         search=_searched(find, asked, [Scope()] * len(asked.texts)),
         filtered=_searched(find, asked, asked.scopes),
+        originals=_searched(find, asked, [asked.originals] * len(asked.texts)),
     )
 
 

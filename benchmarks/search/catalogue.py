@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -15,6 +16,7 @@ from shared.catalog import (
     IndexedTool,
     ServerRecord,
     ToolFeatures,
+    catalog_digest,
     digest,
 )
 from shared.index.contract import ToolIndex
@@ -41,19 +43,27 @@ def prepare(servers: Sequence[CorpusServer], embedder: Embedder) -> list[Prepare
 
 
 def fill(index: ToolIndex, servers: Sequence[PreparedServer], tools: int, groups: int) -> int:
-    """Write so many tools as looks at their servers would; return how many servers that are."""
+    """Write so many tools as reconciliations of their servers would; return how many servers that are.
+
+    A repeated server has another id and declares another name, so its definitions are equal to no others.
+    """
     left = tools
     repeated = ((repetition, server) for repetition in count() for server in servers)
     for number, (repetition, server) in enumerate(repeated):
-        name = f"{server.server.server_id}-{repetition}"
-        written = _tools(server, name, frozenset({f"group-{number % groups}"}))[:left]
+        server_id, declared_name = f"{server.server.server_id}-{repetition}", f"{server.server.name} {repetition}"
+        written = _tools(server, server_id, declared_name, frozenset({f"group-{number % groups}"}))[:left]
         for start in range(0, len(written), A_WRITE):
             index.upsert(written[start : start + A_WRITE])
-        index.put_server(_record(name, number, [embedded.tool for embedded in written]))
+        index.put_server(_record(server_id, declared_name, [embedded.tool for embedded in written]))
         left -= len(written)
         if left <= 0:
             return number + 1
     return 0
+
+
+def originals(servers: Sequence[PreparedServer], filled: int) -> frozenset[str]:
+    """Return the ids of the servers that repeat no other, of the first `filled` that `fill` writes."""
+    return frozenset(f"{server.server.server_id}-0" for server in servers[:filled])
 
 
 def _prepared(server: CorpusServer, embedder: Embedder) -> PreparedServer:
@@ -66,25 +76,26 @@ def _prepared(server: CorpusServer, embedder: Embedder) -> PreparedServer:
     return PreparedServer(server, tuple(features))
 
 
-def _tools(server: PreparedServer, server_id: str, groups: frozenset[str]) -> list[EmbeddedTool]:
-    name = server.server.name
+def _tools(server: PreparedServer, server_id: str, declared_name: str, groups: frozenset[str]) -> list[EmbeddedTool]:
     return [
-        EmbeddedTool(indexed_tool(server_id, tool, digest(tool, name), made, groups), made.vectors)
+        EmbeddedTool(indexed_tool(server_id, tool, digest(tool, declared_name), made, groups), made.vectors)
         for tool, made in zip(server.server.listing.tools, server.prepared, strict=True)
     ]
 
 
-def _record(server_id: str, number: int, tools: Sequence[IndexedTool]) -> ServerRecord:
+def _record(server_id: str, declared_name: str, tools: Sequence[IndexedTool]) -> ServerRecord:
     return ServerRecord(
         features_version=FEATURES_VERSION,
         last_listed_at=1.0,
         server_id=server_id,
         endpoint=Endpoint(),
+        declared_name=declared_name,
+        catalog_digest=catalog_digest({tool.definition.name: tool.digest for tool in tools}),
         tool_count=len(tools),
         groups=tools[0].groups,
         tokens={encoding: sum(tool.token_counts.get(encoding, 0) for tool in tools) for encoding in ENCODINGS},
         model_tokens={encoding: sum(tool.model_counts.get(encoding, 0) for tool in tools) for encoding in ENCODINGS},
-        revision=number + 1,
+        revision=time.time_ns() // 1000,
     )
 
 

@@ -12,7 +12,7 @@ import psutil
 
 from benchmarks.qdrant import server_cpu_s, server_process, storage_directory, wait_until_indexed
 from benchmarks.search.asking import Asked, measure_parts
-from benchmarks.search.catalogue import PreparedServer, fill
+from benchmarks.search.catalogue import PreparedServer, fill, originals
 from benchmarks.search.plan import Plan
 from benchmarks.search.results import Index, Size
 from benchmarks.throughput.embedded import index_settings
@@ -64,7 +64,7 @@ def measure_alone(
 
 def measure_size(subject: Subject, tools: int, servers: Sequence[PreparedServer]) -> Size:
     """Return all that is to be known of an index of so many tools."""
-    with _asked(subject) as asked:
+    with _asked(subject, Scope()) as asked:
         url, started, cpu_s = subject.qdrant_url, time.perf_counter(), server_cpu_s(subject.qdrant_url)
         filled = fill(asked.index, servers, tools, subject.plan.groups)
         filled_s = time.perf_counter() - started
@@ -79,13 +79,13 @@ def measure_size(subject: Subject, tools: int, servers: Sequence[PreparedServer]
         indexed_s=round(indexed_s, 1) if url else 0.0,
         server_cpu_s=round(cpu_s, 1),
         selectivity=round(sum(within) / len(within) / tools, 4),
-        index=_measured(subject),
+        index=_measured(subject, Scope(servers=originals(servers, filled))),
     )
 
 
-def _measured(subject: Subject) -> Index:
+def _measured(subject: Subject, originals: Scope) -> Index:
     started, url = time.perf_counter(), subject.qdrant_url
-    with _asked(subject) as asked:
+    with _asked(subject, originals) as asked:
         opened_s = time.perf_counter() - started
         parts = measure_parts(asked)
         process, directory = (server_process(url), storage_directory(url)) if url else (None, subject.directory)
@@ -103,7 +103,7 @@ def _size_bytes(directory: Path) -> int:
 
 
 @contextmanager
-def _asked(subject: Subject) -> Generator[Asked]:
+def _asked(subject: Subject, originals: Scope) -> Generator[Asked]:
     engine = open_engine(subject.settings)
     with closing(IndexStore(engine)) as store:
         store.ensure_active_version(subject.index_version)
@@ -113,6 +113,7 @@ def _asked(subject: Subject) -> Generator[Asked]:
             embedder=subject.embedder,
             texts=subject.texts,
             scopes=[_narrow(number, subject.plan) for number in range(len(subject.texts))],
+            originals=originals,
             rounds=subject.plan.rounds,
         )
 

@@ -16,14 +16,11 @@ _PARTS = (
     ("all three in one round trip", "lists"),
     ("ranking", "ranking"),
     ("reading eight tools", "tools"),
-    ("**search, without the query's embedding**", "search"),
-    ("the same, filtered", "filtered"),
 )
-
-
-_PROCESSOR_TIMES: Sequence[tuple[str, Callable[[Size], str]]] = (
-    ("the whole call, without the query's embedding", lambda size: f"{size.index.parts.search.cpu_ms:.2f}"),
-    ("the Qdrant server for it", lambda size: f"{size.index.parts.search.server_cpu_ms:.2f}"),
+_SEARCHES = (
+    ("**search, without the query's embedding**", "search"),
+    ("the same, within one of a hundred groups", "filtered"),
+    ("the same, within the servers of the corpus", "originals"),
 )
 
 
@@ -68,8 +65,12 @@ def _caveats(results: Results) -> Iterator[str]:
     yield "## Keep in mind"
     yield ""
     yield (
-        f"- {results.corpus_tools:,} real tools, repeated under other servers for larger sizes: a search there finds "
-        "each tool several times, all equally near."
+        f"- {results.corpus_tools:,} real tools, repeated under other servers with other names for larger sizes: "
+        "a search there finds each tool several times, all equally near."
+    )
+    yield (
+        "- A search among replicas is restricted to one server of each set, as the one within the servers of the "
+        "corpus is."
     )
     yield (
         f"- {results.queries} queries of other corpora, cut to {results.plan.words} words, one after the other, "
@@ -88,9 +89,14 @@ def _latency(results: Results) -> Iterator[str]:
     yield ""
     yield "Milliseconds, p50 / p95; of searches p50 / p95 / p99."
     yield ""
-    rows = [(label, *(_ms(getattr(size.index.parts, part)) for size in sizes)) for label, part in _PARTS]
-    processes = _PROCESSOR_TIMES if results.server else _PROCESSOR_TIMES[:1]
-    rows += [(f"processor time of {label}", *map(cost, sizes)) for label, cost in processes]
+    rows = [(label, *(_ms(getattr(size.index.parts, part)) for size in sizes)) for label, part in (*_PARTS, *_SEARCHES)]
+    yield from _table(("", *(f"{size.tools:,} tools" for size in sizes)), rows)
+    yield ""
+    yield f"Processor time of a search, in ms{': the caller / the Qdrant server' if results.server else ''}."
+    yield ""
+    rows = [
+        (label, *(_cpu(getattr(size.index.parts, part), results.server) for size in sizes)) for label, part in _SEARCHES
+    ]
     yield from _table(("", *(f"{size.tools:,} tools" for size in sizes)), rows)
 
 
@@ -110,6 +116,11 @@ def _costs(results: Results) -> Iterator[str]:
 def _ms(measured: Milliseconds) -> str:
     highest = f" / {measured.p99:.2f}" if isinstance(measured, Searches) else ""
     return f"{measured.p50:.2f} / {measured.p95:.2f}{highest}"
+
+
+def _cpu(measured: Searches, server: str) -> str:
+    times_ms = (measured.cpu_ms, measured.server_cpu_ms) if server else (measured.cpu_ms,)
+    return " / ".join("not measured" if time_ms is None else f"{time_ms:.2f}" for time_ms in times_ms)
 
 
 def _table(head: Row, rows: Iterable[Row]) -> Iterator[str]:

@@ -30,17 +30,21 @@ class Milliseconds(Frozen):
 
 
 class Searches(Milliseconds):
-    """Durations of searches, and the mean processor time of a whole call: of this process, and of the Qdrant server."""
+    """Durations of searches, and the mean processor time of a whole call: of this process, and of the Qdrant server.
+
+    None: it was not measured.
+    """
 
     p99: float
-    cpu_ms: float
-    server_cpu_ms: float
+    cpu_ms: float | None
+    server_cpu_ms: float | None
 
 
 class Parts(Frozen):
     """Parts of a search: each list separately, all lists in one round trip, ranking, and reading eight tools.
 
-    `search` is all of these within `find_tool`, and `filtered` the same within one group.
+    `search` is all of these within `find_tool`, `filtered` the same within one group, and `originals` within the
+    servers of the corpus: a search among replicas has the same filter.
     """
 
     name_list: Milliseconds
@@ -51,6 +55,7 @@ class Parts(Frozen):
     tools: Milliseconds
     search: Searches
     filtered: Searches
+    originals: Searches
 
 
 class Index(Frozen):
