@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from benchmarks.retrieval.data import PROTOCOL_VERSION, CorpusServer
 from benchmarks.search.catalogue import enough, fill, prepare
@@ -27,10 +28,11 @@ SERVERS = [
 ]
 
 
-def test_the_kept_report_is_the_one_its_numbers_give() -> None:
-    results = Results.model_validate_json((KEPT / "search.json").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("name", ["search", "search-qdrant"])
+def test_the_kept_report_is_the_one_its_numbers_give(name: str) -> None:
+    results = Results.model_validate_json((KEPT / f"{name}.json").read_text(encoding="utf-8"))
 
-    assert render(results) == (KEPT / "search.md").read_text(encoding="utf-8")
+    assert render(results) == (KEPT / f"{name}.md").read_text(encoding="utf-8")
 
 
 def test_a_corpus_is_repeated_until_there_are_so_many_tools() -> None:
@@ -39,6 +41,8 @@ def test_a_corpus_is_repeated_until_there_are_so_many_tools() -> None:
     servers = fill(index, prepare(SERVERS, FakeEmbedder()), 30, groups=2)
 
     assert servers == len(index.servers_with_tools()) == len(index.servers()) == 8
+    assert len({record.catalogue_id for record in index.servers()}) == 8
+    assert len({tool.digest for tool in index.tools(Scope(), limit=30).tools}) == 30
     assert index.token_sum(Scope(), "cl100k_base").counted == 30
     assert 0 < index.token_sum(Scope(groups=frozenset({"group-1"})), "cl100k_base").counted < 30
 
