@@ -42,9 +42,9 @@ Arguments = TypeVarTuple("Arguments")
 class Turns:
     """At most `most` turns at a time; waiting callers get them in rotation. Safe to use from several threads.
 
-    While several callers are active, each has at most half of the turns that the constructor gets, and the last free
-    turn is for a caller that has none. Between two turns of one caller, each other caller that waits and has none gets
-    one.
+    While several callers are active, each has at most all but one of the turns that the constructor gets, and the last
+    free turn is for a caller that has none. Between two turns of one caller, each other caller that waits and has none
+    gets one.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Turns:
     ) -> None:
         """Each caller may have `most_waiting` requests that wait for their first turn."""
         self._most = self._free = most
-        self._of_one = (most + 1) // 2
+        self._of_one = max(most - 1, 1)
         self._most_waiting = most_waiting
         self._clock_s = clock_s
         self._latest: str | None = None
@@ -63,7 +63,7 @@ class Turns:
         self._lock = threading.Lock()
 
     def allow(self, most: int) -> None:
-        """Change how many turns there are at a time, for a caller that is alone and for many; begun ones continue."""
+        """Change how many turns there are at a time; begun ones continue, and the limit beside other callers stays."""
         with self._lock:
             self._free += most - self._most
             self._most = most

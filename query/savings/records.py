@@ -20,8 +20,8 @@ class Records:
     """Server records by id. They never change, so the sums of a scope are cached. Safe to use from several threads.
 
     `sum_of` returns the cost of all tools of the admitted servers. `costs_in` returns that of each server.
-    `being_listed` returns how many admitted servers were announced and never listed. `are_running` returns whether no
-    server has another status than running. `revisions_of` returns the revisions of the admitted servers.
+    `being_listed` returns how many admitted servers were announced and never listed. `are_running` returns whether
+    there are servers, and all run. `revisions_of` returns the revisions of the admitted servers.
     `replica_sets_of` returns their replica sets, without servers that changed after a revision. `unrelated_of` returns
     the tokens of the representatives that are not related, and the related ones with their revisions.
     """
@@ -81,7 +81,7 @@ def _being_listed(by_id: Mapping[str, ServerRecord], scope: Scope) -> int:
 
 
 def _are_running(by_id: Mapping[str, ServerRecord]) -> bool:
-    return all(record.status == "running" for record in by_id.values())
+    return bool(by_id) and all(record.status == "running" for record in by_id.values())
 
 
 def _revisions(by_id: Mapping[str, ServerRecord], scope: Scope) -> tuple[int, ...]:

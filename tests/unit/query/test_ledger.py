@@ -467,10 +467,19 @@ def test_statistics_of_all_tools_have_no_condition_while_every_server_is_running
     index.put_server(record("a", NOW_US))
     ledger = Ledger(index)
     ledger.refresh()
-    of_group, whole = Scope(groups=frozenset({"team"})), ledger.corpus(Scope())
+    whole, no_server = ledger.corpus(Scope()), Ledger(FakeIndex()).corpus(Scope())
+    parts = [
+        Scope(groups=frozenset({"team"})),
+        Scope(servers=frozenset({"a"})),
+        Scope(exclude=frozenset({"a:read"})),
+        Scope(hidden=frozenset({"a"})),
+        Scope(read_only=True),
+        Scope(within=Selection(servers=frozenset({"a"}))),
+    ]
+    of_parts = [ledger.corpus(part) for part in parts]
 
     index.put_server(record("b", NOW_US + 1).model_copy(update={"status": "stopped"}))
     ledger.refresh()
 
-    assert (whole, ledger.corpus(Scope())) == (Scope(status=None), Scope())
-    assert ledger.corpus(of_group) == of_group
+    assert (whole, no_server, ledger.corpus(Scope())) == (Scope(status=None), Scope(), Scope())
+    assert of_parts == parts

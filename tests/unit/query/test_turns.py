@@ -26,8 +26,8 @@ from toolscale.embedded.service import running
 
 pytestmark = pytest.mark.anyio
 
-# while several callers are active, half of the turns are for others
-OF_ONE = (MOST + 1) // 2
+# while several callers are active, the last turn is for another one
+OF_ONE = MOST - 1
 
 
 @pytest.fixture(autouse=True)
