@@ -1,4 +1,4 @@
-"""Connections of frequent reads, with the authorities and the proxy of the environment, as those of httpx."""
+"""Connections of frequent requests, with the authorities and the proxy of the environment, as those of httpx."""
 
 from __future__ import annotations
 

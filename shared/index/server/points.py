@@ -35,8 +35,12 @@ def _characters(point: Point) -> int:
 
 def struct(point: Point) -> models.PointStruct:
     """Return the client's model of a point."""
-    vectors: dict[str, models.Vector] = {name: struct_vector(vector) for name, vector in point.vectors.items()}
-    return models.PointStruct(id=point.id, vector=vectors, payload=point.payload)
+    return models.PointStruct(id=point.id, vector=struct_vectors(point), payload=point.payload)
+
+
+def struct_vectors(point: Point) -> dict[str, models.Vector]:
+    """Return the client's models of a point's vectors."""
+    return {name: struct_vector(vector) for name, vector in point.vectors.items()}
 
 
 def struct_vector(vector: Vector) -> models.SparseVector | list[float]:

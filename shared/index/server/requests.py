@@ -16,7 +16,7 @@ from typing_extensions import TypedDict, override
 from shared.catalog import SparseVector
 from shared.index.points import NamedVector, Payload, Point, PointFilter, Scores, Vector
 from shared.index.server.client import ServerClient
-from shared.index.server.points import filter_of, struct, struct_vector
+from shared.index.server.points import filter_of, struct, struct_vector, struct_vectors
 
 T = TypeVar("T")
 
@@ -166,15 +166,12 @@ class ServerRequests(Requests):
 
     @override
     def sample(self, where: Sequence[PointFilter], keys: Keys) -> list[Point | None]:
-        sought = [
-            {"filter": filter_of(each), "limit": 1, "with_payload": keys, "with_vector": True} for each in where
-        ]
-        samples = self._read(_SAMPLES, "/query/batch", {"searches": sought})["result"]
-        return [_point(sample["points"][0]) if sample["points"] else None for sample in samples]
+        sought = [{"filter": filter_of(each), "limit": 1, "with_payload": keys, "with_vector": True} for each in where]
+        return _points(self._read(_SAMPLES, "/query/batch", {"searches": sought}))
 
     @override
     def upsert(self, points: Sequence[Point]) -> str:
-        sent = [{"id": point.id, "vector": _struct_vectors(point), "payload": point.payload} for point in points]
+        sent = [{"id": point.id, "vector": struct_vectors(point), "payload": point.payload} for point in points]
         path = f"{self._path}?wait=true&ordering={IN_ORDER.value}"
         response = self._client.request("PUT", path, to_json({"points": sent}))
         return _parsed(_WRITTEN, response)["result"]["status"]
@@ -190,8 +187,8 @@ def _parsed(expected: TypeAdapter[T], response: bytes) -> T:
         raise ResponseHandlingException(error) from error
 
 
-def _struct_vectors(point: Point) -> dict[str, object]:
-    return {name: struct_vector(vector) for name, vector in point.vectors.items()}
+def _points(samples: _Samples) -> list[Point | None]:
+    return [_point(sample["points"][0]) if sample["points"] else None for sample in samples["result"]]
 
 
 def _point(stored: _Sampled) -> Point:
@@ -233,10 +230,8 @@ class LocalRequests(Requests):
         requests = [
             models.QueryRequest(filter=filter_of(each), limit=1, with_payload=keys, with_vector=True) for each in where
         ]
-        samples = _SAMPLES.validate_python(
-            {"result": [each.model_dump() for each in self._client.query_batch_points(self._collection, requests)]}
-        )
-        return [_point(sample["points"][0]) if sample["points"] else None for sample in samples["result"]]
+        found = self._client.query_batch_points(self._collection, requests)
+        return _points(_SAMPLES.validate_python({"result": [each.model_dump() for each in found]}))
 
     @override
     def upsert(self, points: Sequence[Point]) -> str:
